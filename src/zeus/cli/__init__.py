@@ -1,0 +1,1 @@
+"""The `zeus` command; one file per command."""

@@ -1,0 +1,1 @@
+"""What draws power, behind one protocol; the only place that knows milliwatts."""

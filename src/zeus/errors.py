@@ -1,0 +1,67 @@
+"""Everything Zeus raises on purpose, drawn as a tree.
+
+    ZeusError
+    ├── InputError (also a ValueError)      what the user gave cannot be used; nothing was changed
+    │   └── WindowError                     a window was opened twice or ended without being open
+    ├── DeviceError                         a device did not do as asked
+    │   ├── NoDevice                        there is no such device, or none at all
+    │   ├── DeviceLost                      it was there and is not any more
+    │   ├── Unsupported                     this device cannot do that
+    │   └── Refused (also a PermissionError)
+    │       ├── NotPermitted                the operating system or the driver said no
+    │       ├── ReadOnly                    ZEUS_READ_ONLY=1: refused before the driver was reached
+    │       └── LeaseRefused                the keeper will not lend this GPU (someone else holds it, or is not allowed)
+    └── KeeperLost                          the keeper went away; limits can no longer be set
+
+Messages say what happened, with which value, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class ZeusError(Exception):
+    """Base of every error Zeus raises on purpose."""
+
+
+class InputError(ZeusError, ValueError):
+    """What the user gave cannot be used; nothing was changed."""
+
+
+class WindowError(InputError):
+    """A measurement window was begun twice or ended without having begun."""
+
+
+class DeviceError(ZeusError):
+    """A device did not do as asked."""
+
+
+class NoDevice(DeviceError):
+    """There is no such device, or none at all."""
+
+
+class DeviceLost(DeviceError):
+    """The device was there and is not any more."""
+
+
+class Unsupported(DeviceError):
+    """This device cannot do that."""
+
+
+class Refused(DeviceError, PermissionError):
+    """Somebody said no."""
+
+
+class NotPermitted(Refused):
+    """The operating system or the driver said no."""
+
+
+class ReadOnly(Refused):
+    """ZEUS_READ_ONLY=1 is set: refused before the driver was reached."""
+
+
+class LeaseRefused(Refused):
+    """The keeper will not lend this GPU to this client."""
+
+
+class KeeperLost(ZeusError):
+    """The keeper went away; limits can no longer be set."""

@@ -1,0 +1,1 @@
+"""Measuring: energy windows, power and temperature timelines."""

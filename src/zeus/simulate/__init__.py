@@ -1,0 +1,1 @@
+"""Traces, virtual workloads, replay and baselines."""
