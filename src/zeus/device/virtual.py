@@ -1,8 +1,8 @@
 """GPUs that run anywhere: a physical model behind the `Gpu` port, in real time or on a virtual clock.
 
-A virtual card idles until somebody reports work: `step(gpus, batch_size)` runs one training step on it, which lasts and
-draws what `zeus.device.physics` says under the limit in force. In real time the call waits that long; on a virtual clock
-nothing waits, and time moves only by such steps and by `clock.sleep`.
+A virtual card idles until somebody reports work: `step(gpus, batch_size)` runs one training step on it, which lasts
+and draws what `zeus.device.physics` says under the limit in force. In real time the call waits that long; on a virtual
+clock nothing waits, and time moves only by such steps and by `clock.sleep`.
 
     ZEUS_GPU=virtual:v100                              one V100 in real time
     ZEUS_GPU=virtual:a40x4                             four A40
@@ -36,9 +36,7 @@ from zeus.device.virtual_state import (
 )
 from zeus.errors import DeviceLost, InputError, Unsupported
 
-_CAPABILITIES = frozenset(
-    {Capability.COUNTER, Capability.POWER, Capability.INSTANT, Capability.LIMITS, Capability.PERSISTENCE, Capability.TEMPERATURE}
-)
+_CAPABILITIES = frozenset(set(Capability) - {Capability.SAMPLES, Capability.PROCESSES})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ def parse(text: str) -> VirtualSpec:
 
 
 def virtual_gpus(text: str) -> list[VirtualGpu]:
-    """The cards that `ZEUS_GPU=virtual:<text>` names; all processes with the same ZEUS_VIRTUAL_STATE see the same ones."""
+    """The cards that `ZEUS_GPU=virtual:<text>` names, the same for every process with the same ZEUS_VIRTUAL_STATE."""
     spec = parse(text)
     path = Path(os.environ.get("ZEUS_VIRTUAL_STATE") or default_path(spec.kind)).absolute()
     return _shared_machine(spec, path).gpus

@@ -1,7 +1,7 @@
 """What virtual cards remember, in one small memory-mapped file that every process shares.
 
-Like hardware it survives the processes that use it and is reset by a reboot. A change is written to the spare one of two
-slots and then made current by a single byte, so that a process killed half-way leaves the last whole state behind;
+Like hardware it survives the processes that use it and is reset by a reboot. A change is written to the spare
+slot of two and then made current by a single byte, so that a process killed half-way leaves the last whole state behind;
 the lock around it is `flock`, which the kernel drops with its holder.
 """
 
@@ -26,7 +26,7 @@ MAX_CARDS = 16
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """One card at the moment `since`: `joules` used so far; busy at `busy_watts` until `busy_until`, idle after that."""
+    """One card: `joules` used until the moment `since`, then busy at `busy_watts` until `busy_until`, idle after that."""
 
     limit_watts: float
     joules: float = 0.0
@@ -56,7 +56,7 @@ class MachineState:
 
     def with_card(self, index: int, card: CardState) -> MachineState:
         """The same machine with one card changed."""
-        return replace(self, cards=self.cards[:index] + (card,) + self.cards[index + 1 :])
+        return replace(self, cards=(*self.cards[:index], card, *self.cards[index + 1 :]))
 
 
 class Box:
@@ -151,7 +151,8 @@ class FileState:
         offset = _HEADER.size + self._map[_CURRENT] * _SLOT_SIZE
         now, count = _SLOT.unpack_from(self._map, offset)
         offset += _SLOT.size
-        return MachineState(tuple(CardState(*_CARD.unpack_from(self._map, offset + i * _CARD.size)) for i in range(count)), now)
+        at = range(offset, offset + count * _CARD.size, _CARD.size)
+        return MachineState(tuple(CardState(*_CARD.unpack_from(self._map, i)) for i in at), now)
 
     def _write(self, slot: int, state: MachineState) -> None:
         offset = _HEADER.size + slot * _SLOT_SIZE
