@@ -165,6 +165,11 @@ def test_a_place_beyond_what_slurm_shows_means_that_all_shown_is_mine() -> None:
     assert share("4,5,6") == [0, 1, 2]
 
 
+def test_a_card_that_has_failed_does_not_make_its_neighbours_mine() -> None:
+    rest = [CARDS[0], CARDS[2]]
+    assert [it.card.index for it in slurm_share("1,2", rest, variable="SLURM_JOB_GPUS").choices] == [2]
+
+
 @pytest.mark.parametrize("text", ["gpu:1", "0-", "2-1"])
 def test_a_share_that_cannot_be_read_is_not_taken_for_all(text: str) -> None:
     with pytest.raises(InputError, match="CUDA_VISIBLE_DEVICES"):

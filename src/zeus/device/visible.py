@@ -225,6 +225,7 @@ def slurm_share(text: str, cards: Sequence[CardId], *, variable: str) -> Visible
                 "Set CUDA_VISIBLE_DEVICES to say which GPUs are yours."
             )
         places += range(int(span[1]), int(span[2] or span[1]) + 1)
-    if any(place >= len(cards) for place in places):
+    shown = {card.index: card for card in cards}
+    if any(place > max(shown, default=-1) for place in places):
         return Visible(tuple(Choice(card) for card in cards))
-    return Visible(tuple(Choice(cards[place]) for place in dict.fromkeys(places)))
+    return Visible(tuple(Choice(shown[place]) for place in dict.fromkeys(places) if place in shown))
