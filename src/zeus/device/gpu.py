@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from zeus.errors import ReadOnly
+from zeus.errors import InputError, ReadOnly
 
 
 class Capability(StrEnum):
@@ -42,7 +42,7 @@ class GpuSpec:
 
 @dataclass(frozen=True, slots=True)
 class PowerSample:
-    """One entry of the driver's buffer: its stamp on the card's own clock (`Gpu.stamps_wall`), and its power."""
+    """One entry of the driver's buffer: its wall-clock stamp in seconds, and its power."""
 
     stamp: float
     watts: float
@@ -118,6 +118,15 @@ class Gpu(Protocol):
 
     def processes(self) -> list[int]:
         """Ids of the processes that have work on this card."""
+
+
+def check_limit(spec: GpuSpec, watts: float) -> None:
+    """A limit outside the card's range is refused before anything is changed."""
+    if not spec.min_watts <= watts <= spec.max_watts:
+        raise InputError(
+            f"{spec.name}: a power limit of {watts:g} W is outside its range. "
+            f"Choose between {spec.min_watts:g} and {spec.max_watts:g} W."
+        )
 
 
 def refuse_if_read_only(what: str) -> None:

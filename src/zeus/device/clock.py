@@ -1,0 +1,116 @@
+"""Clocks: the machine's own, one that runs faster, and one that moves only when told."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zeus.device.gpu import Ticker
+
+
+class RealClock:
+    """The machine's clock; at `speed` 10 it counts ten seconds for each that passes."""
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self.speed = speed
+
+    def now(self) -> float:
+        """Monotonic seconds, the same for every process of this machine."""
+        return time.monotonic() * self.speed
+
+    def wall(self) -> float:
+        """Seconds since 1970, UTC."""
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until `now` has moved by this much."""
+        time.sleep(max(0.0, seconds) / self.speed)
+
+    def every(self, seconds: float, action: Callable[[], None]) -> Ticker:
+        """Run the action on a daemon thread each time this much has passed."""
+        return _ThreadTicker(seconds / self.speed, action)
+
+
+class _ThreadTicker:
+    def __init__(self, seconds: float, action: Callable[[], None]) -> None:
+        self._seconds = seconds
+        self._action = action
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="zeus-ticker", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._seconds):
+            self._action()
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+
+@dataclass(slots=True)
+class _Timer:
+    seconds: float
+    action: Callable[[], None]
+    over: bool = False
+
+    def stop(self) -> None:
+        self.over = True
+
+
+class VirtualClock:
+    """Moves only by `sleep`, and runs what is due on the way, in order. Deterministic: no thread, no waiting.
+
+    >>> clock = VirtualClock()
+    >>> clock.sleep(2.5)
+    >>> clock.now()
+    2.5
+    """
+
+    EPOCH = 1_700_000_000.0  # where the wall clock starts: a fixed moment, so that runs repeat to the byte
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._now = start
+        self.wall_offset = self.EPOCH  # a test steps the wall clock by adding to this
+        self._order = itertools.count()
+        self._due: list[tuple[float, int, _Timer]] = []
+        self._lock = threading.RLock()
+
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self._now
+
+    def wall(self) -> float:
+        """Virtual seconds since 1970."""
+        return self.now() + self.wall_offset
+
+    def sleep(self, seconds: float) -> None:
+        """Move time forward by this much."""
+        self.move_to(self.now() + max(0.0, seconds))
+
+    def move_to(self, moment: float) -> None:
+        """Move time forward to this moment, running what is due; a moment in the past changes nothing."""
+        with self._lock:
+            while self._due and self._due[0][0] <= moment:
+                due, _, timer = heapq.heappop(self._due)
+                if timer.over:
+                    continue
+                self._set(max(due, self.now()))
+                heapq.heappush(self._due, (due + timer.seconds, next(self._order), timer))
+                timer.action()
+            self._set(max(moment, self.now()))
+
+    def every(self, seconds: float, action: Callable[[], None]) -> Ticker:
+        """Run the action each time this much virtual time has passed."""
+        timer = _Timer(seconds, action)
+        with self._lock:
+            heapq.heappush(self._due, (self.now() + seconds, next(self._order), timer))
+        return timer
+
+    def _set(self, moment: float) -> None:
+        self._now = moment
