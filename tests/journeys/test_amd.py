@@ -154,7 +154,7 @@ def test_a_limit_is_set_in_microwatts_and_read_back_in_watts(amd: Machine) -> No
 @pytest.mark.parametrize("watts", [249.0, 751.0, math.nan])
 def test_a_limit_outside_the_range_changes_nothing(amd: Machine, watts: float) -> None:
     gpu = amd.gpu()
-    with pytest.raises(InputError, match=r"\[250, 750\] W"):
+    with pytest.raises(InputError, match="between 250 and 750 W"):
         gpu.set_limit(watts)
     assert gpu.limit() == 750.0
 

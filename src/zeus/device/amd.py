@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from zeus.device.gpu import Capability, GpuSpec, PowerSample, refuse_if_read_only
-from zeus.errors import DeviceError, DeviceLost, InputError, NoDevice, NotPermitted, Unsupported, ZeusError
+from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, refuse_if_read_only
+from zeus.errors import DeviceError, DeviceLost, NoDevice, NotPermitted, Unsupported, ZeusError
 
 log = logging.getLogger(__name__)
 
@@ -36,9 +36,10 @@ def amd_gpus() -> list[AmdGpu]:
             smi = importlib.import_module("amdsmi")
             smi.amdsmi_init()
             handles = smi.amdsmi_get_processor_handles()
-    except ModuleNotFoundError as error:
-        raise NoDevice("No AMD cards: the package amdsmi is not installed (pip install 'zeus-energy[amd]').") from error
     except Exception as error:  # without the driver, importing amdsmi fails with KeyError and others
+        if isinstance(error, ModuleNotFoundError) and error.name == "amdsmi":
+            install = "pip install 'zeus-energy[amd]'"
+            raise NoDevice(f"No AMD cards: the package amdsmi is not installed ({install}).") from error
         detail = " ".join(f"{type(error).__name__}: {error} {said.getvalue()}".split())
         raise NoDevice(f"No AMD cards: amdsmi does not start ({detail}). Is the amdgpu driver installed?") from error
     return [AmdGpu(smi, handle, index) for index, handle in enumerate(handles)]
@@ -101,10 +102,7 @@ class AmdGpu:
         refuse_if_read_only(f"{self._label}: set power limit to {watts:g} W")
         if Capability.LIMITS not in self._spec.capabilities:
             raise Unsupported(f"{self._label} has no power limit that can be read, so none is set.")
-        if not self._spec.min_watts <= watts <= self._spec.max_watts:
-            raise InputError(
-                f"{self._label}: {watts:g} W is outside [{self._spec.min_watts:g}, {self._spec.max_watts:g}] W."
-            )
+        check_limit(self._spec, watts)
         self._ask("amdsmi_set_power_cap", 0, round(watts * 1e6))
         if abs(self.limit() - watts) > SLACK_WATTS:
             raise DeviceError(f"{self._label}: {watts:g} W was asked for, the driver keeps {self.limit():g} W.")
