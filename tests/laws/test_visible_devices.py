@@ -310,6 +310,7 @@ def test_slurm_is_asked_only_where_no_mask_is_set() -> None:
         ({"CUDA_VISIBLE_DEVICES": "1"}, [1], "HIP reads CUDA's mask too"),
         ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1"}, [0], "but prefers its own"),
         ({"HIP_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "1"}, [1], "an empty one is none"),
+        ({"HIP_VISIBLE_DEVICES": ""}, [0, 1, 2], "even alone"),
         ({"HIP_VISIBLE_DEVICES": "-1"}, [], "-1 shows none"),
         ({"ROCR_VISIBLE_DEVICES": "1,2", "HIP_VISIBLE_DEVICES": "1"}, [2], "HIP counts what ROCr left"),
         ({"ROCR_VISIBLE_DEVICES": f"0,{UUIDS[2]}"}, [0, 2], "ROCr mixes indices and UUIDs"),
