@@ -1,12 +1,13 @@
 """Which cards a mask names: CUDA_VISIBLE_DEVICES and its kin, read as the driver reads them. Pure.
 
-What the CUDA driver does was seen on a real card (CUDA 13, H200), and is kept here:
+What the CUDA driver does was seen on one real card (CUDA 13, H200), and is kept here:
 
 - an empty mask and `-1` show nothing; the first entry that is out of range ends the list, later ones are not looked at;
 - indices and UUIDs do not mix: after an index a UUID ends the list, and the other way round (AMD's runtime mixes them);
 - a card named twice is an error, and the process sees no device at all;
-- a UUID may be abbreviated and its hex digits may be capitals, but a space before it hides it;
-- of MIG slices a process sees one, the first.
+- a UUID may be abbreviated and its hex digits may be capitals, but a space before it hides it.
+
+Not seen, but taken from NVIDIA's guide: of MIG slices a process is shown one, the first.
 
 Where the driver would quietly show fewer cards than were meant, a note says so; where it would show none because an
 entry cannot be understood, `InputError` says which entry and what there is.
