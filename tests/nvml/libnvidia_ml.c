@@ -1,0 +1,421 @@
+/* A driver that is not there: speaks NVML to the unmodified binding, from a state file that all processes map.
+ *
+ * Power is a schedule in CLOCK_MONOTONIC, so that the counter, the sample buffer and the two power readings all follow
+ * from it by arithmetic: nothing runs in the background, and a killed process takes nothing with it.
+ *
+ * The structs mirror those of fake.py field by field; every field is 8 bytes wide or text, so there is no padding.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CARDS = 8, TEXT = 96, PIDS = 32, MIGS = 7, SEGMENTS = 256, CALLS = 256, BUFFER = 119 };
+enum group { ALL, OPEN, NAME, COUNTER, SAMPLES, POWER, INSTANT, LIMITS, DEFAULT_LIMIT, PERSISTENCE, TEMPERATURE,
+             PROCESSES, SPEED, SET, GROUPS };
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
+       INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, EMPTY = 1001, STUCK = 1002 };
+
+struct segment { int64_t start_ns; double high_mw, low_mw; int64_t period_ns, on_ns, phase_ns; double base_mj; };
+struct card {
+    char uuid[TEXT], name[TEXT], bus_id[TEXT];
+    int64_t min_mw, max_mw, default_mw, limit_mw, persistence, temperature, sm_mhz, cores;
+    int64_t n_pids, pids[PIDS], n_migs;
+    char migs[MIGS][TEXT];
+    int64_t counter_period_ns, sample_period_ns, sample_latency_ns, sample_means, sample_type, average_ns, stuck_at_ns;
+    int64_t fail[GROUPS], reads[GROUPS];
+    int64_t n_segments;
+    struct segment segments[SEGMENTS];
+};
+struct call { int64_t pid, uid, card, function, value, result, time_ns; };
+struct state {
+    int64_t size, n_cards, clock_ns, wall_base_ns, step_at_ns, step_ns, only_uid, n_calls;
+    struct call calls[CALLS];
+    struct card cards[CARDS];
+};
+union value { double d; unsigned int ui; unsigned long ul; unsigned long long ull; long long sll; int si;
+              unsigned short us; };
+struct sample { unsigned long long stamp_us; union value value; };
+struct field { uint32_t id, scope; int64_t stamp_us, latency_us; uint32_t type, result; union value value; };
+struct process { unsigned int pid; unsigned long long memory; unsigned int gpu_instance, compute_instance; };
+struct pci { char legacy[16]; unsigned int domain, bus, device, id, subsystem; char bus_id[32]; };
+
+/* ---- arithmetic of the schedule; fake.py calls these too, on its own mapping ---- */
+
+int64_t fake_state_size(void) { return sizeof(struct state); }
+
+int64_t fake_now_ns(const struct state *s) {
+    if (s->clock_ns >= 0) return s->clock_ns;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static const struct segment *segment_at(const struct card *c, int64_t t) {
+    int64_t n = __atomic_load_n(&c->n_segments, __ATOMIC_ACQUIRE), first = n > SEGMENTS ? n - SEGMENTS : 0, i = n - 1;
+    while (i > first && c->segments[i % SEGMENTS].start_ns > t) i--;
+    return &c->segments[i % SEGMENTS];
+}
+
+static int64_t into_period(const struct segment *g, int64_t t) {
+    int64_t r = (t - g->phase_ns) % g->period_ns;
+    return r < 0 ? r + g->period_ns : r;
+}
+
+/* Millijoules of this segment from its phase to t (1 mW ns = 1e-9 mJ). */
+static double integral(const struct segment *g, int64_t t) {
+    int64_t x = t - g->phase_ns;
+    if (!g->period_ns) return g->high_mw * x * 1e-9;
+    int64_t r = into_period(g, t), on = (x - r) / g->period_ns * g->on_ns + (r < g->on_ns ? r : g->on_ns);
+    return (g->high_mw * on + g->low_mw * (x - on)) * 1e-9;
+}
+
+double fake_energy_mj(const struct state *s, int card, int64_t t) {
+    const struct segment *g = segment_at(&s->cards[card], t);
+    return g->base_mj + integral(g, t) - integral(g, g->start_ns);
+}
+
+double fake_power_mw(const struct state *s, int card, int64_t t) {
+    const struct segment *g = segment_at(&s->cards[card], t);
+    return !g->period_ns || into_period(g, t) < g->on_ns ? g->high_mw : g->low_mw;
+}
+
+/* From now on the card draws this; what it drew before stays in its counter and its buffer. */
+void fake_schedule(struct state *s, int card, double high_mw, double low_mw, int64_t period_ns, int64_t on_ns,
+                   int64_t phase_ns) {
+    struct card *c = &s->cards[card];
+    int64_t now = fake_now_ns(s), n = c->n_segments;
+    struct segment g = {now, high_mw, low_mw, period_ns, on_ns, phase_ns, 1e9};
+    if (n) g.base_mj = fake_energy_mj(s, card, now);
+    c->segments[n % SEGMENTS] = g;
+    __atomic_store_n(&c->n_segments, n + 1, __ATOMIC_RELEASE);
+}
+
+int64_t fake_wall_ns(const struct state *s, int64_t t) {
+    return t + s->wall_base_ns + (t >= s->step_at_ns ? s->step_ns : 0);
+}
+
+static double mean_mw(const struct state *s, int card, int64_t t, int64_t ns) {
+    return ns ? (fake_energy_mj(s, card, t) - fake_energy_mj(s, card, t - ns)) / ns * 1e9 : fake_power_mw(s, card, t);
+}
+
+/* ---- who is asking ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct state *mapped;
+static char mapped_path[4096];
+static pid_t opened_by;
+static int openings;
+
+/* A fork while another thread holds the lock must not leave the child waiting for it. */
+static void free_lock(void) { pthread_mutex_init(&lock, NULL); }
+__attribute__((constructor)) static void at_load(void) { pthread_atfork(NULL, NULL, free_lock); }
+
+/* The variable may name another file at any moment (one per test); an old mapping stays, as threads may be in it. */
+static struct state *state(void) {
+    const char *path = getenv("FAKE_NVML_STATE");
+    if (!path) return NULL;
+    pthread_mutex_lock(&lock);
+    if (strcmp(path, mapped_path)) {
+        struct stat about;
+        void *at = MAP_FAILED;
+        int file = open(path, O_RDWR | O_CLOEXEC);
+        if (file >= 0) {
+            if (!fstat(file, &about) && about.st_size >= (off_t)sizeof(struct state))
+                at = mmap(NULL, sizeof(struct state), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+            close(file);
+        }
+        mapped = at == MAP_FAILED || ((struct state *)at)->size != sizeof(struct state) ? NULL : at;
+        snprintf(mapped_path, sizeof mapped_path, "%s", mapped ? path : "");
+    }
+    struct state *s = mapped;
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+/* A handle says which process made it and what it stands for, so that one carried over a fork is seen to be stale. */
+static void *handle_of(int card, int mig) { return (void *)(((intptr_t)getpid() << 16) | (mig << 8) | (card + 1)); }
+
+static int open_state(struct state **s) {
+    *s = state();
+    return opened_by == getpid() && openings && *s ? SUCCESS : UNINITIALIZED;
+}
+
+static int find(void *handle, struct state **s, int *card, int *mig) {
+    intptr_t h = (intptr_t)handle;
+    int result = open_state(s);
+    if (result) return result;
+    *card = (int)(h & 0xff) - 1, *mig = (int)(h >> 8 & 0xff);
+    if (h >> 16 != getpid() || *card < 0 || *card >= (*s)->n_cards) return INVALID_ARGUMENT;
+    return (*s)->cards[*card].fail[ALL];
+}
+
+/* Every question about a card comes through here: counted, and refused if a test asked for that. */
+static int ask(void *handle, enum group group, struct state **s, int *card) {
+    int mig, result = find(handle, s, card, &mig);
+    if (result) return result;
+    if (mig) return INVALID_ARGUMENT;
+    __atomic_fetch_add(&(*s)->cards[*card].reads[group], 1, __ATOMIC_RELAXED);
+    return (*s)->cards[*card].fail[group];
+}
+
+#define ASK(group)                                              \
+    struct state *s;                                            \
+    int card, result = ask(handle, group, &s, &card);           \
+    if (result && result != EMPTY && result != STUCK) return result; \
+    struct card *c = &s->cards[card];                           \
+    (void)c
+
+static int text(char *to, unsigned int size, const char *from) {
+    if (strlen(from) >= size) return INSUFFICIENT_SIZE;
+    strcpy(to, from);
+    return SUCCESS;
+}
+
+/* ---- NVML: the library and finding cards ---- */
+
+int nvmlInitWithFlags(unsigned int flags) {
+    (void)flags;
+    if (!state()) return DRIVER_NOT_LOADED;
+    if (opened_by != getpid()) openings = 0;
+    opened_by = getpid(), openings++;
+    return SUCCESS;
+}
+
+int nvmlShutdown(void) {
+    if (opened_by != getpid() || !openings) return UNINITIALIZED;
+    openings--;
+    return SUCCESS;
+}
+
+const char *nvmlErrorString(int result) { return result ? "an error of the driver" : "success"; }
+int nvmlSystemGetDriverVersion(char *to, unsigned int size) { return text(to, size, "999.00"); }
+int nvmlSystemGetNVMLVersion(char *to, unsigned int size) { return text(to, size, "13.999.00"); }
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { return *version = 13000, SUCCESS; }
+
+int nvmlDeviceGetCount_v2(unsigned int *count) {
+    struct state *s;
+    int result = open_state(&s);
+    return result ? result : (*count = s->n_cards, SUCCESS);
+}
+
+static int opened(struct state *s, int card, int mig, void **handle) {
+    __atomic_fetch_add(&s->cards[card].reads[OPEN], 1, __ATOMIC_RELAXED);
+    if (s->cards[card].fail[ALL]) return s->cards[card].fail[ALL];
+    if (s->cards[card].fail[OPEN]) return s->cards[card].fail[OPEN];
+    *handle = handle_of(card, mig);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle) {
+    struct state *s;
+    int result = open_state(&s);
+    if (result) return result;
+    return index < s->n_cards ? opened(s, index, 0, handle) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
+    struct state *s;
+    int result = open_state(&s);
+    if (result) return result;
+    for (int card = 0; card < s->n_cards; card++) {
+        struct card *c = &s->cards[card];
+        if (!strcmp(uuid, c->uuid)) return opened(s, card, 0, handle);
+        for (int i = 0; i < c->n_migs; i++)
+            if (!strcmp(uuid, c->migs[i])) return opened(s, card, i + 1, handle);
+    }
+    return NOT_FOUND;
+}
+
+int nvmlDeviceGetUUID(void *handle, char *to, unsigned int size) {
+    struct state *s;
+    int card, mig, result = find(handle, &s, &card, &mig);
+    return result ? result : text(to, size, mig ? s->cards[card].migs[mig - 1] : s->cards[card].uuid);
+}
+
+int nvmlDeviceGetIndex(void *handle, unsigned int *index) {
+    ASK(NAME);
+    return *index = card, SUCCESS;
+}
+
+int nvmlDeviceGetName(void *handle, char *to, unsigned int size) {
+    ASK(NAME);
+    return text(to, size, c->name);
+}
+
+int nvmlDeviceGetPciInfo_v3(void *handle, struct pci *to) {
+    ASK(NAME);
+    memset(to, 0, sizeof *to);
+    sscanf(c->bus_id, "%x:%x:%x", &to->domain, &to->bus, &to->device);
+    return text(to->bus_id, sizeof to->bus_id, c->bus_id);
+}
+
+/* ---- MIG ---- */
+
+int nvmlDeviceGetMigMode(void *handle, unsigned int *current, unsigned int *pending) {
+    ASK(NAME);
+    return *current = *pending = c->n_migs > 0, SUCCESS;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned int *count) {
+    ASK(NAME);
+    return *count = c->n_migs ? MIGS : 0, SUCCESS;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *handle, unsigned int index, void **mig) {
+    ASK(NAME);
+    return index < c->n_migs ? (*mig = handle_of(card, index + 1), SUCCESS) : NOT_FOUND;
+}
+
+int nvmlDeviceIsMigDeviceHandle(void *handle, unsigned int *is) {
+    struct state *s;
+    int card, mig, result = find(handle, &s, &card, &mig);
+    return result ? result : (*is = mig > 0, SUCCESS);
+}
+
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *handle, void **parent) {
+    struct state *s;
+    int card, mig, result = find(handle, &s, &card, &mig);
+    if (result) return result;
+    return mig ? (*parent = handle_of(card, 0), SUCCESS) : INVALID_ARGUMENT;
+}
+
+/* ---- readings ---- */
+
+int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *millijoules) {
+    ASK(COUNTER);
+    int64_t t = result == STUCK ? c->stuck_at_ns : fake_now_ns(s);
+    if (c->counter_period_ns) t -= t % c->counter_period_ns;
+    double energy = fake_energy_mj(s, card, t);
+    return *millijoules = energy > 0 ? (unsigned long long)energy : 0, SUCCESS;
+}
+
+int nvmlDeviceGetPowerUsage(void *handle, unsigned int *milliwatts) {
+    ASK(POWER);
+    return *milliwatts = mean_mw(s, card, fake_now_ns(s), c->average_ns) + .5, SUCCESS;
+}
+
+/* An unknown field is told in its own entry; the call itself succeeds. */
+int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
+    struct state *s;
+    int card, result = ask(handle, INSTANT, &s, &card);
+    if (result && result != NOT_SUPPORTED && result != INVALID_ARGUMENT && result != NO_PERMISSION) return result;
+    for (int i = 0; i < count; i++) {
+        fields[i].result = fields[i].id == 186 ? result : NOT_SUPPORTED; /* 186: NVML_FI_DEV_POWER_INSTANT */
+        fields[i].type = 1;
+        fields[i].stamp_us = fake_wall_ns(s, fake_now_ns(s)) / 1000;
+        fields[i].value.ull = 0;
+        if (!fields[i].result) fields[i].value.ui = fake_power_mw(s, card, fake_now_ns(s)) + .5;
+    }
+    return SUCCESS;
+}
+
+static union value typed(int64_t type, double x) {
+    union value v = {.ull = 0};
+    switch (type) {
+    case 0: v.d = x; break;
+    case 1: v.ui = x + .5; break;
+    case 2: v.ul = x + .5; break;
+    case 3: v.ull = x + .5; break;
+    case 4: v.sll = x + .5; break;
+    case 5: v.si = x + .5; break;
+    case 6: v.us = x + .5; break;
+    }
+    return v;
+}
+
+int nvmlDeviceGetSamples(void *handle, int type, unsigned long long last_seen_us, int *value_type, unsigned int *count,
+                         struct sample *samples) {
+    ASK(SAMPLES);
+    if (type != 0) return INVALID_ARGUMENT; /* 0: NVML_TOTAL_POWER_SAMPLES */
+    if (!c->sample_period_ns) return NOT_SUPPORTED;
+    *value_type = c->sample_type;
+    if (!samples) return *count = BUFFER, SUCCESS;
+    int64_t newest = fake_now_ns(s) - c->sample_latency_ns;
+    unsigned int n = 0;
+    newest -= newest % c->sample_period_ns;
+    for (int i = BUFFER - 1; i >= 0 && n < *count && result != EMPTY; i--) {
+        int64_t t = newest - i * c->sample_period_ns;
+        unsigned long long stamp_us = fake_wall_ns(s, t) / 1000;
+        if (stamp_us <= last_seen_us) continue;
+        samples[n].stamp_us = stamp_us;
+        samples[n++].value = typed(c->sample_type, mean_mw(s, card, t, c->sample_means ? c->sample_period_ns : 0));
+    }
+    *count = n;
+    return n || result == EMPTY ? SUCCESS : NOT_FOUND;
+}
+
+int nvmlDeviceGetPowerManagementLimit(void *handle, unsigned int *milliwatts) {
+    ASK(LIMITS);
+    return *milliwatts = __atomic_load_n(&c->limit_mw, __ATOMIC_ACQUIRE), SUCCESS;
+}
+
+int nvmlDeviceGetPowerManagementLimitConstraints(void *handle, unsigned int *low, unsigned int *high) {
+    ASK(LIMITS);
+    return *low = c->min_mw, *high = c->max_mw, SUCCESS;
+}
+
+int nvmlDeviceGetPowerManagementDefaultLimit(void *handle, unsigned int *milliwatts) {
+    ASK(DEFAULT_LIMIT);
+    return *milliwatts = c->default_mw, SUCCESS;
+}
+
+int nvmlDeviceGetPersistenceMode(void *handle, int *on) {
+    ASK(PERSISTENCE);
+    return *on = c->persistence, SUCCESS;
+}
+
+int nvmlDeviceGetTemperature(void *handle, int sensor, unsigned int *celsius) {
+    ASK(TEMPERATURE);
+    return sensor ? INVALID_ARGUMENT : (*celsius = c->temperature, SUCCESS);
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *count, struct process *processes) {
+    ASK(PROCESSES);
+    unsigned int room = processes ? *count : 0;
+    *count = c->n_pids;
+    if (room < *count) return INSUFFICIENT_SIZE;
+    for (unsigned int i = 0; i < *count; i++) processes[i] = (struct process){c->pids[i], 1 << 20, ~0u, ~0u};
+    return SUCCESS;
+}
+
+int nvmlDeviceGetMaxClockInfo(void *handle, int clock, unsigned int *megahertz) {
+    ASK(SPEED);
+    return clock == 1 ? (*megahertz = c->sm_mhz, SUCCESS) : NOT_SUPPORTED; /* 1: NVML_CLOCK_SM */
+}
+
+int nvmlDeviceGetNumGpuCores(void *handle, unsigned int *cores) {
+    ASK(SPEED);
+    return *cores = c->cores, SUCCESS;
+}
+
+/* ---- setters: each that gets here is written down, with its outcome ---- */
+
+enum { SET_LIMIT, SET_PERSISTENCE };
+
+static int set(void *handle, int function, int64_t value) {
+    struct state *s;
+    int card = -1, result = ask(handle, SET, &s, &card);
+    if (card < 0 || card >= CARDS) return result;
+    struct card *c = &s->cards[card];
+    if (!result && geteuid() && s->only_uid >= 0 && geteuid() != (uid_t)s->only_uid) result = NO_PERMISSION;
+    if (!result) result = c->fail[function == SET_LIMIT ? LIMITS : PERSISTENCE];
+    if (!result && function == SET_LIMIT && (value < c->min_mw || value > c->max_mw)) result = INVALID_ARGUMENT;
+    if (!result) __atomic_store_n(function == SET_LIMIT ? &c->limit_mw : &c->persistence, value, __ATOMIC_RELEASE);
+    int64_t i = __atomic_fetch_add(&s->n_calls, 1, __ATOMIC_ACQ_REL);
+    s->calls[i % CALLS] = (struct call){getpid(), geteuid(), card, function, value, result, fake_now_ns(s)};
+    return result;
+}
+
+int nvmlDeviceSetPowerManagementLimit(void *handle, unsigned int milliwatts) {
+    return set(handle, SET_LIMIT, milliwatts);
+}
+
+int nvmlDeviceSetPersistenceMode(void *handle, int on) { return set(handle, SET_PERSISTENCE, on); }
