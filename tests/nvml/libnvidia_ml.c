@@ -386,6 +386,10 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *count, s
     return SUCCESS;
 }
 
+int nvmlDeviceGetComputeRunningProcesses_v2(void *handle, unsigned int *count, struct process *processes) {
+    return nvmlDeviceGetComputeRunningProcesses_v3(handle, count, processes);
+}
+
 int nvmlDeviceGetMaxClockInfo(void *handle, int clock, unsigned int *megahertz) {
     ASK(SPEED);
     return clock == 1 ? (*megahertz = c->sm_mhz, SUCCESS) : NOT_SUPPORTED; /* 1: NVML_CLOCK_SM */

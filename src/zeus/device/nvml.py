@@ -148,7 +148,12 @@ class NvmlGpu:
 
     def processes(self) -> list[int]:
         """Ids of the processes that compute on this card, as the driver numbers them (a container may differ)."""
-        return sorted({int(process.pid) for process in self._call("nvmlDeviceGetComputeRunningProcesses")})
+        # Versions by name: the plain function answers an older driver with an error that is no NVMLError.
+        try:
+            processes = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
+        except Unsupported:
+            processes = self._call("nvmlDeviceGetComputeRunningProcesses_v2")
+        return sorted({int(process.pid) for process in processes})
 
     def speed(self) -> float:
         """Cores times highest SM clock, to rank cards as CUDA's FASTEST_FIRST does; NaN where the driver is silent."""
@@ -164,6 +169,8 @@ class NvmlGpu:
     def _call(self, function: str, *arguments: Any, setting: bool = False) -> Any:
         """Call one function of the binding on this card, in this process."""
         nvml = _nvml()
+        if not hasattr(nvml, function):
+            raise Unsupported(f"{self._label}: {function} is not in this binding. Update it: pip install -U nvidia-ml-py.")
         with _our_errors(f"{self._label}: {function}", setting=setting):
             try:
                 return getattr(nvml, function)(self._opened(nvml), *arguments)
