@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from zeus.device.gpu import Capability, GpuSpec, PowerSample, refuse_if_read_only
@@ -109,12 +110,9 @@ class NvmlGpu:
             self._handle = None  # "not found" is a card that is gone, but an empty buffer too: look the card up again
             self._call("nvmlDeviceGetIndex")
             return []
-        field = self._field_of(kind)
-        return [
-            PowerSample(sample.timeStamp / 1e6, getattr(sample.sampleValue, field) / 1e3)
-            for sample in raw
-            if sample.timeStamp  # a place in the buffer that was never filled
-        ]
+        read = attrgetter("timeStamp", f"sampleValue.{self._field_of(kind)}")
+        # A stamp of 0 is a place in the buffer that was never filled.
+        return [PowerSample(stamp / 1e6, milliwatts / 1e3) for stamp, milliwatts in map(read, raw) if stamp]
 
     def limit(self) -> float:
         """The power limit in force, in watts."""
@@ -170,7 +168,7 @@ class NvmlGpu:
         """Call one function of the binding on this card, in this process."""
         nvml = _nvml()
         if not hasattr(nvml, function):
-            raise Unsupported(f"{self._label}: {function} is not in this binding. Update it: pip install -U nvidia-ml-py.")
+            raise Unsupported(f"{self._label}: {function} is not in this binding: pip install -U nvidia-ml-py.")
         with _our_errors(f"{self._label}: {function}", setting=setting):
             try:
                 return getattr(nvml, function)(self._opened(nvml), *arguments)
