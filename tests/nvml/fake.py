@@ -18,6 +18,7 @@ import mmap
 import os
 import shutil
 import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -318,6 +319,14 @@ def build(folder: Path, without: Iterable[str] = ()) -> Path:
     return library
 
 
+def python(script: str, env: dict[str, str]) -> str:
+    """What a script prints in a process of its own."""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def _load(library: Path) -> ctypes.CDLL:
     """Load it here, so that the binding, asking for the same name, gets it too; and make sure that it did."""
     ours = ctypes.CDLL(str(library))
@@ -329,7 +338,7 @@ def _load(library: Path) -> ctypes.CDLL:
     ours.fake_wall_ns.argtypes = [state, c_int64]
     ours.fake_energy_mj.argtypes = ours.fake_power_mw.argtypes = [state, c_int, c_int64]
     ours.fake_schedule.argtypes = [state, c_int, c_double, c_double, c_int64, c_int64, c_int64]
-    assert ours.fake_state_size() == ctypes.sizeof(_State), "the structs in fake.py and libnvidia_ml.c differ"
+    assert ours.fake_state_size() == ctypes.sizeof(_State), "the structs in fake.py and state.h differ"
     return ours
 
 

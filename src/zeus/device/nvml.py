@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from zeus.device.gpu import Capability, GpuSpec, PowerSample, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, InputError, NoDevice, NotPermitted, Unsupported
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 _VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # in the order of nvmlValueType_t
 
 # Which opening of the driver handles belong to: (process, how many times). A handle of another opening is made anew,
@@ -28,9 +29,7 @@ _opening = (0, 0)
 
 def nvml_gpus() -> list[NvmlGpu]:
     """All cards, in the driver's (PCI bus) order. A card that cannot be opened is logged and left out."""
-    nvml = _nvml(again=True)  # looking for cards starts afresh: other code may have shut the driver down meanwhile
-    with _our_errors("counting the NVIDIA cards"):
-        count = nvml.nvmlDeviceGetCount()
+    count: int = _ask("counting the NVIDIA cards", lambda nvml: nvml.nvmlDeviceGetCount())
     gpus, problems = [], []
     for index in range(count):
         try:
@@ -46,11 +45,13 @@ def nvml_gpus() -> list[NvmlGpu]:
 
 def mig_parent(uuid: str) -> int:
     """NVML index of the physical card that holds the MIG device `MIG-<uuid>`."""
-    nvml = _nvml(again=True)
+
+    def index(nvml: Any) -> int:
+        mig = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        return int(nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig)))
+
     try:
-        with _our_errors(f"looking for MIG device {uuid}"):
-            mig = nvml.nvmlDeviceGetHandleByUUID(uuid)
-            return int(nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig)))
+        return _ask(f"looking for MIG device {uuid}", index)
     except (DeviceLost, Unsupported) as error:
         raise NoDevice(f"no MIG device '{uuid}' on this machine. `nvidia-smi -L` lists those there are.") from error
 
@@ -165,16 +166,14 @@ class NvmlGpu:
         return f"GPU {self._index} ({self._name}, {self._uuid})"
 
     def _call(self, function: str, *arguments: Any, setting: bool = False) -> Any:
-        """Call one function of the binding on this card, in this process."""
-        nvml = _nvml()
-        if not hasattr(nvml, function):
+        """Call one function of the binding on this card."""
+
+        def call(nvml: Any) -> Any:
+            return getattr(nvml, function)(self._opened(nvml), *arguments)
+
+        if not hasattr(_nvml(), function):
             raise Unsupported(f"{self._label}: {function} is not in this binding: pip install -U nvidia-ml-py.")
-        with _our_errors(f"{self._label}: {function}", setting=setting):
-            try:
-                return getattr(nvml, function)(self._opened(nvml), *arguments)
-            except nvml.NVMLError_Uninitialized:  # other code in this process shut NVML down under us: open it again
-                nvml = _nvml(again=True)
-                return getattr(nvml, function)(self._opened(nvml), *arguments)
+        return _ask(f"{self._label}: {function}", call, setting=setting)
 
     def _opened(self, nvml: Any) -> Any:
         if self._handle is None or self._handle[0] != _opening:
@@ -225,14 +224,25 @@ class NvmlGpu:
 
 
 def _open(index: int) -> NvmlGpu:
-    nvml = _nvml()
-    with _our_errors(f"opening NVIDIA card {index}"):
+    def card(nvml: Any) -> NvmlGpu:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         return NvmlGpu(index, _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle)))
+
+    return _ask(f"opening NVIDIA card {index}", card)
 
 
 def _text(answer: str | bytes) -> str:
     return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def _ask(what: str, question: Callable[[Any], T], *, setting: bool = False) -> T:
+    """Put a question to the binding, in our errors; once more if other code in this process shut NVML down under us."""
+    nvml = _nvml()
+    with _our_errors(what, setting=setting):
+        try:
+            return question(nvml)
+        except nvml.NVMLError_Uninitialized:
+            return question(_nvml(again=True))
 
 
 def _nvml(again: bool = False) -> Any:
