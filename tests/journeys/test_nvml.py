@@ -293,7 +293,7 @@ child = os.fork()
 if child == 0:
     try:
         pynvml.nvmlDeviceGetPowerUsage(handle)
-    except pynvml.NVMLError_Uninitialized:
+    except pynvml.NVMLError_InvalidArgument:
         print("stale", flush=True)
     gpu.set_limit(gpu.limit() - 300)
     print(gpu.energy() > 0, gpu.spec.uuid, flush=True)

@@ -62,12 +62,14 @@ static int open_state(struct state **s) {
     return opened_by == getpid() && openings && *s ? SUCCESS : UNINITIALIZED;
 }
 
+/* Stale comes before uninitialised: a child that did not open the driver must not get by with its parent's handle. */
 static int find(void *handle, struct state **s, int *card, int *mig) {
     intptr_t h = (intptr_t)handle;
+    if (h >> 16 != getpid()) return INVALID_ARGUMENT;
     int result = open_state(s);
     if (result) return result;
     *card = (int)(h & 0xff) - 1, *mig = (int)(h >> 8 & 0xff);
-    if (h >> 16 != getpid() || *card < 0 || *card >= (*s)->n_cards) return INVALID_ARGUMENT;
+    if (*card < 0 || *card >= (*s)->n_cards) return INVALID_ARGUMENT;
     return (*s)->cards[*card].fail[ALL];
 }
 
