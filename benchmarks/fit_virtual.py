@@ -171,7 +171,8 @@ def together(name: str, problems: list[Problem], curve: Vector, xs: list[Vector]
 
 def problems_of(traces: Path, card: str) -> list[Problem]:
     rows = read_power(traces / f"summary_power_{card}.csv")
-    return [Problem(card, name, tuple(r for r in rows if r.workload == key)) for name, key in WORKLOADS.items()]
+    every = [Problem(card, name, tuple(r for r in rows if r.workload == key)) for name, key in WORKLOADS.items()]
+    return [problem for problem in every if problem.rows]
 
 
 def halves(problem: Problem) -> tuple[Problem, Problem]:
