@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zeus.device.gpu import Ticker
+from zeus.device.gpu import Clock, Gpu, Ticker
 
 
 class RealClock:
@@ -114,3 +114,12 @@ class VirtualClock:
 
     def _set(self, moment: float) -> None:
         self._now = moment
+
+
+REAL = RealClock()
+
+
+def clock_of(gpu: Gpu) -> Clock:
+    """The clock that this card's energy goes by: its own where it is virtual, the machine's otherwise."""
+    clock: Clock = getattr(gpu, "clock", REAL)
+    return clock

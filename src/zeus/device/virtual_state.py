@@ -1,8 +1,8 @@
 """What virtual cards remember, in one small memory-mapped file that every process shares.
 
 Like hardware it survives the processes that use it and is reset by a reboot. A change is written to the spare
-slot of two and then made current by a single byte, so that a process killed half-way leaves the last whole state behind;
-the lock around it is `flock`, which the kernel drops with its holder.
+slot of two and then made current by a single byte, so that a process killed half-way leaves the last whole
+state behind; the lock around it is `flock`, which the kernel drops with its holder.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_CARDS = 16
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """One card: `joules` used until the moment `since`, then busy at `busy_watts` until `busy_until`, idle after that."""
+    """One card: `joules` used until `since`, from there busy at `busy_watts` until `busy_until`, idle after that."""
 
     limit_watts: float
     joules: float = 0.0

@@ -1,0 +1,242 @@
+"""AMD cards, through amdsmi. Its microjoules and microwatts end here."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import logging
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, refuse_if_read_only
+from zeus.errors import DeviceError, DeviceLost, NoDevice, NotPermitted, Unsupported, ZeusError
+
+log = logging.getLogger(__name__)
+
+# Status codes of amdsmi.h that mean more than "it failed".
+UNSUPPORTED = {2, 3, 40, 49, 52, 55}  # not supported, not implemented, no data, no message, no file, no such setting
+NO_PERMISSION = 10
+GONE = {31, 34}  # device not found, driver not loaded
+
+# Many cards state 0 W as their lowest limit. Zeus then goes no lower than this part of the default, which is about
+# where other cards' own limits begin (100 of 300 W, 200 of 700 W).
+FLOOR = 1 / 3
+SLACK_WATTS = 1.0  # the driver rounds a limit to whole watts
+
+
+def amd_gpus() -> list[AmdGpu]:
+    """Every AMD card in amdsmi's order; `NoDevice` where the library or the driver is missing."""
+    said = io.StringIO()
+    try:
+        with _quiet(said):
+            smi = importlib.import_module("amdsmi")
+            smi.amdsmi_init()
+            handles = smi.amdsmi_get_processor_handles()
+    except Exception as error:  # without the driver, importing amdsmi fails with KeyError and others
+        if isinstance(error, ModuleNotFoundError) and error.name == "amdsmi":
+            install = "pip install 'zeus-energy[amd]'"
+            raise NoDevice(f"No AMD cards: the package amdsmi is not installed ({install}).") from error
+        detail = " ".join(f"{type(error).__name__}: {error} {said.getvalue()}".split())
+        raise NoDevice(f"No AMD cards: amdsmi does not start ({detail}). Is the amdgpu driver installed?") from error
+    return [AmdGpu(smi, handle, index) for index, handle in enumerate(handles)]
+
+
+class AmdGpu:
+    """One AMD card. Each capability is probed once, by trying it."""
+
+    def __init__(self, smi: Any, handle: Any, index: int) -> None:
+        self._smi = smi
+        self._handle = handle
+        self._index = index
+        self._label = f"AMD GPU {index}"
+        places = self._if_told("amdsmi_get_gpu_enumeration_info")
+        self.hip_index = _integer(places.get("hip_id"))  # HIP's own count, which its masks use
+        self.aliases = tuple(filter(None, [_text(places.get("hip_uuid"))]))
+        self._spec = self._probe()
+        self._label = f"AMD GPU {index} ({self._spec.name})"
+
+    def __repr__(self) -> str:
+        return f"AmdGpu({self._index}, {self._spec.name!r})"
+
+    @property
+    def index(self) -> int:
+        """Place in amdsmi's list."""
+        return self._index
+
+    @property
+    def spec(self) -> GpuSpec:
+        """What is fixed about this card."""
+        return self._spec
+
+    def energy(self) -> float:
+        """Joules since the driver was loaded."""
+        count = self._ask("amdsmi_get_energy_count")
+        steps = _number(count.get("energy_accumulator", count.get("power")))  # the key was renamed in 6.2
+        step_uj = _number(count.get("counter_resolution"))
+        if not steps or not step_uj or steps >= 2**64 - 1:
+            raise Unsupported(f"{self._label} has no energy counter: amdsmi answers {count}.")
+        return steps * step_uj / 1e6
+
+    def power(self) -> float:
+        """Watts of the socket: this instant's where the card tells, else a moving average."""
+        info = self._ask("amdsmi_get_power_info")
+        for key in ("current_socket_power", "average_socket_power"):
+            if watts := _number(info.get(key)):  # 0 is what cards that do not know say
+                return watts
+        raise Unsupported(f"{self._label} does not tell its power: amdsmi answers {info}.")
+
+    def samples(self) -> list[PowerSample]:
+        """AMD's driver keeps no buffer of samples."""
+        raise Unsupported(f"{self._label}: the driver keeps no power samples.")
+
+    def limit(self) -> float:
+        """The power cap in force, in watts."""
+        return self._caps()["power_cap"]
+
+    def set_limit(self, watts: float) -> None:
+        """Set the power cap. Only the keeper calls this."""
+        refuse_if_read_only(f"{self._label}: set power limit to {watts:g} W")
+        if Capability.LIMITS not in self._spec.capabilities:
+            raise Unsupported(f"{self._label} has no power limit that can be read, so none is set.")
+        check_limit(self._spec, watts)
+        self._ask("amdsmi_set_power_cap", 0, round(watts * 1e6))
+        if abs(self.limit() - watts) > SLACK_WATTS:
+            raise DeviceError(f"{self._label}: {watts:g} W was asked for, the driver keeps {self.limit():g} W.")
+
+    def persistence(self) -> bool:
+        """AMD has no persistence mode: the driver stays loaded."""
+        raise Unsupported(f"{self._label}: AMD cards have no persistence mode.")
+
+    def set_persistence(self, on: bool) -> None:
+        """There is none to set."""
+        refuse_if_read_only(f"{self._label}: set persistence mode")
+        raise Unsupported(f"{self._label}: AMD cards have no persistence mode.")
+
+    def temperature(self) -> float:
+        """Degrees Celsius: the edge sensor's, or the hot spot's where the card has no other."""
+        kinds, now = self._smi.AmdSmiTemperatureType, self._smi.AmdSmiTemperatureMetric.CURRENT
+        for kind in (kinds.EDGE, kinds.HOTSPOT):
+            with contextlib.suppress(Unsupported):
+                celsius = _number(self._ask("amdsmi_get_temp_metric", kind, now))
+                if celsius is not None:
+                    return celsius
+        raise Unsupported(f"{self._label} does not tell its temperature.")
+
+    def processes(self) -> list[int]:
+        """Ids of the processes that have work on this card."""
+        entries = self._ask("amdsmi_get_gpu_process_list")
+        if not all(isinstance(entry, dict) and "pid" in entry for entry in entries):
+            raise Unsupported(f"{self._label}: this amdsmi does not list processes by id; 6.2 or newer does.")
+        return [int(entry["pid"]) for entry in entries]
+
+    def _probe(self) -> GpuSpec:
+        asic = self._if_told("amdsmi_get_gpu_asic_info")
+        board = self._if_told("amdsmi_get_gpu_board_info")
+        uuid = _text(self._if_told("amdsmi_get_gpu_device_uuid"))
+        bus = _text(self._if_told("amdsmi_get_gpu_device_bdf"))
+        power = self._if_told("amdsmi_get_power_info")
+        caps = self._caps() if self._works(self._caps) else {}
+        can = {
+            Capability.COUNTER: self._works(self.energy),
+            Capability.POWER: self._works(self.power),
+            Capability.INSTANT: bool(_number(power.get("current_socket_power"))),
+            Capability.LIMITS: bool(caps),
+            Capability.TEMPERATURE: self._works(self.temperature),
+            Capability.PROCESSES: self._works(self.processes),
+        }
+        return GpuSpec(
+            uuid=uuid or f"PCI-{bus or self._index}",
+            name=_text(asic.get("market_name")) or _text(board.get("product_name")) or "AMD GPU",
+            vendor="amd",
+            min_watts=self._floor(caps) if caps else math.nan,
+            max_watts=caps.get("max_power_cap", math.nan),
+            default_watts=caps.get("default_power_cap", math.nan),
+            capabilities=frozenset(capability for capability, works in can.items() if works),
+        )
+
+    def _floor(self, caps: dict[str, float]) -> float:
+        if caps["min_power_cap"] > 0:
+            return caps["min_power_cap"]
+        # The limit that was found must stay within reach, or it could not be put back.
+        floor = min(math.ceil(caps["default_power_cap"] * FLOOR), caps["power_cap"])
+        log.info(
+            "%s states no lowest power limit; Zeus will not go below %g W, a choice of its own.", self._label, floor
+        )
+        return floor
+
+    def _caps(self) -> dict[str, float]:
+        """The limit in force and its range, in watts."""
+        info = self._ask("amdsmi_get_power_cap_info")
+        caps = {key: (_number(info.get(key)) or 0.0) / 1e6 for key in ("power_cap", "min_power_cap", "max_power_cap")}
+        if caps["power_cap"] < 1 or caps["max_power_cap"] < 1:  # a cap of less than a watt is no cap
+            raise Unsupported(f"{self._label} has no power limit that can be read: amdsmi answers {info}.")
+        default = (_number(info.get("default_power_cap")) or 0.0) / 1e6
+        return {**caps, "default_power_cap": default or caps["max_power_cap"]}
+
+    def _ask(self, function: str, *arguments: Any) -> Any:
+        """Call amdsmi and put its errors into ours."""
+        try:
+            return getattr(self._smi, function)(self._handle, *arguments)
+        except (AttributeError, NotImplementedError) as error:
+            raise Unsupported(f"{self._label}: this amdsmi has no {function}.") from error
+        except self._smi.AmdSmiException as error:
+            code = getattr(error, "err_code", None)
+            what = f"{self._label}: {function}: {' '.join(str(error).split())}"
+            if code in UNSUPPORTED:
+                raise Unsupported(what) from error
+            if code == NO_PERMISSION:
+                raise NotPermitted(
+                    f"{what}. Run as root, or let `zeus keeper` set limits; to read, join the groups render and video."
+                ) from error
+            if code in GONE:
+                raise DeviceLost(what) from error
+            raise DeviceError(what) from error
+
+    def _if_told(self, function: str) -> Any:
+        """The answer, or an empty one where the card does not know."""
+        try:
+            return self._ask(function)
+        except ZeusError:
+            return {}
+
+    @staticmethod
+    def _works(reading: Callable[[], object]) -> bool:
+        try:
+            reading()
+        except ZeusError:
+            return False
+        return True
+
+
+def _number(value: Any) -> float | None:
+    """A number, or None for amdsmi's "N/A" and its like."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) and value.strip() != "N/A" else ""
+
+
+@contextlib.contextmanager
+def _quiet(said: io.StringIO) -> Iterator[None]:
+    """Keep what Python prints in `said`, and what the C library writes to standard output away from it."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(said))
+        with contextlib.suppress(OSError):  # a daemon may have no standard output at all
+            if sys.__stdout__ is not None:
+                sys.__stdout__.flush()
+            keep = os.dup(1)
+            stack.callback(os.close, keep)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            stack.callback(os.close, nowhere)
+            os.dup2(nowhere, 1)
+            stack.callback(os.dup2, keep, 1)
+        yield

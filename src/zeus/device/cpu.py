@@ -1,0 +1,159 @@
+"""CPU and DRAM energy: Intel's and AMD's RAPL counters, as Linux shows them under /sys/class/powercap."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from zeus.errors import DeviceError, DeviceLost, NotPermitted, Unsupported
+
+POWERCAP = Path("/sys/class/powercap")
+PLAUSIBLE_WATTS = 500.0  # about the most that one CPU package draws; sets how soon a counter may come round
+
+Read = Callable[[Path], str]
+
+UDEV_RULE = 'SUBSYSTEM=="powercap", KERNEL=="intel-rapl:*", ACTION=="add", RUN+="/bin/chmod o+r /sys%p/energy_uj"'
+
+
+def unwrap(before: int, now: int, period: int) -> int:
+    """How far a counter that comes round after `period` went from one reading to the next, less than one round on.
+
+    >>> unwrap(90, 95, 100), unwrap(90, 5, 100)
+    (5, 15)
+    """
+    return (now - before) % period
+
+
+class Domain:
+    """One counter, read as joules that never fall. Read it more often than every `wrap_seconds`, or a round is lost."""
+
+    def __init__(self, folder: Path, read: Read = Path.read_text) -> None:
+        self.folder = folder
+        self.period_uj = int(read(folder / "max_energy_range_uj"))
+        self._read = read
+        self._lock = threading.Lock()
+        self._last_uj: int | None = None
+        self._total_uj = 0
+
+    @property
+    def counter(self) -> Path:
+        """The file that holds the counter."""
+        return self.folder / "energy_uj"
+
+    @property
+    def wrap_seconds(self) -> float:
+        """The soonest that this counter can come round."""
+        return self.period_uj / 1e6 / PLAUSIBLE_WATTS
+
+    def energy(self) -> float:
+        """Joules since some fixed moment."""
+        with self._lock:
+            now_uj = self._now_uj()
+            if self._last_uj is None:
+                self._total_uj = now_uj
+            else:
+                self._total_uj += unwrap(self._last_uj, now_uj, self.period_uj)
+            self._last_uj = now_uj
+            return self._total_uj / 1e6
+
+    def _now_uj(self) -> int:
+        try:
+            return int(self._read(self.counter))
+        except PermissionError as error:
+            raise NotPermitted(fix([self.counter])) from error
+        except FileNotFoundError as error:
+            raise DeviceLost(f"{self.counter} was there and is not any more: was the RAPL driver unloaded?") from error
+        except (OSError, ValueError) as error:
+            raise DeviceError(f"{self.counter} could not be read: {error}") from error
+
+
+class CpuPackage:
+    """One CPU socket (or die). Its counter covers cores and uncore, so those are never added; DRAM is beside it."""
+
+    def __init__(self, index: int, name: str, cpu: Domain, dram: Domain | None) -> None:
+        self.index = index
+        self.name = name
+        self.cpu = cpu
+        self.dram = dram
+
+    def __repr__(self) -> str:
+        return f"CpuPackage({self.index}, {self.name!r})"
+
+    @property
+    def wrap_seconds(self) -> float:
+        """Read both counters more often than this."""
+        return min(domain.wrap_seconds for domain in (self.cpu, self.dram) if domain is not None)
+
+    def energy(self) -> float:
+        """Joules of this package since some fixed moment; `NotPermitted` says how to be allowed."""
+        return self.cpu.energy()
+
+    def dram_energy(self) -> float:
+        """Joules of its memory since some fixed moment; `Unsupported` where the CPU does not count it."""
+        if self.dram is None:
+            raise Unsupported(f"CPU {self.index} ({self.name}) has no DRAM energy counter.")
+        return self.dram.energy()
+
+
+def cpu_packages(root: Path | str = POWERCAP, read: Read = Path.read_text) -> list[CpuPackage]:
+    """Every CPU package that has a counter, readable or not; empty where there is none (`why_not` says why)."""
+    packages = [(name, folder) for name, folder in _zones(Path(root), read) if name.startswith("package")]
+    return [
+        CpuPackage(index, name, Domain(folder, read), _dram(Path(root), folder, read))
+        for index, (name, folder) in enumerate(packages)
+    ]
+
+
+def why_not(root: Path | str = POWERCAP, read: Read = Path.read_text) -> str:
+    """A sentence on why CPU energy cannot be measured here; empty where it can."""
+    root = Path(root)
+    if not root.is_dir():
+        return f"No CPU energy: {root} does not exist, as in most containers and virtual machines."
+    packages = cpu_packages(root, read)
+    if not packages:
+        return f"No CPU energy: {root} shows no CPU package, as in most containers and virtual machines."
+    locked: list[Path] = []
+    for domain in (domain for package in packages for domain in (package.cpu, package.dram) if domain is not None):
+        try:
+            domain.energy()
+        except NotPermitted:
+            locked.append(domain.counter)
+        except DeviceError as error:
+            return f"No CPU energy: {error}"
+    return fix(locked) if locked else ""
+
+
+def fix(counters: list[Path]) -> str:
+    """What to type so that these counters can be read, now and after the next boot."""
+    paths = " ".join(str(path) for path in counters)
+    return (
+        f"CPU energy may be read by root only: `sudo chmod o+r {paths}` opens it until the next boot; the line "
+        f"`{UDEV_RULE}` in /etc/udev/rules.d/90-zeus-rapl.rules keeps it open. (It is closed by default because a fine "
+        "reading can betray what other users compute.)"
+    )
+
+
+def _zones(root: Path, read: Read, inside: str = r"intel-rapl:\d+") -> Iterator[tuple[str, Path]]:
+    """Zones by their number. `intel-rapl-mmio` counts the same packages once more, so it does not match."""
+    if not root.is_dir():
+        return
+    folders = [folder for folder in root.iterdir() if re.fullmatch(inside, folder.name)]
+    for folder in sorted(folders, key=lambda folder: [int(part) for part in folder.name.split(":")[1:]]):
+        try:
+            name = read(folder / "name").strip()
+            int(read(folder / "max_energy_range_uj"))
+        except (OSError, ValueError):
+            continue  # a zone without a counter: nothing to measure
+        yield name, folder
+
+
+def _dram(root: Path, package: Path, read: Read) -> Domain | None:
+    """The sub-zone named dram; the kernel shows it beside its package and inside it."""
+    pattern = re.escape(package.name) + r":\d+"
+    for where in (package, root):
+        for name, folder in _zones(where, read, pattern):
+            if name == "dram":
+                return Domain(folder, read)
+    return None

@@ -1,0 +1,263 @@
+"""Which GPUs are mine: the machine's cards, and those that the masks (CUDA, HIP, Slurm) leave to this process."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import math
+import operator
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zeus.device.gpu import Gpu, GpuSpec, PowerSample
+from zeus.device.visible import CardId, Visible, no_mig, resolve, slurm_share
+from zeus.errors import InputError, NoDevice
+
+log = logging.getLogger(__name__)
+
+SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")  # a step's share is part of its job's, so it is asked first
+CUDA = ("CUDA_VISIBLE_DEVICES",)
+AMD = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+
+
+def find(gpu_indices: Sequence[int] | None = None, environ: Mapping[str, str] | None = None) -> dict[int, Gpu]:
+    """My GPUs, by the index that torch gives them (their place in the mask), in the order asked for; None: all.
+
+    Raises:
+        InputError: An index that is not one, is given twice or is outside the mask; or a mask that cannot be read.
+    """
+    torch = sys.modules.get("torch") if environ is None else None  # torch knows the real environment, no other
+    environ = os.environ if environ is None else environ
+    gpus = dict(enumerate(mine(machine(environ), environ, torch)))
+    if gpu_indices is None:
+        return gpus
+    wanted = _indices(gpu_indices)
+    for index in wanted:
+        if index not in gpus:
+            raise InputError(
+                f"gpu_indices={list(wanted)}: there is no GPU {index}. {len(gpus)} visible here, counted from 0 "
+                f"({_masks(environ)}). Give indices within the mask, as torch counts them."
+            )
+    return {index: gpus[index] for index in wanted}
+
+
+def machine(environ: Mapping[str, str] | None = None) -> list[Gpu]:
+    """Every card of this machine in the driver's order, from where ZEUS_GPU says; none is an empty list for `auto`.
+
+    Raises:
+        NoDevice: ZEUS_GPU asks for NVIDIA or AMD cards and there are none.
+        InputError: ZEUS_GPU is something else.
+    """
+    wish = (os.environ if environ is None else environ).get("ZEUS_GPU", "").strip() or "auto"
+    match wish.partition(":"):
+        case ("auto", "", ""):
+            for source in (_nvidia, _amd):
+                try:
+                    if gpus := source():
+                        return gpus
+                except NoDevice as why:
+                    log.debug("%s", why)
+            return []
+        case ("nvml", "", ""):
+            return _some(_nvidia(), "nvml", "NVML answers, but lists no card")
+        case ("amd", "", ""):
+            return _some(_amd(), "amd", "amdsmi answers, but lists no card")
+        case ("virtual", ":", spec) if spec:
+            from zeus.device.virtual import virtual_gpus
+
+            return list(virtual_gpus(spec))
+        case _:
+            raise InputError(
+                f"ZEUS_GPU={wish!r} is not understood. Give auto, nvml, amd, or virtual:NAME such as virtual:v100 or "
+                "virtual:a40x4?clock=virtual."
+            )
+
+
+def mine(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any = None) -> list[Gpu]:
+    """Those of the machine's cards that the masks leave to this process, in the order in which torch counts them.
+
+    `torch` is the module if it is loaded: where CUDA's own order cannot be known from outside, it is asked.
+    """
+    amd = bool(gpus) and all(gpu.spec.vendor == "amd" for gpu in gpus)
+    masked = any(name in environ for name in (AMD if amd else CUDA))
+    slurm = next((name for name in SLURM if environ.get(name, "").strip()), None)
+    if slurm and not masked:
+        seen = slurm_share(environ[slurm], [_card(gpu) for gpu in gpus], variable=slurm)
+    else:
+        seen = _amd_visible(gpus, environ) if amd else _cuda_visible(gpus, environ, torch)
+    for note in seen.notes:
+        _warn_once(note)
+    by_index = {gpu.index: gpu for gpu in gpus}
+    return [Slice(by_index[it.card.index]) if it.shared else by_index[it.card.index] for it in seen.choices]
+
+
+def _cuda_visible(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any) -> Visible:
+    mask = environ.get("CUDA_VISIBLE_DEVICES")
+    counted = mask is None or mask.strip().lstrip("+")[:1].isdigit()  # UUIDs need no order
+    one_model = len({gpu.spec.name for gpu in gpus}) <= 1
+    if counted and not one_model and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        by_uuid = {_bare(gpu.spec.uuid): gpu for gpu in gpus}
+        uuids = torch_uuids(torch)
+        if uuids is not None and all(uuid in by_uuid for uuid in uuids):
+            return resolve(None, [_card(by_uuid[uuid]) for uuid in uuids])
+        gpus = sorted(gpus, key=_slowness)
+        _warn_once(
+            f"GPUs of several models ({', '.join(gpu.spec.name for gpu in gpus)}): CUDA counts the fastest first, by a "
+            "rule of its own, and Zeus can only guess it. Set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure that both mean "
+            "the same GPU."
+        )
+    nvidia = any(gpu.spec.vendor == "nvidia" for gpu in gpus)
+    return resolve(mask, [_card(gpu) for gpu in gpus], mig_parent=_mig_parent if nvidia else no_mig)
+
+
+def _amd_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Visible:
+    """ROCr hides cards first; HIP then counts what is left. HIP takes an empty mask for none set, ROCr does not."""
+    cards = sorted((_card(gpu) for gpu in gpus), key=functools.partial(_hip_place, {gpu.index: gpu for gpu in gpus}))
+    below = resolve(environ.get(AMD[0]), cards, variable=AMD[0], mixed=True)
+    name = next((name for name in AMD[1:] if environ.get(name)), AMD[1])
+    above = resolve(environ.get(name) or None, [it.card for it in below.choices], variable=name, mixed=True)
+    return Visible(above.choices, below.notes + above.notes)
+
+
+def torch_uuids(torch: Any) -> list[str] | None:
+    """The bare uuids of torch's CUDA devices, in its order; None where it has not started CUDA or does not tell."""
+    try:
+        if torch is None or not torch.cuda.is_initialized():
+            return None
+        count = torch.cuda.device_count()
+        return [_bare(str(torch.cuda.get_device_properties(index).uuid)) for index in range(count)]
+    except (AttributeError, RuntimeError):  # older than device uuids, or half imported; a CUDA that fails to answer
+        return None
+
+
+class Slice:
+    """A part of a card (MIG). The card's sensors and limit are all there is, so everything is the parent's."""
+
+    def __init__(self, parent: Gpu) -> None:
+        self.parent = parent
+        self._spec = dataclasses.replace(parent.spec, shared=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """What one make of card can do beyond the port is the parent's too."""
+        if name.startswith("_") or name == "parent":
+            raise AttributeError(name)
+        return getattr(self.parent, name)
+
+    def __repr__(self) -> str:
+        return f"Slice({self.parent!r})"
+
+    @property
+    def index(self) -> int:
+        """The parent's."""
+        return self.parent.index
+
+    @property
+    def spec(self) -> GpuSpec:
+        """The parent's, marked as shared."""
+        return self._spec
+
+    def energy(self) -> float:
+        """Joules of the whole card."""
+        return self.parent.energy()
+
+    def power(self) -> float:
+        """Watts of the whole card."""
+        return self.parent.power()
+
+    def samples(self) -> list[PowerSample]:
+        """Samples of the whole card."""
+        return self.parent.samples()
+
+    def limit(self) -> float:
+        """The limit of the whole card."""
+        return self.parent.limit()
+
+    def set_limit(self, watts: float) -> None:
+        """Set the limit of the whole card, for everybody on it."""
+        self.parent.set_limit(watts)
+
+    def persistence(self) -> bool:
+        """The whole card's."""
+        return self.parent.persistence()
+
+    def set_persistence(self, on: bool) -> None:
+        """Set it for the whole card."""
+        self.parent.set_persistence(on)
+
+    def temperature(self) -> float:
+        """Degrees Celsius of the whole card."""
+        return self.parent.temperature()
+
+    def processes(self) -> list[int]:
+        """Processes on any slice of the card."""
+        return self.parent.processes()
+
+
+def _nvidia() -> list[Gpu]:
+    from zeus.device.nvml import nvml_gpus
+
+    return list(nvml_gpus())
+
+
+def _amd() -> list[Gpu]:
+    from zeus.device.amd import amd_gpus
+
+    return list(amd_gpus())
+
+
+def _mig_parent(uuid: str) -> int:
+    from zeus.device.nvml import mig_parent
+
+    return mig_parent(uuid)
+
+
+def _some(gpus: list[Gpu], wish: str, why: str) -> list[Gpu]:
+    if not gpus:
+        raise NoDevice(f"ZEUS_GPU={wish}: {why}. Check the driver, or set ZEUS_GPU=virtual:v100 to try without a card.")
+    return gpus
+
+
+def _card(gpu: Gpu) -> CardId:
+    return CardId(gpu.index, gpu.spec.uuid, gpu.spec.name, tuple(getattr(gpu, "aliases", ())))
+
+
+def _slowness(gpu: Gpu) -> float:
+    speed = float(getattr(gpu, "speed", lambda: math.nan)())
+    return math.inf if math.isnan(speed) else -speed
+
+
+def _hip_place(gpus: Mapping[int, Gpu], card: CardId) -> int:
+    place = getattr(gpus[card.index], "hip_index", None)
+    return card.index if place is None else int(place)
+
+
+def _bare(uuid: str) -> str:
+    return uuid.lower().removeprefix("gpu-")
+
+
+def _indices(given: Sequence[int]) -> list[int]:
+    wanted: list[int] = []
+    try:
+        for index in given:
+            if isinstance(index, bool):
+                raise TypeError
+            wanted.append(operator.index(index))  # numpy's integers are welcome
+    except TypeError:
+        raise InputError(f"gpu_indices={given!r}: give a list of integers such as [0, 1], or None for all.") from None
+    twice = sorted({index for index in wanted if wanted.count(index) > 1})
+    if twice:
+        raise InputError(f"gpu_indices={wanted}: {twice} given more than once. Name each GPU once.")
+    return wanted
+
+
+def _masks(environ: Mapping[str, str]) -> str:
+    names = dict.fromkeys((*CUDA, *AMD, *SLURM))
+    return ", ".join(f"{name}={environ[name]!r}" for name in names if name in environ) or "no mask is set"
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)

@@ -1,0 +1,290 @@
+"""NVIDIA cards behind the `Gpu` port, through nvidia-ml-py. Milliwatts, millijoules and microseconds end here.
+
+The binding is imported, and the driver opened, when the first card is looked for; never by importing this module.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from zeus.device.gpu import Capability, GpuSpec, PowerSample, refuse_if_read_only
+from zeus.errors import DeviceError, DeviceLost, InputError, NoDevice, NotPermitted, Unsupported
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # in the order of nvmlValueType_t
+
+# Which opening of the driver handles belong to: (process, how many times). A handle of another opening is made anew,
+# because what a parent opened means nothing in its fork.
+_opening = (0, 0)
+
+
+def nvml_gpus() -> list[NvmlGpu]:
+    """All cards, in the driver's (PCI bus) order. A card that cannot be opened is logged and left out."""
+    count: int = _ask("counting the NVIDIA cards", lambda nvml: nvml.nvmlDeviceGetCount())
+    gpus, problems = [], []
+    for index in range(count):
+        try:
+            gpus.append(_open(index))
+        except DeviceError as error:
+            problems.append(str(error))
+            logger.warning("NVIDIA card %d is left out. %s", index, error)
+    if not gpus:
+        why = " ".join(problems) or "The driver is loaded but lists no card."
+        raise NoDevice(f"no usable NVIDIA card ({count} listed). {why} Look at what `nvidia-smi -L` says.")
+    return gpus
+
+
+def mig_parent(uuid: str) -> int:
+    """NVML index of the physical card that holds the MIG device `MIG-<uuid>`."""
+
+    def index(nvml: Any) -> int:
+        mig = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        return int(nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig)))
+
+    try:
+        return _ask(f"looking for MIG device {uuid}", index)
+    except (DeviceLost, Unsupported) as error:
+        raise NoDevice(f"no MIG device '{uuid}' on this machine. `nvidia-smi -L` lists those there are.") from error
+
+
+class NvmlGpu:
+    """One NVIDIA card. It may be carried over a fork: each process opens the card, by UUID, for itself."""
+
+    def __init__(self, index: int, uuid: str, name: str) -> None:
+        self._index = index
+        self._uuid = uuid
+        self._name = name
+        self._handle: tuple[tuple[int, int], Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"NvmlGpu({self._index}, {self._uuid!r}, {self._name!r})"
+
+    @property
+    def index(self) -> int:
+        """Place on this machine, in the driver's (PCI bus) order."""
+        return self._index
+
+    @cached_property
+    def spec(self) -> GpuSpec:
+        """What is fixed about this card; each capability is probed by trying it, once."""
+        probes: dict[Capability, Callable[[], object]] = {
+            Capability.COUNTER: self.energy,
+            Capability.SAMPLES: self._some_samples,
+            Capability.INSTANT: self._instant_power,
+            Capability.LIMITS: lambda: (self._limits(), self.limit()),
+            Capability.PERSISTENCE: self.persistence,
+            Capability.TEMPERATURE: self.temperature,
+            Capability.PROCESSES: self.processes,
+        }
+        able = {capability for capability, probe in probes.items() if self._works(capability, probe)}
+        if Capability.INSTANT in able or self._works(Capability.POWER, self._average_power):
+            able.add(Capability.POWER)
+        limits = self._limits() if Capability.LIMITS in able else (math.nan,) * 3
+        return GpuSpec(self._uuid, self._name, "nvidia", *limits, capabilities=frozenset(able))
+
+    def energy(self) -> float:
+        """Joules since the driver was loaded: the card's cumulative counter. Slow: milliseconds on recent cards."""
+        return float(self._call("nvmlDeviceGetTotalEnergyConsumption")) / 1e3
+
+    def power(self) -> float:
+        """Watts drawn now; without the INSTANT capability a moving average (of about a second on recent cards)."""
+        return self._instant_power() if Capability.INSTANT in self.spec.capabilities else self._average_power()
+
+    def samples(self) -> list[PowerSample]:
+        """The driver's whole buffer of recent power samples, stamped in wall-clock seconds."""
+        nvml = _nvml()
+        try:
+            # Always from 0: "newer than the last I saw" would hide all that follows when the wall clock is set back.
+            kind, raw = self._call("nvmlDeviceGetSamples", nvml.NVML_TOTAL_POWER_SAMPLES, 0)
+        except DeviceLost as error:
+            if not isinstance(error.__cause__, nvml.NVMLError_NotFound):
+                raise
+            self._handle = None  # "not found" is a card that is gone, but an empty buffer too: look the card up again
+            self._call("nvmlDeviceGetIndex")
+            return []
+        read = attrgetter("timeStamp", f"sampleValue.{self._field_of(kind)}")
+        # A stamp of 0 is a place in the buffer that was never filled.
+        return [PowerSample(stamp / 1e6, milliwatts / 1e3) for stamp, milliwatts in map(read, raw) if stamp]
+
+    def limit(self) -> float:
+        """The power limit in force, in watts."""
+        return float(self._call("nvmlDeviceGetPowerManagementLimit")) / 1e3
+
+    def set_limit(self, watts: float) -> None:
+        """Set the power limit. Only the keeper calls this."""
+        refuse_if_read_only(f"setting {self._label} to {watts:g} W")
+        spec = self.spec
+        if Capability.LIMITS not in spec.capabilities:
+            raise Unsupported(f"{self._label}: its driver offers no power limit, so {watts:g} W cannot be set.")
+        if not spec.min_watts <= watts <= spec.max_watts:
+            raise InputError(
+                f"{self._label}: a power limit of {watts:g} W is outside its range. "
+                f"Choose between {spec.min_watts:g} and {spec.max_watts:g} W."
+            )
+        self._call("nvmlDeviceSetPowerManagementLimit", round(watts * 1e3), setting=True)
+
+    def persistence(self) -> bool:
+        """Whether the driver stays loaded without clients."""
+        return bool(self._call("nvmlDeviceGetPersistenceMode"))
+
+    def set_persistence(self, on: bool) -> None:
+        """Set persistence mode. Only the keeper calls this."""
+        refuse_if_read_only(f"setting persistence mode of {self._label}")
+        self._call("nvmlDeviceSetPersistenceMode", int(on), setting=True)
+
+    def temperature(self) -> float:
+        """Degrees Celsius."""
+        return float(self._call("nvmlDeviceGetTemperature", _nvml().NVML_TEMPERATURE_GPU))
+
+    def processes(self) -> list[int]:
+        """Ids of the processes that compute on this card, as the driver numbers them (a container may differ)."""
+        # Versions by name: the plain function answers an older driver with an error that is no NVMLError.
+        try:
+            processes = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
+        except Unsupported:
+            processes = self._call("nvmlDeviceGetComputeRunningProcesses_v2")
+        return sorted({int(process.pid) for process in processes})
+
+    def speed(self) -> float:
+        """Cores times highest SM clock, to rank cards as CUDA's FASTEST_FIRST does; NaN where the driver is silent."""
+        with suppress(DeviceError):
+            megahertz = self._call("nvmlDeviceGetMaxClockInfo", _nvml().NVML_CLOCK_SM)
+            return float(self._call("nvmlDeviceGetNumGpuCores") * megahertz * 1e6)
+        return math.nan
+
+    @property
+    def _label(self) -> str:
+        return f"GPU {self._index} ({self._name}, {self._uuid})"
+
+    def _call(self, function: str, *arguments: Any, setting: bool = False) -> Any:
+        """Call one function of the binding on this card."""
+
+        def call(nvml: Any) -> Any:
+            return getattr(nvml, function)(self._opened(nvml), *arguments)
+
+        if not hasattr(_nvml(), function):
+            raise Unsupported(f"{self._label}: {function} is not in this binding: pip install -U nvidia-ml-py.")
+        return _ask(f"{self._label}: {function}", call, setting=setting)
+
+    def _opened(self, nvml: Any) -> Any:
+        if self._handle is None or self._handle[0] != _opening:
+            self._handle = (_opening, nvml.nvmlDeviceGetHandleByUUID(self._uuid))
+        return self._handle[1]
+
+    def _works(self, capability: Capability, probe: Callable[[], object]) -> bool:
+        try:
+            probe()
+        except DeviceLost:
+            raise  # it says nothing about what the card can do, and must not be remembered
+        except DeviceError as error:
+            logger.debug("%s has no %s: %s", self._label, capability, error)
+            return False
+        return True
+
+    def _some_samples(self) -> None:
+        if not self.samples():
+            raise Unsupported(f"{self._label}: the driver's buffer of power samples is empty.")
+
+    def _instant_power(self) -> float:
+        nvml = _nvml()
+        (answer,) = self._call("nvmlDeviceGetFieldValues", [nvml.NVML_FI_DEV_POWER_INSTANT])
+        with _our_errors(f"{self._label}: the power drawn now"):
+            if answer.nvmlReturn != nvml.NVML_SUCCESS:
+                raise nvml.NVMLError(answer.nvmlReturn)
+        return self._watts(getattr(answer.value, self._field_of(answer.valueType)))
+
+    def _average_power(self) -> float:
+        return self._watts(self._call("nvmlDeviceGetPowerUsage"))
+
+    def _watts(self, milliwatts: float) -> float:
+        if milliwatts <= 0:  # a card that answers draws something: 0 is a driver that does not know
+            raise Unsupported(f"{self._label}: the driver reports {milliwatts} mW, which no running card draws.")
+        return milliwatts / 1e3
+
+    def _limits(self) -> tuple[float, float, float]:
+        low, high = self._call("nvmlDeviceGetPowerManagementLimitConstraints")
+        default = math.nan  # some drivers tell the range but not where in it the card began
+        with suppress(Unsupported):
+            default = self._call("nvmlDeviceGetPowerManagementDefaultLimit") / 1e3
+        return low / 1e3, high / 1e3, default
+
+    def _field_of(self, kind: int) -> str:
+        if not 0 <= kind < len(_VALUE_FIELDS):
+            raise Unsupported(f"{self._label}: the driver answers in value type {kind}, which is not known here.")
+        return _VALUE_FIELDS[kind]
+
+
+def _open(index: int) -> NvmlGpu:
+    def card(nvml: Any) -> NvmlGpu:
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        return NvmlGpu(index, _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle)))
+
+    return _ask(f"opening NVIDIA card {index}", card)
+
+
+def _text(answer: str | bytes) -> str:
+    return answer.decode() if isinstance(answer, bytes) else answer
+
+
+def _ask(what: str, question: Callable[[Any], T], *, setting: bool = False) -> T:
+    """Put a question to the binding, in our errors; once more if other code in this process shut NVML down under us."""
+    nvml = _nvml()
+    with _our_errors(what, setting=setting):
+        try:
+            return question(nvml)
+        except nvml.NVMLError_Uninitialized:
+            return question(_nvml(again=True))
+
+
+def _nvml(again: bool = False) -> Any:
+    """The binding, with the driver opened in this process."""
+    global _opening
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NoDevice("NVIDIA cards need the binding nvidia-ml-py: pip install nvidia-ml-py.") from error
+    if again or _opening[0] != os.getpid():
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise NoDevice(
+                f"the NVIDIA driver cannot be opened: {error}. Install or load it until `nvidia-smi` works; "
+                "in a container, ask for the GPUs (--gpus all); without a card, set ZEUS_GPU=virtual:v100."
+            ) from error
+        _opening = (os.getpid(), _opening[1] + 1)
+    return pynvml
+
+
+@contextmanager
+def _our_errors(what: str, *, setting: bool = False) -> Iterator[None]:
+    """NVML's errors become ours. The binding names its classes after the codes, and older ones know fewer."""
+    import pynvml
+
+    try:
+        yield
+    except pynvml.NVMLError as error:
+        match type(error).__name__.removeprefix("NVMLError_"):
+            case "NoPermission":
+                fix = "Run as root, or start `zeus keeper` and let it set limits." if setting else "Run as root."
+                raise NotPermitted(f"{what}: the driver refuses it to user {os.geteuid()}. {fix}") from error
+            case "GpuIsLost" | "ResetRequired" | "NotFound" | "GpuNotFound":
+                raise DeviceLost(
+                    f"{what}: {error}. The card is gone; `nvidia-smi` and `dmesg` say more, a reset may bring it back."
+                ) from error
+            case "FunctionNotFound":
+                raise Unsupported(f"{what}: this driver does not have it. A newer driver may.") from error
+            case "NotSupported":
+                raise Unsupported(f"{what}: this card does not support it.") from error
+            case "InvalidArgument" if not setting:
+                raise Unsupported(f"{what}: the driver does not know this query for this card.") from error
+            case _:
+                raise DeviceError(f"{what}: {error} (NVML error {error.value}).") from error

@@ -1,0 +1,125 @@
+"""What a window measured: seconds and joules, each number with its source and error bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from zeus.monitor.energy import Estimate
+
+
+class Measurement:
+    """Time (seconds) and energy (joules) of a window.
+
+    Energies are resolved when they are first read: the last power samples of a window arrive some 60 ms after its end.
+    An energy that cannot be known is NaN, with source `unavailable`; it is never 0.
+
+    >>> m = Measurement(time=2.0, gpu_energy={0: 300.0, 1: 310.0})
+    >>> m.total_energy, m.seconds
+    (610.0, 2.0)
+    """
+
+    __slots__ = ("_errors", "_gpu_energy", "_resolve", "_sources", "cpu_energy", "dram_energy", "soc_energy", "time")
+
+    def __init__(
+        self,
+        time: float,
+        gpu_energy: Mapping[int, float],
+        cpu_energy: Mapping[int, float] | None = None,
+        dram_energy: Mapping[int, float] | None = None,
+        soc_energy: object | None = None,
+        *,
+        sources: Mapping[int, str] | None = None,
+        errors: Mapping[int, float] | None = None,
+    ) -> None:
+        self.time = time
+        self.cpu_energy = None if cpu_energy is None else dict(cpu_energy)
+        self.dram_energy = None if dram_energy is None else dict(dram_energy)
+        self.soc_energy = soc_energy
+        self._gpu_energy = dict(gpu_energy)
+        self._sources = dict(sources or {})
+        self._errors = dict(errors or {})
+        self._resolve: Callable[[], dict[int, Estimate]] | None = None
+
+    @classmethod
+    def pending(
+        cls,
+        time: float,
+        resolve: Callable[[], dict[int, Estimate]],
+        cpu_energy: Mapping[int, float] | None,
+        dram_energy: Mapping[int, float] | None,
+    ) -> Measurement:
+        """A measurement whose GPU energies are asked for when they are first read."""
+        measurement = cls(time, {}, cpu_energy, dram_energy)
+        measurement._resolve = resolve
+        return measurement
+
+    def _settle(self) -> None:
+        if self._resolve is None:
+            return
+        estimates = self._resolve()
+        self._gpu_energy = {i: e.joules for i, e in estimates.items()}
+        self._sources = {i: e.source.value for i, e in estimates.items()}
+        self._errors = {i: e.error for i, e in estimates.items()}
+        self._resolve = None
+
+    @property
+    def gpu_energy(self) -> dict[int, float]:
+        """Joules by GPU index."""
+        self._settle()
+        return self._gpu_energy
+
+    @property
+    def sources(self) -> dict[int, str]:
+        """How each GPU's joules were obtained: counter+samples, counter, integrated, model or unavailable."""
+        self._settle()
+        return self._sources
+
+    @property
+    def errors(self) -> dict[int, float]:
+        """95 % half-width of each GPU's joules."""
+        self._settle()
+        return self._errors
+
+    @property
+    def total_energy(self) -> float:
+        """Joules of all GPUs together; NaN if any is unknown, or if there is no GPU at all."""
+        return sum(self.gpu_energy.values()) if self.gpu_energy else math.nan
+
+    joules = total_energy
+
+    @property
+    def error(self) -> float:
+        """95 % half-width of `joules`; the cards' errors are independent."""
+        return math.hypot(*self.errors.values()) if self.errors else math.nan
+
+    @property
+    def seconds(self) -> float:
+        """Length of the window."""
+        return self.time
+
+    def _values(self) -> tuple[object, ...]:
+        return (self.time, self.gpu_energy, self.cpu_energy, self.dram_energy, self.soc_energy)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Measurement) and self._values() == other._values()
+
+    __hash__ = None  # type: ignore[assignment]  # holds dictionaries, as a plain dataclass would
+
+    def __repr__(self) -> str:
+        return f"Measurement(time={self.time!r}, gpu_energy={self.gpu_energy!r}, cpu_energy={self.cpu_energy!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Measurement], tuple[object, ...]]:
+        return _restore, (*self._values(), self.sources, self.errors)
+
+
+def _restore(
+    time: float,
+    gpu: Mapping[int, float],
+    cpu: Mapping[int, float] | None,
+    dram: Mapping[int, float] | None,
+    soc: object,
+    sources: Mapping[int, str],
+    errors: Mapping[int, float],
+) -> Measurement:
+    return Measurement(time, gpu, cpu, dram, soc, sources=sources, errors=errors)

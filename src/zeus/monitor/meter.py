@@ -1,0 +1,269 @@
+"""One card being watched: a thread reads it now and then, and windows ask for its energy between two moments.
+
+    begin_window ──mark──▶ pending ──readings arrive──▶ point on the curve ──▶ a difference when somebody reads it
+
+A mark is a time stamp; no driver is called for it. Readings come from a ticker (a daemon thread on a real clock) about
+every second; whoever reads a measurement early reads the card himself and waits until the samples have arrived.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from typing import Protocol
+
+from zeus.device.gpu import Capability, Clock, Gpu, PowerSample, Ticker
+from zeus.errors import DeviceError, DeviceLost
+from zeus.monitor.energy import POLLED, SAMPLE_BUFFER, UNKNOWN, CounterCurve, EnergyCurve, Estimate, Point, Source
+
+log = logging.getLogger(__name__)
+
+
+class Mark:
+    """One moment on one card; `point` is filled in when the readings around it are known."""
+
+    __slots__ = ("moment", "point")
+
+    def __init__(self, moment: float, point: Point | None = None) -> None:
+        self.moment = moment
+        self.point = point
+
+
+class Meter(Protocol):
+    """Energy of one card between two moments."""
+
+    def mark(self, moment: float) -> Mark:
+        """Remember this moment (now)."""
+
+    def read(self, begin: Mark, end: Mark) -> Estimate:
+        """Joules between two marks; waits at most until the readings have arrived."""
+
+    def ready(self, mark: Mark) -> bool:
+        """Whether reading this mark would not wait."""
+
+    def close(self) -> None:
+        """Stop watching."""
+
+
+class ExactMeter:
+    """A virtual card knows its energy at any moment, so a mark simply asks."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def mark(self, moment: float) -> Mark:
+        """Remember the energy now; a card that is gone leaves the mark empty."""
+        try:
+            return Mark(moment, Point(self._gpu.energy(), moment))
+        except DeviceError as gone:
+            log.warning("%s; its energy is unavailable.", gone)
+            return Mark(moment)
+
+    def read(self, begin: Mark, end: Mark) -> Estimate:
+        """Joules between two marks: exact."""
+        if begin.point is None or end.point is None:
+            return UNKNOWN
+        return Estimate(end.point.joules - begin.point.joules, 0.0, Source.MODEL)
+
+    def ready(self, mark: Mark) -> bool:
+        """Always."""
+        return True
+
+    def close(self) -> None:
+        """Nothing runs."""
+
+
+class BlindMeter(ExactMeter):
+    """A card that tells neither its energy nor its power."""
+
+    def mark(self, moment: float) -> Mark:
+        """Nothing to remember."""
+        return Mark(moment)
+
+
+class SampledMeter:
+    """A card with sensors: keeps its energy curve up to date."""
+
+    POLL_SECONDS = 0.05  # where the driver keeps no buffer, power is polled this often
+    BUFFER_SHARE = 0.6  # of the driver's buffer may pass between two looks at it
+    COUNTER_COST = 1500  # a counter call that takes t may be made every 1500 t: below 0.1 % of one core
+    PATIENCE = 2.0  # seconds a reader waits for readings that should take a tenth of that
+    LOOK_SECONDS = 0.005  # how often a waiting reader looks
+
+    def __init__(self, gpu: Gpu, clock: Clock) -> None:
+        self._gpu = gpu
+        self._clock = clock
+        self._can = gpu.spec.capabilities
+        self._pending: deque[Mark] = deque()
+        self._lock = threading.RLock()
+        self._lost = False
+        self._complained = False
+        self._stamps = StampMapper()
+        self._counter_due = -1.0
+        self._counter_every = 1.0
+        self._curve: EnergyCurve | CounterCurve
+        if Capability.SAMPLES in self._can:
+            self._curve = EnergyCurve(SAMPLE_BUFFER)
+        elif Capability.POWER in self._can:
+            self._curve = EnergyCurve(POLLED)
+        else:
+            self._curve = CounterCurve()
+        self._tick()
+        self._every = self._choose_period()
+        self._ticker: Ticker | None = None
+        self._start()
+        _meters.add(self)
+
+    def _choose_period(self) -> float:
+        if Capability.SAMPLES not in self._can:
+            return self.POLL_SECONDS if Capability.POWER in self._can else max(0.1, self._counter_every)
+        span = self._stamps.span
+        return min(2.0, max(self.POLL_SECONDS, self.BUFFER_SHARE * span))
+
+    def _start(self) -> None:
+        self._ticker = self._clock.every(self._every, self._tick)
+
+    # ------------------------------------------------------------------ reading the card
+
+    def _tick(self) -> None:
+        with self._lock:
+            if self._lost:
+                return
+            try:
+                self._poll()
+            except DeviceLost as gone:
+                self._lost = True
+                log.warning("%s; its energy is unavailable from here on.", gone)
+            except DeviceError as failed:
+                if not self._complained:
+                    log.warning("reading %s failed: %s", self._gpu.spec.name, failed)
+                self._complained = True
+            self._settle()
+
+    def _poll(self) -> None:
+        curve = self._curve
+        if isinstance(curve, EnergyCurve):
+            if Capability.SAMPLES in self._can:
+                now, wall = self._clock.now(), self._clock.wall()
+                curve.add_samples(self._stamps.to_monotonic(self._gpu.samples(), now, wall))
+            else:
+                before = self._clock.now()
+                watts = self._gpu.power()
+                curve.add_samples([((before + self._clock.now()) / 2, watts)])
+        if Capability.COUNTER in self._can and (curve.wants_counter or self._clock.now() >= self._counter_due):
+            before = self._clock.now()
+            joules = self._gpu.energy()
+            after = self._clock.now()
+            curve.add_counter((before + after) / 2, joules)
+            self._counter_every = min(30.0, max(1.0, self.COUNTER_COST * (after - before)))
+            self._counter_due = after + self._counter_every
+
+    def _settle(self) -> None:
+        while self._pending and self._curve.covers(self._pending[0].moment):
+            mark = self._pending.popleft()
+            mark.point = self._curve.at(mark.moment)
+
+    # ------------------------------------------------------------------ windows
+
+    def mark(self, moment: float) -> Mark:
+        """Remember this moment; the driver is not called."""
+        mark = Mark(moment)
+        self._pending.append(mark)
+        if self._ticker is None:  # after a fork the thread has to be started anew
+            self._start()
+        return mark
+
+    def ready(self, mark: Mark) -> bool:
+        """Whether reading this mark would not wait."""
+        return mark.point is not None or self._lost
+
+    def read(self, begin: Mark, end: Mark) -> Estimate:
+        """Joules between two marks; waits until the readings around the later one have arrived."""
+        deadline = self._clock.now() + self.PATIENCE
+        while not (self.ready(begin) and self.ready(end)) and self._clock.now() < deadline:
+            with self._lock:
+                self._tick()
+            if not self.ready(end):
+                self._clock.sleep(self.LOOK_SECONDS)
+        if begin.point is None or end.point is None:
+            return UNKNOWN
+        return self._curve.between(begin.point, end.point)
+
+    def close(self) -> None:
+        """Stop the thread."""
+        if self._ticker is not None:
+            self._ticker.stop()
+
+    def after_fork(self) -> None:
+        """In a forked child the thread is gone, and a lock may be held by it for ever."""
+        self._lock = threading.RLock()
+        self._ticker = None
+
+
+class StampMapper:
+    """The driver stamps samples with the wall clock, which anybody may step; windows live on the monotonic one."""
+
+    STEP = 0.002  # seconds: offsets closer than this are the same clock, slewed
+
+    def __init__(self) -> None:
+        self._offset: float | None = None  # wall minus monotonic when last looked at
+        self._last: float | None = None  # newest stamp seen, as stamped
+        self.span = 0.0  # seconds that the driver's buffer held when last looked at
+
+    def to_monotonic(self, samples: list[PowerSample], now: float, wall: float) -> list[tuple[float, float]]:
+        """The samples not seen before, on the monotonic clock.
+
+        The buffer is in order of sampling, so what is new comes after the newest one seen, whatever the stamps say. If
+        the clock was stepped since the last look, stamps up to the one jump among them are on the old clock.
+        """
+        if not samples:
+            return []
+        offset, before = wall - now, self._offset
+        self._offset = offset
+        stepped = before is not None and abs(offset - before) > self.STEP
+        if not stepped:
+            self.span = samples[-1].stamp - samples[0].stamp
+        new = samples
+        if self._last is not None:
+            known = [i for i, s in enumerate(samples) if abs(s.stamp - self._last) < EnergyCurve.SAME]
+            new = samples[known[-1] + 1 :] if known else samples
+        self._last = samples[-1].stamp
+        if not stepped or before is None:
+            return [(s.stamp - offset, s.watts) for s in new]
+        first_on_new = _jump(samples, offset - before) - (len(samples) - len(new))
+        return [(s.stamp - (before if i < first_on_new else offset), s.watts) for i, s in enumerate(new)]
+
+
+def _jump(samples: list[PowerSample], step: float) -> int:
+    """Index of the first sample stamped on the new clock: where the distance of two stamps is off by the step.
+
+    No such place means that none has been taken since.
+    """
+    gaps = [b.stamp - a.stamp for a, b in zip(samples, samples[1:], strict=False)]
+    if not gaps:
+        return 0
+    nearest = min(range(len(gaps)), key=lambda i: abs(gaps[i] - step))
+    return nearest + 1 if abs(gaps[nearest] - step) < abs(step) / 2 else len(samples)
+
+
+_meters: weakref.WeakSet[SampledMeter] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for meter in list(_meters):
+        meter.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def meter_for(gpu: Gpu, clock: Clock) -> Meter:
+    """The meter that suits what this card can tell."""
+    if gpu.spec.exact:
+        return ExactMeter(gpu)
+    if gpu.spec.capabilities & {Capability.COUNTER, Capability.POWER, Capability.SAMPLES}:
+        return SampledMeter(gpu, clock)
+    return BlindMeter(gpu)

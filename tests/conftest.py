@@ -1,0 +1,10 @@
+"""What every test may ask for."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # tests share their own helpers by name: `from nvml.fake import ...`
+
+from nvml.fake import fake_nvml, nvml_library
+
+__all__ = ["fake_nvml", "nvml_library"]

@@ -1,0 +1,41 @@
+"""Finding my GPUs from end to end, on virtual cards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zeus.device.find import find, machine
+from zeus.errors import InputError
+
+A40X4 = {"ZEUS_GPU": "virtual:a40x4?clock=virtual"}
+
+
+@pytest.fixture(autouse=True)
+def own_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+
+
+def test_virtual_cards_obey_the_mask() -> None:
+    assert [gpu.index for gpu in find(environ=A40X4).values()] == [0, 1, 2, 3]
+    masked = {**A40X4, "CUDA_VISIBLE_DEVICES": "2,0"}
+    assert {key: gpu.index for key, gpu in find(environ=masked).items()} == {0: 2, 1: 0}
+    assert {key: gpu.index for key, gpu in find([1], masked).items()} == {1: 0}
+
+
+def test_virtual_cards_can_be_named_by_uuid() -> None:
+    uuid = machine(A40X4)[3].spec.uuid
+    assert [gpu.index for gpu in find(environ={**A40X4, "CUDA_VISIBLE_DEVICES": uuid}).values()] == [3]
+
+
+def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**A40X4, "CUDA_VISIBLE_DEVICES": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert [gpu.index for gpu in find().values()] == [1]
+    assert len(machine()) == 4, "the machine is not masked"
+
+
+def test_virtual_cards_have_no_slices() -> None:
+    with pytest.raises(InputError, match="no MIG slices"):
+        find(environ={**A40X4, "CUDA_VISIBLE_DEVICES": "MIG-0"})
