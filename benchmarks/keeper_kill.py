@@ -55,7 +55,9 @@ class Scene:
 
     def trainer(self, keeper: str = "") -> subprocess.Popen[str]:
         env = os.environ | {"ZEUS_KEEPER": keeper}
-        process = subprocess.Popen([sys.executable, "-c", TRAINER], env=env, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", TRAINER], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         assert process.stdout is not None
         assert process.stdout.readline() == "lowered\n", "the trainer got no lease"
         return process
@@ -99,7 +101,7 @@ def kill_both(scene: Scene, rng: random.Random) -> float:
     time.sleep(rng.uniform(0, 0.2))
     keeper.kill()
     keeper.wait()
-    trainer.kill()
+    trainer.kill()  # or it has ended by itself, of a KeeperLost
     trainer.communicate()
     keeper = scene.keeper()
     seconds = scene.seconds_until_back()

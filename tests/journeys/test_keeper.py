@@ -22,11 +22,12 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nvml.fake import FakeNvml
 from zeus.cli.keeper import keeper as keeper_command
 from zeus.cli.keeper import restore as restore_command
+from zeus.device.find import machine
 from zeus.device.gpu import Gpu
 from zeus.device.keeper import Lease, Observing, lend, status
-from zeus.device.virtual import virtual_gpus
 from zeus.errors import InputError, KeeperLost, ReadOnly
 
 DEADLINE_SECONDS = 20.0  # for a machine that is very busy; benchmarks/keeper_kill.py holds the keeper to 1 s
@@ -38,7 +39,8 @@ import os, random, sys, time
 from zeus.device.find import machine
 from zeus.device.keeper import Observing, lend
 print("started", flush=True)
-lease = lend(machine())
+gpus = machine()
+lease = lend(gpus)
 if isinstance(lease, Observing):
     print("observing", lease.reason, flush=True)
     sys.exit()
@@ -54,15 +56,13 @@ if what == "raw-fork":  # behind Python's back, so that no hook runs in the chil
         time.sleep(60)
         os._exit(0)
     print("worker", worker, flush=True)
-lease.set_limit(150)
+lease.set_limit(1.5 * gpus[0].spec.min_watts)
 print("lowered", flush=True)
 if what == "end":
     sys.exit()
 while what == "churn":
-    lease.set_limit(random.choice([110, 125, 140, 175]))
+    lease.set_limit(random.choice([1.1, 1.25, 1.4, 1.75]) * gpus[0].spec.min_watts)
 sys.stdin.readline()
-lease.set_limit(125)
-print("again", flush=True)
 """
 
 
@@ -74,6 +74,11 @@ class Place:
     gpus: Sequence[Gpu]
     folder: Path
     running: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.found = self.gpus[0].limit()
+        self.low = 1.5 * self.gpus[0].spec.min_watts
+        self.lower = 1.25 * self.gpus[0].spec.min_watts
 
     def limits(self) -> list[float]:
         return [gpu.limit() for gpu in self.gpus]
@@ -105,24 +110,40 @@ class Place:
         eventually(path.is_socket)
         return process
 
+    def is_untouched(self) -> bool:
+        return self.limits() == [self.found] * len(self.gpus)
+
     def is_back(self) -> bool:
-        return self.limits() == [250.0] * len(self.gpus) and not self.notes()
+        return self.is_untouched() and not self.notes()
+
+    def is_lowered(self) -> bool:
+        return self.limits() == [self.low] * len(self.gpus)
 
 
-def virtual(folder: Path) -> Place:
+def virtual(folder: Path, request: pytest.FixtureRequest) -> Place:
     env = {"ZEUS_GPU": "virtual:v100x2", "ZEUS_VIRTUAL_STATE": str(folder / "cards")}
-    os.environ.update(env)
-    return Place(env, virtual_gpus("v100x2"), folder)
+    return Place(env, machine(env), folder)
 
 
-@pytest.fixture(params=[virtual], ids=lambda provide: provide.__name__)
+def nvidia(folder: Path, request: pytest.FixtureRequest) -> Place:
+    if os.geteuid() != 0:
+        pytest.skip("only root is given a private keeper for NVIDIA cards")
+    driver: FakeNvml = request.getfixturevalue("fake_nvml")
+    return Place(driver.env(ZEUS_GPU="nvml"), machine({"ZEUS_GPU": "nvml"}), folder)
+
+
+@pytest.fixture(params=[virtual, nvidia], ids=lambda provide: provide.__name__)
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    for name in ("ZEUS_GPU", "ZEUS_VIRTUAL_STATE", "ZEUS_KEEPER", "ZEUS_READ_ONLY", "ZEUS_KEEPER_STATE"):
-        monkeypatch.setenv(name, "")  # so that whatever is set below is undone
     folder = Path(tempfile.mkdtemp(prefix="zeus-keeper-"))  # pytest's own are too deep for the name of a socket
+    for name in ("ZEUS_KEEPER", "ZEUS_READ_ONLY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(folder / "cards"))
     monkeypatch.setenv("ZEUS_KEEPER_STATE", str(folder / "notes"))
-    place = request.param(folder)
-    place.env = os.environ | place.env | {"PYTHONPATH": str(SOURCE)}
+    place: Place = request.param(folder, request)
+    for name in ("ZEUS_GPU", "LD_LIBRARY_PATH"):  # for the private keepers and commands of this process
+        if name in place.env:
+            monkeypatch.setenv(name, place.env[name])
+    place.env = {**os.environ, **place.env, "PYTHONPATH": str(SOURCE)}
     yield place
     for process in place.running:
         process.kill()
@@ -180,7 +201,7 @@ def test_workers_that_outlive_their_killed_trainer_do_not_keep_the_limit(place: 
 def test_a_trainer_that_ends_has_its_limit_back_before_it_is_gone(place: Place, kind: str) -> None:
     trainer = place.train("end")
     assert trainer.communicate(timeout=DEADLINE_SECONDS)[0].split() == ["started", "lowered"]
-    assert place.limits() == [250, 250]
+    assert place.is_untouched()
 
 
 def test_ctrl_c_reaches_the_trainer_and_not_its_keeper(place: Place) -> None:
@@ -212,7 +233,7 @@ def keepers_of(place: Place) -> set[int]:
 
 def test_a_private_keeper_is_nobodys_child_and_ends_with_its_lease(place: Place) -> None:
     with lease_of(place) as lease:
-        lease.set_limit(150)
+        lease.set_limit(place.low)
         (pid,) = keepers_of(place)
         assert int(stat_of(pid)[1]) != os.getpid()
     eventually(lambda: is_dead(pid))
@@ -240,34 +261,34 @@ def lease_of(place: Place) -> Lease:
 def test_a_keeper_told_to_stop_first_puts_everything_back(place: Place, number: int) -> None:
     keeper = place.serve()
     with lease_of(place) as lease:
-        lease.set_limit(150)
+        lease.set_limit(place.low)
         keeper.send_signal(number)
         assert keeper.wait(DEADLINE_SECONDS) == 0
         assert place.is_back()
         assert not (place.folder / "keeper.sock").exists()
         with pytest.raises(KeeperLost):
-            lease.set_limit(150)
+            lease.set_limit(place.low)
 
 
 def test_a_private_keeper_told_to_stop_puts_everything_back(place: Place) -> None:
     with lease_of(place) as lease:
-        lease.set_limit(150)
+        lease.set_limit(place.low)
         for pid in keepers_of(place):
             os.kill(pid, signal.SIGTERM)
         eventually(place.is_back)
         with pytest.raises(KeeperLost):
-            lease.set_limit(150)
+            lease.set_limit(place.low)
 
 
 def test_a_killed_system_keeper_puts_back_when_it_starts_again(place: Place) -> None:
     keeper = place.serve()
     lease = lease_of(place)
-    lease.set_limit(150)
+    lease.set_limit(place.low)
     keeper.kill()
     keeper.wait()
-    assert place.limits() == [150, 150]
+    assert place.is_lowered()
     with pytest.raises(KeeperLost):
-        lease.set_limit(125)
+        lease.set_limit(place.lower)
     place.serve()
     eventually(place.is_back)
     lease.release()
@@ -281,10 +302,10 @@ def kill_keepers(place: Place) -> None:
 
 def test_a_trainer_whose_private_keeper_was_killed_has_its_limit_put_back_at_its_end(place: Place) -> None:
     lease = lease_of(place)
-    lease.set_limit(150)
+    lease.set_limit(place.low)
     kill_keepers(place)
     with pytest.raises(KeeperLost):
-        lease.set_limit(125)
+        lease.set_limit(place.lower)
     lease.release()
     eventually(place.is_back)
 
@@ -296,9 +317,9 @@ def test_the_next_trainer_finds_the_true_limit_after_both_were_killed(place: Pla
     kill_keepers(place)
     trainer.kill()
     trainer.wait()
-    assert place.limits() == [150, 150]
+    assert place.is_lowered()
     with lease_of(place) as lease:
-        assert set(lease.found.values()) == {250.0}
+        assert set(lease.found.values()) == {place.found}
 
 
 def test_zeus_restore_puts_back_by_hand_and_says_so(place: Place) -> None:
@@ -307,19 +328,19 @@ def test_zeus_restore_puts_back_by_hand_and_says_so(place: Place) -> None:
     command = CliRunner()
     on_lease = command.invoke(restore_command, ["--json"])
     assert (on_lease.exit_code, json.loads(on_lease.output)) == (0, {"gpus": []})
-    assert place.limits() == [150, 150]
+    assert place.is_lowered()
     os.kill(trainer.pid, signal.SIGSTOP)
     kill_keepers(place)
     done = command.invoke(restore_command, ["--json"])
     assert done.exit_code == 0
-    assert [(g["ending"], g["limit_watts"]) for g in json.loads(done.output)["gpus"]] == [("restored", 250.0)] * 2
+    assert [(g["ending"], g["limit_watts"]) for g in json.loads(done.output)["gpus"]] == [("restored", place.found)] * 2
     assert place.is_back()
     assert "Nothing" in command.invoke(restore_command, []).output
 
 
 def test_zeus_restore_fails_where_it_could_not(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     lease = lease_of(place)
-    lease.set_limit(150)
+    lease.set_limit(place.low)
     kill_keepers(place)
     monkeypatch.setenv("ZEUS_READ_ONLY", "1")
     assert CliRunner().invoke(restore_command, []).exit_code == 1
@@ -343,47 +364,47 @@ def test_of_two_trainers_that_start_at_once_one_gets_all(place: Place, kind: str
     trainers = [place.train("end") for _ in range(2)]
     words = [trainer.communicate(timeout=DEADLINE_SECONDS)[0].split()[1] for trainer in trainers]
     assert "lowered" in words
-    assert place.limits() == [250, 250]
+    assert place.is_untouched()
 
 
 def test_limits_are_checked_by_the_keeper_and_raised_as_the_same_error(place: Place, kind: str) -> None:
     with lease_of(place) as lease:
-        for watts in (99.0, 251.0, float("nan")):
+        for watts in (place.gpus[0].spec.min_watts - 1, place.found + 1, float("nan")):
             with pytest.raises(InputError):
                 lease.set_limit(watts)
         with pytest.raises(InputError, match="not part of this lease"):
-            lease.set_limit(150, gpu="GPU-none")
-        assert place.limits() == [250, 250]
+            lease.set_limit(place.low, gpu="GPU-none")
+        assert place.is_untouched()
         uuid = place.gpus[1].spec.uuid
-        assert lease.set_limit(150, gpu=place.gpus[1]) == {uuid: 150}
-        assert place.limits() == [250, 150]
+        assert lease.set_limit(place.low, gpu=place.gpus[1]) == {uuid: place.low}
+        assert place.limits() == [place.found, place.low]
     with pytest.raises(KeeperLost):
-        lease.set_limit(150)
+        lease.set_limit(place.low)
     lease.release()
 
 
 def test_a_forgotten_lease_ends(place: Place, kind: str) -> None:
     lease = lease_of(place)
-    lease.set_limit(150)
+    lease.set_limit(place.low)
     del lease
     eventually(place.is_back)
 
 
 def test_in_a_forked_child_the_lease_does_nothing(place: Place, kind: str) -> None:
     with lease_of(place) as lease:
-        lease.set_limit(150)
+        lease.set_limit(place.low)
         if (child := os.fork()) == 0:
             code = 1
             with contextlib.suppress(BaseException):
                 try:
-                    lease.set_limit(125)
+                    lease.set_limit(place.lower)
                 except KeeperLost:
                     lease.release()
                     code = 0
             os._exit(code)
         assert os.waitpid(child, 0)[1] == 0
-        assert place.limits() == [150, 150]
-        lease.set_limit(140)
+        assert place.is_lowered()
+        lease.set_limit(place.lower)
 
 
 def test_read_only_only_observes_and_refuses_a_lease_taken_before(
@@ -392,7 +413,7 @@ def test_read_only_only_observes_and_refuses_a_lease_taken_before(
     with lease_of(place) as lease:
         monkeypatch.setenv("ZEUS_READ_ONLY", "1")
         with pytest.raises(ReadOnly):
-            lease.set_limit(150)
+            lease.set_limit(place.low)
         observing = lend(place.gpus)
         assert isinstance(observing, Observing)
         assert "ZEUS_READ_ONLY" in observing.reason
@@ -428,6 +449,16 @@ def test_a_file_that_is_no_socket_is_not_replaced(place: Place) -> None:
 
 
 @as_root
+@pytest.mark.parametrize("place", [nvidia], ids=["nvidia"], indirect=True)  # anybody may set virtual cards
+def test_without_rights_and_without_a_keeper_zeus_observes_and_says_what_to_do(place: Place) -> None:
+    script = "import os; from zeus.device.find import machine; from zeus.device.keeper import lend; gpus = machine()\n"
+    script += "[gpu.spec for gpu in gpus]; os.seteuid(65534); print(lend(gpus).reason)"
+    trainer = place.start("-c", script, stderr=subprocess.DEVNULL)
+    assert "zeus keeper" in trainer.communicate(timeout=DEADLINE_SECONDS)[0]
+    assert place.is_untouched()
+
+
+@as_root
 @pytest.mark.parametrize("open_to_all", [False, True])
 def test_nobody_outside_the_group_can_set_a_limit(place: Place, open_to_all: bool) -> None:
     place.serve("--group", "daemon")
@@ -438,7 +469,7 @@ def test_nobody_outside_the_group_can_set_a_limit(place: Place, open_to_all: boo
         path.chmod(0o666)
     assert talk_as(place, "nobody", []) == ("LeaseRefused" if open_to_all else "PermissionError")
     assert talk_as(place, "nobody", ["daemon"]) == "leased"
-    assert place.limits() == [250, 250]
+    assert place.is_untouched()
 
 
 def talk_as(place: Place, user: str, groups: list[str]) -> str:
@@ -482,7 +513,7 @@ def test_no_input_kills_the_keeper_nor_the_leases_of_others(place: Place) -> Non
     keeper = place.serve()
     path = place.env["ZEUS_KEEPER"]
     lease = lease_of(place)
-    lease.set_limit(150)
+    lease.set_limit(place.low)
     hello = b'{"op": "hello", "zeus": 1}\n'
 
     @settings(max_examples=40, deadline=None)
@@ -498,8 +529,8 @@ def test_no_input_kills_the_keeper_nor_the_leases_of_others(place: Place) -> Non
 
     send()
     assert keeper.poll() is None
-    assert lease.set_limit(140)
-    assert place.limits() == [140, 140]
+    assert lease.set_limit(place.lower)
+    assert place.limits() == [place.lower] * 2
     lease.release()
 
 
@@ -520,12 +551,14 @@ def test_bad_input_is_answered_and_the_lease_goes_on(place: Place) -> None:
         assert ask(b'{"op": "release"}')["error"] == "InputError"  # before hello
         assert ask(b'{"op": "hello", "zeus": 99}')["error"] == "InputError"
         assert ask(b'{"op": "hello", "zeus": 1}')["ok"]
-        assert ask(json.dumps({"op": "set", "watts": {uuid: 150}}).encode())["error"] == "InputError"  # before lease
+        assert (
+            ask(json.dumps({"op": "set", "watts": {uuid: place.low}}).encode())["error"] == "InputError"
+        )  # before lease
         assert ask(json.dumps({"op": "lease", "gpus": [uuid]}).encode())["ok"]
         assert ask(json.dumps({"op": "lease", "gpus": [uuid]}).encode())["error"] == "InputError"
         for line in (b"", b"[]", b"\xff", b'{"op": "set"}', b'{"op": "set", "watts": {"x": true}}'):
             assert ask(line)["error"] == "InputError"
-        assert ask(json.dumps({"op": "set", "watts": {uuid: 150}}).encode())["limits"] == {uuid: 150}
+        assert ask(json.dumps({"op": "set", "watts": {uuid: place.low}}).encode())["limits"] == {uuid: place.low}
     eventually(place.is_back)
 
 

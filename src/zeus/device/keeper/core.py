@@ -14,7 +14,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
@@ -104,7 +104,7 @@ class Keeper:
         """The card of this name; looks again where it is not known, since cards come and drivers load late."""
         with self._finding:
             if uuid not in self._cards:
-                self._cards = {gpu.spec.uuid: gpu for gpu in self._find()}
+                self._cards = dict(_named(self._find()))
             if uuid not in self._cards:
                 known = ", ".join(sorted(self._cards)) or "none"
                 raise NoDevice(f"there is no GPU {uuid} on this machine; its GPUs: {known}.")
@@ -287,6 +287,15 @@ def _check(one: _Lent, watts: float) -> None:
             f"GPU {uuid}: {watts:g} W is above the {one.ceiling_watts:g} W found. Zeus only ever lowers a limit: raise "
             "it yourself before the training starts if it should be higher."
         )
+
+
+def _named(gpus: Iterable[Gpu]) -> Iterator[tuple[str, Gpu]]:
+    """Each card with its UUID, but for those that cannot even tell that."""
+    for gpu in gpus:
+        try:
+            yield gpu.spec.uuid, gpu
+        except DeviceError as e:
+            log.warning("GPU %d is left out: %s", gpu.index, e)
 
 
 def _persistence(gpu: Gpu) -> bool | None:
