@@ -10,6 +10,7 @@ import pytest
 
 from zeus.device.gpu import Capability, Gpu
 from zeus.device.nvml import nvml_gpus
+from zeus.device.virtual import VirtualMachine
 from zeus.errors import DeviceLost, InputError, ReadOnly, Unsupported
 
 
@@ -28,7 +29,12 @@ def nvml_rig(request: pytest.FixtureRequest) -> Rig:
     return Rig(nvml_gpus()[0], fake.advance, fake.cards[0].lose)
 
 
-IMPLEMENTATIONS: dict[str, Callable[[pytest.FixtureRequest], Rig]] = {"nvml": nvml_rig}
+def virtual_rig(_: pytest.FixtureRequest) -> Rig:
+    machine = VirtualMachine.in_memory("v100")
+    return Rig(machine.gpus[0], machine.clock.sleep, lambda: machine.lose(0))
+
+
+IMPLEMENTATIONS: dict[str, Callable[[pytest.FixtureRequest], Rig]] = {"nvml": nvml_rig, "virtual": virtual_rig}
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

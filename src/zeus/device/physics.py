@@ -41,18 +41,18 @@ class Card:
     def __post_init__(self) -> None:
         if not 0 < self.min_watts <= self.default_watts <= self.max_watts < math.inf:
             raise InputError(
-                f"card {self.name!r}: the least, default and greatest limits are {self.min_watts}, {self.default_watts} "
+                f"card {self.name!r}: least, default and greatest limits are {self.min_watts}, {self.default_watts} "
                 f"and {self.max_watts} W; they must be above 0 and in that order."
             )
         if not 0 <= self.idle_watts < self.min_watts:
             raise InputError(
-                f"card {self.name!r}: idle_watts is {self.idle_watts}; it must be at least 0 and below the least limit, "
-                f"{self.min_watts} W."
+                f"card {self.name!r}: idle_watts is {self.idle_watts}; it must be at least 0 and below the least "
+                f"limit, {self.min_watts} W."
             )
         if not 0 < self.min_clock <= self.knee_clock <= 1:
             raise InputError(
-                f"card {self.name!r}: min_clock is {self.min_clock} and knee_clock {self.knee_clock}; they must be shares "
-                "of the full clock, in that order."
+                f"card {self.name!r}: min_clock is {self.min_clock} and knee_clock {self.knee_clock}; they must be "
+                "shares of the full clock, in that order."
             )
         if not 1 <= self.exponent < math.inf:
             raise InputError(f"card {self.name!r}: exponent is {self.exponent}; it must be at least 1.")

@@ -63,7 +63,7 @@ def parse(text: str) -> VirtualSpec:
     """Read `v100`, `a40x4?clock=virtual&load=neumf`, ...; anything else is an InputError that shows the forms."""
     cards, *options = re.split(r"[?&]", text.strip().lower())
     name, count = cards, 1
-    if cards not in presets.CARDS and (m := re.fullmatch(r"(.+?)x(\d+)", cards)):
+    if cards not in presets.card_names() and (m := re.fullmatch(r"(.+?)x(\d+)", cards)):
         name, count = m[1], int(m[2])
     presets.card(name)
     if not 1 <= count <= MAX_CARDS:
@@ -95,7 +95,7 @@ def virtual_gpus(text: str) -> list[VirtualGpu]:
 @functools.cache  # one machine per process, so that the script and its monitor share one clock and its timers
 def _shared_machine(spec: VirtualSpec, path: Path) -> VirtualMachine:
     card = presets.card(spec.card)
-    fresh = MachineState((CardState(limit_watts=card.default_watts),) * spec.count)
+    fresh = MachineState((CardState(limit_watts=float(card.default_watts)),) * spec.count)
     if not spec.virtual_clock:
         begin = RealClock(spec.speed).now()
         fresh = MachineState(tuple(replace(c, since=begin, busy_until=begin) for c in fresh.cards))
@@ -141,7 +141,7 @@ class VirtualMachine:
     def in_memory(cls, card: str, count: int = 1, load: str = "compute-bound") -> VirtualMachine:
         """A machine on a virtual clock that only this process sees."""
         preset = presets.card(card)
-        holder = MemoryState(MachineState((CardState(limit_watts=preset.default_watts),) * count))
+        holder = MemoryState(MachineState((CardState(limit_watts=float(preset.default_watts)),) * count))
         return cls(preset, presets.load(card, load), holder, StateClock(holder), name=f"memory-{card}")
 
     def run(self, indices: Sequence[int], seconds: float, watts: float | Sequence[float]) -> None:
@@ -199,7 +199,7 @@ class VirtualGpu:
 
     def power(self) -> float:
         """Watts drawn now."""
-        return self._read().watts_at(self.clock.now(), self.machine.card.idle_watts)
+        return float(self._read().watts_at(self.clock.now(), self.machine.card.idle_watts))
 
     def samples(self) -> list[PowerSample]:
         """A virtual card has no sample buffer: its energy is exact at any moment."""

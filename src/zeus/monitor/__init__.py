@@ -1,1 +1,8 @@
 """Measuring: energy windows, power and temperature timelines."""
+
+from zeus.monitor.energy import Source
+from zeus.monitor.measurement import Measurement
+from zeus.monitor.timeline import PowerDomain, PowerMonitor, TemperatureMonitor
+from zeus.monitor.window import Window, ZeusMonitor
+
+__all__ = ["Measurement", "PowerDomain", "PowerMonitor", "Source", "TemperatureMonitor", "Window", "ZeusMonitor"]

@@ -13,11 +13,13 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from zeus.device.gpu import Capability, Clock, Gpu, PowerSample, Ticker
 from zeus.errors import DeviceError, DeviceLost
 from zeus.monitor.energy import POLLED, SAMPLE_BUFFER, UNKNOWN, CounterCurve, EnergyCurve, Estimate, Point, Source
+import itertools
 
 log = logging.getLogger(__name__)
 
@@ -93,9 +95,10 @@ class SampledMeter:
     PATIENCE = 2.0  # seconds a reader waits for readings that should take a tenth of that
     LOOK_SECONDS = 0.005  # how often a waiting reader looks
 
-    def __init__(self, gpu: Gpu, clock: Clock) -> None:
+    def __init__(self, gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> None:
         self._gpu = gpu
         self._clock = clock
+        self._settled = settled  # told after each look, when windows may have become readable
         self._can = gpu.spec.capabilities
         self._pending: deque[Mark] = deque()
         self._lock = threading.RLock()
@@ -130,10 +133,9 @@ class SampledMeter:
 
     def _tick(self) -> None:
         with self._lock:
-            if self._lost:
-                return
             try:
-                self._poll()
+                if not self._lost:
+                    self._poll()
             except DeviceLost as gone:
                 self._lost = True
                 log.warning("%s; its energy is unavailable from here on.", gone)
@@ -142,6 +144,8 @@ class SampledMeter:
                     log.warning("reading %s failed: %s", self._gpu.spec.name, failed)
                 self._complained = True
             self._settle()
+        if self._settled is not None:
+            self._settled()
 
     def _poll(self) -> None:
         curve = self._curve
@@ -242,7 +246,7 @@ def _jump(samples: list[PowerSample], step: float) -> int:
 
     No such place means that none has been taken since.
     """
-    gaps = [b.stamp - a.stamp for a, b in zip(samples, samples[1:], strict=False)]
+    gaps = [b.stamp - a.stamp for a, b in itertools.pairwise(samples)]
     if not gaps:
         return 0
     nearest = min(range(len(gaps)), key=lambda i: abs(gaps[i] - step))
@@ -260,10 +264,10 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def meter_for(gpu: Gpu, clock: Clock) -> Meter:
-    """The meter that suits what this card can tell."""
+def meter_for(gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> Meter:
+    """The meter that suits what this card can tell; `settled` is called when windows may have become readable."""
     if gpu.spec.exact:
         return ExactMeter(gpu)
     if gpu.spec.capabilities & {Capability.COUNTER, Capability.POWER, Capability.SAMPLES}:
-        return SampledMeter(gpu, clock)
+        return SampledMeter(gpu, clock, settled)
     return BlindMeter(gpu)

@@ -1,0 +1,44 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test bench docs lint clean system
+
+demo: $(VENV)/.core
+	$(BIN)/zeus demo
+
+test: system $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
+	$(BIN)/python -m pytest -n 2
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/keeper_kill.py
+	$(BIN)/python benchmarks/fit_virtual.py --check
+	$(BIN)/python benchmarks/gpu_windows.py
+
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build --strict
+
+# gcc builds the test library that speaks NVML. Elsewhere the tests that need it skip and say what to install.
+system:
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v gcc >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq gcc libc6-dev; fi
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) site dist

@@ -1,0 +1,5 @@
+"""`python -m zeus.cli`."""
+
+from zeus.cli.main import main
+
+main()

@@ -1,0 +1,90 @@
+"""`zeus env`: the devices, what each can do, what this user may do, and what to fix."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from zeus import __version__
+from zeus.cli.output import known, print_json
+from zeus.device.gpu import Capability, Gpu
+from zeus.errors import DeviceError
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def env(as_json: bool) -> None:
+    """Show devices, capabilities and permissions, and what to fix."""
+    report = environment()
+    if as_json:
+        print_json(report)
+    else:
+        _tell(report)
+
+
+def environment() -> dict[str, Any]:
+    """Everything `zeus env --json` says."""
+    from zeus.device import cpu
+    from zeus.device.find import find
+    from zeus.device.keeper import status
+
+    gpus = find()
+    keeper = status(list(gpus.values()))
+    packages = cpu.cpu_packages()
+    trouble = cpu.why_not()
+    return {
+        "zeus": __version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "gpus": [_gpu(index, gpu, keeper) for index, gpu in gpus.items()],
+        "cpu": {"packages": [p.name for p in packages], "readable": not trouble, "why_not": trouble or None},
+        "keeper": keeper,
+        "store": None,
+    }
+
+
+def _gpu(index: int, gpu: Gpu, keeper: dict[str, Any]) -> dict[str, Any]:
+    spec = gpu.spec
+    limit = None
+    why_not = keeper["why_not"]
+    if Capability.LIMITS not in spec.capabilities:
+        why_not = "this card has no power limit that can be read"
+    else:
+        try:
+            limit = gpu.limit()
+        except DeviceError as failed:
+            why_not = str(failed)
+    return {
+        "index": index,
+        "uuid": spec.uuid,
+        "name": spec.name,
+        "vendor": spec.vendor,
+        "limit_watts": limit,
+        "min_watts": known(spec.min_watts),
+        "max_watts": known(spec.max_watts),
+        "capabilities": sorted(c.value for c in spec.capabilities),
+        "can_set_limit": why_not is None,
+        "why_not": why_not,
+    }
+
+
+def _tell(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    console.print(f"Zeus {report['zeus']}, Python {report['python']}")
+    if report["gpus"]:
+        table = Table("GPU", "name", "limit", "range", "can tell", "limit can be set")
+        for gpu in report["gpus"]:
+            span = f"{gpu['min_watts']:g}-{gpu['max_watts']:g} W" if gpu["min_watts"] is not None else "-"
+            limit = f"{gpu['limit_watts']:g} W" if gpu["limit_watts"] is not None else "-"
+            able = "yes" if gpu["can_set_limit"] else f"no: {gpu['why_not']}"
+            table.add_row(str(gpu["index"]), gpu["name"], limit, span, ", ".join(gpu["capabilities"]), able)
+        console.print(table)
+    else:
+        console.print("No GPU is visible. On a machine without one, try ZEUS_GPU=virtual:v100.")
+    cpu = report["cpu"]
+    console.print(f"CPU energy: {', '.join(cpu['packages']) if cpu['readable'] else cpu['why_not']}", markup=False)
+    console.print(f"Keeper: {report['keeper']['kind']}", markup=False)

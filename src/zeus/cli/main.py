@@ -1,0 +1,62 @@
+"""The `zeus` command: a group that loads a command's file only when that command is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from zeus import __version__
+from zeus.errors import InputError, ZeusError
+
+# name -> (module, object, one line of help); help is here so that `zeus --help` imports nothing else
+COMMANDS = {
+    "demo": ("zeus.cli.demo", "demo", "Measure and save energy on a virtual GPU, here and now."),
+    "env": ("zeus.cli.env", "env", "Devices, what they can do, and what to fix."),
+    "keeper": ("zeus.cli.keeper", "keeper", "Serve power limits to unprivileged users (system service)."),
+    "measure": ("zeus.cli.measure", "measure", "Run a command and report its time and energy, like `time`."),
+    "monitor": ("zeus.cli.monitor", "monitor", "Live view of power, energy and limits."),
+    "restore": ("zeus.cli.keeper", "restore", "Put back power limits that a dead keeper left behind."),
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="zeus")
+def zeus() -> None:
+    """Measure the energy of DNN training on GPUs, and cut it."""
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Run the command line; exit 2 for bad input, 1 for what failed, 130 when interrupted."""
+    try:
+        status = zeus.main(args, standalone_mode=False)
+    except click.ClickException as wrong:
+        wrong.show()
+        sys.exit(wrong.exit_code)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except InputError as wrong:
+        click.echo(f"zeus: {wrong}", err=True)
+        sys.exit(2)
+    except ZeusError as failed:
+        click.echo(f"zeus: {failed}", err=True)
+        sys.exit(1)
+    sys.exit(status if isinstance(status, int) else 0)

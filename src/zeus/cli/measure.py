@@ -1,0 +1,125 @@
+"""`zeus measure -- CMD`: like `time`, with joules."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from zeus.cli.output import joules, known, print_json
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+NOT_FOUND, NOT_EXECUTABLE, KILLED = 127, 126, 128  # as shells answer
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout; the command's stdout goes to stderr.")
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON report to this file.")
+@click.option("--gpu-indices", help="GPUs to measure, such as 0,1; default: all that are visible.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_indices: str | None) -> int:
+    """Run COMMAND and report its time and energy. Its exit code and signals pass through.
+
+    The whole GPU is measured while the command runs, other processes on it included.
+    """
+    from zeus.monitor import ZeusMonitor
+
+    if output is not None and not output.absolute().parent.is_dir():
+        raise click.BadParameter(f"the folder of {output} does not exist; make it first.", param_hint="--output")
+    monitor = ZeusMonitor(gpu_indices=_indices(gpu_indices), sync_execution_with=None)
+    with monitor.window("command") as window:
+        status = run(command, stdout=sys.stderr if as_json else None)
+    report = _report(command, status, monitor, window.measurement)
+    if output is not None:
+        import json
+
+        output.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+    if as_json:
+        print_json(report)
+    elif os.environ.get("ZEUS_QUIET", "0") in ("", "0"):
+        _tell(report)
+    monitor.close()
+    return status
+
+
+def run(command: Sequence[str], stdout: Any = None) -> int:
+    """Run a command with our signals passed on to it; its exit code, as a shell would say it."""
+    waiting: list[int] = []
+    child: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        if child is None:
+            waiting.append(number)
+        elif number != signal.SIGINT or not sys.stdin.isatty():  # a terminal's Ctrl-C has reached the child already
+            child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+    try:
+        child = subprocess.Popen(command, stdout=stdout)
+        for number in waiting:
+            child.send_signal(number)
+        status = child.wait()
+    except FileNotFoundError:
+        click.echo(f"zeus: {command[0]}: command not found", err=True)
+        return NOT_FOUND
+    except PermissionError:
+        click.echo(f"zeus: {command[0]}: not allowed to run it", err=True)
+        return NOT_EXECUTABLE
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return status if status >= 0 else KILLED - status
+
+
+def _report(command: Sequence[str], status: int, monitor: Any, measured: Any) -> dict[str, Any]:
+    gpus = [
+        {
+            "index": index,
+            "uuid": gpu.spec.uuid,
+            "name": gpu.spec.name,
+            "joules": known(measured.gpu_energy.get(index)),
+            "error_joules": known(measured.errors.get(index)),
+            "source": measured.sources.get(index, "unavailable"),
+        }
+        for index, gpu in monitor.gpus.items()
+    ]
+    return {
+        "command": list(command),
+        "exit_code": status,
+        "seconds": measured.seconds,
+        "joules": known(measured.total_energy),
+        "error_joules": known(measured.error),
+        "gpus": gpus,
+        "cpu_joules": known(sum(measured.cpu_energy.values())) if measured.cpu_energy else None,
+        "dram_joules": known(sum(measured.dram_energy.values())) if measured.dram_energy else None,
+    }
+
+
+def _tell(report: dict[str, Any]) -> None:
+    seconds, total = report["seconds"], report["joules"]
+    watts = f" ({total / seconds:.0f} W on average)" if total is not None and seconds > 0 else ""
+    bound = f" ± {joules(report['error_joules'])}" if report["error_joules"] else ""
+    click.echo(f"zeus: {seconds:.3f} s, GPU {joules(total)}{bound}{watts}", err=True)
+    if len(report["gpus"]) > 1:
+        for gpu in report["gpus"]:
+            click.echo(f"zeus:   GPU {gpu['index']} {gpu['name']}: {joules(gpu['joules'])} [{gpu['source']}]", err=True)
+    if not report["gpus"]:
+        click.echo("zeus: no GPU is visible; try ZEUS_GPU=virtual:v100, or see `zeus env`.", err=True)
+    if report["cpu_joules"] is not None:
+        click.echo(f"zeus:   CPU {joules(report['cpu_joules'])}, DRAM {joules(report['dram_joules'])}", err=True)
+
+
+def _indices(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: give integers such as 0,1.", param_hint="--gpu-indices") from None

@@ -1,0 +1,67 @@
+"""A warning, once, when somebody else's process uses a GPU that is being measured: its energy would be in ours."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from zeus.device.gpu import Capability, Gpu
+from zeus.errors import DeviceError
+
+log = logging.getLogger(__name__)
+_warned: set[str] = set()
+
+
+def warn_of_strangers(gpus: Iterable[Gpu]) -> None:
+    """Look at each GPU's processes; ours are this one, its ancestors, and what shares its session."""
+    for gpu in gpus:
+        if gpu.spec.uuid in _warned:
+            continue
+        found = strangers(gpu)
+        if found:
+            _warned.add(gpu.spec.uuid)
+            log.warning(
+                "GPU %d (%s) is also used by process %s: their energy is part of what is measured.",
+                gpu.index,
+                gpu.spec.name,
+                ", ".join(map(str, found)),
+            )
+        elif gpu.spec.shared:
+            _warned.add(gpu.spec.uuid)
+            log.warning("GPU %d (%s) is a slice of a card: its energy is the whole card's.", gpu.index, gpu.spec.name)
+
+
+def strangers(gpu: Gpu) -> list[int]:
+    """Ids of processes on this GPU that are visible here and not ours."""
+    if Capability.PROCESSES not in gpu.spec.capabilities:
+        return []
+    try:
+        found = gpu.processes()
+    except DeviceError:
+        return []
+    return sorted(pid for pid in found if _is_alive(pid) and not _is_ours(pid))
+
+
+def _is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()  # a container shows its own ids; others cannot be told apart
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == os.getsid(0) or os.getpid() in _ancestors(pid) or pid in _ancestors(os.getpid())
+    except ProcessLookupError:
+        return True
+
+
+def _ancestors(pid: int) -> set[int]:
+    line: set[int] = set()
+    while pid > 1 and pid not in line:
+        line.add(pid)
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            break
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return line

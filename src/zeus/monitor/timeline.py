@@ -1,0 +1,218 @@
+"""Power and temperature over time: readings kept in the background and looked up by wall-clock time."""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from itertools import islice, pairwise
+
+from zeus.device.clock import REAL, clock_of
+from zeus.device.find import find
+from zeus.device.gpu import Capability, Clock, Gpu
+from zeus.errors import DeviceError, InputError
+
+UPDATE_SECONDS = 0.1
+
+
+class Recorder:
+    """Readings of one quantity on several GPUs, on the monotonic clock. One that repeats counts like any other."""
+
+    def __init__(
+        self, gpus: dict[int, Gpu], read: Callable[[Gpu], float], period: float | None, keep: int | None
+    ) -> None:
+        if period is not None and not period > 0:
+            raise InputError(f"update_period={period!r}: give seconds above 0, or None for {UPDATE_SECONDS}.")
+        if keep is not None and keep < 2:
+            raise InputError(f"max_samples_per_gpu={keep!r}: keep at least 2 samples, or None for all.")
+        self.gpus = gpus
+        clocks = [clock_of(gpu) for gpu in gpus.values()]
+        self.clock: Clock = clocks[0] if clocks else REAL
+        self._read = read
+        self._lock = threading.Lock()
+        self._readings: dict[int, deque[tuple[float, float]]] = {i: deque(maxlen=keep) for i in gpus}
+        self._look()
+        own = weakref.ref(self)  # the thread must not keep alive what it serves
+
+        def look() -> None:
+            recorder = own()
+            if recorder is not None:
+                recorder._look()
+
+        self._ticker = self.clock.every(UPDATE_SECONDS if period is None else period, look)
+        self.stop = weakref.finalize(self, self._ticker.stop)
+
+    def _look(self) -> None:
+        for index, gpu in self.gpus.items():
+            try:
+                value = self._read(gpu)
+            except DeviceError:
+                continue  # a moment without a reading is a gap, not a zero
+            with self._lock:
+                self._readings[index].append((self.clock.now(), value))
+
+    def _offset(self) -> float:
+        return self.clock.wall() - self.clock.now()
+
+    def at(self, time: float | None) -> dict[int, float] | None:
+        """The last reading at or before this wall-clock time; None where some GPU has none."""
+        moment = math.inf if time is None else time - self._offset()
+        found: dict[int, float] = {}
+        with self._lock:
+            for index, readings in self._readings.items():
+                k = bisect_right(readings, moment, key=lambda r: r[0])
+                if k == 0:
+                    return None
+                found[index] = readings[k - 1][1]
+        return found
+
+    def line(self, index: int, start: float | None, end: float | None) -> list[tuple[float, float]]:
+        """(wall-clock time, value) of one GPU between two wall-clock times."""
+        offset = self._offset()
+        with self._lock:
+            readings = self._readings[index]
+            low = 0 if start is None else bisect_left(readings, start - offset, key=lambda r: r[0])
+            high = len(readings) if end is None else bisect_right(readings, end - offset, key=lambda r: r[0])
+            return [(moment + offset, value) for moment, value in islice(readings, low, high)]
+
+    def lines(self, index: int | None, start: float | None, end: float | None) -> dict[int, list[tuple[float, float]]]:
+        """`line` for one GPU or for all."""
+        if index is not None and index not in self.gpus:
+            raise InputError(f"gpu_index={index!r} is not watched. Watched: {list(self.gpus)}.")
+        return {i: self.line(i, start, end) for i in (self.gpus if index is None else [index])}
+
+
+def integrate(line: Sequence[tuple[float, float]], start: float, end: float) -> float:
+    """Area under a line of (moment, watts) between two moments: trapezoids, the outermost readings held to the ends.
+
+    >>> integrate([(0.0, 300.0), (5.0, 300.0), (10.0, 300.0)], 0.0, 10.0)
+    3000.0
+    """
+    if not line:
+        return math.nan
+    points = [(start, _held(line, start)), *(p for p in line if start < p[0] < end), (end, _held(line, end))]
+    return sum((t1 - t0) * (w0 + w1) / 2 for (t0, w0), (t1, w1) in pairwise(points))
+
+
+def _held(line: Sequence[tuple[float, float]], moment: float) -> float:
+    k = bisect_right(line, moment, key=lambda p: p[0])
+    if k in (0, len(line)):
+        return line[min(k, len(line) - 1)][1]
+    (t0, w0), (t1, w1) = line[k - 1], line[k]
+    return w0 + (w1 - w0) * (moment - t0) / (t1 - t0)
+
+
+class PowerDomain(StrEnum):
+    """Which power of a card."""
+
+    DEVICE_INSTANT = "device_instant"
+    DEVICE_AVERAGE = "device_average"  # over the last second
+    MEMORY_AVERAGE = "memory_average"  # no driver call we use tells it: its timeline is empty
+
+
+class PowerMonitor:
+    """Samples the power of GPUs in the background. Times are wall-clock seconds, as `time.time()` gives them.
+
+    >>> from zeus.device.virtual import VirtualMachine
+    >>> machine = VirtualMachine.in_memory("v100")
+    >>> monitor = PowerMonitor(gpus={0: machine.gpus[0]})
+    >>> begin = machine.clock.wall()
+    >>> machine.run([0], seconds=10, watts=300)
+    >>> round(monitor.get_energy(begin + 1, begin + 9)[0], 3)
+    2400.0
+    """
+
+    def __init__(
+        self,
+        gpu_indices: Sequence[int] | None = None,
+        update_period: float | None = None,
+        max_samples_per_gpu: int | None = None,
+        power_domains: Sequence[PowerDomain | str] | None = None,
+        *,
+        gpus: dict[int, Gpu] | None = None,
+    ) -> None:
+        domains = list(PowerDomain) if power_domains is None else [_domain(d) for d in power_domains]
+        self.power_domains = domains
+        watched = find(gpu_indices) if gpus is None else gpus
+        able = {i: g for i, g in watched.items() if g.spec.capabilities & {Capability.POWER, Capability.SAMPLES}}
+        self.gpu_indices = list(watched)
+        self._recorder = Recorder(able, _power, update_period, max_samples_per_gpu)
+
+    def get_power(self, time: float | None = None) -> dict[int, float] | None:
+        """Watts by GPU at this time (now if None); None before the first reading."""
+        return self._recorder.at(time)
+
+    def get_energy(self, start_time: float, end_time: float) -> dict[int, float] | None:
+        """Joules by GPU between two times, from the power readings; None where there are none in reach."""
+        if end_time < start_time:
+            raise InputError(f"get_energy: the end ({end_time}) is before the start ({start_time}).")
+        lines = self._recorder.lines(None, None, None)
+        energy = {i: integrate(line, start_time, end_time) for i, line in lines.items()}
+        return None if not energy or any(map(math.isnan, energy.values())) else energy
+
+    def get_power_timeline(
+        self,
+        power_domain: PowerDomain | str = PowerDomain.DEVICE_INSTANT,
+        gpu_index: int | None = None,
+        start_time: float | None = None,
+        end_time: float | None = None,
+    ) -> dict[int, list[tuple[float, float]]]:
+        """(time, watts) by GPU."""
+        domain = _domain(power_domain)
+        lines = self._recorder.lines(gpu_index, start_time, end_time)
+        if domain is PowerDomain.MEMORY_AVERAGE:
+            return {i: [] for i in lines}
+        if domain is PowerDomain.DEVICE_AVERAGE:
+            return {i: [(t, integrate(line, t - 1.0, t)) for t, _ in line] for i, line in lines.items()}
+        return lines
+
+    def stop(self) -> None:
+        """Stop sampling; what was recorded stays."""
+        self._recorder.stop()
+
+
+class TemperatureMonitor:
+    """Samples the temperature of GPUs in the background; degrees Celsius, times as in `PowerMonitor`."""
+
+    def __init__(
+        self,
+        gpu_indices: Sequence[int] | None = None,
+        update_period: float | None = None,
+        max_samples_per_gpu: int | None = None,
+        *,
+        gpus: dict[int, Gpu] | None = None,
+    ) -> None:
+        watched = find(gpu_indices) if gpus is None else gpus
+        able = {i: g for i, g in watched.items() if Capability.TEMPERATURE in g.spec.capabilities}
+        self.gpu_indices = list(watched)
+        self._recorder = Recorder(able, lambda gpu: gpu.temperature(), update_period or 1.0, max_samples_per_gpu)
+
+    def get_temperature(self, time: float | None = None) -> dict[int, float] | None:
+        """Degrees by GPU at this time (now if None); None before the first reading."""
+        return self._recorder.at(time)
+
+    def get_temperature_timeline(
+        self, gpu_index: int | None = None, start_time: float | None = None, end_time: float | None = None
+    ) -> dict[int, list[tuple[float, float]]]:
+        """(time, degrees) by GPU."""
+        return self._recorder.lines(gpu_index, start_time, end_time)
+
+    def stop(self) -> None:
+        """Stop sampling; what was recorded stays."""
+        self._recorder.stop()
+
+
+def _power(gpu: Gpu) -> float:
+    return gpu.power()
+
+
+def _domain(name: PowerDomain | str) -> PowerDomain:
+    try:
+        return PowerDomain(name)
+    except ValueError:
+        known = ", ".join(d.value for d in PowerDomain)
+        raise InputError(f"power domain {name!r} is not known. Known: {known}.") from None

@@ -1,0 +1,252 @@
+"""Energy and time of a stretch of code: `ZeusMonitor` and its windows (Journey 1)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from zeus.device.clock import REAL, clock_of
+from zeus.device.cpu import CpuPackage, cpu_packages
+from zeus.device.find import find
+from zeus.device.gpu import Clock, Gpu
+from zeus.errors import DeviceError, InputError, WindowError
+from zeus.monitor import ranks
+from zeus.monitor.energy import Estimate
+from zeus.monitor.log import WindowLog
+from zeus.monitor.measurement import Measurement
+from zeus.monitor.meter import Mark, Meter, meter_for
+from zeus.monitor.neighbours import warn_of_strangers
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Instant:
+    """One moment: on both clocks, on every card's curve, and the processors' counters."""
+
+    moment: float
+    wall: float
+    marks: dict[int, Mark]
+    cpu: dict[int, float]
+    dram: dict[int, float]
+
+
+class Window:
+    """An open or finished window; `joules`, `seconds` and `error` once it has ended."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.measurement: Measurement | None = None
+
+    def _ended(self) -> Measurement:
+        if self.measurement is None:
+            raise WindowError(f"window '{self.key}' is still open: read it after the `with` block.")
+        return self.measurement
+
+    @property
+    def joules(self) -> float:
+        """Energy of all GPUs together."""
+        return self._ended().total_energy
+
+    @property
+    def seconds(self) -> float:
+        """How long the window was open."""
+        return self._ended().seconds
+
+    @property
+    def error(self) -> float:
+        """95 % half-width of `joules`."""
+        return self._ended().error
+
+
+class ZeusMonitor:
+    """Measures time and energy of windows: `begin_window("epoch")` ... `end_window("epoch")`, or `with window(...)`.
+
+    Windows may nest and overlap. Beginning and ending one takes a time stamp only; no driver is called in the training
+    loop. Times come from the monotonic clock.
+
+    Args:
+        gpu_indices: GPUs to measure, counted as torch counts them (within CUDA_VISIBLE_DEVICES); None: all visible.
+            Of several ranks on a node that leave this None, the lowest counts each GPU, so that sums over ranks hold.
+        cpu_indices: CPU packages to measure; None: all that can be read.
+        approx_instant_energy: Accepted for compatibility. Short windows need no approximation here.
+        log_file: CSV file that one line a window is appended to.
+        sync_execution_with: "torch" or "jax": whose GPU work to wait for at either end; None: do not wait.
+        gpus: Cards to measure instead of the ones found, and `clock` to measure by; for tests and simulations.
+
+    >>> from zeus.device.virtual import VirtualMachine
+    >>> machine = VirtualMachine.in_memory("v100")
+    >>> monitor = ZeusMonitor(gpus={0: machine.gpus[0]})
+    >>> with monitor.window("step") as w:
+    ...     machine.run([0], seconds=10, watts=200)
+    >>> w.joules, w.seconds
+    (2000.0, 10.0)
+    """
+
+    def __init__(
+        self,
+        gpu_indices: Sequence[int] | None = None,
+        cpu_indices: Sequence[int] | None = None,
+        approx_instant_energy: bool = False,
+        log_file: str | Path | None = None,
+        sync_execution_with: str | None = "torch",
+        *,
+        gpus: Mapping[int, Gpu] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        if sync_execution_with not in (None, "torch", "jax"):
+            raise InputError(f"sync_execution_with={sync_execution_with!r}: give 'torch', 'jax' or None.")
+        self._sync_with = sync_execution_with
+        self._gpus = find(gpu_indices) if gpus is None else dict(gpus)
+        clocks = [clock_of(gpu) for gpu in self._gpus.values()]
+        self._clock: Clock = clock or (clocks[0] if clocks else REAL)
+        self._cpus = _readable_cpus(cpu_indices)
+        self.gpu_indices = list(self._gpus)
+        self.cpu_indices = list(self._cpus)
+        if not self._gpus:
+            log.info(
+                "no GPU is visible to this process; only time%s is measured", " and CPU energy" if self._cpus else ""
+            )
+        self._log = None if log_file is None else WindowLog(Path(log_file), self.gpu_indices)
+        me = ranks.rank() if gpu_indices is None and gpus is None else None
+        things = [gpu.spec.uuid for gpu in self._gpus.values()] + [ranks.CPUS]
+        self._roll = ranks.Roll(me, things) if me is not None else None
+        listener = None if self._log is None else self._log.write
+        self._meters = {index: meter_for(gpu, self._clock, listener) for index, gpu in self._gpus.items()}
+        self._open: dict[str, _Instant] = {}
+        self._lock = threading.Lock()
+        self._close = weakref.finalize(self, _close, list(self._meters.values()), self._roll, self._log)
+        warn_of_strangers(self._gpus.values())
+
+    @property
+    def gpus(self) -> dict[int, Gpu]:
+        """The cards measured, by index."""
+        return dict(self._gpus)
+
+    # ------------------------------------------------------------------ windows
+
+    def begin_window(self, key: str, sync_execution: bool = True, restart: bool = False) -> None:
+        """Open a window. `restart` forgets one of the same name that is still open; without it that is an error."""
+        if sync_execution:
+            self._synchronise()
+        with self._lock:
+            if key in self._open and not restart:
+                raise WindowError(f"window '{key}' is already open: end it first, or begin it with restart=True.")
+            self._open[key] = self._now()
+
+    def end_window(self, key: str, sync_execution: bool = True, cancel: bool = False) -> Measurement:
+        """Close a window and measure it; the joules are resolved when read. `cancel` keeps it out of the log file."""
+        if sync_execution:
+            self._synchronise()
+        end = self._now()
+        with self._lock:
+            begin = self._open.pop(key, None)
+            if begin is None:
+                known = ", ".join(f"'{name}'" for name in self._open) or "none"
+                raise WindowError(f"window '{key}' is not open. Open windows: {known}.")
+        measurement = self._measure(begin, end)
+        if self._log is not None and not cancel:
+            meters, marks = self._meters, end.marks
+            self._log.add(key, begin.wall, measurement, lambda: all(meters[i].ready(marks[i]) for i in meters))
+        return measurement
+
+    @contextmanager
+    def window(self, key: str, sync_execution: bool = True) -> Iterator[Window]:
+        """Measure a block; it is measured also when the block raises."""
+        window = Window(key)
+        self.begin_window(key, sync_execution)
+        try:
+            yield window
+        finally:
+            window.measurement = self.end_window(key, sync_execution)
+
+    def reset_windows(self) -> None:
+        """Forget all open windows."""
+        with self._lock:
+            self._open.clear()
+
+    def close(self) -> None:
+        """Stop the background thread and write out the log; the monitor also does this when it is forgotten."""
+        self._close()
+
+    # ------------------------------------------------------------------ inside
+
+    def _now(self) -> _Instant:
+        moment = self._clock.now()
+        marks = {index: meter.mark(moment) for index, meter in self._meters.items()}
+        cpu, dram = _read_cpus(self._cpus) if self._cpus else ({}, {})
+        return _Instant(moment, self._clock.wall(), marks, cpu, dram)
+
+    def _measure(self, begin: _Instant, end: _Instant) -> Measurement:
+        meters, roll = self._meters, self._roll
+        uuids = {index: gpu.spec.uuid for index, gpu in self._gpus.items()}
+
+        def resolve() -> dict[int, Estimate]:
+            counted = [i for i in meters if roll is None or roll.mine(uuids[i])]
+            return {i: meters[i].read(begin.marks[i], end.marks[i]) for i in counted}
+
+        cpus = self._cpus if roll is None or roll.mine(ranks.CPUS) else {}
+        cpu = {i: end.cpu[i] - begin.cpu[i] for i in cpus if i in end.cpu and i in begin.cpu}
+        dram = {i: end.dram[i] - begin.dram[i] for i in cpus if i in end.dram and i in begin.dram}
+        return Measurement.pending(end.moment - begin.moment, resolve, cpu or None, dram or None)
+
+    def _synchronise(self) -> None:
+        """Wait for the GPU's queued work, only where a framework is loaded and has started it."""
+        if self._sync_with == "torch":
+            torch = sys.modules.get("torch")
+            cuda = getattr(torch, "cuda", None)  # half imported: nothing can be running
+            if cuda is not None and cuda.is_initialized():
+                for index in self._gpus:
+                    if index < cuda.device_count():
+                        cuda.synchronize(index)
+        elif self._sync_with == "jax":
+            jax = sys.modules.get("jax")
+            if jax is not None:
+                for device in jax.local_devices():
+                    jax.device_put(0.0, device).block_until_ready()
+
+
+def _readable_cpus(indices: Sequence[int] | None) -> dict[int, CpuPackage]:
+    packages = {package.index: package for package in cpu_packages()}
+    if indices is not None:
+        missing = [i for i in indices if i not in packages]
+        if missing:
+            raise InputError(f"cpu_indices={list(indices)}: there is no CPU {missing}. Known: {list(packages)}.")
+        packages = {i: packages[i] for i in indices}
+    readable = {}
+    for index, package in packages.items():
+        try:
+            package.energy()
+            readable[index] = package
+        except DeviceError as why:
+            if indices is not None:
+                raise
+            log.info("%s", why)
+    return readable
+
+
+def _read_cpus(cpus: dict[int, CpuPackage]) -> tuple[dict[int, float], dict[int, float]]:
+    cpu, dram = {}, {}
+    for index, package in cpus.items():
+        try:
+            cpu[index] = package.energy()
+            dram[index] = package.dram_energy()
+        except DeviceError:
+            continue
+    return cpu, dram
+
+
+def _close(meters: list[Meter], roll: ranks.Roll | None, window_log: WindowLog | None) -> None:
+    if window_log is not None and os.getpid() == window_log.pid:
+        window_log.close()
+    for meter in meters:
+        meter.close()
+    if roll is not None:
+        roll.close()
