@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -300,3 +301,16 @@ def test_a_folder_that_others_could_write_in_is_refused(tmp_path: Path, monkeypa
         monkeypatch.setenv("ZEUS_KEEPER_STATE", str(place))
         with pytest.raises(NotPermitted, match="ZEUS_KEEPER_STATE"):
             Notes.here()
+
+
+def test_a_folder_on_the_way_stays_open_to_others_whatever_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "zeus" / "keeper"))
+    umask = os.umask(0o077)
+    try:
+        Notes.here()
+    finally:
+        os.umask(umask)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("zeus", "zeus/keeper")]
+    assert modes == [0o755, 0o700]  # the system keeper's socket is in the first, for its group to reach

@@ -78,13 +78,10 @@ class Keeper:
         """Put back whatever a keeper that died has left behind; GPUs on lease by a live one are not touched."""
         returned = []
         for uuid in self.notes.uuids():
-            if (lock := self.notes.lock(uuid, f"process {os.getpid()}, putting a limit back")) is None:
-                continue
-            with lock:
-                try:
-                    outcome = self._settle(uuid)
-                except Exception as e:
-                    outcome = Returned(uuid, Ending.FAILED, message=f"GPU {uuid}: could not be put back: {e}")
+            try:
+                outcome = self._recover_one(uuid)
+            except Exception as e:  # whatever one card does, the others have to be put back
+                outcome = Returned(uuid, Ending.FAILED, message=f"GPU {uuid}: could not be put back: {e}")
             if outcome is not None:
                 returned.append(outcome)
                 self._report(outcome)
@@ -173,6 +170,13 @@ class Keeper:
             self.notes.drop(uuid)
             raise
         return _Lent(gpu, lock, note, found)
+
+    def _recover_one(self, uuid: str) -> Returned | None:
+        lock = self.notes.lock(uuid, f"process {os.getpid()}, which puts its limit back")
+        if lock is None:
+            return None
+        with lock:
+            return self._settle(uuid)
 
     def _settle(self, uuid: str) -> Returned | None:
         """Deal with what a dead keeper left about a GPU whose lock we hold; None where it left nothing."""

@@ -183,9 +183,16 @@ def _folder_name() -> str:
     return f"keeper-virtual-{zlib.crc32(os.path.abspath(state).encode()):08x}" if state else "keeper-virtual"  # noqa: PTH100
 
 
+def make_open(folder: Path) -> None:
+    """Make a folder that everybody can pass through, whatever the umask: the system keeper's socket is in one."""
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+
+
 def _private_folder(folder: Path) -> Path:
     """Make a folder only we can write in; its notes are orders to a process that may be root."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_open(folder.parent)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()

@@ -6,7 +6,6 @@ administrator, changed it while it was lent, and theirs is left alone.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import dataclass
 from enum import StrEnum
@@ -71,8 +70,10 @@ def put_back(gpu: Gpu, note: Note) -> Returned:
         ending = Ending.RESTORED
     if note.switched_persistence and note.found_persistence is False:
         # After the limit: with persistence off the driver may unload at once, and limits with it.
-        with contextlib.suppress(DeviceError):
+        try:
             gpu.set_persistence(False)
+        except DeviceError as e:
+            log.warning("GPU %s: persistence mode stays on: %s", note.uuid, e)
     return Returned(note.uuid, ending, note.found_watts, now, describe(note, ending, now))
 
 

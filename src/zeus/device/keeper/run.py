@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,10 +29,10 @@ def cards() -> Sequence[Gpu]:
 
 def run_private(sock: socket.socket) -> int:
     """Serve one trainer. There is no terminal: what goes wrong is written next to the notes."""
-    os.umask(0o077)
     _survive_shortage()
     notes = Notes.here()
-    _log_to(logging.FileHandler(notes.folder / "keeper.log", delay=True), logging.WARNING)
+    with contextlib.suppress(OSError):
+        _log_to(logging.FileHandler(notes.folder / "keeper.log"), logging.WARNING)
     serve_private(sock, Keeper(cards, notes))
     return 0
 
@@ -64,6 +64,8 @@ def _survive_shortage() -> None:
 
 
 def _log_to(handler: logging.Handler, level: int) -> None:
-    handler.setFormatter(logging.Formatter("%(asctime)s keeper %(process)d %(levelname)s %(message)s"))
+    form = logging.Formatter("%(asctime)s keeper %(process)d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    form.converter = time.gmtime
+    handler.setFormatter(form)
     log.addHandler(handler)
     log.setLevel(level)

@@ -17,6 +17,7 @@ from pathlib import Path
 from zeus.device.keeper import protocol
 from zeus.device.keeper.connection import Connection
 from zeus.device.keeper.core import Keeper
+from zeus.device.keeper.notes import make_open
 from zeus.device.keeper.peer import Peer, group_id
 from zeus.device.keeper.restore import log
 from zeus.errors import InputError, LeaseRefused, NotPermitted
@@ -128,7 +129,7 @@ def stop_signal() -> Iterator[int]:
 @contextlib.contextmanager
 def _listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
     """A socket at this path that only we and the group can reach. A dead keeper's is replaced, a live one's is not."""
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_open(path.parent)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
