@@ -148,8 +148,10 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     for process in place.running:
         process.kill()
         process.communicate()
-    eventually(lambda: not place.notes())
-    shutil.rmtree(folder)
+    try:
+        eventually(lambda: not place.notes())
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(params=["private", "system"])
@@ -497,7 +499,7 @@ except PermissionError:
         ["/usr/bin/env", "python3", "-I", "-c", script, place.env["ZEUS_KEEPER"], *uuids],
         check=False,
         user=user,
-        group="nogroup",
+        group=65534,
         extra_groups=groups,
         cwd="/",
         env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
