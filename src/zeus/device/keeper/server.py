@@ -136,25 +136,37 @@ def _listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"a keeper serves {path} already. Stop it first, or choose another --socket.") from None
-        _remove_stale(path)
+        _check_replaceable(path)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            umask = os.umask(0o177)  # nobody else may connect between bind and chown
+            _appear(listener, path, gid)
             try:
-                listener.bind(str(path))
-            except OSError as e:
-                raise InputError(f"cannot listen on {path}: {e}. Choose another --socket.") from e
-            finally:
-                os.umask(umask)
-            try:
-                if gid is not None:
-                    _open_to(path, gid)
-                listener.listen(128)
-                listener.setblocking(False)
                 yield listener
             finally:
                 path.unlink(missing_ok=True)
     finally:
         os.close(lock)
+
+
+def _appear(listener: socket.socket, path: Path, gid: int | None) -> None:
+    """Listen under another name first: at its own, whoever finds the socket is answered, and nobody else reaches it."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    umask = os.umask(0o177)
+    try:
+        listener.bind(str(new))
+    except OSError as e:
+        raise InputError(f"cannot listen on {path}: {e}. Choose another --socket.") from e
+    finally:
+        os.umask(umask)
+    try:
+        if gid is not None:
+            _open_to(new, gid)
+        listener.listen(128)
+        listener.setblocking(False)
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def _open_to(path: Path, gid: int) -> None:
@@ -167,11 +179,10 @@ def _open_to(path: Path, gid: int) -> None:
     path.chmod(0o660)
 
 
-def _remove_stale(path: Path) -> None:
+def _check_replaceable(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise InputError(f"{path} is there and is not a socket. Choose another --socket.")
-        path.unlink()
 
 
 def _group_name(gid: int | None, bare: bool = False) -> str:
