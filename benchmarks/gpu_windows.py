@@ -4,11 +4,11 @@
 
 Windows of 20 ms to 5 s are measured under a steady and under a pulsed load and compared with the long-run truth: the
 card's energy counter over the whole phase, in which a counter step of 100 ms does not matter. In the same run the naive
-way, the difference of two counter readings, is measured on windows of its own, turn by turn. Nothing is set on the card.
+way, the difference of two counter readings, is measured on windows of its own. Nothing is set on the card.
 
 Steady: the load never pauses; windows begin at random moments. Truth = average power x length of the window.
-Pulsed: the load runs for about the length of the window, with pauses between; the window is the pulse. Truth of a pulse =
-its share of (energy of the phase - idle power x pauses).
+Pulsed: the load runs for about the length of the window, with pauses between; the window is the pulse. Truth of a
+pulse = its share of (energy of the phase - idle power x pauses).
 """
 
 from __future__ import annotations
@@ -132,8 +132,19 @@ def steady(monitor: ZeusMonitor, gpu: Gpu, load: Load, plan: dict[float, int]) -
     return {"load": load.name, "kind": "steady", "watts": watts, "polled": polled, "seconds": t1 - t0, "rows": rows}
 
 
-def pulsed(monitor: ZeusMonitor, gpu: Gpu, load: Load, length: float, count: int, idle: float) -> dict[str, Any]:
+def warm_idle(gpu: Gpu, load: Load) -> float:
+    """Watts between pulses: a card that has just worked idles a little higher than one that never did."""
+    load.run(0.5)
+    time.sleep(0.1)
+    t0, j0 = counter_truth(gpu)
+    time.sleep(1.5)
+    t1, j1 = counter_truth(gpu)
+    return (j1 - j0) / (t1 - t0)
+
+
+def pulsed(monitor: ZeusMonitor, gpu: Gpu, load: Load, length: float, count: int) -> dict[str, Any]:
     luck = random.Random(1)
+    idle = warm_idle(gpu, load)
 
     def phase(use: Callable[[], None]) -> tuple[list[tuple[float, float]], float, float]:
         """Pulses, joules of the phase, seconds of pause in it."""
@@ -280,7 +291,7 @@ def on_hardware(quick: bool) -> dict[str, Any]:
     t0, j0 = counter_truth(gpu)
     time.sleep(3.0)
     t1, j1 = counter_truth(gpu)
-    result["idle_watts"] = idle = (j1 - j0) / (t1 - t0)
+    result["idle_watts"] = (j1 - j0) / (t1 - t0)
     result["begin_end"] = cost_of_a_window(monitor)
     naive = []
     for _ in range(100):
@@ -296,9 +307,9 @@ def on_hardware(quick: bool) -> dict[str, Any]:
         {
             "load": name,
             "kind": "pulsed",
-            "rows": {n: pulsed(monitor, gpu, work[name], n, c, idle) for n, c in counts.items()},
+            "rows": {n: pulsed(monitor, gpu, work[name], n, c) for n, c in counts.items()},
         }
-        for name in ("copy", "bf16")
+        for name in ("copy", "fp32", "bf16")
     ]
     result["epochs"] = epochs(monitor, gpu)
     monitor.close()
@@ -315,7 +326,7 @@ def simulated(quick: bool) -> dict[str, Any]:
 
     rows: dict[str, dict[float, Any]] = {"steady": {}, "pulsed": {}}
     luck = random.Random(0)
-    for kind in rows:
+    for kind, table in rows.items():
         for length in LENGTHS:
             machine = VirtualMachine.in_memory("h200")
             gpu = SensedGpu(machine.gpus[0], Sensors(noise=0.005, jitter=0.002, missed=0.02))
@@ -335,7 +346,7 @@ def simulated(quick: bool) -> dict[str, Any]:
                 if kind == "steady":
                     gpu.run(0.2, 480.0)
                 ours.append((measured.joules / truth - 1, measured.error / truth))
-            rows[kind][length] = summary(ours, theirs)
+            table[length] = summary(ours, theirs)
             monitor.close()
     steady_rows = {"load": "480 W", "kind": "steady", "watts": 480.0, "rows": rows["steady"]}
     return {
@@ -352,8 +363,9 @@ def tell(result: dict[str, Any]) -> None:
     print(head + f"{'naive mean':>12}{'naive p95':>11}")
     for part in (*result["steady"], *result["pulsed"]):
         for length, r in part["rows"].items():
+            name = f"{part['kind']} {part['load']}"
             print(
-                f"{part['kind'] + ' ' + part['load']:16}{length * 1000:6.0f}ms{r['windows']:5}{r['bias']:+8.2f}{r['mean']:8.2f}"
+                f"{name:16}{length * 1000:6.0f}ms{r['windows']:5}{r['bias']:+8.2f}{r['mean']:8.2f}"
                 f"{r['p95']:8.2f}{r['bound']:8.2f}{r['holds']:6.0f}%{r['naive_mean']:12.2f}{r['naive_p95']:11.2f}"
             )
     for key in ("idle_watts", "thread_percent_of_a_core", "begin_end", "naive_begin_end_us", "epochs"):

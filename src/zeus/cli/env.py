@@ -87,4 +87,5 @@ def _tell(report: dict[str, Any]) -> None:
         console.print("No GPU is visible. On a machine without one, try ZEUS_GPU=virtual:v100.")
     cpu = report["cpu"]
     console.print(f"CPU energy: {', '.join(cpu['packages']) if cpu['readable'] else cpu['why_not']}", markup=False)
-    console.print(f"Keeper: {report['keeper']['kind']}", markup=False)
+    keeper = report["keeper"]
+    console.print(f"Keeper: {keeper['use'] or keeper['why_not']}", markup=False)

@@ -13,6 +13,7 @@ import os
 import struct
 import tempfile
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -111,6 +112,8 @@ class FileState:
 
     def __init__(self, path: Path, cards: str, fresh: MachineState) -> None:
         self._path = path
+        self._file = -1
+        _files.add(self)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._open()
         with self._locked():
@@ -161,14 +164,19 @@ class FileState:
             fields = (c.limit_watts, c.joules, c.since, c.busy_watts, c.busy_until, c.persistence, c.lost)
             _CARD.pack_into(self._map, offset + _SLOT.size + i * _CARD.size, *fields)
 
+    def after_fork(self) -> None:
+        """Open the file anew: a forked child shares its parent's lock, so neither would lock the other out."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
     def _open(self) -> None:
-        self._pid = os.getpid()
         self._lock = threading.RLock()
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if self._pid != os.getpid():  # a forked child would share its parent's lock, and so not be locked out by it
+        if self._file < 0:
             self._open()
         with self._lock:
             fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -176,6 +184,17 @@ class FileState:
                 yield
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
+
+
+_files: weakref.WeakSet[FileState] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for state in list(_files):
+        state.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def default_path(cards: str) -> Path:

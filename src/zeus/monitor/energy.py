@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -44,7 +45,7 @@ class Sensor:
 
 
 # Found by switching loads of known times on an H200 and fitting the response of its 20 ms buffer (docs/measuring.md).
-SAMPLE_BUFFER = Sensor(delay=0.005, smoothing=0.0125, doubt=0.15, jitter=0.003, gain=0.005)
+SAMPLE_BUFFER = Sensor(delay=0.005, smoothing=0.0125, doubt=0.15, jitter=0.003, gain=0.007)
 POLLED = Sensor(delay=0.0, smoothing=0.0, doubt=0.5, jitter=0.025, gain=0.02)
 
 
@@ -83,6 +84,7 @@ class EnergyCurve:
 
     KEEP = 30.0  # seconds of samples kept; what is older has been read or never will be
     GAP = 0.25  # readings further apart than this do not know what happened in between: the counter does
+    ENOUGH = 20  # counter steps' worth of energy before counter and samples are compared
     SPREAD = 10.0  # seconds over which a disagreement with the counter is worked off
     CROWDED = 0.05  # seconds: windows shorter than this have ends that blur each other
     SAME = 0.0015  # seconds: drivers restate the stamp of a sample with some microseconds of noise
@@ -98,7 +100,8 @@ class EnergyCurve:
         self._shift = [(-math.inf, 0.0)]  # (moment, joules): correction towards the counter, linear in between
         self._waiting: list[tuple[float, float]] = []  # counter readings not yet covered by samples
         self._base: tuple[float, float] | None = None  # counter minus curve at the first reading, and one step's joules
-        self._last_counter = -math.inf
+        self._counted: deque[tuple[float, float]] = deque(maxlen=8)  # (counter, samples' joules) at the last readings
+        self._counter_broken = False
         self._hole: tuple[float, float] | None = None  # a gap in the samples that the counter has yet to fill
 
     # ------------------------------------------------------------------ facts in
@@ -115,8 +118,9 @@ class EnergyCurve:
 
     def add_counter(self, moment: float, joules: float) -> None:
         """A reading of the energy counter; it speaks of up to one counter step earlier."""
-        self._waiting.append((moment, joules))
-        self._settle()
+        if not self._counter_broken:
+            self._waiting.append((moment, joules))
+            self._settle()
 
     @property
     def wants_counter(self) -> bool:
@@ -159,18 +163,30 @@ class EnergyCurve:
             here = self._shape(moment)
             step = self.counter_step * here.watts
             excess = counter - here.joules - self._shift_at(moment)
-            if self._base is None or counter < self._last_counter:  # the first, or the driver was reloaded
+            if self._base is None or (self._counted and counter < self._counted[-1][0]):  # or the driver was reloaded
                 self._base = (excess, step)
-            low, high = self._base[0] - step, self._base[0] + self._base[1]
+                self._counted.clear()
             if self._hole is not None and moment > self._hole[1]:
                 begin, end = self._hole
                 missed = excess - self._base[0]
                 self._bend(begin, end, max(missed, self._shape(begin).joules - self._shape(end).joules))  # never falls
                 self._hole = None
-            elif not low <= excess <= high:
-                newest = self._times[-1]
-                self._bend(newest, newest + self.SPREAD, excess - min(max(excess, low), high))
-            self._last_counter = counter
+                self._counted.clear()
+            self._counted.append((counter, here.joules))
+            counted, sampled = (now - then for now, then in zip(self._counted[-1], self._counted[0], strict=True))
+            low, high = self._base[0] - step, self._base[0] + self._base[1]
+            if sampled < self.ENOUGH * step or low <= excess <= high:
+                continue  # too early to tell, or agreed
+            if not 0.5 < counted / sampled < 2:  # some cards' counters stand still: the samples know better
+                self._give_up_on_counter()
+                return
+            newest = self._times[-1]
+            self._bend(newest, newest + self.SPREAD, excess - min(max(excess, low), high))
+
+    def _give_up_on_counter(self) -> None:
+        self._counter_broken, self._base, self._hole = True, None, None
+        self._waiting.clear()
+        self._bend(self._times[-1], self._times[-1] + self.SPREAD, 0.0)
 
     def _bend(self, begin: float, end: float, joules: float) -> None:
         """From `begin` to `end`, move the curve by this much; before, it stays; after, it keeps the difference."""

@@ -22,7 +22,6 @@ from zeus.device.keeper.peer import Peer, group_id
 from zeus.device.keeper.restore import log
 from zeus.errors import InputError, LeaseRefused, NotPermitted
 
-DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
 DEFAULT_GROUP = "zeus"
 MAX_CONNECTIONS = 256
 RECOVER_SECONDS = 5.0  # how often the system keeper looks for limits that a dead private keeper left behind

@@ -1,0 +1,176 @@
+"""Laws of the energy curve: counter readings and power samples -> joules with an error bound."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zeus.monitor.energy import POLLED, SAMPLE_BUFFER, CounterCurve, EnergyCurve, Source
+
+watts = st.floats(min_value=1, max_value=1500)
+
+
+def steps(levels: list[float], each: float) -> list[tuple[float, float]]:
+    """(begin, watts) of a load that changes its level every `each` seconds."""
+    return [(i * each, level) for i, level in enumerate(levels)]
+
+
+def truth(load: list[tuple[float, float]], begin: float, end: float) -> float:
+    """Exact joules of a load of steps between two moments."""
+    ends = [t for t, _ in load[1:]] + [math.inf]
+    return sum(w * max(0.0, min(end, e) - max(begin, b)) for (b, w), e in zip(load, ends, strict=True))
+
+
+def sensed(load: list[tuple[float, float]], until: float, period: float = 0.02) -> list[tuple[float, float]]:
+    """What a sensor with the response of SAMPLE_BUFFER says of that load, in closed form step by step."""
+    samples, value, now, k = [], load[0][1], 0.0, 0
+    changes = [t + SAMPLE_BUFFER.delay for t, _ in load]
+    for i in range(int(until / period)):
+        moment = i * period
+        while now < moment:
+            reach = moment if k + 1 == len(load) else min(moment, changes[k + 1])
+            fade = math.exp(-(reach - now) / SAMPLE_BUFFER.smoothing)
+            value, now = load[k][1] + (value - load[k][1]) * fade, reach
+            if k + 1 < len(load) and now >= changes[k + 1]:
+                k += 1
+        samples.append((moment, value))
+    return samples
+
+
+@given(watts, st.floats(min_value=0.5, max_value=5), st.floats(min_value=0.05, max_value=10))
+def test_constant_power_is_power_times_time(power: float, begin: float, length: float) -> None:
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    curve.add_samples((0.02 * i, power) for i in range(int((begin + length) / 0.02) + 10))
+    window = curve.between(curve.at(begin), curve.at(begin + length))
+    assert window.joules == pytest.approx(power * length, rel=1e-6)
+
+
+@given(st.lists(watts, min_size=3, max_size=12), st.lists(st.floats(0.3, 2.5), min_size=3, max_size=8))
+def test_windows_that_tile_an_interval_sum_to_it(levels: list[float], cuts: list[float]) -> None:
+    load = steps(levels, 0.25)
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    curve.add_samples(sensed(load, 3.0))
+    edges = sorted(cuts)
+    parts = [curve.between(curve.at(a), curve.at(b)).joules for a, b in pairwise(edges)]
+    whole = curve.between(curve.at(edges[0]), curve.at(edges[-1]))
+    assert sum(parts) == pytest.approx(whole.joules, abs=1e-6)
+
+
+@settings(max_examples=40)
+@given(st.lists(watts, min_size=2, max_size=6), st.integers(0, 10**6))
+def test_tiles_sum_to_the_whole_even_while_the_counter_bends_the_curve(levels: list[float], seed: int) -> None:
+    """Each tile is read as soon as it is known, and later corrections must not change what was read."""
+    luck = random.Random(seed)
+    load = steps([level for level in levels for _ in range(4)], 1.3)
+    until = 1.3 * 4 * len(levels)
+    samples = sensed(load, until)
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    edges, read, fed = [0.5], [], 0
+    while edges[-1] + 1 < until - 1:
+        edges.append(edges[-1] + luck.uniform(0.05, 0.9))
+    off = luck.uniform(0.9, 1.1)  # the counter disagrees with the samples by up to 10 %
+    for i in range(int(until)):
+        upto = next((k for k, (t, _) in enumerate(samples) if t > i), len(samples))
+        curve.add_samples(samples[fed:upto])
+        fed = upto
+        curve.add_counter(i - 0.03, 1000 + off * truth(load, 0, math.floor((i - 0.03) / 0.1) * 0.1))
+        while len(read) < len(edges) and curve.covers(edges[len(read)]):
+            read.append(curve.at(edges[len(read)]))
+    parts = sum(curve.between(a, b).joules for a, b in pairwise(read))
+    assert parts == pytest.approx(curve.between(read[0], read[-1]).joules, abs=1e-6)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 10**6), st.sampled_from([0.05, 0.1, 0.2, 0.5]))
+def test_a_short_window_around_a_pulse_is_right_within_its_bound(seed: int, length: float) -> None:
+    luck = random.Random(seed)
+    begin = 1 + luck.random()
+    load = [(0.0, 100.0), (begin, luck.uniform(200, 700)), (begin + length, 100.0)]
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    curve.add_samples(sensed(load, 4.0))
+    window = curve.between(curve.at(begin), curve.at(begin + length))
+    exact = truth(load, begin, begin + length)
+    assert abs(window.joules - exact) <= window.error
+    assert window.error < 0.5 * exact
+
+
+def test_a_long_run_follows_the_counter() -> None:
+    """Samples that read 5 % low: over ten minutes the counter wins, to within its own step."""
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    for i in range(600):
+        curve.add_samples((i + 0.02 * k, 475.0) for k in range(50))
+        curve.add_counter(i + 0.5, 500.0 * math.floor((i + 0.5) / 0.1) * 0.1)
+        if i == 40:
+            begin = curve.at(40.0)
+    window = curve.between(begin, curve.at(590.0))
+    assert window.joules == pytest.approx(500 * 550, rel=2e-3)
+    assert window.source is Source.COUNTER_AND_SAMPLES
+
+
+def test_a_gap_in_the_samples_is_filled_by_the_counter() -> None:
+    """The process was stopped for a minute while the card drew ten times as much: nobody sampled, the counter knows."""
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    curve.add_samples((0.02 * i, 50.0) for i in range(100))
+    curve.add_counter(1.0, 50.0)
+    assert not curve.wants_counter
+    curve.add_samples((62 + 0.02 * i, 50.0) for i in range(100))
+    assert curve.wants_counter
+    assert not curve.covers(63.0)
+    curve.add_counter(63.0, 100.0 + 500.0 * 60 + 50.0)
+    assert curve.covers(63.0)
+    window = curve.between(curve.at(1.0), curve.at(63.0))
+    assert window.joules == pytest.approx(500.0 * 60 + 100, rel=0.01)
+
+
+def test_repeated_equal_readings_count() -> None:
+    curve = EnergyCurve(POLLED)
+    for i in range(400):
+        curve.add_samples([(0.05 * i, 300.0)])
+    window = curve.between(curve.at(5.0), curve.at(15.0))
+    assert window.joules == pytest.approx(3000.0)
+    assert window.source is Source.INTEGRATED
+
+
+def test_a_sample_told_twice_counts_once() -> None:
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    samples = [(0.02 * i, 100.0 + 50 * (i % 2)) for i in range(100)]
+    once = EnergyCurve(SAMPLE_BUFFER)
+    once.add_samples(samples)
+    for end in range(10, 101, 10):
+        curve.add_samples((t + 1e-6 * (end % 3), w) for t, w in samples[:end])  # stamps are restated with some noise
+    assert curve.at(1.5).joules == pytest.approx(once.at(1.5).joules, rel=1e-3)
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0, 100)), min_size=3, max_size=30))
+def test_a_bare_counter_is_exact_between_its_readings(increments: list[tuple[float, float]]) -> None:
+    curve, now, joules = CounterCurve(), 0.0, 7.0
+    moments = []
+    for seconds, used in increments:
+        curve.add_counter(now, joules)
+        moments.append((now, joules))
+        now, joules = now + seconds, joules + used
+    (t0, j0), (t1, j1) = moments[0], moments[-1]
+    assert curve.covers(t1)
+    window = curve.between(curve.at(t0), curve.at(t1))
+    assert window.joules == pytest.approx(j1 - j0)
+    assert window.source is Source.COUNTER
+
+
+def test_a_reloaded_driver_that_counts_from_zero_again_loses_no_energy_seen_before() -> None:
+    curve = CounterCurve()
+    for moment, joules in ((0.0, 1000.0), (1.0, 1100.0), (2.0, 50.0), (3.0, 150.0)):
+        curve.add_counter(moment, joules)
+    assert curve.between(curve.at(0.0), curve.at(3.0)).joules == pytest.approx(250.0)
+
+
+def test_the_curve_never_falls() -> None:
+    luck = random.Random(3)
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    curve.add_samples((0.02 * i, luck.choice([0.0, 800.0])) for i in range(200))
+    joules = [curve.at(0.01 * i).joules for i in range(390)]
+    assert all(b >= a - 1e-9 for a, b in pairwise(joules))
