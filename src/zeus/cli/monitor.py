@@ -22,7 +22,7 @@ MINUTE = 60.0  # seconds that the small chart of power goes back
 CHART_WIDTH = 15  # characters
 BLOCKS = "▁▂▃▄▅▆▇█"
 COLUMNS = {  # heading -> least width, so that all but the name fit into 80 characters
-    "GPU": 3, "name": 4, "power": 6, "last minute": CHART_WIDTH, "limit": 15, "temp": 6, "energy": 7, "average": 7
+    "GPU": 3, "name": 8, "power": 6, "last minute": CHART_WIDTH, "limit": 15, "temp": 6, "energy": 7, "average": 7
 }  # fmt: skip
 PIPE_WIDTH = 120  # columns of a table that goes into a file or a pipe
 
@@ -191,22 +191,24 @@ def _shown(once: bool, as_json: bool) -> Iterator[Callable[[View], None]]:
 
         console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
         if once:
-            yield lambda view: console.print(table(view))
+            yield lambda view: console.print(table(view, console.width))
         else:
             with Live(console=console, auto_refresh=False) as live:
-                yield lambda view: live.update(table(view), refresh=True)
+                yield lambda view: live.update(table(view, console.width), refresh=True)
     else:
         yield lambda view: click.echo("\n".join(lines(view)))
 
 
-def table(view: View) -> Any:
+def table(view: View, width: int) -> Any:
     """A rich table; where it is narrow the name gives way."""
     from rich import box
     from rich.table import Table
 
+    spare = max(0, width - sum(COLUMNS.values()) - len(COLUMNS) - 1)
     shown = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
-    for heading, width in COLUMNS.items():
-        shown.add_column(heading, no_wrap=True, min_width=width)
+    for heading, least in COLUMNS.items():
+        room = least + spare if heading == "name" else None
+        shown.add_column(heading, no_wrap=True, min_width=least, max_width=room)
     for row in view.rows:
         top = row.max_watts or max((watts for _, watts in row.recent), default=1.0)
         span = f" ({row.min_watts:g}-{row.max_watts:g})" if row.min_watts is not None else ""
