@@ -5,6 +5,7 @@ The card underneath knows the truth (`VirtualGpu.energy`); this one shows what a
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from bisect import bisect_right
@@ -13,7 +14,6 @@ from dataclasses import dataclass, replace
 from zeus.device.gpu import Capability, Clock, PowerSample
 from zeus.device.virtual import VirtualGpu
 from zeus.errors import Unsupported
-import itertools
 
 
 @dataclass(frozen=True, slots=True)

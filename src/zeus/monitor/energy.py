@@ -131,7 +131,8 @@ class EnergyCurve:
             held = max(0.0, (watts - a * before) / (1 - a))
         else:
             held = (watts + before) / 2
-        doubt = self.sensor.doubt * abs(watts - before) * h
+        change = abs(watts - before)  # a small one is noise, of which all is in doubt; a large one is the load's
+        doubt = max(self.sensor.doubt * change, min(0.9 * change, 0.01 * watts)) * h
         if h >= self.GAP and self._base is not None:
             self._hole = (self._times[-1], time)
         elif h >= self.GAP:

@@ -8,6 +8,7 @@ every second; whoever reads a measurement early reads the card himself and waits
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import threading
@@ -19,7 +20,6 @@ from typing import Protocol
 from zeus.device.gpu import Capability, Clock, Gpu, PowerSample, Ticker
 from zeus.errors import DeviceError, DeviceLost
 from zeus.monitor.energy import POLLED, SAMPLE_BUFFER, UNKNOWN, CounterCurve, EnergyCurve, Estimate, Point, Source
-import itertools
 
 log = logging.getLogger(__name__)
 
