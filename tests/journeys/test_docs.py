@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import doctest
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import zeus
 from zeus.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -62,6 +67,34 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
     targets = {m[1] for line in lines if (m := re.match(r"(?:\$ )?make ([a-z]+)", line))}
     assert used <= set(COMMANDS)
     assert targets <= set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def shape(value: object) -> object:
+    """The keys of some JSON, whatever the values."""
+    match value:
+        case dict():
+            return {key: shape(inner) for key, inner in value.items()}
+        case [dict() as first, *_]:
+            return [shape(first)]
+        case _:
+            return None
+
+
+@pytest.mark.parametrize("command", ["env", "measure", "monitor"])
+def test_the_documented_json_has_the_keys_of_the_real_one(command: str, tmp_path: Path) -> None:
+    section = (ROOT / "docs" / "reference.md").read_text().partition(f"### zeus {command}\n")[2]
+    (_, typed), (_, shown) = FENCE.findall(section)[:2]
+    variable, _, arguments = typed.removeprefix("$ ").strip().partition(" zeus ")
+    paths = [str(Path(zeus.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    state = {"ZEUS_VIRTUAL_STATE": str(tmp_path / "cards"), "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(
+        [sys.executable, "-m", "zeus.cli", *arguments.split()],
+        env={**os.environ, **dict([variable.split("=", 1)]), **state},
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
+    assert shape(json.loads(done.stdout)) == shape(json.loads(shown))
 
 
 def test_there_are_examples_to_run() -> None:

@@ -55,6 +55,7 @@ PUBLIC = {
         "check_limit",
         "refuse_if_read_only",
     ],
+    "zeus.device.keeper": ["Lease", "Observing", "lend", "status"],
     "zeus.device.virtual": [
         "StateClock",
         "VirtualGpu",
