@@ -1,0 +1,115 @@
+"""One client's connection: the lease lives exactly as long as it does.
+
+    connected ──hello──▶ greeted ──lease──▶ leasing ──release──▶ greeted
+        └───────────────────┴──── end ────────┴── end: limits are put back
+
+It ends when the socket closes, when the process that made it dies (even if a forked child keeps the socket open), when
+it breaks the protocol beyond repair, or when the keeper is told to stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import select
+import socket
+
+from zeus.device.keeper import protocol
+from zeus.device.keeper.core import Keeper, Loan
+from zeus.device.keeper.peer import Peer, death_of
+from zeus.device.keeper.restore import log
+from zeus.errors import InputError, ZeusError
+
+IDLE_SECONDS = 30.0  # a connection without a lease may be silent for this long
+SEND_SECONDS = 5.0  # a client that does not read its answers for this long is gone
+
+
+class Connection:
+    """Serves one client until it ends."""
+
+    def __init__(self, sock: socket.socket, peer: Peer, keeper: Keeper, kind: str, stop: int) -> None:
+        self._sock = sock
+        self._peer = peer
+        self._keeper = keeper
+        self._kind = kind
+        self._stop = stop  # readable once the keeper has to stop
+        self._greeted = False
+        self._loan: Loan | None = None
+
+    def serve(self) -> None:
+        """Answer requests until the connection ends, then put back what was lent. Never raises."""
+        try:
+            self._sock.settimeout(SEND_SECONDS)
+            self._converse()
+        except (OSError, InputError) as e:
+            log.info("process %d: connection ended: %s", self._peer.pid, e)
+        except Exception:
+            log.exception("process %d: connection ended by a fault of the keeper", self._peer.pid)
+        finally:
+            if self._loan is not None:
+                log.info("process %d: lease ended", self._peer.pid)
+                self._loan.give_back()
+            with contextlib.suppress(OSError):
+                self._sock.close()
+
+    def _converse(self) -> None:
+        death = death_of(self._sock, self._peer.pid)
+        try:
+            lines = protocol.Lines()
+            while data := self._receive(death):
+                try:
+                    for line in lines.feed(data):
+                        self._sock.sendall(self._answer(line))
+                except InputError as e:  # too long a line: nothing after it can be understood
+                    self._sock.sendall(protocol.failure(e))
+                    raise
+        finally:
+            if death is not None:
+                os.close(death)
+
+    def _receive(self, death: int | None) -> bytes:
+        """The next bytes, or none at the end of the connection for whatever reason."""
+        poll = select.poll()
+        ends = {self._stop} if death is None else {self._stop, death}
+        for fd in (self._sock.fileno(), *ends):
+            poll.register(fd, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(None if self._loan else IDLE_SECONDS * 1000)}
+        if not ready or ready & ends:
+            return b""
+        return self._sock.recv(protocol.MAX_LINE)
+
+    def _answer(self, line: bytes) -> bytes:
+        try:
+            return protocol.answer(**self._do(protocol.parse(line)))
+        except ZeusError as e:
+            return protocol.failure(e)
+        except Exception as e:
+            log.exception("process %d: a request failed", self._peer.pid)
+            return protocol.failure(e)
+
+    def _do(self, request: protocol.Request) -> dict[str, object]:
+        if not self._greeted and not isinstance(request, protocol.Hello):
+            raise InputError(f"say hello first, with the version of the protocol ({protocol.VERSION}).")
+        match request:
+            case protocol.Hello():
+                self._greeted = True
+                return {"zeus": protocol.VERSION, "pid": os.getpid(), "kind": self._kind}
+            case protocol.Lease(gpus):
+                if self._loan is not None:
+                    raise InputError("this connection has a lease already; release it first.")
+                self._loan = self._keeper.lend(gpus, to=f"process {self._peer.pid}")
+                log.info("process %d: leased %s", self._peer.pid, ", ".join(self._loan.found))
+                return {"found": self._loan.found}
+            case protocol.Set(watts):
+                if self._loan is None:
+                    raise InputError("there is no lease; ask for one first.")
+                limits = self._loan.set(watts)
+                log.info("process %d: set %s", self._peer.pid, ", ".join(f"{u} {w:g} W" for u, w in limits.items()))
+                return {"limits": limits, "found": self._loan.found}
+            case protocol.Release():
+                loan, self._loan = self._loan, None
+                returned = [] if loan is None else loan.give_back()
+                return {"returned": [dataclasses.asdict(r) for r in returned]}
+            case protocol.Status():
+                return {"pid": os.getpid(), "kind": self._kind, "lent": self._keeper.lent()}

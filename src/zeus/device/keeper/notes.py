@@ -1,0 +1,205 @@
+"""What the keeper found, written down before it changes anything, and one lock per GPU that dies with its holder.
+
+    <folder>/<uuid>.json    the limit found, what we set, and the boot in which that was true
+    <folder>/<uuid>.lock    held with flock for the life of a lease, by private and system keepers alike
+
+A note outlives the keeper that wrote it, so whoever comes next can put things back. After a reboot the driver has put
+them back itself: a note from another boot is void. Lock files are never removed, since removing one races with
+whoever is just taking it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import stat
+import tempfile
+import time
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from urllib.parse import quote, unquote
+
+from zeus.errors import NotPermitted
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The state of one GPU before we touched it, and every limit that may be in force by our doing."""
+
+    uuid: str
+    boot: str
+    found_watts: float
+    found_persistence: bool | None = None  # None: the card cannot say
+    ours_watts: tuple[float, ...] = ()  # set, or about to be set: after a crash either may be in force
+    switched_persistence: bool = False  # on by our doing, or about to be
+    pid: int = field(default_factory=os.getpid)
+    time: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps({"zeus": _VERSION, **fields}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Note:
+        """The note that `to_json` wrote; anything else is a ValueError.
+
+        >>> note = Note("GPU-1", "boot", 250.0, ours_watts=(125.0,))
+        >>> Note.from_json(note.to_json()) == note
+        True
+        """
+        try:
+            d = json.loads(text)
+            if d["zeus"] != _VERSION:
+                raise ValueError(f"version {d['zeus']} where {_VERSION} is known")
+            found, ours = float(d["found_watts"]), tuple(float(w) for w in d["ours_watts"])
+            if not all(math.isfinite(w) for w in (found, *ours)):
+                raise ValueError("a limit that is no number")
+            persistence = d["found_persistence"]
+            return cls(
+                str(d["uuid"]), str(d["boot"]), found, None if persistence is None else bool(persistence), ours,
+                bool(d["switched_persistence"]), int(d["pid"]), str(d["time"]),
+            )  # fmt: skip
+        except (KeyError, TypeError, RecursionError) as e:
+            raise ValueError(f"not a keeper's note: {e!r}") from e
+
+
+class Lock:
+    """One GPU's lock while it is held."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let go; doing so twice is fine."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()
+
+
+class Notes:
+    """The notes and locks in one folder."""
+
+    def __init__(self, folder: Path, boot: str | None = None) -> None:
+        self.folder = folder
+        self.boot = boot_id() if boot is None else boot
+
+    @classmethod
+    def here(cls) -> Notes:
+        """This process's folder, made where needed and refused where somebody else could write in it."""
+        chosen = os.environ.get("ZEUS_KEEPER_STATE")
+        if chosen:
+            return cls(_private_folder(Path(chosen).absolute()))
+        name = _folder_name()
+        if os.geteuid() == 0:
+            with contextlib.suppress(OSError):  # /run may be read-only in a container
+                return cls(_private_folder(Path("/run/zeus") / name))
+        elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
+            return cls(_private_folder(Path(runtime) / "zeus" / name))
+        mine = _private_folder(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
+        return cls(_private_folder(mine / name))
+
+    def lock(self, uuid: str, holder: str = "") -> Lock | None:
+        """Take this GPU's lock, or None while somebody holds it. `holder` is told to whoever asks meanwhile."""
+        fd = os.open(self._path(uuid, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, holder.encode(errors="replace"), 0)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except BaseException:
+            os.close(fd)
+            raise
+        return Lock(fd)
+
+    def holder(self, uuid: str) -> str:
+        """Who took this GPU's lock last, in words."""
+        with contextlib.suppress(OSError):
+            return self._path(uuid, "lock").read_text(errors="replace") or "another keeper"
+        return "another keeper"
+
+    def write(self, note: Note) -> None:
+        """Write this note down for good: when this returns, a crash of anybody leaves it readable."""
+        path = self._path(note.uuid, "json")
+        new = path.with_suffix(".new")  # only the lock's holder writes, so one name is enough
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "w") as file:
+            file.write(note.to_json())
+            file.flush()
+            os.fsync(fd)
+        new.replace(path)
+
+    def read(self, uuid: str) -> Note | None:
+        """The note about this GPU, or None where there is none; a ValueError where it cannot be read."""
+        try:
+            note = Note.from_json(self._path(uuid, "json").read_text())
+        except FileNotFoundError:
+            return None
+        if note.uuid != uuid:
+            raise ValueError(f"a note about {note.uuid!r} under the name of {uuid!r}")
+        return note
+
+    def is_void(self, note: Note) -> bool:
+        """Whether the note is from another boot, whose limits the driver has long forgotten."""
+        return note.boot != self.boot
+
+    def drop(self, uuid: str) -> None:
+        """Forget this GPU's note: nothing is left to put back."""
+        self._path(uuid, "json").unlink(missing_ok=True)
+
+    def uuids(self) -> list[str]:
+        """The GPUs that have a note, in order."""
+        return sorted(unquote(path.stem) for path in self.folder.glob("*.json"))
+
+    def _path(self, uuid: str, kind: str) -> Path:
+        return self.folder / f"{quote(uuid, safe='')}.{kind}"
+
+
+def boot_id() -> str:
+    """What tells this boot from every other."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _folder_name() -> str:
+    """Virtual machines keep their notes apart: those of another one name cards that are not here."""
+    if not os.environ.get("ZEUS_GPU", "").startswith("virtual"):
+        return "keeper"
+    state = os.environ.get("ZEUS_VIRTUAL_STATE")
+    return f"keeper-virtual-{zlib.crc32(os.path.abspath(state).encode()):08x}" if state else "keeper-virtual"  # noqa: PTH100
+
+
+def make_open(folder: Path) -> None:
+    """Make a folder that everybody can pass through, whatever the umask: the system keeper's socket is in one."""
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+
+
+def _private_folder(folder: Path) -> Path:
+    """Make a folder only we can write in; its notes are orders to a process that may be root."""
+    make_open(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
+    if not mine:
+        raise NotPermitted(
+            f"the keeper's folder {folder} is not a folder that only user {os.geteuid()} can write in. "
+            "Remove it, or name another in ZEUS_KEEPER_STATE."
+        )
+    return folder

@@ -1,0 +1,153 @@
+"""What a client and a keeper say to each other: JSON lines over a unix stream socket.
+
+    client                                          keeper
+    {"op": "hello", "zeus": 1}                      {"ok": true, "zeus": 1, "pid": 4711, "kind": "system"}
+    {"op": "lease", "gpus": ["GPU-a", "GPU-b"]}     {"ok": true, "found": {"GPU-a": 250.0, "GPU-b": 250.0}}
+    {"op": "set", "watts": {"GPU-a": 150.0}}        {"ok": true, "limits": {"GPU-a": 150.0}, "found": {...}}
+    {"op": "release"}                               {"ok": true, "returned": [{"ending": "restored", ...}]}
+    {"op": "status"}                                {"ok": true, "lent": ["GPU-a"], ...}
+    anything else                                   {"ok": false, "error": "InputError", "message": "..."}
+
+One request is answered by one line. An error has the name of its class in `zeus.errors` and is raised as such by the
+client. The connection is the lease: when it ends, the lease ends.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from zeus import errors
+from zeus.errors import InputError, ZeusError
+
+VERSION = 1
+MAX_LINE = 65536  # bytes; a lease on a thousand GPUs fits
+
+
+class Lines:
+    """Cuts a stream of bytes into lines of at most MAX_LINE bytes.
+
+    >>> lines = Lines()
+    >>> list(lines.feed(b'{"op"')), list(lines.feed(b': "hello"}\\n{'))
+    ([], [b'{"op": "hello"}'])
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The lines that end in this data; InputError where one is too long, after which nothing can be read."""
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        for line in (*whole, self._rest):
+            if len(line) > MAX_LINE:
+                raise InputError(f"a line of more than {MAX_LINE} bytes.")
+        yield from whole
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Opens a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Asks for these GPUs, all or none."""
+
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Sets limits on leased GPUs, all or none."""
+
+    watts: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Ends the lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Asks which GPUs are lent."""
+
+
+Request = Hello | Lease | Set | Release | Status
+
+
+def parse(line: bytes) -> Request:
+    """Read a request; whatever is wrong with it is an InputError.
+
+    >>> parse(b'{"op": "lease", "gpus": ["GPU-a"]}')
+    Lease(gpus=('GPU-a',))
+    """
+    match _load(line):
+        case {"op": "hello", "zeus": int(version)}:
+            if version != VERSION:
+                raise InputError(
+                    f"this keeper speaks version {VERSION}, not {version}. Use one version of Zeus for both."
+                )
+            return Hello()
+        case {"op": "lease", "gpus": list(gpus)} if all(isinstance(g, str) for g in gpus):
+            return Lease(tuple(gpus))
+        case {"op": "set", "watts": dict(watts)} if all(_is_number(w) for w in watts.values()):
+            return Set({uuid: float(w) for uuid, w in watts.items()})
+        case {"op": "release"}:
+            return Release()
+        case {"op": "status"}:
+            return Status()
+        case _:
+            raise InputError(f"not a request that this keeper knows: {line[:200]!r}")
+
+
+def answer(**fields: Any) -> bytes:
+    """A good answer, as a line."""
+    return encode({"ok": True, **fields})
+
+
+def failure(error: BaseException) -> bytes:
+    """An error, as a line."""
+    known = isinstance(error, ZeusError)
+    name = type(error).__name__ if known else "DeviceError"
+    return encode({"ok": False, "error": name, "message": str(error) if known else f"the keeper failed: {error!r}"})
+
+
+def unpack(line: bytes) -> dict[str, Any]:
+    """The fields of a good answer; a bad one is raised as the error that the keeper met."""
+    match _load(line):
+        case {"ok": True, **fields}:
+            return {str(name): value for name, value in fields.items()}
+        case {"ok": False, "error": str(name), "message": str(message)}:
+            kind = getattr(errors, name, None)
+            raise (kind if isinstance(kind, type) and issubclass(kind, ZeusError) else ZeusError)(message)
+        case _:
+            raise InputError(f"not an answer of a keeper: {line[:200]!r}")
+
+
+def encode(fields: dict[str, Any]) -> bytes:
+    """One line."""
+    return json.dumps(fields, allow_nan=False).encode() + b"\n"
+
+
+def _load(line: bytes) -> object:
+    try:
+        return json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as e:
+        raise InputError(f"not JSON: {line[:200]!r}") from e
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond any float
+        return False

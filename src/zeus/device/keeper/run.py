@@ -1,0 +1,71 @@
+"""Puts a keeper together: this machine's cards, this user's notes, and where its log goes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from zeus.device.gpu import Gpu
+from zeus.device.keeper.core import Keeper
+from zeus.device.keeper.notes import Notes
+from zeus.device.keeper.restore import Returned
+from zeus.device.keeper.server import serve_private, serve_system
+from zeus.errors import ZeusError
+
+log = logging.getLogger("zeus.device.keeper")
+
+
+def cards() -> Sequence[Gpu]:
+    """Every card of this machine, whatever this process is meant to use."""
+    from zeus.device.find import machine  # opens the driver's library; a keeper without notes to settle need not wait
+
+    return machine()
+
+
+def run_private(sock: socket.socket) -> int:
+    """Serve one trainer. There is no terminal: what goes wrong is written next to the notes."""
+    _survive_shortage()
+    notes = Notes.here()
+    with contextlib.suppress(OSError):
+        _log_to(logging.FileHandler(notes.folder / "keeper.log"), logging.WARNING)
+    serve_private(sock, Keeper(cards, notes))
+    return 0
+
+
+def run_system(path: Path, group: str | None) -> int:
+    """Serve a group of users in the foreground, with one line per event on stderr."""
+    _log_to(logging.StreamHandler(sys.stderr), logging.INFO)
+    _survive_shortage()
+    try:
+        serve_system(path, group, Keeper(cards, Notes.here()))
+    except ZeusError as e:
+        log.error("%s", e)
+        return 2
+    except OSError as e:
+        log.error("cannot serve %s: %s", path, e)
+        return 1
+    return 0
+
+
+def restore() -> list[Returned]:
+    """Put back what dead keepers left behind, on GPUs that no live one holds."""
+    return Keeper(cards, Notes.here()).recover()
+
+
+def _survive_shortage() -> None:
+    """When memory runs out it is the trainer that should go; we have its limits to put back."""
+    with contextlib.suppress(OSError):  # only root may
+        Path("/proc/self/oom_score_adj").write_text("-900")
+
+
+def _log_to(handler: logging.Handler, level: int) -> None:
+    form = logging.Formatter("%(asctime)s keeper %(process)d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    form.converter = time.gmtime
+    handler.setFormatter(form)
+    log.addHandler(handler)
+    log.setLevel(level)

@@ -1,0 +1,202 @@
+"""Runs a keeper: a private one for a single trainer, or the system's for everybody in a group."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import grp
+import os
+import select
+import signal
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from zeus.device.keeper import protocol
+from zeus.device.keeper.connection import Connection
+from zeus.device.keeper.core import Keeper
+from zeus.device.keeper.notes import make_open
+from zeus.device.keeper.peer import Peer, group_id
+from zeus.device.keeper.restore import log
+from zeus.errors import InputError, LeaseRefused, NotPermitted
+
+DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
+DEFAULT_GROUP = "zeus"
+MAX_CONNECTIONS = 256
+RECOVER_SECONDS = 5.0  # how often the system keeper looks for limits that a dead private keeper left behind
+
+
+def serve_private(sock: socket.socket, keeper: Keeper) -> None:
+    """Serve the trainer at the other end, and return when it is gone and its limits are back."""
+    with stop_signal() as stop:
+        keeper.recover()
+        Connection(sock, Peer.of(sock), keeper, "private", stop).serve()
+
+
+def serve_system(path: Path, group: str | None, keeper: Keeper) -> None:
+    """Serve root and the members of a group on a unix socket, until told to stop by SIGTERM or SIGINT.
+
+    `group` None is the default one, which need not exist: then only root is served.
+    """
+    gid = group_id(group or DEFAULT_GROUP)
+    if gid is None and group is not None:
+        raise InputError(f"there is no group '{group}'. Make it with `groupadd --system {group}`, or name another.")
+    if gid is None:
+        log.warning(
+            "there is no group '%s', so only root may lease. `groupadd --system %s`, then add users with "
+            "`usermod -aG %s USER` and start the keeper again.", DEFAULT_GROUP, DEFAULT_GROUP, DEFAULT_GROUP,
+        )  # fmt: skip
+    with stop_signal() as stop, _listening(path, gid) as listener:
+        keeper.recover()
+        log.info("serving on %s for root and %s", path, _group_name(gid))
+        notify("READY=1")
+        threads = _accept(listener, gid, keeper, stop)
+        notify("STOPPING=1")
+        log.info("stopping: putting back what is lent")
+        for thread in threads:
+            thread.join()
+
+
+def _accept(listener: socket.socket, gid: int | None, keeper: Keeper, stop: int) -> list[threading.Thread]:
+    """Take connections until told to stop; the threads that still serve one, each of which sees the same `stop`."""
+    threads: list[threading.Thread] = []
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    poll.register(stop, select.POLLIN)
+    while True:
+        ready = {fd for fd, _ in poll.poll(RECOVER_SECONDS * 1000)}
+        threads = [t for t in threads if t.is_alive()]
+        if stop in ready:
+            return threads
+        if not ready:
+            keeper.recover()
+            continue
+        try:
+            sock, _ = listener.accept()
+        except OSError as e:  # the client is gone already, or we are out of descriptors
+            log.warning("a connection could not be taken: %s", e)
+            continue
+        try:
+            peer = Peer.of(sock)
+            if not peer.may_lease(gid):
+                raise LeaseRefused(
+                    f"user {peer.uid} may not set power limits here: only root and {_group_name(gid)} may. "
+                    f"Ask an administrator for `usermod -aG {_group_name(gid, bare=True)} USER`, and log in again."
+                )
+            if len(threads) >= MAX_CONNECTIONS:
+                raise LeaseRefused(f"the keeper serves {MAX_CONNECTIONS} connections already; try again later.")
+            thread = threading.Thread(target=Connection(sock, peer, keeper, "system", stop).serve, daemon=True)
+            thread.start()
+            threads.append(thread)
+        except Exception as e:  # whatever one client does, the keeper goes on
+            log.warning("refused: %s", e)
+            _refuse(sock, e)
+
+
+def _refuse(sock: socket.socket, error: Exception) -> None:
+    with sock, contextlib.suppress(OSError):
+        sock.settimeout(0)  # not a moment is spent waiting for somebody who is refused
+        sock.send(protocol.failure(error))
+        sock.shutdown(socket.SHUT_WR)
+        while sock.recv(protocol.MAX_LINE):  # unread bytes would turn the answer into a reset
+            pass
+
+
+@contextlib.contextmanager
+def stop_signal() -> Iterator[int]:
+    """A descriptor that becomes, and stays, readable once SIGTERM, SIGINT or SIGHUP came."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+
+    def stop(signum: int, frame: object) -> None:
+        with contextlib.suppress(OSError):
+            os.write(write, b"x")
+
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {s: signal.signal(s, stop) for s in signals}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)  # the trainer that started us may have blocked them
+    try:
+        yield read
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+        os.close(read)
+        os.close(write)
+
+
+@contextlib.contextmanager
+def _listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
+    """A socket at this path that only we and the group can reach. A dead keeper's is replaced, a live one's is not."""
+    make_open(path.parent)
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"a keeper serves {path} already. Stop it first, or choose another --socket.") from None
+        _check_replaceable(path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            _appear(listener, path, gid)
+            try:
+                yield listener
+            finally:
+                path.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
+def _appear(listener: socket.socket, path: Path, gid: int | None) -> None:
+    """Listen under another name first: at its own, whoever finds the socket is answered, and nobody else reaches it."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    umask = os.umask(0o177)
+    try:
+        listener.bind(str(new))
+    except OSError as e:
+        raise InputError(f"cannot listen on {path}: {e}. Choose another --socket.") from e
+    finally:
+        os.umask(umask)
+    try:
+        if gid is not None:
+            _open_to(new, gid)
+        listener.listen(128)
+        listener.setblocking(False)
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _open_to(path: Path, gid: int) -> None:
+    try:
+        os.chown(path, -1, gid)
+    except PermissionError as e:
+        raise NotPermitted(
+            f"cannot open {path} to {_group_name(gid)}: user {os.geteuid()} is not in it. Run the keeper as root."
+        ) from e
+    path.chmod(0o660)
+
+
+def _check_replaceable(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise InputError(f"{path} is there and is not a socket. Choose another --socket.")
+
+
+def _group_name(gid: int | None, bare: bool = False) -> str:
+    try:
+        name = DEFAULT_GROUP if gid is None else grp.getgrgid(gid).gr_name
+    except KeyError:
+        name = str(gid)
+    return name if bare else f"members of the group '{name}'"
+
+
+def notify(state: str) -> None:
+    """Tell systemd, where it started us."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address.startswith(("/", "@")):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)
+            sock.send(state.encode())

@@ -1,0 +1,107 @@
+"""Laws of the keeper's pure parts: the rule for putting back, the protocol, the notes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeus import errors
+from zeus.device.keeper import protocol
+from zeus.device.keeper.notes import Note
+from zeus.device.keeper.restore import TOLERANCE_WATTS, is_foreign
+from zeus.errors import InputError, ZeusError
+
+watts = st.floats(min_value=50, max_value=1000)
+texts = st.text(min_size=1, max_size=30)
+
+
+@given(watts, st.lists(watts, max_size=3), st.floats(-TOLERANCE_WATTS / 2, TOLERANCE_WATTS / 2))
+def test_what_we_found_or_set_is_never_taken_for_somebody_elses_however_the_driver_rounds(
+    found: float, ours: list[float], rounding: float
+) -> None:
+    note = Note("GPU-1", "boot", found, ours_watts=tuple(ours))
+    assert not any(is_foreign(w + rounding, note) for w in (found, *ours))
+
+
+@given(watts, st.lists(watts, max_size=3), watts)
+def test_anything_further_from_all_of_them_than_rounding_is_somebody_elses(
+    found: float, ours: list[float], now: float
+) -> None:
+    note = Note("GPU-1", "boot", found, ours_watts=tuple(ours))
+    assert is_foreign(now, note) == all(abs(now - w) > TOLERANCE_WATTS for w in (found, *ours))
+
+
+@given(texts, texts, watts, st.none() | st.booleans(), st.lists(watts, max_size=3), st.booleans())
+def test_a_note_reads_as_it_was_written(
+    uuid: str, boot: str, found: float, persistence: bool | None, ours: list[float], switched: bool
+) -> None:
+    note = Note(uuid, boot, found, persistence, tuple(ours), switched)
+    assert Note.from_json(note.to_json()) == note
+
+
+@given(st.text(max_size=200))
+def test_any_other_text_is_no_note(text: str) -> None:
+    with pytest.raises(ValueError):
+        Note.from_json(text)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_request_or_an_input_error(line: bytes) -> None:
+    try:
+        protocol.parse(line)
+    except InputError as e:
+        assert protocol.failure(e).endswith(b"\n")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+@given(st.sampled_from(["hello", "lease", "set", "release", "status", "?"]), json_values, json_values, json_values)
+def test_fields_of_any_shape_are_a_request_or_an_input_error(op: str, a: object, b: object, c: object) -> None:
+    with contextlib.suppress(InputError):
+        protocol.parse(json.dumps({"op": op, "zeus": a, "gpus": b, "watts": c}).encode())
+
+
+@pytest.mark.parametrize("line", [b"[" * 60000, b'{"op":"set","watts":{"g":' + b"9" * 4000 + b"}}"])
+def test_hostile_numbers_and_depths_are_input_errors(line: bytes) -> None:
+    with pytest.raises(InputError):
+        protocol.parse(line)
+
+
+@given(st.lists(st.binary(max_size=50).map(lambda b: b.replace(b"\n", b"")), max_size=8), st.data())
+def test_lines_do_not_depend_on_how_the_stream_was_cut(lines: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(line + b"\n" for line in lines)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    reader, seen = protocol.Lines(), []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        seen += reader.feed(stream[start:end])
+    assert seen == lines
+
+
+def test_an_endless_line_is_refused() -> None:
+    reader = protocol.Lines()
+    with pytest.raises(InputError, match="65536"):
+        for _ in range(3):
+            list(reader.feed(b"x" * 40000))
+
+
+ALL_ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, ZeusError)]
+
+
+@pytest.mark.parametrize("kind", ALL_ERRORS)
+def test_every_error_arrives_as_what_it_was(kind: type[ZeusError]) -> None:
+    with pytest.raises(kind, match="because") as caught:
+        protocol.unpack(protocol.failure(kind("because")).strip())
+    assert type(caught.value) is kind
+
+
+def test_an_error_of_no_known_name_is_still_an_error_of_ours() -> None:
+    with pytest.raises(ZeusError):
+        protocol.unpack(b'{"ok": false, "error": "os", "message": "?"}')

@@ -1,0 +1,160 @@
+"""The system keeper: its socket, who may use it, and what nobody can do to it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keeper.place import (
+    DEADLINE_SECONDS,
+    Place,
+    as_root,
+    eventually,
+    lease_of,
+)
+from zeus.cli.keeper import keeper as keeper_command
+from zeus.device.keeper import status
+
+
+def test_a_second_keeper_on_the_same_socket_is_refused_and_a_dead_ones_is_replaced(place: Place) -> None:
+    first = place.serve()
+    path = place.env["ZEUS_KEEPER"]
+    second = place.start("-m", "zeus.device.keeper", "--socket", path, stderr=subprocess.PIPE)
+    assert "already" in second.communicate(timeout=DEADLINE_SECONDS)[1]
+    assert second.returncode == 2
+    assert status(place.gpus, path)["use"] == "system"
+    first.kill()
+    first.wait()
+    assert Path(path).is_socket()
+    third = place.start("-m", "zeus.device.keeper", "--socket", path, stderr=subprocess.DEVNULL)
+    eventually(lambda: status(place.gpus, path)["use"] == "system")
+    assert third.poll() is None
+
+
+def test_a_file_that_is_no_socket_is_not_replaced(place: Place) -> None:
+    (place.folder / "precious").write_text("data")
+    result = place.start("-m", "zeus.device.keeper", "--socket", str(place.folder / "precious"), stderr=subprocess.PIPE)
+    assert "not a socket" in result.communicate(timeout=DEADLINE_SECONDS)[1]
+    assert (place.folder / "precious").read_text() == "data"
+
+
+@as_root
+@pytest.mark.parametrize("open_to_all", [False, True])
+def test_nobody_outside_the_group_can_set_a_limit(place: Place, open_to_all: bool) -> None:
+    place.serve("--group", "daemon")
+    place.folder.chmod(0o755)
+    path = Path(place.env["ZEUS_KEEPER"])
+    assert path.stat().st_mode & 0o777 == 0o660
+    if open_to_all:  # even then the kernel tells the keeper who it is
+        path.chmod(0o666)
+    assert talk_as(place, "nobody", []) == ("LeaseRefused" if open_to_all else "PermissionError")
+    assert talk_as(place, "nobody", ["daemon"]) == "leased"
+    assert place.is_untouched()
+
+
+def talk_as(place: Place, user: str, groups: list[str]) -> str:
+    """What a user outside Zeus gets who speaks the protocol by hand."""
+    script = """
+import json, socket, sys
+sock = socket.socket(socket.AF_UNIX)
+try:
+    sock.connect(sys.argv[1])
+    stream = sock.makefile("rw")
+    for request in ({"op": "hello", "zeus": 1}, {"op": "lease", "gpus": sys.argv[2:]}):
+        try:
+            print(json.dumps(request), file=stream, flush=True)
+        except BrokenPipeError:
+            pass
+        answer = json.loads(stream.readline())
+        if not answer["ok"]:
+            sys.exit(print(answer["error"]))
+    print("leased")
+except PermissionError:
+    print("PermissionError")
+"""
+    uuids = [gpu.spec.uuid for gpu in place.gpus]
+    done = subprocess.run(
+        ["/usr/bin/env", "python3", "-I", "-c", script, place.env["ZEUS_KEEPER"], *uuids],
+        check=False,
+        user=user,
+        group=65534,
+        extra_groups=groups,
+        cwd="/",
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_no_input_kills_the_keeper_nor_the_leases_of_others(place: Place) -> None:
+    keeper = place.serve()
+    path = place.env["ZEUS_KEEPER"]
+    lease = lease_of(place)
+    lease.set_limit(place.low)
+    hello = b'{"op": "hello", "zeus": 1}\n'
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.booleans(), st.binary(max_size=500) | st.sampled_from([b"[" * 50000, b"x" * 70000, b"\n" * 1000]))
+    def send(greet: bool, data: bytes) -> None:
+        with socket.socket(socket.AF_UNIX) as sock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            sock.settimeout(DEADLINE_SECONDS)
+            sock.connect(path)
+            sock.sendall((hello if greet else b"") + data + b"\n")
+            sock.shutdown(socket.SHUT_WR)
+            while sock.recv(65536):
+                pass
+
+    send()
+    assert keeper.poll() is None
+    assert lease.set_limit(place.lower)
+    assert place.limits() == [place.lower] * 2
+    lease.release()
+
+
+def test_bad_input_is_answered_and_the_lease_goes_on(place: Place) -> None:
+    place.serve()
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(DEADLINE_SECONDS)
+    sock.connect(place.env["ZEUS_KEEPER"])
+    with sock, sock.makefile("rwb") as stream:
+
+        def ask(line: bytes) -> dict[str, object]:
+            stream.write(line + b"\n")
+            stream.flush()
+            answer: dict[str, object] = json.loads(stream.readline())
+            return answer
+
+        uuid = place.gpus[0].spec.uuid
+        assert ask(b'{"op": "release"}')["error"] == "InputError"  # before hello
+        assert ask(b'{"op": "hello", "zeus": 99}')["error"] == "InputError"
+        assert ask(b'{"op": "hello", "zeus": 1}')["ok"]
+        assert (
+            ask(json.dumps({"op": "set", "watts": {uuid: place.low}}).encode())["error"] == "InputError"
+        )  # before lease
+        assert ask(json.dumps({"op": "lease", "gpus": [uuid]}).encode())["ok"]
+        assert ask(json.dumps({"op": "lease", "gpus": [uuid]}).encode())["error"] == "InputError"
+        for line in (b"", b"[]", b"\xff", b'{"op": "set"}', b'{"op": "set", "watts": {"x": true}}'):
+            assert ask(line)["error"] == "InputError"
+        assert ask(json.dumps({"op": "set", "watts": {uuid: place.low}}).encode())["limits"] == {uuid: place.low}
+    eventually(place.is_back)
+
+
+def test_the_unit_is_printed_for_this_interpreter_and_keeps_the_notes(place: Place) -> None:
+    unit = CliRunner().invoke(keeper_command, ["--print-unit", "--socket", "/run/zeus/keeper.sock", "--group", "gpu"])
+    assert (
+        f"ExecStart={sys.executable} -P -m zeus.device.keeper --socket /run/zeus/keeper.sock --group gpu\n"
+        in unit.output
+    )
+    assert "RuntimeDirectoryPreserve=yes" in unit.output
