@@ -16,6 +16,7 @@ from typing import IO
 import pytest
 
 import zeus
+from nvml.fake import FakeNvml
 
 SOURCES = str(Path(zeus.__file__).parents[1])
 PATIENCE_SECONDS = 60.0
@@ -123,6 +124,24 @@ def test_monitor_on_a_virtual_clock_has_no_average_where_no_time_passes(start: S
     )
     view = json.loads(child.communicate(timeout=PATIENCE_SECONDS)[0])
     assert (view["seconds"], view["joules"], view["average_watts"]) == (0.0, 0.0, None)
+
+
+def test_monitor_on_nvidia_cards_sets_nothing_and_survives_a_card_that_vanishes(
+    start: Start, fake_nvml: FakeNvml
+) -> None:
+    steady, lost = fake_nvml.cards
+    steady.power_watts = lost.power_watts = 300
+    child = start("zeus.cli", "monitor", "--interval", "0.2", "--json", **fake_nvml.env(ZEUS_GPU="nvml"))
+    first = json.loads(first_line(child.stdout))
+    assert [gpu["watts"] for gpu in first["gpus"]] == pytest.approx([300, 300], rel=0.05)
+    lost.lose()
+    while (view := json.loads(first_line(child.stdout)))["gpus"][1]["joules"] is not None:
+        pass
+    interrupt(child)
+    assert (view["gpus"][1]["watts"], view["joules"], view["watts"]) == (None, None, None)
+    assert view["gpus"][0]["average_watts"] == pytest.approx(300, rel=0.1)
+    assert child.returncode == 0
+    assert fake_nvml.calls() == []
 
 
 @pytest.mark.parametrize("arguments", [("--interval", "0"), ("--interval", "nan"), ("--gpu-indices", "a")])
