@@ -1,0 +1,273 @@
+"""`zeus monitor`: power, limits and energy of the GPUs, live. A viewer: it changes nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from zeus.cli.output import joules, known
+from zeus.errors import DeviceError, InputError, NoDevice
+
+MINUTE = 60.0  # seconds that the small chart of power goes back
+CHART_WIDTH = 15  # characters
+BLOCKS = "▁▂▃▄▅▆▇█"
+COLUMNS = {  # heading -> least width, so that all but the name fit into 80 characters
+    "GPU": 3, "name": 8, "power": 6, "last minute": CHART_WIDTH, "limit": 15, "temp": 6, "energy": 7, "average": 7
+}  # fmt: skip
+PIPE_WIDTH = 120  # columns of a table that goes into a file or a pipe
+
+Line = list[tuple[float, float]]  # (seconds since the start, watts)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One GPU at one moment; what it cannot tell is None."""
+
+    index: int
+    uuid: str
+    name: str
+    watts: float | None
+    limit_watts: float | None
+    min_watts: float | None
+    max_watts: float | None
+    celsius: float | None
+    joules: float | None
+    average_watts: float | None
+    recent: Line = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All GPUs at one moment. `seconds` is the time measured, on the cards' own clock."""
+
+    time: str
+    seconds: float
+    rows: tuple[Row, ...]
+
+    @property
+    def watts(self) -> float | None:
+        """Power of all GPUs together; None where one does not tell."""
+        return _sum(row.watts for row in self.rows)
+
+    @property
+    def joules(self) -> float | None:
+        """Energy of all GPUs together since the start; None where one does not tell."""
+        return _sum(row.joules for row in self.rows)
+
+    @property
+    def average_watts(self) -> float | None:
+        """Average power of all GPUs together since the start."""
+        return _sum(row.average_watts for row in self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        names = [name for name in Row.__slots__ if name != "recent"]
+        gpus = [{name: getattr(row, name) for name in names} for row in self.rows]
+        total = {"watts": self.watts, "joules": self.joules, "average_watts": self.average_watts}
+        return {"time": self.time, "seconds": self.seconds, "gpus": gpus, **total}
+
+
+class Watch:
+    """Measures from when it is made; each `look` closes one window and opens the next, so energies add up."""
+
+    def __init__(self, indices: Sequence[int] | None) -> None:
+        from zeus.device.find import find
+        from zeus.monitor import ZeusMonitor
+
+        self.gpus = find(indices)
+        if not self.gpus:
+            raise NoDevice("no GPU is visible; `zeus env` says more. To try without one, set ZEUS_GPU=virtual:v100.")
+        self._monitor = ZeusMonitor(gpus=self.gpus, sync_execution_with=None)
+        self._joules = dict.fromkeys(self.gpus, 0.0)
+        self._seconds = 0.0
+        self._recent: dict[int, deque[tuple[float, float]]] = {index: deque() for index in self.gpus}
+        self._began = time.monotonic()
+        self._looks = 0
+        self._monitor.begin_window("0")
+
+    def look(self) -> View:
+        """Read every GPU now."""
+        self._looks += 1
+        self._monitor.begin_window(str(self._looks))
+        measured = self._monitor.end_window(str(self._looks - 1))
+        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._seconds += measured.seconds
+        rows = []
+        for index in self.gpus:
+            self._joules[index] += measured.gpu_energy.get(index, math.nan)
+            rows.append(self._row(index))
+        return View(stamp, self._seconds, tuple(rows))
+
+    def _row(self, index: int) -> Row:
+        gpu = self.gpus[index]
+        spec, used = gpu.spec, known(self._joules[index])
+        watts = _read(gpu.power)
+        return Row(
+            index, spec.uuid, spec.name, watts, _read(gpu.limit), known(spec.min_watts), known(spec.max_watts),
+            _read(gpu.temperature), used, used / self._seconds if used is not None and self._seconds > 0 else None,
+            self._remember(index, watts),
+        )  # fmt: skip
+
+    def _remember(self, index: int, watts: float | None) -> Line:
+        recent, now = self._recent[index], time.monotonic() - self._began
+        if watts is not None:
+            recent.append((now, watts))
+        while recent and recent[0][0] < now - MINUTE:
+            recent.popleft()
+        return list(recent)
+
+    def close(self) -> None:
+        """Stop measuring."""
+        self._monitor.close()
+
+
+def chart(line: Line, top: float) -> str:
+    """The last minute in a few characters, newest at the right; `top` watts fill a character.
+
+    >>> chart([(0.0, 0.0), (30.0, 100.0), (58.0, 200.0)], top=200)
+    '▁      ▅      █'
+    >>> chart([], top=200)
+    ''
+    """
+    if not line:
+        return ""
+    cells: list[list[float]] = [[] for _ in range(CHART_WIDTH)]
+    for moment, watts in line:
+        age = min(line[-1][0] - moment, MINUTE)
+        cells[CHART_WIDTH - 1 - min(int(age / MINUTE * CHART_WIDTH), CHART_WIDTH - 1)].append(watts)
+    return "".join(_block(sum(cell) / len(cell) / top) if cell else " " for cell in cells).lstrip()
+
+
+def _block(share: float) -> str:
+    return BLOCKS[min(max(round(share * (len(BLOCKS) - 1)), 0), len(BLOCKS) - 1)]
+
+
+@click.command()
+@click.option("--interval", type=float, default=1.0, show_default=True, metavar="SECONDS", help="Time between looks.")
+@click.option("--gpu-indices", help="GPUs to watch, such as 0,1; default: all that are visible.")
+@click.option("--once", is_flag=True, help="Measure for one interval, print that, and end.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout: one line an interval, or with --once an object.")
+def monitor(interval: float, gpu_indices: str | None, once: bool, as_json: bool) -> None:
+    """Show power, limits, temperature and energy of the GPUs until Ctrl-C."""
+    if not 0.01 <= interval <= 3600:
+        raise InputError(f"--interval {interval:g}: give seconds between 0.01 and 3600.")
+    from zeus.monitor.interrupt import until_interrupted
+
+    watch = Watch(_indices(gpu_indices))
+    with until_interrupted() as over, _shown(once, as_json) as show:
+        view = None
+        while not over.wait(interval):
+            view = watch.look()
+            show(view)
+            if once:
+                break
+        if once and view is None:
+            raise click.Abort
+        if not once:
+            view = watch.look()
+    if not once and not as_json and view is not None:
+        click.echo(summary(view))
+    watch.close()
+
+
+@contextmanager
+def _shown(once: bool, as_json: bool) -> Iterator[Callable[[View], None]]:
+    """How each view is shown: JSON, a table, a live table, or plain lines where nobody looks on."""
+    if as_json:
+        yield lambda view: click.echo(json.dumps(view.to_json(), indent=2 if once else None, allow_nan=False))
+    elif once or sys.stdout.isatty():
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
+        if once:
+            yield lambda view: console.print(table(view, console.width))
+        else:
+            with Live(console=console, auto_refresh=False) as live:
+                yield lambda view: live.update(table(view, console.width), refresh=True)
+    else:
+        yield lambda view: click.echo("\n".join(lines(view)))
+
+
+def table(view: View, width: int) -> Any:
+    """A rich table; where it is narrow the name gives way."""
+    from rich import box
+    from rich.table import Table
+
+    spare = max(0, width - sum(COLUMNS.values()) - len(COLUMNS) - 1)
+    shown = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    for heading, least in COLUMNS.items():
+        room = least + spare if heading == "name" else None
+        shown.add_column(heading, no_wrap=True, min_width=least, max_width=room)
+    for row in view.rows:
+        top = row.max_watts or max((watts for _, watts in row.recent), default=1.0)
+        span = f" ({row.min_watts:g}-{row.max_watts:g})" if row.min_watts is not None else ""
+        limit = _watts(row.limit_watts) + span
+        power, drawn, average = _watts(row.watts), chart(row.recent, top), _watts(row.average_watts)
+        energy = joules(row.joules)
+        shown.add_row(str(row.index), row.name, power, drawn, limit, _degrees(row.celsius), energy, average)
+    shown.add_section()
+    total = (_watts(view.watts), "", "", "", joules(view.joules), _watts(view.average_watts))
+    shown.add_row("all", f"{view.seconds:.0f} s", *total)
+    return shown
+
+
+def lines(view: View) -> list[str]:
+    """One line a GPU, and one for all where there are several."""
+    stamp = view.time
+    told = [
+        f"{stamp}  GPU {row.index} {row.name}: {_watts(row.watts)} of {_watts(row.limit_watts)}, "
+        f"{_degrees(row.celsius)}, {joules(row.joules)} since the start, {_watts(row.average_watts)} on average"
+        for row in view.rows
+    ]
+    if len(view.rows) > 1:
+        told.append(f"{stamp}  all: {_watts(view.watts)}, {joules(view.joules)} since the start")
+    return told
+
+
+def summary(view: View) -> str:
+    """The last line."""
+    return f"zeus: {view.seconds:.1f} s, GPU {joules(view.joules)}, {_watts(view.average_watts)} on average"
+
+
+def _watts(number: float | None) -> str:
+    return "-" if number is None else f"{number:.0f} W"
+
+
+def _degrees(number: float | None) -> str:
+    return "-" if number is None else f"{number:.0f} °C"
+
+
+def _read(reading: Callable[[], float]) -> float | None:
+    try:
+        return known(reading())
+    except DeviceError:
+        return None
+
+
+def _sum(numbers: Iterable[float | None]) -> float | None:
+    total = 0.0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
+
+
+def _indices(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        raise InputError(f"--gpu-indices {text!r}: give integers such as 0,1.") from None

@@ -1,0 +1,99 @@
+"""`python -m zeus.monitor energy|power`: what users of the existing package type; `zeus monitor` shows more."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from zeus.device.find import find
+from zeus.device.gpu import Gpu
+from zeus.errors import DeviceError, InputError, NoDevice, ZeusError
+from zeus.monitor.interrupt import until_interrupted
+from zeus.monitor.timeline import UPDATE_SECONDS
+from zeus.monitor.window import ZeusMonitor
+
+NO_GPU = "no GPU is visible; `zeus env` says more. To try without one, set ZEUS_GPU=virtual:v100."
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Watch until Ctrl-C; exit 2 for bad input, 1 for what failed."""
+    parser = argparse.ArgumentParser(prog="python -m zeus.monitor", description="Measure until Ctrl-C.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    energy = commands.add_parser("energy", help="time and energy from now until Ctrl-C")
+    power = commands.add_parser("power", help="power of each GPU, again and again until Ctrl-C")
+    for command in (energy, power):
+        command.add_argument("--gpu-indices", nargs="+", type=int, metavar="I", help="such as 0 1; default: all")
+    power.add_argument(
+        "--update-period", type=float, default=1.0, metavar="S", help="seconds between lines (default: 1)"
+    )
+    asked = parser.parse_args(arguments)
+    try:
+        gpus = find(asked.gpu_indices)
+        if not gpus:
+            raise NoDevice(NO_GPU)
+        if asked.command == "energy":
+            measure_energy(gpus)
+        else:
+            show_power(gpus, asked.update_period)
+    except InputError as wrong:
+        _say(f"zeus: {wrong}")
+        return 2
+    except ZeusError as failed:
+        _say(f"zeus: {failed}")
+        return 1
+    return 0
+
+
+def measure_energy(gpus: dict[int, Gpu]) -> None:
+    """One window, from now until Ctrl-C."""
+    monitor = ZeusMonitor(gpus=gpus, sync_execution_with=None)
+    with until_interrupted() as over:
+        with monitor.window("until Ctrl-C") as window:
+            _say("Measuring; Ctrl-C ends it.")
+            over.wait()
+        measured = window.measurement
+        assert measured is not None  # the block has ended
+        _print(f"Time: {measured.seconds:.3f} s")
+        for index, joules in measured.gpu_energy.items():
+            _print(f"GPU {index}: {joules:.3f} J ± {measured.errors[index]:.3f} J [{measured.sources[index]}]")
+        _print(f"Total: {measured.joules:.3f} J ± {measured.error:.3f} J")
+    monitor.close()
+
+
+def show_power(gpus: dict[int, Gpu], period: float) -> None:
+    """One line a period."""
+    if not UPDATE_SECONDS / 10 <= period <= 3600:
+        raise InputError(f"--update-period {period:g}: give seconds between {UPDATE_SECONDS / 10:g} and 3600.")
+    with until_interrupted() as over:
+        while True:
+            stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            _print(f"{stamp}  " + "  ".join(f"GPU {index}: {_power(gpu)}" for index, gpu in gpus.items()))
+            if over.wait(period):
+                return
+
+
+def _power(gpu: Gpu) -> str:
+    try:
+        return f"{gpu.power():.1f} W"
+    except DeviceError:
+        return "unavailable"
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except BrokenPipeError:  # whoever read our lines has left
+        sys.stderr.close()
+        sys.exit(1)
