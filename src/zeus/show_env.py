@@ -1,6 +1,8 @@
 """`python -m zeus.show_env`: the name that users of the existing package know for `zeus env`."""
 
-from zeus.cli.env import env
+import sys
+
+from zeus.cli.main import main
 
 if __name__ == "__main__":
-    env()
+    main(["env", *sys.argv[1:]])

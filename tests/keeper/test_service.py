@@ -58,6 +58,7 @@ def test_nobody_outside_the_group_can_set_a_limit(place: Place, open_to_all: boo
         path.chmod(0o666)
     assert talk_as(place, "nobody", []) == ("LeaseRefused" if open_to_all else "PermissionError")
     assert talk_as(place, "nobody", ["daemon"]) == "leased"
+    eventually(lambda: not place.notes())
     assert place.is_untouched()
 
 

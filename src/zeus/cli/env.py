@@ -86,6 +86,6 @@ def _tell(report: dict[str, Any]) -> None:
     else:
         console.print("No GPU is visible. On a machine without one, try ZEUS_GPU=virtual:v100.")
     cpu = report["cpu"]
-    console.print(f"CPU energy: {', '.join(cpu['packages']) if cpu['readable'] else cpu['why_not']}", markup=False)
+    console.print(cpu["why_not"] or f"CPU energy: {', '.join(cpu['packages'])}", markup=False)
     keeper = report["keeper"]
     console.print(f"Keeper: {keeper['use'] or keeper['why_not']}", markup=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from zeus.cli.options import indices
 from zeus.cli.output import joules, known, print_json
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -33,7 +34,7 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
 
     if output is not None and not output.absolute().parent.is_dir():
         raise click.BadParameter(f"the folder of {output} does not exist; make it first.", param_hint="--output")
-    monitor = ZeusMonitor(gpu_indices=_indices(gpu_indices), sync_execution_with=None)
+    monitor = ZeusMonitor(gpu_indices=indices(gpu_indices), sync_execution_with=None)
     with monitor.window("command") as window:
         status = run(command, stdout=sys.stderr if as_json else None)
     report = _report(command, status, monitor, window.measurement)
@@ -114,12 +115,3 @@ def _tell(report: dict[str, Any]) -> None:
         click.echo("zeus: no GPU is visible; try ZEUS_GPU=virtual:v100, or see `zeus env`.", err=True)
     if report["cpu_joules"] is not None:
         click.echo(f"zeus:   CPU {joules(report['cpu_joules'])}, DRAM {joules(report['dram_joules'])}", err=True)
-
-
-def _indices(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.replace(",", " ").split()]
-    except ValueError:
-        raise click.BadParameter(f"{text!r}: give integers such as 0,1.", param_hint="--gpu-indices") from None

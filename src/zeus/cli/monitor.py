@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from zeus.cli.options import indices
 from zeus.cli.output import joules, known
 from zeus.errors import DeviceError, InputError, NoDevice
 
@@ -163,7 +164,7 @@ def monitor(interval: float, gpu_indices: str | None, once: bool, as_json: bool)
         raise InputError(f"--interval {interval:g}: give seconds between 0.01 and 3600.")
     from zeus.monitor.interrupt import until_interrupted
 
-    watch = Watch(_indices(gpu_indices))
+    watch = Watch(indices(gpu_indices))
     with until_interrupted() as over, _shown(once, as_json) as show:
         view = None
         while not over.wait(interval):
@@ -262,12 +263,3 @@ def _sum(numbers: Iterable[float | None]) -> float | None:
             return None
         total += number
     return total
-
-
-def _indices(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.replace(",", " ").split()]
-    except ValueError:
-        raise InputError(f"--gpu-indices {text!r}: give integers such as 0,1.") from None

@@ -19,7 +19,17 @@ class Measurement:
     (610.0, 2.0)
     """
 
-    __slots__ = ("_errors", "_gpu_energy", "_resolve", "_sources", "cpu_energy", "dram_energy", "soc_energy", "time")
+    __slots__ = (
+        "_errors",
+        "_gpu_energy",
+        "_of_none",
+        "_resolve",
+        "_sources",
+        "cpu_energy",
+        "dram_energy",
+        "soc_energy",
+        "time",
+    )
 
     def __init__(
         self,
@@ -39,6 +49,7 @@ class Measurement:
         self._gpu_energy = dict(gpu_energy)
         self._sources = dict(sources or {})
         self._errors = dict(errors or {})
+        self._of_none = math.nan  # the total where no GPU is counted here
         self._resolve: Callable[[], dict[int, Estimate]] | None = None
 
     @classmethod
@@ -48,10 +59,12 @@ class Measurement:
         resolve: Callable[[], dict[int, Estimate]],
         cpu_energy: Mapping[int, float] | None,
         dram_energy: Mapping[int, float] | None,
+        of_none: float,
     ) -> Measurement:
         """A measurement whose GPU energies are asked for when they are first read."""
         measurement = cls(time, {}, cpu_energy, dram_energy)
         measurement._resolve = resolve
+        measurement._of_none = of_none
         return measurement
 
     def _settle(self) -> None:
@@ -83,15 +96,15 @@ class Measurement:
 
     @property
     def total_energy(self) -> float:
-        """Joules of all GPUs together; NaN if any is unknown, or if there is no GPU at all."""
-        return sum(self.gpu_energy.values()) if self.gpu_energy else math.nan
+        """Joules of all GPUs together; NaN if any is unknown or there is none, 0 if another rank counts them all."""
+        return sum(self.gpu_energy.values()) if self.gpu_energy else self._of_none
 
     joules = total_energy
 
     @property
     def error(self) -> float:
         """95 % half-width of `joules`; the cards' errors are independent."""
-        return math.hypot(*self.errors.values()) if self.errors else math.nan
+        return math.hypot(*self.errors.values()) if self.errors else self._of_none
 
     @property
     def seconds(self) -> float:
@@ -110,7 +123,7 @@ class Measurement:
         return f"Measurement(time={self.time!r}, gpu_energy={self.gpu_energy!r}, cpu_energy={self.cpu_energy!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Measurement], tuple[object, ...]]:
-        return _restore, (*self._values(), self.sources, self.errors)
+        return _restore, (*self._values(), self.sources, self.errors, self._of_none)
 
 
 def _restore(
@@ -121,5 +134,8 @@ def _restore(
     soc: object,
     sources: Mapping[int, str],
     errors: Mapping[int, float],
+    of_none: float,
 ) -> Measurement:
-    return Measurement(time, gpu, cpu, dram, soc, sources=sources, errors=errors)
+    measurement = Measurement(time, gpu, cpu, dram, soc, sources=sources, errors=errors)
+    measurement._of_none = of_none
+    return measurement

@@ -98,6 +98,16 @@ def integrate(line: Sequence[tuple[float, float]], start: float, end: float) -> 
     return sum((t1 - t0) * (w0 + w1) / 2 for (t0, w0), (t1, w1) in pairwise(points))
 
 
+def _averages(line: Sequence[tuple[float, float]], seconds: float = 1.0) -> list[tuple[float, float]]:
+    """Each reading replaced by the mean of the second before it."""
+    first, averages = 0, []
+    for k, (t, _) in enumerate(line):
+        while first + 1 < k and line[first + 1][0] <= t - seconds:
+            first += 1
+        averages.append((t, integrate(line[first : k + 1], t - seconds, t) / seconds))
+    return averages
+
+
 def _held(line: Sequence[tuple[float, float]], moment: float) -> float:
     k = bisect_right(line, moment, key=lambda p: p[0])
     if k in (0, len(line)):
@@ -167,7 +177,7 @@ class PowerMonitor:
         if domain is PowerDomain.MEMORY_AVERAGE:
             return {i: [] for i in lines}
         if domain is PowerDomain.DEVICE_AVERAGE:
-            return {i: [(t, integrate(line, t - 1.0, t)) for t, _ in line] for i, line in lines.items()}
+            return {i: _averages(line) for i, line in lines.items()}
         return lines
 
     def stop(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import threading
@@ -15,7 +16,7 @@ from pathlib import Path
 from zeus.device.clock import REAL, clock_of
 from zeus.device.cpu import CpuPackage, cpu_packages
 from zeus.device.find import find
-from zeus.device.gpu import Clock, Gpu
+from zeus.device.gpu import Clock, Gpu, Ticker
 from zeus.errors import DeviceError, InputError, WindowError
 from zeus.monitor import ranks
 from zeus.monitor.energy import Estimate
@@ -120,9 +121,12 @@ class ZeusMonitor:
         self._roll = ranks.Roll(me, things) if me is not None else None
         listener = None if self._log is None else self._log.write
         self._meters = {index: meter_for(gpu, self._clock, listener) for index, gpu in self._gpus.items()}
+        self._cpu_ticker = _keep_counting(self._cpus) if self._cpus else None
         self._open: dict[str, _Instant] = {}
         self._lock = threading.Lock()
-        self._close = weakref.finalize(self, _close, list(self._meters.values()), self._roll, self._log)
+        self._close = weakref.finalize(
+            self, _close, list(self._meters.values()), self._roll, self._log, self._cpu_ticker
+        )
         warn_of_strangers(self._gpus.values())
 
     @property
@@ -195,7 +199,8 @@ class ZeusMonitor:
         cpus = self._cpus if roll is None or roll.mine(ranks.CPUS) else {}
         cpu = {i: end.cpu[i] - begin.cpu[i] for i in cpus if i in end.cpu and i in begin.cpu}
         dram = {i: end.dram[i] - begin.dram[i] for i in cpus if i in end.dram and i in begin.dram}
-        return Measurement.pending(end.moment - begin.moment, resolve, cpu or None, dram or None)
+        of_none = 0.0 if meters else math.nan  # counted by another rank, or by nobody
+        return Measurement.pending(end.moment - begin.moment, resolve, cpu or None, dram or None, of_none)
 
     def _synchronise(self) -> None:
         """Wait for the GPU's queued work, only where a framework is loaded and has started it."""
@@ -243,9 +248,22 @@ def _read_cpus(cpus: dict[int, CpuPackage]) -> tuple[dict[int, float], dict[int,
     return cpu, dram
 
 
-def _close(meters: list[Meter], roll: ranks.Roll | None, window_log: WindowLog | None) -> None:
+def _keep_counting(cpus: dict[int, CpuPackage]) -> Ticker:
+    """RAPL counters come round within minutes: looked at often enough, no round is lost however long a window is."""
+
+    def look() -> None:
+        _read_cpus(cpus)
+
+    return REAL.every(min(package.wrap_seconds for package in cpus.values()) / 2, look)
+
+
+def _close(
+    meters: list[Meter], roll: ranks.Roll | None, window_log: WindowLog | None, cpu_ticker: Ticker | None
+) -> None:
     if window_log is not None and os.getpid() == window_log.pid:
         window_log.close()
+    if cpu_ticker is not None:
+        cpu_ticker.stop()
     for meter in meters:
         meter.close()
     if roll is not None:

@@ -83,7 +83,7 @@ class Channel:
             except OSError:
                 pass  # a keeper that refuses may have hung up already; its reason is still to be read
             try:
-                return protocol.unpack(self._line())
+                line = self._line()
             except OSError as e:
                 self._sock.close()
                 raise KeeperLost(f"the keeper went away ({e}). It puts limits back when it starts again.") from e
@@ -91,6 +91,7 @@ class Channel:
                 if not isinstance(e, Exception):  # interrupted: the answer to this would be taken for the next one's
                     self._sock.close()
                 raise
+        return protocol.unpack(line)  # a refusal is an OSError too, and not the keeper's end
 
     @property
     def is_mine(self) -> bool:

@@ -1,0 +1,15 @@
+"""Options that several commands read the same way."""
+
+from __future__ import annotations
+
+import click
+
+
+def indices(text: str | None) -> list[int] | None:
+    """`--gpu-indices 0,1`; None where it was not given."""
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.replace(",", " ").split()]
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: give integers such as 0,1.", param_hint="--gpu-indices") from None
