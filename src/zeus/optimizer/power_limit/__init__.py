@@ -1,0 +1,1 @@
+"""The power limit (§4.2)."""

@@ -1,0 +1,111 @@
+"""Power profiles kept between runs: one JSON file a key in a folder, written by one writer and replaced whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from zeus.errors import InputError
+from zeus.profile import PowerProfile, ProfileKey
+
+
+class Profiles(Protocol):
+    """Where profiles are kept. `get` gives back what `put` took under an equal key, and nothing under any other."""
+
+    def get(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of exactly this key."""
+
+    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """Keep this profile in place of what was kept under its key."""
+
+
+class FolderProfiles:
+    """A folder of JSON files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of exactly this key; a file that says it is of another is not used."""
+        data = _read(self._path(key))
+        if data is None or data.get("key") != _key_to_json(key):
+            return None
+        return PowerProfile.from_json(data)
+
+    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """Write the file whole."""
+        write(self._path(key), {"key": _key_to_json(key), **profile.to_json()})
+
+    def _path(self, key: ProfileKey) -> Path:
+        name = "__".join(quote(str(part), safe="") for part in _key_to_json(key).values())
+        return self.folder / f"{name}.json"
+
+
+class FileProfile:
+    """One file at `profile_path`, in the form that users know; it serves the key that it was written for.
+
+    A file without a key (written by the existing package) is trusted: the user named it for this training.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def get(self, key: ProfileKey) -> PowerProfile | None:
+        """The file's profile, unless it says that it is of another job, batch size or GPU."""
+        data = _read(self.path)
+        if data is None:
+            return None
+        if "key" in data and data["key"] != _key_to_json(key):
+            raise InputError(
+                f"{self.path} holds the power profile of {data['key']}, not of {_key_to_json(key)}. "
+                "Name another profile_path, or remove the file."
+            )
+        return PowerProfile.from_json(data)
+
+    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """Write the file whole."""
+        write(self.path, {"key": _key_to_json(key), **profile.to_json()})
+
+
+def default_profiles() -> FolderProfiles:
+    """The user's own folder."""
+    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return FolderProfiles(Path(data) / "zeus" / "profiles")
+
+
+def write(path: Path, data: dict[str, Any]) -> None:
+    """Replace a JSON file so that a reader sees the old or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(data, file, indent=1, allow_nan=False)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as wrong:
+        raise InputError(f"{path} is not a power profile: {wrong}. Remove it, or name another.") from wrong
+    if not isinstance(data, dict):
+        raise InputError(f"{path} is not a power profile: expected a JSON object. Remove it, or name another.")
+    return data
+
+
+def _key_to_json(key: ProfileKey) -> dict[str, Any]:
+    return {
+        "job": key.job,
+        "batch_size": key.batch_size,
+        "gpu_model": key.gpu_model,
+        "gpu_count": key.gpu_count,
+    }

@@ -1,0 +1,124 @@
+"""What was measured under each power limit, and the limit to choose from it: Equations 5 and 7."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zeus.cost import CostModel
+from zeus.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileKey:
+    """What a profile is of. One of another key is never used."""
+
+    job: str
+    batch_size: int
+    gpu_model: str
+    gpu_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some training steps under one limit, on all GPUs of the job together."""
+
+    limit_watts: float
+    steps: int
+    seconds: float
+    joules: float
+
+    def __post_init__(self) -> None:
+        sound = self.steps > 0 and self.seconds > 0 and self.joules >= 0 and math.isfinite(self.seconds + self.joules)
+        if not (sound and self.limit_watts > 0):
+            raise InputError(f"{self}: a slice has steps, seconds above 0 and known joules.")
+
+    @property
+    def watts(self) -> float:
+        """Average power."""
+        return self.joules / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class PowerProfile:
+    """Raw measurements of one (job, batch size, GPU model, GPU count), and which limits were left out.
+
+    >>> profile = PowerProfile.of([Slice(250, 10, 1.0, 200), Slice(150, 10, 1.2, 150)], limits=[250, 150, 100])
+    >>> profile.best_limit(CostModel(eta=1, max_watts=250)), profile.unmeasured
+    (150, (100,))
+    """
+
+    slices: tuple[Slice, ...]
+    limits: tuple[float, ...]  # all that were candidates, highest first
+
+    @classmethod
+    def of(cls, slices: Iterable[Slice], limits: Iterable[float] = ()) -> PowerProfile:
+        """Slices of the same limit are added up."""
+        sums: dict[float, Slice] = {}
+        for one in slices:
+            had = sums.get(one.limit_watts)
+            sums[one.limit_watts] = (
+                one
+                if had is None
+                else Slice(one.limit_watts, had.steps + one.steps, had.seconds + one.seconds, had.joules + one.joules)
+            )
+        ordered = sorted(sums, reverse=True)
+        return cls(tuple(sums[w] for w in ordered), tuple(sorted({*limits, *ordered}, reverse=True)))
+
+    def at(self, limit_watts: float) -> Slice:
+        """What was measured under this limit."""
+        for one in self.slices:
+            if one.limit_watts == limit_watts:
+                return one
+        raise InputError(
+            f"nothing was measured at {limit_watts:g} W; measured: {[s.limit_watts for s in self.slices]}."
+        )
+
+    @property
+    def unmeasured(self) -> tuple[float, ...]:
+        """Candidates that were not measured, highest first."""
+        measured = {one.limit_watts for one in self.slices}
+        return tuple(w for w in self.limits if w not in measured)
+
+    def step_cost(self, cost: CostModel, limit_watts: float) -> float:
+        """The fraction of Equation 5 per step: (η·AvgPower + (1−η)·MAXPOWER) / Throughput in steps per second."""
+        one = self.at(limit_watts)
+        return cost.rate(one.watts) * one.seconds / one.steps
+
+    def epoch_cost(self, cost: CostModel, limit_watts: float, steps: int) -> float:
+        """Equation 5's fraction for an epoch of this many steps."""
+        return self.step_cost(cost, limit_watts) * steps
+
+    def best_limit(self, cost: CostModel) -> float:
+        """Equation 7: the measured limit with the least cost; of equal ones the highest, which is the faster."""
+        if not self.slices:
+            raise InputError("an empty profile has no best limit.")
+        return min(self.slices, key=lambda one: (self.step_cost(cost, one.limit_watts), -one.limit_watts)).limit_watts
+
+    def to_json(self) -> dict[str, Any]:
+        """A superset of the file that users know: `measurements` with `power_limit`, `energy` and `time`."""
+        rows = [
+            {"power_limit": _whole(s.limit_watts), "energy": s.joules, "time": s.seconds, "steps": s.steps}
+            for s in self.slices
+        ]
+        return {"measurements": rows, "unmeasured": [_whole(w) for w in self.unmeasured]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PowerProfile:
+        """Reads our file, and the known one, whose rows all span the same number of steps."""
+        try:
+            rows = [
+                Slice(float(r["power_limit"]), int(r.get("steps", 1)), float(r["time"]), float(r["energy"]))
+                for r in data["measurements"]
+            ]
+            return cls.of(rows, [float(w) for w in data.get("unmeasured", ())])
+        except (KeyError, TypeError, ValueError, AttributeError) as wrong:
+            raise InputError(
+                f'not a power profile ({wrong}): expected {{"measurements": [{{"power_limit", "energy", "time"}}, ...]}}.'
+            ) from wrong
+
+
+def _whole(watts: float) -> float | int:
+    return int(watts) if float(watts).is_integer() else watts
