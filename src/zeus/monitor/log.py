@@ -6,7 +6,6 @@ import csv
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 
 from zeus.errors import InputError
@@ -24,7 +23,7 @@ class WindowLog:
         self.pid = os.getpid()  # lines still waiting at a fork are the parent's to write
         self._gpus = gpu_indices
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[str, float, Measurement, Callable[[], bool]]] = deque()
+        self._waiting: deque[tuple[str, float, Measurement]] = deque()
         header = ["start_time", "window_name", "elapsed_time", *(f"gpu{i}_energy" for i in gpu_indices)]
         try:
             with path.open("r", newline="") as old:
@@ -42,19 +41,19 @@ class WindowLog:
         if found is None:
             self._csv.writerow(header)
 
-    def add(self, key: str, start: float, measurement: Measurement, ready: Callable[[], bool]) -> None:
+    def add(self, key: str, start: float, measurement: Measurement) -> None:
         """Take a window, to be written when its energy is known."""
-        self._waiting.append((key, start, measurement, ready))
+        self._waiting.append((key, start, measurement))
         self.write()
 
     def write(self) -> None:
         """Write those at the head of the queue that need no waiting."""
         with self._lock:
-            while self._waiting and self._waiting[0][3]():
+            while self._waiting and self._waiting[0][2].is_ready:
                 self._write_one()
 
     def _write_one(self) -> None:
-        key, start, measurement, _ = self._waiting.popleft()
+        key, start, measurement = self._waiting.popleft()
         energy = measurement.gpu_energy
         self._csv.writerow([start, key, measurement.time, *(energy.get(i, "") for i in self._gpus)])
 

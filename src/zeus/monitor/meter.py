@@ -46,6 +46,9 @@ class Meter(Protocol):
     def ready(self, mark: Mark) -> bool:
         """Whether reading this mark would not wait."""
 
+    def hurry(self, on: bool) -> None:
+        """Look at the card often, so that marks are settled soon; or as seldom as its sensors allow."""
+
     def close(self) -> None:
         """Stop watching."""
 
@@ -74,6 +77,9 @@ class ExactMeter:
         """Always."""
         return True
 
+    def hurry(self, on: bool) -> None:
+        """Nothing to hurry."""
+
     def close(self) -> None:
         """Nothing runs."""
 
@@ -93,6 +99,7 @@ class SampledMeter:
     BUFFER_SHARE = 0.6  # of the driver's buffer may pass between two looks at it
     COUNTER_COST = 1500  # a counter call that takes t may be made every 1500 t: below 0.1 % of one core
     PATIENCE = 2.0  # seconds a reader waits for readings that should take a tenth of that
+    HURRY_SECONDS = 0.1
     LOOK_SECONDS = 0.005  # how often a waiting reader looks
 
     def __init__(self, gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> None:
@@ -115,7 +122,7 @@ class SampledMeter:
         else:
             self._curve = CounterCurve()
         self._tick()
-        self._every = self._choose_period()
+        self._every = self._calm = self._choose_period()
         self._ticker: Ticker | None = None
         self._start()
         _meters.add(self)
@@ -195,6 +202,14 @@ class SampledMeter:
         if begin.point is None or end.point is None:
             return UNKNOWN
         return self._curve.between(begin.point, end.point)
+
+    def hurry(self, on: bool) -> None:
+        """Look ten times a second, or as seldom as the sensors allow."""
+        every = min(self.HURRY_SECONDS, self._calm) if on else self._calm
+        if every != self._every and self._ticker is not None:
+            self._every = every
+            self._ticker.stop()
+            self._start()
 
     def close(self) -> None:
         """Stop the thread."""

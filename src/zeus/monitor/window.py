@@ -134,6 +134,11 @@ class ZeusMonitor:
         """The cards measured, by index."""
         return dict(self._gpus)
 
+    @property
+    def counted(self) -> dict[int, Gpu]:
+        """The cards whose energy is in this process's measurements: all but those that a lower rank counts."""
+        return {i: gpu for i, gpu in self._gpus.items() if self._roll is None or self._roll.mine(gpu.spec.uuid)}
+
     # ------------------------------------------------------------------ windows
 
     def begin_window(self, key: str, sync_execution: bool = True, restart: bool = False) -> None:
@@ -157,8 +162,7 @@ class ZeusMonitor:
                 raise WindowError(f"window '{key}' is not open. Open windows: {known}.")
         measurement = self._measure(begin, end)
         if self._log is not None and not cancel:
-            meters, marks = self._meters, end.marks
-            self._log.add(key, begin.wall, measurement, lambda: all(meters[i].ready(marks[i]) for i in meters))
+            self._log.add(key, begin.wall, measurement)
         return measurement
 
     @contextmanager
@@ -175,6 +179,11 @@ class ZeusMonitor:
         """Forget all open windows."""
         with self._lock:
             self._open.clear()
+
+    def watch_closely(self, on: bool) -> None:
+        """Have energies known a tenth of a second after a window's end (for profiling) rather than a second or two."""
+        for meter in self._meters.values():
+            meter.hurry(on)
 
     def close(self) -> None:
         """Stop the background thread and write out the log; the monitor also does this when it is forgotten."""
@@ -200,7 +209,11 @@ class ZeusMonitor:
         cpu = {i: end.cpu[i] - begin.cpu[i] for i in cpus if i in end.cpu and i in begin.cpu}
         dram = {i: end.dram[i] - begin.dram[i] for i in cpus if i in end.dram and i in begin.dram}
         of_none = 0.0 if meters else math.nan  # counted by another rank, or by nobody
-        return Measurement.pending(end.moment - begin.moment, resolve, cpu or None, dram or None, of_none)
+
+        def ready() -> bool:
+            return all(meters[i].ready(end.marks[i]) for i in meters)
+
+        return Measurement.pending(end.moment - begin.moment, resolve, cpu or None, dram or None, of_none, ready)
 
     def _synchronise(self) -> None:
         """Wait for the GPU's queued work, only where a framework is loaded and has started it."""
