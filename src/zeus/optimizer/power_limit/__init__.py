@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Energy",
     "GlobalPowerLimitOptimizer",
-    "HFGlobalPowerLimitOptimizer",
     "MaxSlowdownConstraint",
     "OptimumSelector",
     "PowerLimitMeasurement",
