@@ -91,7 +91,8 @@ def main() -> None:
     for name, r in results.items():
         print(
             f"{name}: plain {r['plain_ms']:.4f} ms, Zeus {r['zeus_ms']:.4f} ms, "
-            f"overhead {100 * (r['ratio'] - 1):+.3f} % ({r['added_us']:+.1f} us a step; of medians {r['median_ratio']:.4f})"
+            f"overhead {100 * (r['ratio'] - 1):+.3f} % ({r['added_us']:+.1f} us a step), "
+            f"ratio of medians {r['median_ratio']:.4f}"
         )
     if args.json:
         args.json.write_text(json.dumps(results, indent=1))
