@@ -49,10 +49,10 @@ def run() -> dict[str, Any]:
         optimizer = GlobalPowerLimitOptimizer(monitor)
         cost = CostModel(0.5, optimizer.max_watts)
         session = Session(monitor, optimizer, cost, max_epochs=EPOCHS, batch_size=BATCH_SIZE)
-        model, losses = _Model(), []
+        model, loss = _Model(), math.nan
         for _ in session.epochs():
             session.begin_steps()
-            for losses in model.steps(gpu):
+            for loss in model.steps(gpu):  # noqa: B007
                 session.step_end()
             session.end_steps()
         summary, profile = session.summary, optimizer.profile
@@ -72,7 +72,7 @@ def run() -> dict[str, Any]:
             ],
             "best_limit_watts": optimizer.best_limit,
             "epochs": summary.epochs,
-            "loss": losses[-1] if losses else None,
+            "loss": known(loss),
             "joules": known(summary.joules),
             "seconds": summary.seconds,
             "saved_joules": None if saving is None else saving.joules,
@@ -95,24 +95,23 @@ class _Model:
         self.centres = self.random.normal(size=(classes, features))
         self.weights = np.zeros((features, classes))
 
-    def steps(self, gpu: Any) -> Iterator[list[float]]:
-        """One epoch's training steps; the losses so far after each."""
+    def steps(self, gpu: Any) -> Iterator[float]:
+        """One epoch's training steps; the loss of each."""
         import numpy as np
 
         from zeus.device.virtual import step
 
-        losses: list[float] = []
         for _ in range(STEPS):
             labels = self.random.integers(len(self.centres), size=BATCH_SIZE)
             inputs = self.centres[labels] + self.random.normal(size=(BATCH_SIZE, self.centres.shape[1]))
             scores = inputs @ self.weights
             scores -= scores.max(axis=1, keepdims=True)
             shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-            losses.append(float(-np.log(shares[np.arange(BATCH_SIZE), labels] + 1e-12).mean()))
+            loss = float(-np.log(shares[np.arange(BATCH_SIZE), labels] + 1e-12).mean())
             shares[np.arange(BATCH_SIZE), labels] -= 1
             self.weights -= 0.1 * inputs.T @ shares / BATCH_SIZE
             step([gpu], BATCH_SIZE)
-            yield losses
+            yield loss
 
 
 def _tell(report: dict[str, Any]) -> None:
@@ -122,11 +121,10 @@ def _tell(report: dict[str, Any]) -> None:
     for row in report["profile"]:
         mark = "  <- best" if row["limit_watts"] == best else ""
         click.echo(
-            f"  {row['limit_watts']:4.0f} W  {row['seconds_per_epoch']:6.2f} s and {joules(row['joules_per_epoch']):>8} "
-            f"an epoch, cost {joules(row['cost_per_epoch']):>8}{mark}"
+            f"  {row['limit_watts']:4.0f} W  {row['seconds_per_epoch']:6.2f} s, {joules(row['joules_per_epoch']):>8} "
+            f"an epoch; cost {joules(row['cost_per_epoch']):>8}{mark}"
         )
-    loss = report["loss"] if report["loss"] is not None else math.nan
-    click.echo(f"zeus: {report['summary']} (loss {loss:.3f})")
+    click.echo(f"zeus: {report['summary']}")
     click.echo(
         f"The limit was {report['limit_before_watts']:g} W before and is {report['limit_after_watts']:g} W again."
     )
