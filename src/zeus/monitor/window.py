@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import sys
 import threading
 import weakref
@@ -260,7 +259,7 @@ def _keep_counting(cpus: dict[int, CpuPackage]) -> Ticker:
 def _close(
     meters: list[Meter], roll: ranks.Roll | None, window_log: WindowLog | None, cpu_ticker: Ticker | None
 ) -> None:
-    if window_log is not None and os.getpid() == window_log.pid:
+    if window_log is not None:
         window_log.close()
     if cpu_ticker is not None:
         cpu_ticker.stop()
