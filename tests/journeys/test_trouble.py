@@ -6,7 +6,9 @@ import csv
 import logging
 import math
 import os
+import sys
 import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -280,3 +282,102 @@ def test_the_bound_holds_for_a_card_that_tells_only_a_moving_average(fake_nvml: 
         within += abs(window.joules - card.joules(begin, begin + length)) <= window.error
     assert within >= 19
     monitor.close()
+
+
+# ------------------------------------------------------------------------------------------------ ranks
+
+
+def test_a_window_is_not_counted_anew_when_the_rank_that_counted_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "ZEUS_GPU": "virtual:v100?clock=virtual",
+        "ZEUS_VIRTUAL_STATE": str(tmp_path / "cards"),
+        "XDG_RUNTIME_DIR": str(tmp_path),
+        "SLURM_JOB_ID": "7",
+        "SLURM_NTASKS": "2",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SLURM_LOCALID", "0")
+    first = ZeusMonitor()
+    monkeypatch.setenv("SLURM_LOCALID", "1")
+    second = ZeusMonitor()
+    with first.window("w") as w0, second.window("w") as w1:
+        first.gpus[0].clock.sleep(10)  # type: ignore[attr-defined]
+    assert w0.joules > 0
+    first.close()
+    assert w1.joules == 0.0
+    second.close()
+
+
+def test_ranks_that_cannot_write_anywhere_measure_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    monkeypatch.setenv("ZEUS_GPU", "virtual:v100?clock=virtual")
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monitor = ZeusMonitor()
+    with monitor.window("w") as window:
+        monitor.gpus[0].clock.sleep(10)  # type: ignore[attr-defined]
+    assert window.joules > 0
+    assert "ranks cannot tell each other" in caplog.text
+
+
+# ------------------------------------------------------------------------------------------------ the framework
+
+
+class Cuda:
+    """As much of torch.cuda as a monitor touches: four cards, of which this process uses some."""
+
+    def __init__(self, used: set[int]) -> None:
+        self.used = used
+        self.waited: list[int] = []
+        self.broken = False
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def device_count(self) -> int:
+        return 4
+
+    def current_device(self) -> int:
+        return 0
+
+    def memory_reserved(self, index: int) -> int:
+        return 2**20 if index in self.used else 0
+
+    def synchronize(self, index: int) -> None:
+        if self.broken:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+        self.waited.append(index)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
+    torch = types.ModuleType("torch")
+    torch.cuda = Cuda(used={2})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch.cuda  # type: ignore[attr-defined, no-any-return]
+
+
+def test_only_cards_that_this_process_uses_are_waited_for(cuda: Cuda) -> None:
+    """Waiting for a card that another rank uses would open it here too, and take hundreds of megabytes there."""
+    monitor = ZeusMonitor(gpus=dict(enumerate(VirtualMachine.in_memory("v100", count=4).gpus)))
+    monitor.begin_window("w")
+    assert cuda.waited == [0, 2]
+
+
+def test_what_a_block_raises_is_not_hidden_by_what_measuring_it_raises(cuda: Cuda) -> None:
+    monitor = ZeusMonitor(gpus=dict(enumerate(VirtualMachine.in_memory("v100").gpus)))
+    with pytest.raises(KeyError, match="the cause"), monitor.window("w"):
+        cuda.broken = True
+        raise KeyError("the cause")
+    cuda.broken = False
+    with pytest.raises(KeyError, match="the cause"), monitor.window("w"):
+        monitor.reset_windows()
+        raise KeyError("the cause")
+    with monitor.window("w"):
+        pass
