@@ -72,9 +72,10 @@ class Measurement:
         return measurement
 
     def _settle(self) -> None:
-        if self._resolve is None:
+        resolve = self._resolve
+        if resolve is None:
             return
-        estimates = self._resolve()
+        estimates = resolve()  # two threads may both get here, and both get the same answer
         self._gpu_energy = {i: e.joules for i, e in estimates.items()}
         self._sources = {i: e.source.value for i, e in estimates.items()}
         self._errors = {i: e.error for i, e in estimates.items()}
