@@ -134,6 +134,7 @@ class SampledMeter:
         self._counter_due = -1.0
         self._counter_every = 1.0
         self._closed = False
+        self._hurried = False
         self._began = clock.now()
         self._curve = self._choose_curve()
         self._tick()
@@ -165,12 +166,20 @@ class SampledMeter:
     def _watch(self) -> None:
         """What the thread does. A buffer that was nearly empty at first, as after loading the driver, has grown."""
         self._tick()
-        every = self._choose_period()
+        calm = self._choose_period()
+        if not self._calm / 2 <= calm <= self._calm * 2:
+            self._calm = calm
+            self._pace()
+
+    def _pace(self) -> None:
+        """Look as often as is wanted now."""
+        every = min(self.HURRY_SECONDS, self._calm) if self._hurried else self._calm
         with self._lock:
-            if self._ticker is not None and not self._closed and not self._every / 2 <= every <= self._every * 2:
-                self._ticker.stop()
-                self._every = every
-                self._start()
+            if every == self._every or self._ticker is None or self._closed:
+                return
+            ticker, self._every = self._ticker, every
+            self._start()
+        ticker.stop()  # without the lock, which the thread may be waiting for
 
     # ------------------------------------------------------------------ reading the card
 
@@ -256,11 +265,8 @@ class SampledMeter:
 
     def hurry(self, on: bool) -> None:
         """Look ten times a second, or as seldom as the sensors allow."""
-        every = min(self.HURRY_SECONDS, self._calm) if on else self._calm
-        if every != self._every and self._ticker is not None and not self._closed:
-            self._every = every
-            self._ticker.stop()
-            self._start()
+        self._hurried = on
+        self._pace()
 
     def close(self) -> None:
         """Stop the thread."""
