@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from zeus.cost import CostModel
+from zeus.device.physics import operate
+from zeus.device.sensed import SensedGpu, Sensors
 from zeus.device.virtual import VirtualGpu, step, virtual_gpus
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
@@ -279,3 +282,28 @@ def test_eta_means_the_same_on_any_number_of_gpus(tmp_path: Path, monkeypatch: p
         best[count] = optimizer.best_limit
         optimizer.on_train_end()
     assert best[1] == best[4] is not None
+
+
+def test_through_real_sensors_the_choice_is_as_good(virtual_v100s: list[VirtualGpu]) -> None:
+    """The same card seen late, blurred, noisy and in steps: the limit chosen costs hardly more than the best."""
+    machine = virtual_v100s[0].machine
+    sensed = SensedGpu(virtual_v100s[0], Sensors(noise=0.01, jitter=0.002, missed=0.02))
+    monitor = ZeusMonitor(gpus={0: sensed})
+    optimizer = GlobalPowerLimitOptimizer(monitor, ZeusCost(0.5))
+    for _ in range(10):
+        optimizer.on_epoch_begin()
+        for _ in range(60):
+            work = operate(machine.card, machine.load, 64, sensed.limit())
+            sensed.run(work.seconds, work.watts)
+            optimizer.on_step_end()
+        optimizer.on_epoch_end()
+    chosen = optimizer.best_limit
+    optimizer.on_train_end()
+    monitor.close()
+    cost = CostModel(0.5, 250)
+    costs = {}
+    for limit in range(100, 251, 25):
+        work = operate(machine.card, machine.load, 64, limit)
+        costs[limit] = cost.cost(work.joules, work.seconds)
+    assert chosen is not None
+    assert costs[int(chosen)] < 1.02 * min(costs.values())
