@@ -309,7 +309,7 @@ def on_hardware(quick: bool) -> dict[str, Any]:
             "kind": "pulsed",
             "rows": {n: pulsed(monitor, gpu, work[name], n, c) for n, c in counts.items()},
         }
-        for name in ("copy", "fp32", "bf16")
+        for name in ("copy", "bf16")
     ]
     result["epochs"] = epochs(monitor, gpu)
     monitor.close()
