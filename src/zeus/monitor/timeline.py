@@ -78,7 +78,7 @@ class Recorder:
                 self._readings[index].append((self.clock.now(), value))
 
     def moment(self, time: float) -> float:
-        """When this wall-clock time was or will be, on the clock of the readings. That may run faster (virtual cards)."""
+        """When this wall-clock time was or will be on the clock of the readings, which may be a faster one."""
         return self.clock.now() + (time - self.clock.wall()) * self._speed
 
     def _wall(self, readings: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
