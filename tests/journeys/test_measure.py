@@ -123,7 +123,8 @@ def test_a_reader_that_has_left_is_no_crash(env: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_reaches_the_command_which_may_ignore_it(env: dict[str, str], number: signal.Signals) -> None:
-    code = f"signal.signal({int(number)}, hit)\nprint('ready', flush=True)\nwhile not hits: time.sleep(0.01)\nsys.exit(40 + hits)"
+    code = f"signal.signal({int(number)}, hit)\nprint('ready', flush=True)\n"
+    code += "while not hits: time.sleep(0.01)\nsys.exit(40 + hits)"
     child = start(env, "--", sys.executable, "-c", TRAP + code, start_new_session=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "ready\n"
