@@ -1,4 +1,4 @@
-"""The names that users of the existing package know, called as they call them: by position, by keyword, by attribute."""
+"""The names that users of the existing package know, called as they call them: by position, keyword and attribute."""
 
 from __future__ import annotations
 
