@@ -381,3 +381,18 @@ def test_what_a_block_raises_is_not_hidden_by_what_measuring_it_raises(cuda: Cud
         raise KeyError("the cause")
     with monitor.window("w"):
         pass
+
+
+# ------------------------------------------------------------------------------------------------ finding cards
+
+
+def test_a_card_that_is_lost_spoils_no_training_on_the_others(
+    fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for group in ("counter", "samples", "power", "instant", "limits"):
+        fake_nvml.cards[1].fail(group, "lost")
+    monkeypatch.setenv("ZEUS_GPU", "nvml")
+    monitor = ZeusMonitor()
+    assert [gpu.spec.uuid for gpu in monitor.gpus.values()] == [fake_nvml.cards[0].uuid]
+    assert "left out" in caplog.text
+    monitor.close()

@@ -141,3 +141,26 @@ def test_a_counter_that_vanishes_or_stammers_is_an_error_not_a_number(server: Pa
 def test_a_zone_that_is_half_there_is_passed_over(server: Path) -> None:
     (server / "intel-rapl:0" / "max_energy_range_uj").unlink()
     assert [package.name for package in cpu_packages(server)] == ["package-1"]
+
+
+def test_a_counter_that_a_sleep_set_back_invents_no_energy() -> None:
+    """After a suspend some counters begin at 0: taken for a round, that would be a hundred kilojoules from nowhere."""
+    shown, clock = iter([200_000_000_000, 1_000_000, 3_000_000]), iter([100.0, 101.0, 102.0])
+
+    def read(path: Path) -> str:
+        return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
+
+    domain = Domain(Path("zone"), read, lambda: next(clock))
+    joules = [domain.energy() for _ in range(3)]
+    assert [later - joules[0] for later in joules[1:]] == pytest.approx([1.0, 3.0])
+
+
+def test_a_counter_that_really_came_round_between_two_rare_looks_is_believed() -> None:
+    shown, clock = iter([200_000_000_000, 1_000_000]), iter([100.0, 300.0])
+
+    def read(path: Path) -> str:
+        return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
+
+    domain = Domain(Path("zone"), read, lambda: next(clock))
+    before = domain.energy()
+    assert domain.energy() - before == pytest.approx(62_144.33, rel=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -58,5 +59,8 @@ def main(args: list[str] | None = None) -> Any:
         sys.exit(2)
     except ZeusError as failed:
         click.echo(f"zeus: {failed}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:  # whoever read our output has left; nothing more can be said there, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     sys.exit(status if isinstance(status, int) else 0)

@@ -17,6 +17,7 @@ from zeus.cli.options import indices
 from zeus.cli.output import joules, known, print_json
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)  # what a terminal sends to all processes in its foreground
 NOT_FOUND, NOT_EXECUTABLE, KILLED = 127, 126, 128  # as shells answer
 
 
@@ -32,8 +33,8 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
     """
     from zeus.monitor import ZeusMonitor
 
-    if output is not None and not output.absolute().parent.is_dir():
-        raise click.BadParameter(f"the folder of {output} does not exist; make it first.", param_hint="--output")
+    if output is not None:
+        _check_writable(output)
     monitor = ZeusMonitor(gpu_indices=indices(gpu_indices), sync_execution_with=None)
     with monitor.window("command") as window:
         status = run(command, stdout=sys.stderr if as_json else None)
@@ -41,13 +42,27 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
     if output is not None:
         import json
 
-        output.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+        try:
+            output.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+        except OSError as why:  # the command has run: what it used is told at least
+            click.echo(f"zeus: the report could not be written to {output}: {why.strerror}", err=True)
     if as_json:
         print_json(report)
     elif os.environ.get("ZEUS_QUIET", "0") in ("", "0"):
         _tell(report)
     monitor.close()
     return status
+
+
+def _check_writable(output: Path) -> None:
+    """Found out before the command runs for a week."""
+    found = output.exists()
+    try:
+        output.open("a").close()  # trying is the only way to know: root is told that he may, on a read-only disk too
+        if not found:
+            output.unlink()
+    except OSError as why:
+        raise click.BadParameter(f"{output} cannot be written: {why.strerror}.", param_hint="--output") from why
 
 
 def run(command: Sequence[str], stdout: Any = None) -> int:
@@ -58,7 +73,7 @@ def run(command: Sequence[str], stdout: Any = None) -> int:
     def pass_on(number: int, _: FrameType | None) -> None:
         if child is None:
             waiting.append(number)
-        elif number != signal.SIGINT or not sys.stdin.isatty():  # a terminal's Ctrl-C has reached the child already
+        elif number not in FROM_KEYS or not _in_foreground():  # a terminal's Ctrl-C has reached the child already
             child.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
@@ -70,13 +85,27 @@ def run(command: Sequence[str], stdout: Any = None) -> int:
     except FileNotFoundError:
         click.echo(f"zeus: {command[0]}: command not found", err=True)
         return NOT_FOUND
-    except PermissionError:
-        click.echo(f"zeus: {command[0]}: not allowed to run it", err=True)
+    except OSError as why:  # not allowed; a folder; a script that does not say what runs it
+        click.echo(f"zeus: {command[0]}: cannot be run: {why.strerror}", err=True)
         return NOT_EXECUTABLE
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return status if status >= 0 else KILLED - status
+
+
+def _in_foreground() -> bool:
+    """Whether what is typed at our terminal goes to us, and so to the command; our standard input may be a file."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def _report(command: Sequence[str], status: int, monitor: Any, measured: Any) -> dict[str, Any]:

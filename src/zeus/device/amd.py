@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import io
 import logging
 import math
@@ -32,6 +33,8 @@ def amd_gpus() -> list[AmdGpu]:
     """Every AMD card in amdsmi's order; `NoDevice` where the library or the driver is missing."""
     said = io.StringIO()
     try:
+        if importlib.util.find_spec("amdsmi") is None:  # then nothing prints, and standard output is left alone
+            raise ModuleNotFoundError("No module named 'amdsmi'", name="amdsmi")
         with _quiet(said):
             smi = importlib.import_module("amdsmi")
             smi.amdsmi_init()

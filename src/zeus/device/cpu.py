@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,12 +30,14 @@ def unwrap(before: int, now: int, period: int) -> int:
 class Domain:
     """One counter, read as joules that never fall. Read it more often than every `wrap_seconds`, or a round is lost."""
 
-    def __init__(self, folder: Path, read: Read = Path.read_text) -> None:
+    def __init__(self, folder: Path, read: Read = Path.read_text, now: Callable[[], float] = time.monotonic) -> None:
         self.folder = folder
         self.period_uj = int(read(folder / "max_energy_range_uj"))
         self._read = read
         self._lock = threading.Lock()
+        self._now = now
         self._last_uj: int | None = None
+        self._last_look = 0.0
         self._total_uj = 0
 
     @property
@@ -50,12 +53,16 @@ class Domain:
     def energy(self) -> float:
         """Joules since some fixed moment."""
         with self._lock:
-            now_uj = self._now_uj()
+            now_uj, look = self._now_uj(), self._now()
             if self._last_uj is None:
                 self._total_uj = now_uj
             else:
-                self._total_uj += unwrap(self._last_uj, now_uj, self.period_uj)
-            self._last_uj = now_uj
+                used_uj = unwrap(self._last_uj, now_uj, self.period_uj)
+                room_uj = 2e6 * PLAUSIBLE_WATTS * (look - self._last_look + 1)
+                if now_uj < self._last_uj and used_uj > room_uj:  # it did not come round: sleep set it back to 0
+                    used_uj = now_uj
+                self._total_uj += used_uj
+            self._last_uj, self._last_look = now_uj, look
             return self._total_uj / 1e6
 
     def _now_uj(self) -> int:

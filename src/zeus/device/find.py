@@ -14,7 +14,7 @@ from typing import Any
 
 from zeus.device.gpu import Gpu, GpuSpec, PowerSample
 from zeus.device.visible import CardId, Visible, no_mig, resolve, slurm_share
-from zeus.errors import InputError, NoDevice
+from zeus.errors import DeviceError, InputError, NoDevice
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +199,14 @@ class Slice:
 def _nvidia() -> list[Gpu]:
     from zeus.device.nvml import nvml_gpus
 
-    return list(nvml_gpus())
+    gpus: list[Gpu] = []
+    for gpu in nvml_gpus():
+        try:
+            _ = gpu.spec  # a card that answers to its name and to nothing else must not spoil the others
+            gpus.append(gpu)
+        except DeviceError as gone:
+            _warn_once(f"{gpu!r} is left out. {gone}")
+    return gpus
 
 
 def _amd() -> list[Gpu]:

@@ -53,6 +53,8 @@ def _is_ours(pid: int) -> bool:
         return os.getsid(pid) == os.getsid(0) or os.getpid() in _ancestors(pid) or pid in _ancestors(os.getpid())
     except ProcessLookupError:
         return True
+    except OSError:  # a process that we may not even ask about is not ours
+        return False
 
 
 def _ancestors(pid: int) -> set[int]:
