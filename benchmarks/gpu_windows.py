@@ -301,14 +301,17 @@ def on_hardware(quick: bool) -> dict[str, Any]:
         naive.append((time.perf_counter() - begin) * 1e6)
     result["naive_begin_end_us"] = sum(naive) / len(naive)
     plan = dict(zip(LENGTHS, (20, 20, 15, 10, 6, 4, 2) if quick else (60, 60, 40, 25, 12, 6, 2), strict=True))
-    result["steady"] = [steady(monitor, gpu, work[name], plan) for name in ("copy", "fp32", "bf16")]
+    tell_head(result)
+    result["steady"] = [tell_part(steady(monitor, gpu, work[name], plan)) for name in ("copy", "fp32", "bf16")]
     counts = dict(zip(LENGTHS, (20, 20, 15, 10, 6, 3, 1) if quick else (60, 60, 40, 25, 12, 6, 2), strict=True))
     result["pulsed"] = [
-        {
-            "load": name,
-            "kind": "pulsed",
-            "rows": {n: pulsed(monitor, gpu, work[name], n, c) for n, c in counts.items()},
-        }
+        tell_part(
+            {
+                "load": name,
+                "kind": "pulsed",
+                "rows": {n: pulsed(monitor, gpu, work[name], n, c) for n, c in counts.items()},
+            }
+        )
         for name in ("copy", "bf16")
     ]
     result["epochs"] = epochs(monitor, gpu)
@@ -348,26 +351,33 @@ def simulated(quick: bool) -> dict[str, Any]:
                 ours.append((measured.joules / truth - 1, measured.error / truth))
             table[length] = summary(ours, theirs)
             monitor.close()
-    steady_rows = {"load": "480 W", "kind": "steady", "watts": 480.0, "rows": rows["steady"]}
-    return {
-        "gpu": "simulated sensor of an H200 (no GPU here)",
-        "steady": [steady_rows],
-        "pulsed": [{"load": "480 W", "kind": "pulsed", "rows": rows["pulsed"]}],
-    }
+    result: dict[str, Any] = {"gpu": "simulated sensor of an H200 (no GPU here)"}
+    tell_head(result)
+    for kind, table in rows.items():
+        result[kind] = [tell_part({"load": "480 W", "kind": kind, "rows": table})]
+    return result
 
 
-def tell(result: dict[str, Any]) -> None:
+def tell_head(result: dict[str, Any]) -> None:
     print(f"GPU: {result['gpu']}; Python {platform.python_version()}")
     print("error of a window against the long-run truth, in percent; 'holds': how often the stated bound covers it")
     head = f"{'load':16}{'window':>8}{'n':>5}{'bias':>8}{'mean':>8}{'p95':>8}{'bound':>8}{'holds':>7}"
     print(head + f"{'naive mean':>12}{'naive p95':>11}")
-    for part in (*result["steady"], *result["pulsed"]):
-        for length, r in part["rows"].items():
-            name = f"{part['kind']} {part['load']}"
-            print(
-                f"{name:16}{length * 1000:6.0f}ms{r['windows']:5}{r['bias']:+8.2f}{r['mean']:8.2f}"
-                f"{r['p95']:8.2f}{r['bound']:8.2f}{r['holds']:6.0f}%{r['naive_mean']:12.2f}{r['naive_p95']:11.2f}"
-            )
+
+
+def tell_part(part: dict[str, Any]) -> dict[str, Any]:
+    """As soon as it is known: a run that is cut short has shown what it had."""
+    for length, r in part["rows"].items():
+        name = f"{part['kind']} {part['load']}"
+        print(
+            f"{name:16}{length * 1000:6.0f}ms{r['windows']:5}{r['bias']:+8.2f}{r['mean']:8.2f}"
+            f"{r['p95']:8.2f}{r['bound']:8.2f}{r['holds']:6.0f}%{r['naive_mean']:12.2f}{r['naive_p95']:11.2f}",
+            flush=True,
+        )
+    return part
+
+
+def tell_rest(result: dict[str, Any]) -> None:
     for key in ("idle_watts", "thread_percent_of_a_core", "begin_end", "naive_begin_end_us", "epochs"):
         if key in result:
             print(f"{key}: {json.dumps(result[key])}")
@@ -386,7 +396,7 @@ def main() -> None:
     except ImportError:
         real = False
     result = on_hardware(args.quick) if real else simulated(args.quick)
-    tell(result)
+    tell_rest(result)
     if args.json:
         args.json.write_text(json.dumps(result, indent=1))
 

@@ -80,7 +80,6 @@ def test_a_mask_is_read_as_the_cuda_driver_reads_it(mask: str | None, expected: 
         ("GPU-", ["matches no GPU"]),
         ("GPU-ffff", ["'GPU-ffff'", "matches no GPU", UUIDS[2], "A40"]),
         ("MIG-unknown", ["'MIG-unknown'", "no such slice", "nvidia-smi -L"]),
-        ("NoDevFiles", ["'NoDevFiles'", "Slurm", "gres.conf"]),
         ("all", ["'all'", "not understood", "indices"]),
         ('"0"', ["not understood"]),
         ("0x1", ["not understood"]),
@@ -342,3 +341,7 @@ def test_an_unknown_source_of_gpus_is_refused_with_the_known_ones(wish: str) -> 
 def test_no_cards_and_no_indices_is_an_empty_answer_not_an_error() -> None:
     assert mine([], {"CUDA_VISIBLE_DEVICES": "0"}) == []
     assert mine([], {"SLURM_JOB_GPUS": "0"}) == []
+
+
+def test_a_slurm_job_that_asked_for_no_gpu_sees_none() -> None:
+    assert seen("NoDevFiles") == []

@@ -138,7 +138,7 @@ class _Reader:
 
     def kind(self, entry: str) -> _Kind | None:
         """None for an empty entry; `InputError` for one that nobody could understand."""
-        if not entry:
+        if not entry or entry == "NoDevFiles":  # Slurm's word for a job that asked for no GPU
             return None
         if re.fullmatch(r"[+-]?[0-9]+", entry):
             return _Kind.INDEX
@@ -146,10 +146,7 @@ class _Reader:
             return _Kind.MIG
         if entry.startswith("GPU-") or any(_same(entry, name) for card in self._cards for name in _names(card)):
             return _Kind.UUID
-        hint = "It is what Slurm sets where gres.conf names no device files. " if entry == "NoDevFiles" else ""
-        raise InputError(
-            f"{self.where}: {entry!r} is not understood. {hint}Give {FORMS}; there are {self._inventory()}."
-        )
+        raise InputError(f"{self.where}: {entry!r} is not understood. Give {FORMS}; there are {self._inventory()}.")
 
     def read(self, entry: str, kind: _Kind | None) -> Choice | _Ends:
         match kind:
