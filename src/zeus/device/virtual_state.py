@@ -172,6 +172,7 @@ class FileState:
 
     def _open(self) -> None:
         self._lock = threading.RLock()
+        self._depth = 0
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     @contextmanager
@@ -179,11 +180,15 @@ class FileState:
         if self._file < 0:
             self._open()
         with self._lock:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._depth += 1  # a thread that reads within its own change must not unlock what it still changes
+            if self._depth == 1:
+                fcntl.flock(self._file, fcntl.LOCK_EX)
             try:
                 yield
             finally:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+                self._depth -= 1
+                if self._depth == 0:
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
 _files: weakref.WeakSet[FileState] = weakref.WeakSet()

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 import zeus
+from zeus.device import ranks
 from zeus.device.keeper.channel import Channel, pair
 from zeus.errors import KeeperLost, ZeusError
 
@@ -70,7 +71,8 @@ def recover() -> None:
 
 def _environment() -> dict[str, str]:
     """Ours, with paths made absolute (the keeper lives in /) and without what is about this process only."""
-    own = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NOTIFY_SOCKET", "PYTHONINSPECT")
+    masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
     env = {name: value for name, value in os.environ.items() if name not in own}
     for name in ("ZEUS_VIRTUAL_STATE", "ZEUS_KEEPER_STATE"):
         if env.get(name):
