@@ -13,7 +13,7 @@ from zeus.optimizer.power_limit.selector import (
 )
 
 if TYPE_CHECKING:
-    from zeus.optimizer.power_limit.huggingface import HFGlobalPowerLimitOptimizer
+    from zeus.optimizer.power_limit.huggingface import HFGlobalPowerLimitOptimizer as HFGlobalPowerLimitOptimizer
 
 __all__ = [
     "Energy",
