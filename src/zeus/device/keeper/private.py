@@ -13,7 +13,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import zeus
 from zeus.device import ranks
 from zeus.device.keeper.channel import Channel, pair
 from zeus.errors import KeeperLost, ZeusError
@@ -78,7 +77,7 @@ def _environment() -> dict[str, str]:
         if env.get(name):
             env[name] = str(Path(env[name]).absolute())
     places = [str(Path(p).absolute()) for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
-    package = str(Path(zeus.__file__).absolute().parents[1])
+    package = str(Path(__file__).absolute().parents[3])
     if package not in (*places, *site.getsitepackages(), site.getusersitepackages()):
         places.insert(0, package)  # we were found by other means than the keeper will have
     if places:
