@@ -16,6 +16,7 @@ import functools
 import hashlib
 import os
 import re
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,7 +132,7 @@ class RankClock(StateClock):
     def __init__(self, holder: StateHolder) -> None:
         super().__init__(holder)
         self._now = holder.read().now
-        _rank_clocks.append(self)
+        _rank_clocks.add(self)
 
     def now(self) -> float:
         """This rank's position."""
@@ -142,7 +143,7 @@ class RankClock(StateClock):
         super()._set(self._now)
 
 
-_rank_clocks: list[RankClock] = []
+_rank_clocks: weakref.WeakSet[RankClock] = weakref.WeakSet()
 
 
 def position() -> float:
@@ -152,7 +153,7 @@ def position() -> float:
 
 def meet(moment: float) -> None:
     """Ranks have waited for each other: this one goes on at the moment at which the last of them arrived."""
-    for clock in _rank_clocks:
+    for clock in list(_rank_clocks):
         clock.move_to(moment)
 
 

@@ -63,18 +63,18 @@ class TorchCrew:
 _known: tuple[Any, Crew] | None = None  # the process group it was made for, so that another gets another
 
 
-def crew() -> Crew:
+def crew(patience: timedelta = PATIENCE) -> Crew:
     """The crew of this process: every rank of torch.distributed where it is set up for several, else this one alone.
 
     All ranks must ask. Where some never do (a script that uses Zeus on its first rank only), those that did go on
-    alone after a minute.
+    alone once their patience is over.
     """
     global _known
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return Alone()
     world = dist.group.WORLD
     if _known is None or _known[0] is not world:
-        _known = world, TorchCrew() if _all_are_here() else Alone()
+        _known = world, TorchCrew() if _all_are_here(patience) else Alone()
     return _known[1]
 
 
@@ -87,7 +87,7 @@ def broadcast(value: Any) -> Any:
             return value
 
 
-def _all_are_here() -> bool:
+def _all_are_here(patience: timedelta) -> bool:
     """A roll call before the first collective, which would wait for ever for a rank that never comes."""
     store = dist.distributed_c10d.PrefixStore("zeus", dist.distributed_c10d._get_default_store())
     me, size = dist.get_rank(), dist.get_world_size()
@@ -95,7 +95,7 @@ def _all_are_here() -> bool:
     try:
         if me == 0:
             try:
-                store.wait([f"here {rank}" for rank in range(size)], PATIENCE)
+                store.wait([f"here {rank}" for rank in range(size)], patience)
                 store.set("verdict", "together")
             except RuntimeError:
                 store.set("verdict", "alone")
