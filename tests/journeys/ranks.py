@@ -23,7 +23,15 @@ def main(folder: Path, what: str) -> dict[str, Any]:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size)
     try:
-        return {"train": train, "lose": lose, "some": some, "hf": hf, "lightning": lightning}[what](folder)
+        return {
+            "train": train,
+            "lose": lose,
+            "some": some,
+            "leave": leave,
+            "loader": loader,
+            "hf": hf,
+            "lightning": lightning,
+        }[what](folder)
     finally:
         dist.destroy_process_group()
 
@@ -90,6 +98,43 @@ def some(folder: Path) -> dict[str, Any]:
     size = crew(timedelta(seconds=1)).size if os.environ["RANK"] == "0" else 0
     dist.barrier()
     return {"size": size}
+
+
+def leave(folder: Path) -> dict[str, Any]:
+    """Rank 1 fails in the middle of an epoch, as one that is out of memory does."""
+    from zeus.device.virtual import step
+    from zeus.monitor import ZeusMonitor
+    from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+    from zeus.training.distributed import crew
+
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=crew())
+    optimizer.on_epoch_begin()
+    try:
+        for number in range(40):
+            step(optimizer.monitor.gpus.values(), BATCH_SIZE)
+            optimizer.on_step_end()
+            if number == 8 and os.environ["RANK"] == "1":
+                raise MemoryError
+    except MemoryError:
+        optimizer.on_epoch_end()
+    optimizer.on_train_end()
+    return report(optimizer)
+
+
+def loader(folder: Path) -> dict[str, Any]:
+    """Listing 1."""
+    import torch
+
+    from zeus import ZeusDataLoader
+
+    data = torch.utils.data.TensorDataset(torch.zeros(256 * STEPS, 1))
+    batches = ZeusDataLoader(data, BATCH_SIZE, max_epochs=EPOCHS, target_metric=0.5)
+    for epoch in batches.epochs():
+        for _ in batches:
+            pass
+        batches.report_metric(epoch / 10)
+    summary = batches.summary
+    return {"epochs": summary.epochs, "limit": summary.limit, "seconds": summary.seconds}
 
 
 def hf(folder: Path) -> dict[str, Any]:

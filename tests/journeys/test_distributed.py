@@ -109,6 +109,24 @@ def test_a_rank_whose_fellows_do_not_use_zeus_goes_on_alone(cards: list[VirtualG
     assert [told["size"] for told in launch(tmp_path, "some")] == [1, 0]
 
 
+@needs("torch")
+def test_a_rank_that_fails_waits_for_nobody(cards: list[VirtualGpu], tmp_path: Path) -> None:
+    one, other = launch(tmp_path, "leave")
+    assert "cannot agree any more" in one["why_not"]
+    assert other["best"] is None
+    assert [gpu.limit() for gpu in cards] == [250, 250]
+
+
+@needs("torch")
+@pytest.mark.parametrize("masked", [False, True], ids=["every rank sees both cards", "each sees its own"])
+def test_listing_1_on_two_ranks(cards: list[VirtualGpu], tmp_path: Path, masked: bool) -> None:
+    one, other = launch(tmp_path, "loader", masked)
+    assert one["limit"] == other["limit"] < 250
+    assert one["epochs"] == other["epochs"] == 6
+    assert one["seconds"] == pytest.approx(other["seconds"])
+    assert [gpu.limit() for gpu in cards] == [250, 250]
+
+
 @needs("torch", "transformers", "accelerate")
 def test_a_hugging_face_trainer_on_two_ranks_needs_no_change(cards: list[VirtualGpu], tmp_path: Path) -> None:
     one, other = launch(tmp_path, "hf")

@@ -6,6 +6,7 @@ Zeus talks over a gloo group of its own where there is gloo, so that its few byt
 from __future__ import annotations
 
 import logging
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -26,7 +27,8 @@ class TorchCrew:
 
     def __init__(self) -> None:
         own = dist.is_gloo_available()
-        self._group: Any = dist.new_group(backend="gloo") if own else dist.group.WORLD
+        # Held by torch until `destroy_process_group`; held here too, it would outlive its threads at exit and abort.
+        self._group = weakref.ref(dist.new_group(backend="gloo") if own else dist.group.WORLD)
         on_gpu = not own and dist.get_backend() == "nccl"
         self._device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else torch.device("cpu")
         self.rank = dist.get_rank()
@@ -42,25 +44,31 @@ class TorchCrew:
         mine = torch.tensor([joules, seconds, virtual.position()], dtype=torch.float64, device=self._device)
         every = [torch.empty_like(mine) for _ in range(self.size)]
         try:
-            dist.all_gather(every, mine, group=self._group)
+            dist.all_gather(every, mine, group=self._alive())
         except RuntimeError as failed:
             raise DeviceError(f"the ranks of this training cannot agree any more: {failed}") from failed
         rows = [row.tolist() for row in every]
         virtual.meet(max(row[2] for row in rows))
         return sum(row[0] for row in rows), max(row[1] for row in rows)
 
+    def _alive(self) -> Any:
+        group = self._group()
+        if group is None:
+            raise DeviceError("the ranks of this training have parted: destroy_process_group() was called.")
+        return group
+
     def broadcast(self, value: Any) -> Any:
         """Rank 0's value, on every rank."""
         self.agree(0.0, 0.0)
         box = [value]
         try:
-            dist.broadcast_object_list(box, src=0, group=self._group, device=self._device)
+            dist.broadcast_object_list(box, src=0, group=self._alive(), device=self._device)
         except RuntimeError as failed:
             raise DeviceError(f"the ranks of this training cannot agree any more: {failed}") from failed
         return box[0]
 
 
-_known: tuple[Any, Crew] | None = None  # the process group it was made for, so that another gets another
+_known: tuple[weakref.ref[Any], Crew] | None = None  # the process group it was made for: another gets another
 
 
 def crew(patience: timedelta = PATIENCE) -> Crew:
@@ -73,8 +81,8 @@ def crew(patience: timedelta = PATIENCE) -> Crew:
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return Alone()
     world = dist.group.WORLD
-    if _known is None or _known[0] is not world:
-        _known = world, TorchCrew() if _all_are_here(patience) else Alone()
+    if _known is None or _known[0]() is not world:
+        _known = weakref.ref(world), TorchCrew() if _all_are_here(patience) else Alone()
     return _known[1]
 
 
