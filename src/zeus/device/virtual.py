@@ -16,6 +16,7 @@ import functools
 import hashlib
 import os
 import re
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from zeus.device import presets
 from zeus.device.clock import RealClock, VirtualClock
 from zeus.device.gpu import Capability, Clock, Gpu, GpuSpec, PowerSample, check_limit, refuse_if_read_only
 from zeus.device.physics import Card, Load, operate
+from zeus.device.ranks import own, rank
 from zeus.device.virtual_state import (
     MAX_CARDS,
     CardState,
@@ -101,7 +103,8 @@ def _shared_machine(spec: VirtualSpec, path: Path) -> VirtualMachine:
         begin = RealClock(spec.speed).now()
         fresh = MachineState(tuple(replace(c, since=begin, busy_until=begin) for c in fresh.cards))
     holder = FileState(path, spec.kind, fresh)
-    clock = StateClock(holder) if spec.virtual_clock else RealClock(spec.speed)
+    shared = StateClock if rank() is None else RankClock
+    clock = shared(holder) if spec.virtual_clock else RealClock(spec.speed)
     return VirtualMachine(card, presets.load(spec.card, spec.load), holder, clock, name=str(path))
 
 
@@ -119,6 +122,40 @@ class StateClock(VirtualClock):
     def _set(self, moment: float) -> None:
         with self._holder.change() as box:
             box.state = replace(box.state, now=max(moment, box.state.now))
+
+
+class RankClock(StateClock):
+    """One of several ranks: they run side by side, so each has its own position and the shared clock is the furthest.
+
+    Positions meet where ranks do: see `position` and `meet`.
+    """
+
+    def __init__(self, holder: StateHolder) -> None:
+        super().__init__(holder)
+        self._now = holder.read().now
+        _rank_clocks.add(self)
+
+    def now(self) -> float:
+        """This rank's position."""
+        return self._now
+
+    def _set(self, moment: float) -> None:
+        self._now = max(moment, self._now)
+        super()._set(self._now)
+
+
+_rank_clocks: weakref.WeakSet[RankClock] = weakref.WeakSet()
+
+
+def position() -> float:
+    """How far this rank has come on its virtual clock; 0 for a process that has none of its own."""
+    return max((clock.now() for clock in _rank_clocks), default=0.0)
+
+
+def meet(moment: float) -> None:
+    """Ranks have waited for each other: this one goes on at the moment at which the last of them arrived."""
+    for clock in list(_rank_clocks):
+        clock.move_to(moment)
 
 
 class VirtualMachine:
@@ -146,16 +183,17 @@ class VirtualMachine:
         return cls(preset, presets.load(card, load), holder, StateClock(holder), name=f"memory-{card}")
 
     def run(self, indices: Sequence[int], seconds: float, watts: float | Sequence[float]) -> None:
-        """Keep these cards busy at this power for this long."""
+        """Keep these cards busy at this power for this long, once they have done what another process asked before."""
         draws = watts if isinstance(watts, Sequence) else [watts] * len(indices)
         with self.holder.change() as box:
             now = self.clock.now()
+            begin = max([now, *(box.state.cards[index].busy_until for index in indices)])
             for index, draw in zip(indices, draws, strict=True):
                 card = box.state.cards[index]
-                used = card.joules_at(now, self.card.idle_watts)
-                busy = replace(card, joules=used, since=now, busy_watts=draw, busy_until=now + seconds)
+                used = card.joules_at(begin, self.card.idle_watts)
+                busy = replace(card, joules=used, since=begin, busy_watts=draw, busy_until=begin + seconds)
                 box.state = box.state.with_card(index, busy)
-        self.clock.sleep(seconds)
+        self.clock.sleep(begin - now + seconds)
 
     def step(self, indices: Sequence[int], batch_size: int) -> None:
         """Run one training step of this many samples on each of these cards; the slowest card sets the pace."""
@@ -237,9 +275,12 @@ class VirtualGpu:
 
 
 def step(gpus: Iterable[Gpu], batch_size: int) -> None:
-    """Tell virtual cards that a training step of this many samples each runs on them; real cards need no telling."""
+    """Tell virtual cards that a training step of this many samples each runs on them; real cards need no telling.
+
+    A rank of several that sees the cards of all of them works on its own alone.
+    """
     machines: dict[VirtualMachine, list[int]] = {}
-    for gpu in gpus:
+    for gpu in own(list(gpus), rank()):
         if isinstance(gpu, VirtualGpu):
             machines.setdefault(gpu.machine, []).append(gpu.index)
     for machine, indices in machines.items():

@@ -12,39 +12,17 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from zeus.device.folder import shared_folder
+from zeus.device.ranks import Rank, rank
 from zeus.errors import InputError
+
+__all__ = ["CPUS", "Rank", "Roll", "rank"]
 
 log = logging.getLogger(__name__)
 
 CPUS = "cpus"  # what the node's processors are called among the things watched
-
-
-@dataclass(frozen=True, slots=True)
-class Rank:
-    """This process's place among those of its job on this node."""
-
-    job: str
-    local: int
-
-
-def rank(environ: Mapping[str, str] = os.environ) -> Rank | None:
-    """The place that the launcher wrote into the environment; None for a process on its own."""
-    for local, size, job in (
-        ("LOCAL_RANK", "LOCAL_WORLD_SIZE", ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")),
-        ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
-        ("SLURM_LOCALID", "SLURM_NTASKS", ("SLURM_JOB_ID", "SLURM_STEP_ID")),  # set where the former is not
-        ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", ("OMPI_MCA_ess_base_jobid",)),
-    ):
-        place, count = environ.get(local, ""), environ.get(size, "")
-        if place.isdigit() and count.isdigit() and int(count) > 1:
-            names = "|".join(environ.get(name, "") for name in job)
-            return Rank(names.strip("|") or f"parent-{os.getppid()}", int(place))
-    return None
 
 
 class Roll:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import zeus
+from zeus.device import ranks
 from zeus.device.keeper.channel import Channel, pair
 from zeus.errors import KeeperLost, ZeusError
 
@@ -70,13 +70,14 @@ def recover() -> None:
 
 def _environment() -> dict[str, str]:
     """Ours, with paths made absolute (the keeper lives in /) and without what is about this process only."""
-    own = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NOTIFY_SOCKET", "PYTHONINSPECT")
+    masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
     env = {name: value for name, value in os.environ.items() if name not in own}
     for name in ("ZEUS_VIRTUAL_STATE", "ZEUS_KEEPER_STATE"):
         if env.get(name):
             env[name] = str(Path(env[name]).absolute())
     places = [str(Path(p).absolute()) for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
-    package = str(Path(zeus.__file__).absolute().parents[1])
+    package = str(Path(__file__).absolute().parents[3])
     if package not in (*places, *site.getsitepackages(), site.getusersitepackages()):
         places.insert(0, package)  # we were found by other means than the keeper will have
     if places:

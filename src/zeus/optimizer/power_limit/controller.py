@@ -8,21 +8,24 @@ Whatever goes wrong with a GPU, the keeper or a file ends the profiling, never t
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
+import sys
+import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from zeus.callback import Callback
 from zeus.device.clock import REAL, clock_of
-from zeus.device.gpu import Capability, Gpu
 from zeus.device.keeper import Lease, Observing, lend
 from zeus.env import Mode
 from zeus.env import mode as chosen_mode
 from zeus.errors import DeviceError, InputError, ZeusError
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.optimizer.power_limit import profiler
+from zeus.optimizer.power_limit.candidates import candidates
 from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling, State, Waiting
 from zeus.optimizer.power_limit.profiles import FileProfile, Profiles
@@ -87,13 +90,14 @@ class GlobalPowerLimitOptimizer(Callback):
         self.mode = chosen_mode(mode)
         self.monitor = monitor
         self._crew: Crew = crew or Alone()
+        self._crew.agree(0.0, 0.0)  # every rank's monitor is there by now, so that it is settled who counts what
         self._gpus = list(monitor.counted.values())
         self._clock = clock_of(self._gpus[0]) if self._gpus else REAL
         if not pl_step > 0:
             raise InputError(f"pl_step={pl_step!r}: give watts above 0.")
         if recheck is not None and not recheck > 0:
             raise InputError(f"recheck={recheck!r}: give a share above 0 such as 0.2, or None.")
-        limits = candidates(list(monitor.gpus.values()), pl_step, power_limits)
+        limits = candidates(list(monitor.gpus.values()), pl_step, power_limits, self._crew)
         count, _ = self._crew.agree(float(len(self._gpus)), 0.0)
         self.max_watts, _ = self._crew.agree(sum(gpu.spec.max_watts for gpu in self._gpus), 0.0)
         self.selector = optimum_selector or ZeusCost(0.5, max(1, int(count)))
@@ -108,6 +112,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self.key = key or ProfileKey("", 0, model, int(count))
         self._profiles: Profiles | None = FileProfile(Path(profile_path)) if profile_path is not None else profiles
         stored = self._profiles.get(self.key) if self._profiles is not None and self._plan else None
+        stored = stored if self._all_have(stored) else None
         known = {one.limit_watts: (one,) for one in stored.slices} if stored is not None else {}
         self._stored = stored
         self._state: State | None = profiler.start(self._plan, known) if self._plan else None
@@ -178,18 +183,21 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def on_epoch_end(self) -> None:
         """Evaluation may follow: what is measured of a chunk is kept, and nothing is counted until the next epoch."""
+        left = self._crew.size > 1 and sys.exc_info()[0] is not None  # the others may be elsewhere: wait for none
         try:
-            self._close_chunk()
-            self._learn(wait=False)
+            self._close_chunk(keep=not left)
+            self._learn()
         except (ZeusError, OSError) as failed:
             self._give_up(failed)
         self._last_end = None
 
     def on_train_end(self) -> None:
-        """Put the limit back."""
-        self._close_chunk(keep=False)
+        """Put the limit back. Another training may begin after this one: what was learnt is kept for it."""
+        with contextlib.suppress(ZeusError):
+            self._close_chunk(keep=False)
         self.monitor.watch_closely(False)
         self._let_go()
+        self._begun = False
 
     # ------------------------------------------------------------------ profiling
 
@@ -197,7 +205,7 @@ class GlobalPowerLimitOptimizer(Callback):
         if self._begun:
             return
         self._begun = True
-        if self.mode is Mode.OFF or self._plan is None:
+        if self.mode is Mode.OFF or self._plan is None or self._state is None:
             return
         if self._gpus:
             match lend(self._gpus):
@@ -233,7 +241,7 @@ class GlobalPowerLimitOptimizer(Callback):
                 self._chunk_steps += self._chunk_open
                 if self._is_chunk_long_enough():
                     self._close_chunk()
-                self._learn(wait=self._crew.size > 1)
+                self._learn()
                 self._open_chunk()
 
     def _is_chunk_long_enough(self) -> bool:
@@ -243,7 +251,8 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def _open_chunk(self) -> None:
         if isinstance(self._state, Measuring) and not self._chunk_open and self._last_end is not None:
-            self.monitor.begin_window(WINDOW, restart=True)
+            with self._together():
+                self.monitor.begin_window(WINDOW, restart=True)
             self._chunk_began = self._clock.now()
             self._chunk_steps = 0
             self._chunk_open = True
@@ -254,13 +263,24 @@ class GlobalPowerLimitOptimizer(Callback):
         if not self._chunk_open:
             return
         self._chunk_open = False
-        measurement = self.monitor.end_window(WINDOW, cancel=True)
+        with self._together() if keep else contextlib.nullcontext():
+            measurement = self.monitor.end_window(WINDOW, cancel=True)
         limit = _limit(self._state)
         if keep and self._chunk_steps and limit is not None:
             self._pending.append((limit, self._chunk_steps, measurement))
 
-    def _learn(self, wait: bool) -> None:
-        """Tell the profiler of the chunks whose energy is known by now."""
+    @contextlib.contextmanager
+    def _together(self) -> Iterator[None]:
+        """Several ranks: all have done the same steps here, and none goes on before this is done."""
+        if self._crew.size > 1:
+            self._crew.agree(0.0, 0.0)
+        yield
+        if self._crew.size > 1:
+            self._crew.agree(0.0, 0.0)
+
+    def _learn(self) -> None:
+        """Tell the profiler of the chunks whose energy is known by now; several ranks wait, so that all learn alike."""
+        wait = self._crew.size > 1
         while self._pending and (wait or self._pending[0][2].is_ready):
             limit, steps, measurement = self._pending.popleft()
             own = math.nan if self._ailment else measurement.total_energy
@@ -270,6 +290,8 @@ class GlobalPowerLimitOptimizer(Callback):
             before = self._state
             if before is None or seconds <= 0:
                 continue
+            if wait:
+                self._pace = seconds / steps  # truer than that of the first step, which is slow in ways of its own
             self._state = profiler.measured(before, Slice(limit, steps, seconds, joules))
             if _limit(self._state) != _limit(before) or isinstance(self._state, Done | Settling):
                 self._pending.clear()
@@ -298,6 +320,8 @@ class GlobalPowerLimitOptimizer(Callback):
         if best is None or found is None or self.profile is None:
             return
         self._set(best if self.mode is Mode.OPTIMIZE else found)
+        if self._crew.agree(1.0 if self._ailment else 0.0, 0.0)[0]:
+            raise DeviceError(self._ailment or "another rank could not set its limit")
         log.info("best power limit %g W of %s", best, [one.limit_watts for one in self.profile.slices])
         if self._crew.writes and self._profiles is not None and self.profile != self._stored:
             try:
@@ -315,6 +339,12 @@ class GlobalPowerLimitOptimizer(Callback):
         self._state = None
         self._let_go()
 
+    def _all_have(self, stored: PowerProfile | None) -> bool:
+        """Whether every rank read the same profile: a walk from another beginning would part them."""
+        mark = float(zlib.crc32(repr(stored).encode()))
+        total, highest = self._crew.agree(mark, mark)
+        return total == self._crew.size * highest
+
     def _let_go(self) -> None:
         self._active = False
         if self._lease is not None:
@@ -328,44 +358,20 @@ class GlobalPowerLimitOptimizer(Callback):
         self._drift.append(seconds)
         if len(self._drift) < (self._drift.maxlen or 0) or self.profile is None:
             return
+        now = sorted(self._drift)[len(self._drift) // 2]
+        if self._crew.size > 1:
+            self._drift.clear()  # they look at each other's pace once in a while, not after every step
+            _, now = self._crew.agree(0.0, now)
         here = self.best_limit if self.mode is Mode.OPTIMIZE else self._plan.limits[0]
         known = {one.limit_watts for one in self.profile.slices}
         if here not in known:
             return
         then = self.profile.at(here)
-        now = sorted(self._drift)[len(self._drift) // 2]
         if abs(now / (then.seconds / then.steps) - 1) > (self._recheck or math.inf):
             log.info("steps take %.3g s, not %.3g s as when profiled: profiling again", now, then.seconds / then.steps)
             self._drift.clear()
             self._state = profiler.start(self._plan)
             self.monitor.watch_closely(True)
-
-
-def candidates(gpus: Sequence[Gpu], step: float, wanted: Sequence[float] = ()) -> tuple[float, ...]:
-    """The limits to try, highest first: what all cards take, never above the lowest limit found.
-
-    >>> from zeus.device.virtual import VirtualMachine
-    >>> candidates(VirtualMachine.in_memory("v100").gpus, 50)
-    (250.0, 200.0, 150.0, 100.0)
-    """
-    try:
-        if not gpus or any(Capability.LIMITS not in gpu.spec.capabilities for gpu in gpus):
-            return ()
-        found = min(gpu.limit() for gpu in gpus)
-    except DeviceError as failed:
-        log.warning("power limits are left alone: %s", failed)
-        return ()
-    low = max(gpu.spec.min_watts for gpu in gpus)
-    high = min(gpu.spec.max_watts for gpu in gpus)
-    if wanted:
-        wrong = [w for w in wanted if not low <= w <= high]
-        if wrong:
-            raise InputError(f"power_limits {wrong} W: these GPUs take {low:g} to {high:g} W.")
-        chosen = {float(w) for w in wanted if w <= found}
-        return tuple(sorted(chosen or {found}, reverse=True))
-    steps = int((high - low) // step)
-    chosen = {float(found)} | {float(high - i * step) for i in range(steps + 1) if high - i * step <= found}
-    return tuple(sorted(chosen, reverse=True))
 
 
 def _limit(state: State | None) -> float | None:

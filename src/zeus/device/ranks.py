@@ -1,0 +1,49 @@
+"""Several processes of one job on one node: which of them this is, and which cards it trains on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+PLACES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")  # who wrote each: torchrun, Slurm, Open MPI
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """This process's place among those of its job on this node."""
+
+    job: str
+    local: int
+    size: int
+
+
+def rank(environ: Mapping[str, str] = os.environ) -> Rank | None:
+    """The place that the launcher wrote into the environment; None for a process on its own.
+
+    >>> rank({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"})
+    Rank(job='29500', local=1, size=2)
+    """
+    for local, size, job in (
+        ("LOCAL_RANK", "LOCAL_WORLD_SIZE", ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")),
+        ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
+        ("SLURM_LOCALID", "SLURM_NTASKS", ("SLURM_JOB_ID", "SLURM_STEP_ID")),  # set where the former is not
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", ("OMPI_MCA_ess_base_jobid",)),
+    ):
+        place, count = environ.get(local, ""), environ.get(size, "")
+        if place.isdigit() and count.isdigit() and int(count) > 1:
+            names = "|".join(environ.get(name, "") for name in job)
+            return Rank(names.strip("|") or f"parent-{os.getppid()}", int(place), int(count))
+    return None
+
+
+def own(cards: Sequence[T], me: Rank | None) -> list[T]:
+    """The cards that this rank trains on: one of its own where there is one for each rank, else all that it sees.
+
+    >>> own(["a", "b"], Rank("job", 1, 2)), own(["b"], Rank("job", 1, 2)), own(["a", "b"], None)
+    (['b'], ['b'], ['a', 'b'])
+    """
+    return [cards[me.local]] if me is not None and len(cards) >= me.size > me.local else list(cards)

@@ -1,0 +1,45 @@
+"""Which power limits may be tried: the set P of §4.2, as the cards and their administrator allow."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+
+from zeus.device.gpu import Capability, Gpu
+from zeus.errors import DeviceError, InputError
+from zeus.optimizer.power_limit.crew import Alone, Crew
+
+log = logging.getLogger(__name__)
+
+
+def candidates(
+    gpus: Sequence[Gpu], step: float, wanted: Sequence[float] = (), crew: Crew | None = None
+) -> tuple[float, ...]:
+    """The limits to try, highest first: what all cards of all ranks take, never above the lowest limit found.
+
+    >>> from zeus.device.virtual import VirtualMachine
+    >>> candidates(VirtualMachine.in_memory("v100").gpus, 50)
+    (250.0, 200.0, 150.0, 100.0)
+    """
+    low, high, found = math.inf, -math.inf, -math.inf  # a range without a limit in it
+    try:
+        if gpus and all(Capability.LIMITS in gpu.spec.capabilities for gpu in gpus):
+            found = min(gpu.limit() for gpu in gpus)
+            low = max(gpu.spec.min_watts for gpu in gpus)
+            high = min(gpu.spec.max_watts for gpu in gpus)
+    except DeviceError as failed:
+        log.warning("power limits are left alone: %s", failed)
+    crew = crew or Alone()
+    low, high, found = crew.agree(0.0, low)[1], -crew.agree(0.0, -high)[1], -crew.agree(0.0, -found)[1]
+    if not low <= high:
+        return ()
+    if wanted:
+        wrong = [w for w in wanted if not low <= w <= high]
+        if wrong:
+            raise InputError(f"power_limits {wrong} W: these GPUs take {low:g} to {high:g} W.")
+        chosen = {float(w) for w in wanted if w <= found}
+        return tuple(sorted(chosen or {found}, reverse=True))
+    steps = int((high - low) // step)
+    chosen = {float(found)} | {float(high - i * step) for i in range(steps + 1) if high - i * step <= found}
+    return tuple(sorted(chosen, reverse=True))

@@ -1,0 +1,149 @@
+"""The power limit for Hugging Face: `Trainer(callbacks=[HFGlobalPowerLimitOptimizer(monitor)])` (§4.2)."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from types import TracebackType
+from typing import Any
+
+from zeus.device.virtual import step
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
+from zeus.profile import PowerProfile
+
+try:
+    from transformers import TrainerCallback
+except ImportError as missing:
+    raise ImportError("HFGlobalPowerLimitOptimizer needs transformers: `pip install transformers`.") from missing
+
+
+class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
+    """A `GlobalPowerLimitOptimizer` that listens to a Hugging Face Trainer; it takes the same arguments.
+
+    Evaluation and checkpoints in the middle of an epoch pause the profiling. The Trainer tells nobody when training
+    raises: the limit is then put back with the end of the process, or at once where this is used as a context
+    manager around `train()`.
+
+        with HFGlobalPowerLimitOptimizer(ZeusMonitor()) as power:
+            Trainer(model, args, train_dataset=data, callbacks=[power]).train()
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
+        self.monitor: ZeusMonitor = self._given.arguments["monitor"]
+        # Under a launcher the ranks can agree only once the Trainer has brought them together.
+        several = os.environ.get("WORLD_SIZE", "1") != "1"
+        self._optimizer = None if several else GlobalPowerLimitOptimizer(*args, **kwargs)
+        self._in_epoch = False
+        self._running = False
+
+    @property
+    def optimizer(self) -> GlobalPowerLimitOptimizer:
+        """What it delegates to; of several ranks all must ask, as all do when training begins."""
+        if self._optimizer is None:
+            from zeus.optimizer.power_limit.torch_crew import crew
+
+            self._given.arguments.setdefault("crew", crew())
+            self._optimizer = GlobalPowerLimitOptimizer(*self._given.args, **self._given.kwargs)
+        return self._optimizer
+
+    @property
+    def profile(self) -> PowerProfile | None:
+        """What was measured, once profiling is done."""
+        return self.optimizer.profile
+
+    @property
+    def best_limit(self) -> float | None:
+        """The selector's choice in watts, once profiling is done."""
+        return self.optimizer.best_limit
+
+    def __enter__(self) -> HFGlobalPowerLimitOptimizer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._end()
+
+    # ------------------------------------------------------------------ the Trainer's word
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Take the lease; what an earlier training left behind that raised is cleared away first."""
+        self._end()
+        self.optimizer.on_train_begin()
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Training steps follow."""
+        self._in_epoch = True
+        self._resume()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A step begins; whatever came between it and the last is over."""
+        self._resume()
+        self.optimizer.on_step_begin()
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """One batch of a step that accumulates the gradients of several."""
+        report_batch(self, args, state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A step has ended; an evaluation or a checkpoint may come before the next."""
+        report_batch(self, args, state)
+        self.optimizer.on_step_end()
+        if control.should_evaluate or control.should_save:
+            self._pause()
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """One batch of an evaluation."""
+        self._pause()
+        report_evaluation(self, args, state)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An evaluation has ended; the next batch is fetched already, which is a part of its step."""
+        if not control.should_save:
+            self._resume()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A checkpoint was written."""
+        self._resume()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """No more steps in this epoch."""
+        self._in_epoch = False
+        self._pause()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Put the limit back."""
+        self._end()
+
+    def _pause(self) -> None:
+        if self._running:
+            self._running = False
+            self.optimizer.on_epoch_end()
+
+    def _resume(self) -> None:
+        if self._in_epoch and not self._running:
+            self._running = True
+            self.optimizer.on_epoch_begin()
+
+    def _end(self) -> None:
+        self._in_epoch = self._running = False
+        if self._optimizer is not None:
+            self._optimizer.on_train_end()
+
+
+def report_batch(by: Any, args: Any, state: Any) -> None:
+    """Tell virtual cards of a training batch."""
+    _report(by, state, (state.train_batch_size or args.train_batch_size) // max(1, args.n_gpu))
+
+
+def report_evaluation(by: Any, args: Any, state: Any) -> None:
+    """Tell virtual cards of an evaluation batch."""
+    _report(by, state, args.per_device_eval_batch_size)
+
+
+def _report(by: Any, state: Any, batch_size: int) -> None:
+    """Of several callbacks of one Trainer only the first to be called reports, so that work counts once."""
+    if getattr(state, "zeus_reporter", None) is None:
+        state.zeus_reporter = id(by)
+    if state.zeus_reporter == id(by):
+        step(by.monitor.gpus.values(), batch_size)

@@ -1,0 +1,118 @@
+"""Energy of a training as frameworks log it: J/step, J/sample, W, without ever waiting for a sensor.
+
+A training is cut into stretches of steps; what is logged is the newest stretch whose energy is known by then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.optimizer.power_limit.crew import Alone, Crew
+
+_WINDOW = "zeus: energy log"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    steps: int
+    samples: int
+    measurement: Measurement
+
+
+class EnergyLog:
+    """Cuts a training into stretches and knows what the last ones used, all ranks together.
+
+    >>> from zeus.device.virtual import VirtualMachine
+    >>> machine = VirtualMachine.in_memory("v100")
+    >>> log = EnergyLog(ZeusMonitor(gpus={0: machine.gpus[0]}))
+    >>> log.begin()
+    >>> machine.run([0], seconds=2, watts=200); log.batch(samples=16); log.step()
+    >>> log.cut()
+    >>> log.values()["zeus/joules_per_sample"], log.values()["zeus/watts"]
+    (25.0, 200.0)
+    """
+
+    def __init__(self, monitor: ZeusMonitor, crew: Crew | None = None) -> None:
+        self._monitor = monitor
+        self._crew: Crew = crew or Alone()
+        self._pending: deque[_Stretch] = deque()
+        self._steps = self._samples = 0
+        self._open = False
+        self._latest: dict[str, float] = {}
+        self.joules = 0.0  # since the training began, evaluation included; NaN where a GPU does not tell
+        self.seconds = 0.0
+
+    def begin(self) -> None:
+        """Training begins."""
+        self._steps = self._samples = 0
+        self._open_window()
+
+    def batch(self, samples: int) -> None:
+        """This rank has trained on so many samples."""
+        self._samples += samples
+
+    def step(self) -> None:
+        """The weights were updated."""
+        self._steps += 1
+
+    def cut(self) -> None:
+        """A stretch ends here; all ranks cut at the same steps."""
+        if self._open:
+            self._learn(self._known())
+            self._close_window()
+            self._open_window()
+            if self._crew.size == 1:
+                self._learn(self._known())
+
+    def end(self, wait: bool = True) -> None:
+        """Training has ended; what is still to come is waited for, unless the other ranks may not be there."""
+        if self._open:
+            if wait:
+                self._crew.agree(0.0, 0.0)
+            self._close_window()
+        if wait:
+            self._learn(len(self._pending))
+        self._pending.clear()
+
+    def values(self) -> dict[str, float]:
+        """What to log: the newest stretch of training steps whose energy is known, and the sum of all stretches."""
+        if self._crew.size == 1:
+            self._learn(self._known())
+        total = {"zeus/joules": self.joules} if self.seconds and math.isfinite(self.joules) else {}
+        return self._latest | total
+
+    def _known(self) -> int:
+        """How many of the oldest stretches can be read without waiting."""
+        return sum(1 for _ in itertools.takewhile(lambda stretch: stretch.measurement.is_ready, self._pending))
+
+    def _learn(self, ready: int) -> None:
+        """Take in the stretches that are known on every rank."""
+        count = -self._crew.agree(0.0, -float(ready))[1]
+        for _ in range(int(count)):
+            stretch = self._pending.popleft()
+            joules, seconds = self._crew.agree(stretch.measurement.total_energy, stretch.measurement.seconds)
+            self.joules += joules
+            self.seconds += seconds
+            if stretch.steps and stretch.samples and seconds > 0:
+                samples = stretch.samples * self._crew.size
+                self._latest = {
+                    "zeus/joules_per_step": joules / stretch.steps,
+                    "zeus/joules_per_sample": joules / samples,
+                    "zeus/watts": joules / seconds,
+                }
+                if not math.isfinite(joules):
+                    self._latest = {}
+
+    def _open_window(self) -> None:
+        self._monitor.begin_window(_WINDOW, sync_execution=False, restart=True)
+        self._open = True
+
+    def _close_window(self) -> None:
+        self._open = False
+        measurement = self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
+        self._pending.append(_Stretch(self._steps, self._samples, measurement))
+        self._steps = self._samples = 0

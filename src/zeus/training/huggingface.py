@@ -1,0 +1,107 @@
+"""Energy in a Hugging Face Trainer's own logs: `Trainer(callbacks=[EnergyCallback()])`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.power_limit.huggingface import report_batch, report_evaluation
+from zeus.training.distributed import crew
+from zeus.training.energy_log import EnergyLog
+
+try:
+    from transformers import TrainerCallback
+    from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
+except ImportError as missing:
+    raise ImportError("zeus.training.huggingface needs transformers: `pip install transformers`.") from missing
+
+
+class EnergyCallback(TrainerCallback):  # type: ignore[misc]
+    """Adds `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` to what the Trainer logs.
+
+    They are in `trainer.state.log_history` and in whatever `report_to` names. Nothing waits for a sensor: a log shows
+    the newest stretch of steps whose energy is known by then, with real sensors usually the one before.
+
+    Args:
+        monitor: Measures the GPUs; default: one over all visible GPUs, made when training begins.
+    """
+
+    def __init__(self, monitor: ZeusMonitor | None = None) -> None:
+        self._monitor = monitor
+        self._log: EnergyLog | None = None
+
+    @property
+    def monitor(self) -> ZeusMonitor:
+        """What measures."""
+        if self._monitor is None:
+            self._monitor = ZeusMonitor()
+        return self._monitor
+
+    @property
+    def joules(self) -> float | None:
+        """Energy of the training, evaluation included, as far as it is known by now; None before it began."""
+        return None if self._log is None else self._log.joules
+
+    # ------------------------------------------------------------------ the Trainer's word
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Measure from here on."""
+        self._go_before_reporters(sys._getframe(1).f_locals.get("self"))
+        self._log = EnergyLog(self.monitor, crew())
+        self._log.begin()
+
+    def _go_before_reporters(self, handler: Any) -> None:
+        """The Trainer puts its reporters before the user's callbacks, and they would not see what is added after.
+
+        Nothing that a callback is given leads to the list of callbacks; the caller, which is its handler, does.
+        """
+        if isinstance(handler, CallbackHandler) and self in handler.callbacks:
+            handler.callbacks.remove(self)
+            flow = [i for i, one in enumerate(handler.callbacks) if isinstance(one, DefaultFlowCallback)]
+            handler.callbacks.insert(flow[0] + 1 if flow else 0, self)  # that one decides when a log is due
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """One batch of a step that accumulates the gradients of several."""
+        self._batch(args, state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A step has ended; a stretch ends where a log is due, and before an evaluation."""
+        self._batch(args, state)
+        if self._log is not None:
+            self._log.step()
+            if control.should_log or control.should_evaluate:
+                self._log.cut()
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """One batch of an evaluation."""
+        report_evaluation(self, args, state)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An evaluation has ended: it is a stretch without steps."""
+        if self._log is not None:
+            self._log.cut()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A log or an evaluation may follow."""
+        if self._log is not None:
+            self._log.cut()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
+        """Add the energy, for those who are called after this and for the history, which was written before."""
+        if self._log is None or logs is None:
+            return
+        values = self._log.values()
+        logs.update(values)
+        if state.log_history:
+            state.log_history[-1].update(values)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The rest of the energy is known soon."""
+        if self._log is not None:
+            self._log.end()
+
+    def _batch(self, args: Any, state: Any) -> None:
+        report_batch(self, args, state)
+        if self._log is not None:
+            self._log.batch(state.train_batch_size or args.train_batch_size)

@@ -1,0 +1,176 @@
+"""A real Lightning Trainer on a virtual GPU: the best limit, energy in its own logs, the limit put back."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if importlib.util.find_spec("lightning") is None:
+    pytest.skip("needs `pip install lightning`", allow_module_level=True)
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import CSVLogger
+from torch.utils.data import DataLoader, TensorDataset
+
+from zeus.device.virtual import VirtualGpu, virtual_gpus
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+from zeus.training.lightning import EnergyCallback
+
+GPU = "v100?clock=virtual&load=resnet50"
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .* does not have many workers"),
+    pytest.mark.filterwarnings("ignore:The number of training batches"),
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
+]
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualGpu:
+    monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}")
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
+    for name in ("ZEUS_MODE", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    torch.set_num_threads(1)
+    return virtual_gpus(GPU)[0]
+
+
+class Model(LightningModule):  # type: ignore[misc]
+    """A line through random points."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        x, y = batch
+        loss = torch.nn.functional.mse_loss(self.line(x), y)
+        self.log("loss", loss)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.log("val_loss", torch.nn.functional.mse_loss(self.line(x), y))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+class Watch(Callback):  # type: ignore[misc]
+    """The limit after each batch, and whether profiling measures while validating."""
+
+    def __init__(self, card: VirtualGpu, monitor: ZeusMonitor | None = None, fail_at: int = -1) -> None:
+        self.card = card
+        self.monitor = monitor
+        self.fail_at = fail_at
+        self.limits: list[float] = []
+        self.open_in_validation: list[bool] = []
+
+    def on_train_batch_end(self, trainer: Any, *rest: Any) -> None:
+        self.limits.append(self.card.limit())
+        if trainer.global_step == self.fail_at:
+            raise RuntimeError("out of memory")
+
+    def on_validation_batch_end(self, *rest: Any) -> None:
+        if self.monitor is not None:
+            self.open_in_validation.append("zeus: profiling chunk" in self.monitor._open)
+
+
+def data(size: int) -> DataLoader[Any]:
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(size, 4, generator=random)
+    return DataLoader(TensorDataset(x, x.sum(dim=1, keepdim=True)), batch_size=8)
+
+
+def fit(tmp_path: Path, callbacks: list[Callback], size: int = 800, **options: Any) -> list[dict[str, float]]:
+    """Train; the lines that the logger wrote."""
+    logger = CSVLogger(tmp_path, name="log")
+    defaults: dict[str, Any] = {
+        "max_epochs": 2,
+        "accelerator": "cpu",
+        "devices": 1,
+        "logger": logger,
+        "log_every_n_steps": 20,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "enable_checkpointing": False,
+        "callbacks": callbacks,
+    }
+    Trainer(**(defaults | options)).fit(Model(), data(size), data(24))
+    with (Path(logger.log_dir) / "metrics.csv").open() as lines:
+        return [{name: float(text) for name, text in row.items() if text} for row in csv.DictReader(lines)]
+
+
+def test_the_best_limit_is_found_and_kept_while_training_and_put_back_after(card: VirtualGpu, tmp_path: Path) -> None:
+    power = EnergyCallback(optimizer=GlobalPowerLimitOptimizer)
+    watch = Watch(card)
+    fit(tmp_path, [power, watch])
+    assert power.optimizer is not None
+    assert power.optimizer.best_limit == watch.limits[-1] < 250
+    assert len(set(watch.limits)) > 3
+    assert card.limit() == 250
+    assert not list((tmp_path / "keeper").glob("*.json"))  # what a keeper notes while it lends
+
+
+def test_energy_is_in_the_trainers_own_logs(card: VirtualGpu, tmp_path: Path) -> None:
+    energy = EnergyCallback()
+    rows = [r for r in fit(tmp_path, [energy], max_epochs=1, num_sanity_val_steps=0) if "zeus/joules" in r]
+    assert [row["step"] for row in rows] == [19, 39, 59, 79, 99]
+    for row in rows:
+        assert row["zeus/joules_per_step"] == pytest.approx(8 * row["zeus/joules_per_sample"])
+        assert row["zeus/joules_per_step"] * (row["step"] + 1) == pytest.approx(row["zeus/joules"], rel=1e-5)
+        assert 40 < row["zeus/watts"] <= 250
+    assert energy.joules == pytest.approx(card.energy())
+    assert energy.joules is not None
+    assert energy.joules > rows[-1]["zeus/joules"]  # the validation after the last step
+
+
+def test_the_sanity_check_is_no_part_of_the_training(card: VirtualGpu, tmp_path: Path) -> None:
+    energy = EnergyCallback(optimizer=GlobalPowerLimitOptimizer(ZeusMonitor(), mode="off"))
+    fit(tmp_path, [energy], size=80, max_epochs=1, num_sanity_val_steps=2)
+    assert energy.joules is not None
+    assert 0 < energy.joules < card.energy()
+
+
+def test_accumulated_gradients_make_one_step_of_several_batches(card: VirtualGpu, tmp_path: Path) -> None:
+    one = fit(tmp_path, [EnergyCallback()], size=320, max_epochs=1, log_every_n_steps=10)
+    four = fit(tmp_path, [EnergyCallback()], size=320, max_epochs=1, log_every_n_steps=10, accumulate_grad_batches=4)
+    of_one = next(row for row in one if "zeus/joules" in row)
+    of_four = next(row for row in four if "zeus/joules" in row)
+    assert of_four["zeus/joules_per_step"] == pytest.approx(4 * of_one["zeus/joules_per_step"])
+    assert of_four["zeus/joules_per_sample"] == pytest.approx(of_one["zeus/joules_per_sample"])
+
+
+def test_validation_in_the_middle_of_an_epoch_is_no_part_of_the_profile(card: VirtualGpu, tmp_path: Path) -> None:
+    monitor = ZeusMonitor()
+    mixed, plain = GlobalPowerLimitOptimizer(monitor), GlobalPowerLimitOptimizer(ZeusMonitor())
+    watch = Watch(card, monitor)
+    fit(tmp_path, [EnergyCallback(optimizer=mixed), watch], max_epochs=3, val_check_interval=7)
+    fit(tmp_path, [EnergyCallback(optimizer=plain)], max_epochs=3)
+    assert watch.open_in_validation
+    assert not any(watch.open_in_validation)
+    assert mixed.profile is not None
+    assert plain.profile is not None
+    assert mixed.best_limit == plain.best_limit
+    for one, other in zip(mixed.profile.slices, plain.profile.slices, strict=True):
+        assert one.joules / one.steps == pytest.approx(other.joules / other.steps)
+        assert one.seconds / one.steps == pytest.approx(other.seconds / other.steps)
+    assert card.limit() == 250
+
+
+def test_a_training_that_raises_puts_the_limit_back_at_once(card: VirtualGpu, tmp_path: Path) -> None:
+    power = EnergyCallback(optimizer=functools.partial(GlobalPowerLimitOptimizer, wait_steps=0))
+    watch = Watch(card, fail_at=30)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fit(tmp_path, [power, watch])
+    assert min(watch.limits) < 250
+    assert card.limit() == 250
+    assert power.optimizer is not None
+    assert not power.optimizer.monitor._open
