@@ -116,7 +116,8 @@ class PowerProfile:
             return cls.of(rows, [float(w) for w in data.get("unmeasured", ())])
         except (KeyError, TypeError, ValueError, AttributeError) as wrong:
             raise InputError(
-                f'not a power profile ({wrong}): expected {{"measurements": [{{"power_limit", "energy", "time"}}, ...]}}.'
+                f"not a power profile ({wrong!r}): expected an object with a list `measurements`, each of which has "
+                "`power_limit`, `energy` and `time`."
             ) from wrong
 
 

@@ -471,3 +471,25 @@ def test_temperature_follows_the_load(machine: VirtualMachine) -> None:
     assert cold is not None
     assert max(value for _, value in line) > cold[0]
     monitor.stop()
+
+
+def test_a_monitor_that_watches_closely_knows_soon(fake_nvml: FakeNvml) -> None:
+    """Profiling asks whether a chunk's energy is known, and never waits for it."""
+    clock = FakeTime(fake_nvml)
+    fake_nvml.cards[0].power_watts = 300
+    clock.sleep(5)
+    monitor = ZeusMonitor(gpus={0: nvml_gpus()[0]}, clock=clock)
+    waits = {}
+    for closely in (True, False, True):
+        monitor.watch_closely(closely)
+        clock.sleep(3)
+        monitor.begin_window("w")
+        clock.sleep(0.1)
+        measured = monitor.end_window("w")
+        end = clock.now()
+        while not measured.is_ready:
+            clock.sleep(0.01)
+        waits[closely] = clock.now() - end
+        assert measured.joules == pytest.approx(30, rel=0.05)
+    assert waits[True] < 0.3
+    monitor.close()

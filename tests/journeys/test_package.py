@@ -19,7 +19,7 @@ HEAVY = {"torch", "numpy", "scipy", "pandas", "click", "rich", "pynvml", "amdsmi
 
 # Taking a name away breaks somebody's script: it is deprecated first, for two minor versions.
 PUBLIC = {
-    "zeus": [],
+    "zeus": ["ZeusDataLoader", "__version__"],
     "zeus.errors": [
         "DeviceError",
         "DeviceLost",
@@ -44,6 +44,16 @@ PUBLIC = {
         "ZeusMonitor",
     ],
     "zeus.device": [],
+    "zeus.callback": ["Callback", "CallbackSet"],
+    "zeus.optimizer.power_limit": [
+        "Energy",
+        "GlobalPowerLimitOptimizer",
+        "MaxSlowdownConstraint",
+        "OptimumSelector",
+        "PowerLimitMeasurement",
+        "Time",
+        "ZeusCost",
+    ],
     "zeus.device.find": ["Slice", "find", "machine", "mine", "torch_uuids"],
     "zeus.device.gpu": [
         "Capability",

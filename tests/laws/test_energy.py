@@ -174,3 +174,35 @@ def test_the_curve_never_falls() -> None:
     curve.add_samples((0.02 * i, luck.choice([0.0, 800.0])) for i in range(200))
     joules = [curve.at(0.01 * i).joules for i in range(390)]
     assert all(b >= a - 1e-9 for a, b in pairwise(joules))
+
+
+def test_two_gaps_before_the_counter_speaks_are_both_filled() -> None:
+    """Nothing after the first gap may be read before the counter has said what was used in it."""
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    curve.add_samples((0.02 * i, 50.0) for i in range(100))
+    curve.add_counter(1.0, 50.0)
+    curve.add_samples((62 + 0.02 * i, 50.0) for i in range(100))
+    curve.add_samples((124 + 0.02 * i, 50.0) for i in range(100))
+    assert not curve.covers(63.0)
+    curve.add_counter(125.0, 50.0 * 5 + 500.0 * 120)
+    window = curve.between(curve.at(1.0), curve.at(125.0))
+    assert window.joules == pytest.approx(500.0 * 120 + 200, rel=0.01)
+
+
+def test_a_window_that_ends_inside_a_gap_admits_that_it_does_not_know() -> None:
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    curve.add_samples((0.02 * i, 50.0) for i in range(100))
+    curve.add_counter(1.0, 50.0)
+    curve.add_samples((62 + 0.02 * i, 50.0) for i in range(100))
+    curve.add_counter(63.0, 100.0 + 500.0 * 60 + 50.0)
+    inside = curve.between(curve.at(1.0), curve.at(32.0))
+    assert inside.error > 0.5 * inside.joules  # all of it may have been used in the other half
+    across = curve.between(curve.at(1.0), curve.at(63.0))
+    assert across.error < 0.01 * across.joules
+
+
+def test_readings_that_are_no_numbers_are_passed_over() -> None:
+    curve = EnergyCurve(SAMPLE_BUFFER)
+    curve.add_samples((0.02 * i, math.nan if i % 7 == 3 else 300.0) for i in range(600))
+    curve.add_counter(5.0, math.nan)
+    assert curve.between(curve.at(1.0), curve.at(11.0)).joules == pytest.approx(3000.0)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from zeus.device.gpu import Clock, Gpu, Ticker
+
+log = logging.getLogger(__name__)
 
 
 class RealClock:
@@ -36,6 +39,8 @@ class RealClock:
 
 
 class _ThreadTicker:
+    PATIENCE = 10.0  # seconds to wait for an action to end: a driver that hangs must not keep a process from exiting
+
     def __init__(self, seconds: float, action: Callable[[], None]) -> None:
         self._seconds = seconds
         self._action = action
@@ -45,12 +50,15 @@ class _ThreadTicker:
 
     def _run(self) -> None:
         while not self._over.wait(self._seconds):
-            self._action()
+            try:
+                self._action()
+            except Exception:  # the next time may go better; a thread that died would go unnoticed
+                log.warning("a background reading failed", exc_info=True)
 
     def stop(self) -> None:
         self._over.set()
         if self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(self.PATIENCE)
 
 
 @dataclass(slots=True)

@@ -56,7 +56,8 @@ class VirtualSpec:
     @property
     def kind(self) -> str:
         """What a state file must agree on: other cards or another clock are another machine."""
-        return f"{self.card}x{self.count}{'-virtual' if self.virtual_clock else ''}"
+        pace = "-virtual" if self.virtual_clock else f"-speed{self.speed:g}" if self.speed != 1 else ""
+        return f"{self.card}x{self.count}{pace}"
 
 
 def parse(text: str) -> VirtualSpec:

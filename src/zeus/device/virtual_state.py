@@ -11,7 +11,6 @@ import fcntl
 import mmap
 import os
 import struct
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from zeus.device.folder import shared_folder
 from zeus.errors import InputError
 
 MAX_CARDS = 16
@@ -113,9 +113,10 @@ class FileState:
     def __init__(self, path: Path, cards: str, fresh: MachineState) -> None:
         self._path = path
         self._file = -1
+        self._depth = 0  # of changes inside changes: the file is locked by the outermost
+        self._lock = threading.RLock()
         _files.add(self)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._open()
         with self._locked():
             size = os.fstat(self._file).st_size
             if size not in (0, _SIZE):
@@ -168,22 +169,22 @@ class FileState:
         """Open the file anew: a forked child shares its parent's lock, so neither would lock the other out."""
         if self._file >= 0:
             os.close(self._file)
-        self._file = -1
-
-    def _open(self) -> None:
-        self._lock = threading.RLock()
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._file, self._depth, self._lock = -1, 0, threading.RLock()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if self._file < 0:
-            self._open()
         with self._lock:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            if self._file < 0:
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            if not self._depth:
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._depth += 1
             try:
                 yield
             finally:
-                fcntl.flock(self._file, fcntl.LOCK_UN)
+                self._depth -= 1
+                if not self._depth:
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
 
 
 _files: weakref.WeakSet[FileState] = weakref.WeakSet()
@@ -199,8 +200,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 def default_path(cards: str) -> Path:
     """One file per user and kind of machine, where it goes away with the session or the boot."""
-    folder = os.environ.get("XDG_RUNTIME_DIR") or str(Path(tempfile.gettempdir()) / f"zeus-{os.getuid()}")
-    return Path(folder) / "zeus" / f"virtual-{cards}.state"
+    return shared_folder() / f"virtual-{cards}.state"
 
 
 def _boot_id() -> bytes:

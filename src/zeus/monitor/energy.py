@@ -42,11 +42,27 @@ class Sensor:
     doubt: float  # how far the energy between two readings may be off, as a share of the change between them
     jitter: float  # seconds by which stamps, and so the ends of a window, may be off
     gain: float  # relative disagreement with the counter that a long average still shows
+    spacing: float  # seconds from one reading to the next
+    buffered: bool = False  # the driver keeps the readings, so that none is missed
+    average: float = 0.0  # seconds that a reading is the mean of; 0 = none
 
 
 # Found by switching loads of known times on an H200 and fitting the response of its 20 ms buffer (docs/measuring.md).
-SAMPLE_BUFFER = Sensor(delay=0.005, smoothing=0.0125, doubt=0.15, jitter=0.003, gain=0.007)
-POLLED = Sensor(delay=0.0, smoothing=0.0, doubt=0.5, jitter=0.025, gain=0.02)
+SAMPLE_BUFFER = Sensor(0.005, smoothing=0.0125, doubt=0.15, jitter=0.003, gain=0.007, spacing=0.02, buffered=True)
+POLLED = Sensor(delay=0.0, smoothing=0.0, doubt=0.5, jitter=0.025, gain=0.02, spacing=0.05)
+# Cards that tell no instantaneous power tell the mean of the last second, which is right about half a second ago.
+AVERAGED = Sensor(delay=0.5, smoothing=0.0, doubt=0.5, jitter=0.025, gain=0.02, spacing=0.05, average=1.0)
+
+
+def buffer_sensor(spacing: float) -> Sensor:
+    """How a driver's buffer sees the card: as the one that was studied if it looks like it, else nobody knows how.
+
+    Then readings are joined by straight lines, and each may be the mean of some time before: 0.2 s is more than any
+    sensor known to us takes.
+    """
+    if 0.75 <= spacing / SAMPLE_BUFFER.spacing <= 1.5:
+        return SAMPLE_BUFFER
+    return replace(POLLED, jitter=spacing / 2, spacing=spacing, buffered=True, average=max(0.2, 2 * spacing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +99,16 @@ class EnergyCurve:
     """
 
     KEEP = 30.0  # seconds of samples kept; what is older has been read or never will be
-    GAP = 0.25  # readings further apart than this do not know what happened in between: the counter does
+    GAP = 0.25  # at least; readings further apart do not know what happened in between: the counter does
     ENOUGH = 20  # counter steps' worth of energy before counter and samples are compared
     SPREAD = 10.0  # seconds over which a disagreement with the counter is worked off
-    CROWDED = 0.05  # seconds: windows shorter than this have ends that blur each other
+    CROWDED = 2.5  # readings: windows shorter than this have ends that blur each other
     SAME = 0.0015  # seconds: drivers restate the stamp of a sample with some microseconds of noise
 
     def __init__(self, sensor: Sensor, counter_step: float = 0.1) -> None:
         self.sensor = sensor
         self.counter_step = counter_step
+        self._gap = max(self.GAP, 3 * sensor.spacing)
         self._times: list[float] = []
         self._watts: list[float] = []  # as read
         self._held: list[float] = []  # _held[k]: power between reading k-1 and k, blur undone; _held[0] is unused
@@ -110,6 +127,8 @@ class EnergyCurve:
         """Power readings (moment, watts), oldest first; those already known are passed over."""
         for moment, watts in samples:
             time = moment - self.sensor.delay
+            if not math.isfinite(watts):
+                continue
             if not self._times:
                 self._append(time, watts, watts, 0.0, 0.0)
             elif time > self._times[-1] + self.SAME:
@@ -118,7 +137,7 @@ class EnergyCurve:
 
     def add_counter(self, moment: float, joules: float) -> None:
         """A reading of the energy counter; it speaks of up to one counter step earlier."""
-        if not self._counter_broken:
+        if not self._counter_broken and math.isfinite(joules):
             self._waiting.append((moment, joules))
             self._settle()
 
@@ -130,16 +149,16 @@ class EnergyCurve:
     def _extend(self, time: float, watts: float) -> None:
         h = time - self._times[-1]
         before = self._watts[-1]
-        if self.sensor.smoothing and h < self.GAP:
+        if self.sensor.smoothing and h < self._gap:
             a = math.exp(-h / self.sensor.smoothing)
             held = max(0.0, (watts - a * before) / (1 - a))
         else:
             held = (watts + before) / 2
         change = abs(watts - before)  # a small one is noise, of which all is in doubt; a large one is the load's
         doubt = max(self.sensor.doubt * change, min(0.9 * change, 0.01 * watts)) * h
-        if h >= self.GAP and self._base is not None:
-            self._hole = (self._times[-1], time)
-        elif h >= self.GAP:
+        if h >= self._gap and self._base is not None:
+            self._hole = (self._hole[0] if self._hole else self._times[-1], time)
+        elif h >= self._gap:
             doubt = max(doubt, 0.5 * held * h)
         self._append(time, watts, held, self._joules[-1] + held * h, self._variance[-1] + doubt * doubt)
 
@@ -178,15 +197,17 @@ class EnergyCurve:
             if sampled < self.ENOUGH * step or low <= excess <= high:
                 continue  # too early to tell, or agreed
             if not 0.5 < counted / sampled < 2:  # some cards' counters stand still: the samples know better
-                self._give_up_on_counter()
+                self.give_up_on_counter()
                 return
             newest = self._times[-1]
             self._bend(newest, newest + self.SPREAD, excess - min(max(excess, low), high))
 
-    def _give_up_on_counter(self) -> None:
+    def give_up_on_counter(self) -> None:
+        """From here on the readings of power are all there is."""
         self._counter_broken, self._base, self._hole = True, None, None
         self._waiting.clear()
-        self._bend(self._times[-1], self._times[-1] + self.SPREAD, 0.0)
+        if self._times:
+            self._bend(self._times[-1], self._times[-1] + self.SPREAD, 0.0)
 
     def _bend(self, begin: float, end: float, joules: float) -> None:
         """From `begin` to `end`, move the curve by this much; before, it stays; after, it keeps the difference."""
@@ -210,7 +231,7 @@ class EnergyCurve:
 
     def covers(self, moment: float) -> bool:
         """Whether the curve is known, for good, at this moment."""
-        return self._sampled(moment) and (self._hole is None or moment <= self._hole[0])
+        return self._sampled(moment + self.sensor.average / 2) and (self._hole is None or moment <= self._hole[0])
 
     def _sampled(self, moment: float) -> bool:
         return len(self._times) >= 3 and moment < self._times[-2]
@@ -243,7 +264,7 @@ class EnergyCurve:
         left, right = self._held[max(k - 1, 0)], self._held[min(k + 1, len(self._held) - 1)]
         j0, j1 = self._joules[k - 1], self._joules[k]
         tau = self.sensor.smoothing
-        if tau and t1 - t0 < self.GAP and k >= 2:
+        if tau and t1 - t0 < self._gap and k >= 2:
             a = math.exp(-(t1 - t0) / tau)
             fade = math.exp(-(t1 - moment) / tau)
             weight_left, weight_right = fade - a, 1 - fade
@@ -258,17 +279,31 @@ class EnergyCurve:
         else:
             joules = j0 + (j1 - j0) * (moment - t0) / (t1 - t0)
             unsure = 0.0
+        if t1 - t0 >= self._gap:  # within a gap all that is known is its sum
+            whole = j1 - j0 + self._shift_at(t1) - self._shift_at(t0)
+            unsure = whole / (t1 - t0) * min(moment - t0, t1 - moment) / 2
+        if self.sensor.average:
+            unsure = max(unsure, self._swing(moment) * self.sensor.average / 8)
         share = (moment - t0) / (t1 - t0)
         variance = self._variance[k - 1] + (self._variance[k] - self._variance[k - 1]) * share
         edge = math.hypot(self.sensor.jitter * (right - left), unsure)
         return Point(joules, asked, variance, edge, self._held[k])
+
+    def _swing(self, moment: float) -> float:
+        """How much the readings differ that have this moment in their mean: what changed within is spread over all.
+
+        A change of the load at this moment is off by an eighth of the averaged time, times the change.
+        """
+        reach = self.sensor.average
+        around = self._watts[bisect_right(self._times, moment - reach) : bisect_right(self._times, moment + reach / 2)]
+        return max(around) - min(around) if around else 0.0
 
     @property
     def source(self) -> Source:
         """What the curve rests on so far."""
         if self._base is None:
             return Source.INTEGRATED
-        return Source.COUNTER_AND_SAMPLES if self.sensor.smoothing else Source.COUNTER
+        return Source.COUNTER_AND_SAMPLES if self.sensor.buffered else Source.COUNTER
 
     def between(self, begin: Point, end: Point) -> Estimate:
         """Energy between two points of this curve, and how far it may be off (95 %)."""
@@ -278,7 +313,8 @@ class EnergyCurve:
             gain = min(gain, self.counter_step * (begin.watts + end.watts))
         spread = math.sqrt(max(0.0, end.variance - begin.variance) + begin.edge**2 + end.edge**2)
         # Closer together than two or three readings, the two ends cannot be told apart: each blurs the other.
-        crowded = max(0.0, 1 - (end.moment - begin.moment) / self.CROWDED)
+        near = self.CROWDED * max(self.sensor.spacing, self.sensor.average)
+        crowded = max(0.0, 1 - (end.moment - begin.moment) / near)
         return Estimate(joules, gain + 2 * spread * (1 + 2 * crowded), self.source)
 
 
@@ -301,6 +337,11 @@ class CounterCurve:
         self._joules.append(joules + self._reset)
         if len(self._times) > 4096:
             del self._times[:2048], self._joules[:2048]
+
+    @property
+    def oldest(self) -> float:
+        """Earliest moment that can be asked about, +inf before the first reading."""
+        return self._times[0] if self._times else math.inf
 
     def covers(self, moment: float) -> bool:
         """Whether a reading at or after this moment is known."""

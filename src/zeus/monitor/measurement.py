@@ -23,6 +23,7 @@ class Measurement:
         "_errors",
         "_gpu_energy",
         "_of_none",
+        "_ready",
         "_resolve",
         "_sources",
         "cpu_energy",
@@ -49,6 +50,7 @@ class Measurement:
         self._gpu_energy = dict(gpu_energy)
         self._sources = dict(sources or {})
         self._errors = dict(errors or {})
+        self._ready: Callable[[], bool] = lambda: True
         self._of_none = math.nan  # the total where no GPU is counted here
         self._resolve: Callable[[], dict[int, Estimate]] | None = None
 
@@ -60,21 +62,29 @@ class Measurement:
         cpu_energy: Mapping[int, float] | None,
         dram_energy: Mapping[int, float] | None,
         of_none: float,
+        ready: Callable[[], bool],
     ) -> Measurement:
         """A measurement whose GPU energies are asked for when they are first read."""
         measurement = cls(time, {}, cpu_energy, dram_energy)
         measurement._resolve = resolve
         measurement._of_none = of_none
+        measurement._ready = ready
         return measurement
 
     def _settle(self) -> None:
-        if self._resolve is None:
+        resolve = self._resolve
+        if resolve is None:
             return
-        estimates = self._resolve()
+        estimates = resolve()  # two threads may both get here, and both get the same answer
         self._gpu_energy = {i: e.joules for i, e in estimates.items()}
         self._sources = {i: e.source.value for i, e in estimates.items()}
         self._errors = {i: e.error for i, e in estimates.items()}
         self._resolve = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether reading the energies would not wait."""
+        return self._resolve is None or self._ready()
 
     @property
     def gpu_energy(self) -> dict[int, float]:

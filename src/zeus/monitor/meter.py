@@ -10,28 +10,43 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
+import math
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
 from zeus.device.gpu import Capability, Clock, Gpu, PowerSample, Ticker
-from zeus.errors import DeviceError, DeviceLost
-from zeus.monitor.energy import POLLED, SAMPLE_BUFFER, UNKNOWN, CounterCurve, EnergyCurve, Estimate, Point, Source
+from zeus.errors import DeviceError, DeviceLost, NotPermitted, Unsupported
+from zeus.monitor.energy import (
+    AVERAGED,
+    POLLED,
+    SAMPLE_BUFFER,
+    UNKNOWN,
+    CounterCurve,
+    EnergyCurve,
+    Estimate,
+    Point,
+    Source,
+    buffer_sensor,
+)
+from zeus.monitor.forks import renew_after_fork
 
 log = logging.getLogger(__name__)
 
 
 class Mark:
-    """One moment on one card; `point` is filled in when the readings around it are known."""
+    """One moment on one card; `point` is filled in when the readings around it are known.
 
-    __slots__ = ("moment", "point")
+    A mark that is settled without a point never gets one: nobody knows the card's energy at that moment.
+    """
 
-    def __init__(self, moment: float, point: Point | None = None) -> None:
+    __slots__ = ("moment", "point", "settled")
+
+    def __init__(self, moment: float, point: Point | None = None, settled: bool = False) -> None:
         self.moment = moment
         self.point = point
+        self.settled = settled
 
 
 class Meter(Protocol):
@@ -46,6 +61,9 @@ class Meter(Protocol):
     def ready(self, mark: Mark) -> bool:
         """Whether reading this mark would not wait."""
 
+    def hurry(self, on: bool) -> None:
+        """Look at the card often, so that marks are settled soon; or as seldom as its sensors allow."""
+
     def close(self) -> None:
         """Stop watching."""
 
@@ -55,13 +73,16 @@ class ExactMeter:
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
+        self._complained = False
 
     def mark(self, moment: float) -> Mark:
         """Remember the energy now; a card that is gone leaves the mark empty."""
         try:
             return Mark(moment, Point(self._gpu.energy(), moment))
         except DeviceError as gone:
-            log.warning("%s; its energy is unavailable.", gone)
+            if not self._complained:
+                log.warning("%s; its energy is unavailable.", gone)
+            self._complained = True
             return Mark(moment)
 
     def read(self, begin: Mark, end: Mark) -> Estimate:
@@ -73,6 +94,9 @@ class ExactMeter:
     def ready(self, mark: Mark) -> bool:
         """Always."""
         return True
+
+    def hurry(self, on: bool) -> None:
+        """Nothing to hurry."""
 
     def close(self) -> None:
         """Nothing runs."""
@@ -93,6 +117,8 @@ class SampledMeter:
     BUFFER_SHARE = 0.6  # of the driver's buffer may pass between two looks at it
     COUNTER_COST = 1500  # a counter call that takes t may be made every 1500 t: below 0.1 % of one core
     PATIENCE = 2.0  # seconds a reader waits for readings that should take a tenth of that
+    HURRY_SECONDS = 0.1
+    FEW = 5  # samples, before their spacing can be told
     LOOK_SECONDS = 0.005  # how often a waiting reader looks
 
     def __init__(self, gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> None:
@@ -107,18 +133,22 @@ class SampledMeter:
         self._stamps = StampMapper()
         self._counter_due = -1.0
         self._counter_every = 1.0
-        self._curve: EnergyCurve | CounterCurve
-        if Capability.SAMPLES in self._can:
-            self._curve = EnergyCurve(SAMPLE_BUFFER)
-        elif Capability.POWER in self._can:
-            self._curve = EnergyCurve(POLLED)
-        else:
-            self._curve = CounterCurve()
+        self._closed = False
+        self._hurried = False
+        self._began = clock.now()
+        self._curve = self._choose_curve()
         self._tick()
-        self._every = self._choose_period()
+        self._every = self._calm = self._choose_period()
         self._ticker: Ticker | None = None
         self._start()
-        _meters.add(self)
+        renew_after_fork(self)
+
+    def _choose_curve(self) -> EnergyCurve | CounterCurve:
+        if Capability.SAMPLES in self._can:
+            return EnergyCurve(SAMPLE_BUFFER)  # until the buffer shows its spacing
+        if Capability.POWER in self._can:
+            return EnergyCurve(POLLED if Capability.INSTANT in self._can else AVERAGED)
+        return CounterCurve()
 
     def _choose_period(self) -> float:
         if Capability.SAMPLES not in self._can:
@@ -127,7 +157,29 @@ class SampledMeter:
         return min(2.0, max(self.POLL_SECONDS, self.BUFFER_SHARE * span))
 
     def _start(self) -> None:
-        self._ticker = self._clock.every(self._every, self._tick)
+        try:
+            self._ticker = self._clock.every(self._every, self._watch)
+        except RuntimeError as why:  # no more threads to be had: whoever reads a measurement reads the card himself
+            self._closed = True
+            log.warning("%s is read only when its energy is asked for: %s", self._gpu.spec.name, why)
+
+    def _watch(self) -> None:
+        """What the thread does. A buffer that was nearly empty at first, as after loading the driver, has grown."""
+        self._tick()
+        calm = self._choose_period()
+        if not self._calm / 2 <= calm <= self._calm * 2:
+            self._calm = calm
+            self._pace()
+
+    def _pace(self) -> None:
+        """Look as often as is wanted now."""
+        every = min(self.HURRY_SECONDS, self._calm) if self._hurried else self._calm
+        with self._lock:
+            if every == self._every or self._ticker is None or self._closed:
+                return
+            ticker, self._every = self._ticker, every
+            self._start()
+        ticker.stop()  # without the lock, which the thread may be waiting for
 
     # ------------------------------------------------------------------ reading the card
 
@@ -138,8 +190,9 @@ class SampledMeter:
                     self._poll()
             except DeviceLost as gone:
                 self._lost = True
+                self._pending.clear()
                 log.warning("%s; its energy is unavailable from here on.", gone)
-            except DeviceError as failed:
+            except Exception as failed:  # whatever a driver's binding may raise: the training is worth more
                 if not self._complained:
                     log.warning("reading %s failed: %s", self._gpu.spec.name, failed)
                 self._complained = True
@@ -152,14 +205,25 @@ class SampledMeter:
         if isinstance(curve, EnergyCurve):
             if Capability.SAMPLES in self._can:
                 now, wall = self._clock.now(), self._clock.wall()
-                curve.add_samples(self._stamps.to_monotonic(self._gpu.samples(), now, wall))
+                samples = self._gpu.samples()
+                if curve.newest == -math.inf:
+                    if len(samples) < self.FEW and now < self._began + self.PATIENCE / 2:
+                        return  # a driver that was loaded just now; what it has sampled stays in its buffer
+                    self._curve = curve = EnergyCurve(buffer_sensor(_spacing(samples)))
+                curve.add_samples(self._stamps.to_monotonic(samples, now, wall))
             else:
                 before = self._clock.now()
                 watts = self._gpu.power()
                 curve.add_samples([((before + self._clock.now()) / 2, watts)])
         if Capability.COUNTER in self._can and (curve.wants_counter or self._clock.now() >= self._counter_due):
             before = self._clock.now()
-            joules = self._gpu.energy()
+            try:
+                joules = self._gpu.energy()
+            except (Unsupported, NotPermitted):  # it had one: without it, a gap in the samples would wait for ever
+                if isinstance(curve, EnergyCurve):
+                    self._can -= {Capability.COUNTER}
+                    curve.give_up_on_counter()
+                raise
             after = self._clock.now()
             curve.add_counter((before + after) / 2, joules)
             self._counter_every = min(30.0, max(1.0, self.COUNTER_COST * (after - before)))
@@ -168,38 +232,49 @@ class SampledMeter:
     def _settle(self) -> None:
         while self._pending and self._curve.covers(self._pending[0].moment):
             mark = self._pending.popleft()
-            mark.point = self._curve.at(mark.moment)
+            if mark.moment >= self._curve.oldest:  # before that nothing is known, which is not the same as nothing used
+                mark.point = self._curve.at(mark.moment)
+            mark.settled = True
 
     # ------------------------------------------------------------------ windows
 
     def mark(self, moment: float) -> Mark:
         """Remember this moment; the driver is not called."""
-        mark = Mark(moment)
+        mark = Mark(moment, settled=self._lost)
+        if self._lost:
+            return mark
         self._pending.append(mark)
-        if self._ticker is None:  # after a fork the thread has to be started anew
+        if self._ticker is None and not self._closed:  # after a fork the thread has to be started anew
             self._start()
         return mark
 
     def ready(self, mark: Mark) -> bool:
         """Whether reading this mark would not wait."""
-        return mark.point is not None or self._lost
+        return mark.settled or self._lost
 
     def read(self, begin: Mark, end: Mark) -> Estimate:
         """Joules between two marks; waits until the readings around the later one have arrived."""
         deadline = self._clock.now() + self.PATIENCE
         while not (self.ready(begin) and self.ready(end)) and self._clock.now() < deadline:
-            with self._lock:
-                self._tick()
+            self._tick()
             if not self.ready(end):
                 self._clock.sleep(self.LOOK_SECONDS)
         if begin.point is None or end.point is None:
             return UNKNOWN
         return self._curve.between(begin.point, end.point)
 
+    def hurry(self, on: bool) -> None:
+        """Look ten times a second, or as seldom as the sensors allow."""
+        self._hurried = on
+        self._pace()
+
     def close(self) -> None:
         """Stop the thread."""
-        if self._ticker is not None:
-            self._ticker.stop()
+        with self._lock:
+            self._closed = True
+            ticker = self._ticker
+        if ticker is not None:
+            ticker.stop()
 
     def after_fork(self) -> None:
         """In a forked child the thread is gone, and a lock may be held by it for ever."""
@@ -207,10 +282,17 @@ class SampledMeter:
         self._ticker = None
 
 
+def _spacing(samples: list[PowerSample]) -> float:
+    """Seconds from one sample in the driver's buffer to the next, whichever are missing."""
+    gaps = sorted(b.stamp - a.stamp for a, b in itertools.pairwise(samples))
+    return gaps[len(gaps) // 2] if gaps else SAMPLE_BUFFER.spacing
+
+
 class StampMapper:
     """The driver stamps samples with the wall clock, which anybody may step; windows live on the monotonic one."""
 
     STEP = 0.002  # seconds: offsets closer than this are the same clock, slewed
+    RECENT = 1.0  # seconds: the newest sample in the buffer is not older than this
 
     def __init__(self) -> None:
         self._offset: float | None = None  # wall minus monotonic when last looked at
@@ -237,7 +319,10 @@ class StampMapper:
         self._last = samples[-1].stamp
         if not stepped or before is None:
             return [(s.stamp - offset, s.watts) for s in new]
-        first_on_new = _jump(samples, offset - before) - (len(samples) - len(new))
+        jump = _jump(samples, offset - before)
+        if jump == len(samples) and abs(samples[-1].stamp - before - now) > self.RECENT:
+            jump = 0  # stepped before the oldest of them was taken: on the old clock they would be from another time
+        first_on_new = jump - (len(samples) - len(new))
         return [(s.stamp - (before if i < first_on_new else offset), s.watts) for i, s in enumerate(new)]
 
 
@@ -251,17 +336,6 @@ def _jump(samples: list[PowerSample], step: float) -> int:
         return 0
     nearest = min(range(len(gaps)), key=lambda i: abs(gaps[i] - step))
     return nearest + 1 if abs(gaps[nearest] - step) < abs(step) / 2 else len(samples)
-
-
-_meters: weakref.WeakSet[SampledMeter] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for meter in list(_meters):
-        meter.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def meter_for(gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> Meter:

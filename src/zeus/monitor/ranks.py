@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
-import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from zeus.device.folder import shared_folder
+from zeus.errors import InputError
+
+log = logging.getLogger(__name__)
 
 CPUS = "cpus"  # what the node's processors are called among the things watched
 
@@ -24,7 +30,6 @@ class Rank:
 
     job: str
     local: int
-    size: int
 
 
 def rank(environ: Mapping[str, str] = os.environ) -> Rank | None:
@@ -32,29 +37,36 @@ def rank(environ: Mapping[str, str] = os.environ) -> Rank | None:
     for local, size, job in (
         ("LOCAL_RANK", "LOCAL_WORLD_SIZE", ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")),
         ("SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", ("SLURM_JOB_ID", "SLURM_STEP_ID")),
+        ("SLURM_LOCALID", "SLURM_NTASKS", ("SLURM_JOB_ID", "SLURM_STEP_ID")),  # set where the former is not
         ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", ("OMPI_MCA_ess_base_jobid",)),
     ):
         place, count = environ.get(local, ""), environ.get(size, "")
         if place.isdigit() and count.isdigit() and int(count) > 1:
             names = "|".join(environ.get(name, "") for name in job)
-            return Rank(names.strip("|") or f"parent-{os.getppid()}", int(place), int(count))
+            return Rank(names.strip("|") or f"parent-{os.getppid()}", int(place))
     return None
 
 
 class Roll:
     """What this rank watches, and what a lower rank watches too."""
 
+    FRESH = 1.0  # seconds that a lower rank, once seen, is taken to be there: windows may end a thousand times a second
+
     def __init__(self, me: Rank, things: list[str], folder: Path | None = None) -> None:
         self._me = me
-        base = folder or Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
         key = hashlib.sha256(me.job.encode()).hexdigest()[:16]
-        self._folder = base / f"zeus-{os.getuid()}" / "ranks" / key
+        self._folder = (folder or shared_folder()) / "ranks" / key
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._held = [
-            os.open(self._path(thing, me.local), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) for thing in things
-        ]
-        for file in self._held:
-            fcntl.flock(file, fcntl.LOCK_SH)
+        self._seen: dict[str, float] = {}
+        self._held: list[int] = []
+        try:
+            for thing in things:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._held.append(os.open(self._path(thing, me.local), flags, 0o600))
+                fcntl.flock(self._held[-1], fcntl.LOCK_SH)
+        except OSError:
+            self.close()
+            raise
 
     def _path(self, thing: str, local: int) -> Path:
         return self._folder / f"{thing}.{local}"
@@ -65,7 +77,13 @@ class Roll:
 
     def mine(self, thing: str) -> bool:
         """Whether it is for this rank to count."""
-        return self.counted_by(thing) == self._me.local
+        now = time.monotonic()
+        if now - self._seen.get(thing, -self.FRESH) < self.FRESH:
+            return False
+        if self.counted_by(thing) == self._me.local:
+            return True
+        self._seen[thing] = now
+        return False
 
     def close(self) -> None:
         """Watch nothing any more."""
@@ -73,14 +91,25 @@ class Roll:
             os.close(self._held.pop())
 
 
+def enrol(me: Rank | None, things: list[str]) -> Roll | None:
+    """This rank on the roll; None for a process on its own, or where no folder can be had to agree in."""
+    if me is None:
+        return None
+    try:
+        return Roll(me, things)
+    except (OSError, InputError) as why:
+        log.warning("ranks cannot tell each other what they count, so each counts all that it watches: %s", why)
+        return None
+
+
 def _is_locked(path: Path) -> bool:
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except OSError:  # nobody watches; or too many files are open, which must not end a training
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:
         return True
     finally:
         os.close(file)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from itertools import islice, pairwise
+from itertools import pairwise
 
 from zeus.device.clock import REAL, clock_of
 from zeus.device.find import find
 from zeus.device.gpu import Capability, Clock, Gpu
-from zeus.errors import DeviceError, InputError
+from zeus.errors import InputError
+from zeus.monitor.forks import renew_after_fork
 
 UPDATE_SECONDS = 0.1
 
@@ -35,7 +36,12 @@ class Recorder:
         self._read = read
         self._lock = threading.Lock()
         self._readings: dict[int, deque[tuple[float, float]]] = {i: deque(maxlen=keep) for i in gpus}
+        self.period = UPDATE_SECONDS if period is None else period
         self._look()
+        self._watch()
+        renew_after_fork(self)
+
+    def _watch(self) -> None:
         own = weakref.ref(self)  # the thread must not keep alive what it serves
 
         def look() -> None:
@@ -43,24 +49,50 @@ class Recorder:
             if recorder is not None:
                 recorder._look()
 
-        self._ticker = self.clock.every(UPDATE_SECONDS if period is None else period, look)
-        self.stop = weakref.finalize(self, self._ticker.stop)
+        self._forked = False
+        self.stop = weakref.finalize(self, self.clock.every(self.period, look).stop)
+
+    def after_fork(self) -> None:
+        """In a forked child the thread is gone, and the lock may be held by it for ever."""
+        self._lock = threading.Lock()
+        self._forked = self.stop.alive
+
+    def _wake(self) -> None:
+        """A child that asks gets a thread of its own; one that does not, such as a data loader's worker, gets none."""
+        if self._forked:
+            self._look()
+            self._watch()
+
+    @property
+    def reach(self) -> float:
+        """Seconds for which the first and the last reading stand, beyond themselves."""
+        return max(1.0, 3 * self.period)
 
     def _look(self) -> None:
         for index, gpu in self.gpus.items():
             try:
                 value = self._read(gpu)
-            except DeviceError:
+            except Exception:
                 continue  # a moment without a reading is a gap, not a zero
             with self._lock:
                 self._readings[index].append((self.clock.now(), value))
 
-    def _offset(self) -> float:
-        return self.clock.wall() - self.clock.now()
+    def moment(self, time: float) -> float:
+        """When this wall-clock time was or will be on the clock of the readings, which may run faster."""
+        return self.clock.now() + (time - self.clock.wall()) * self._speed
+
+    def _wall(self, readings: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+        now, wall, speed = self.clock.now(), self.clock.wall(), self._speed
+        return [(wall + (moment - now) / speed, value) for moment, value in readings]
+
+    @property
+    def _speed(self) -> float:
+        return float(getattr(self.clock, "speed", 1.0))
 
     def at(self, time: float | None) -> dict[int, float] | None:
         """The last reading at or before this wall-clock time; None where some GPU has none."""
-        moment = math.inf if time is None else time - self._offset()
+        self._wake()
+        moment = math.inf if time is None else self.moment(time)
         found: dict[int, float] = {}
         with self._lock:
             for index, readings in self._readings.items():
@@ -72,12 +104,15 @@ class Recorder:
 
     def line(self, index: int, start: float | None, end: float | None) -> list[tuple[float, float]]:
         """(wall-clock time, value) of one GPU between two wall-clock times."""
-        offset = self._offset()
+        low = -math.inf if start is None else self.moment(start)
+        high = math.inf if end is None else self.moment(end)
+        return self._wall(r for r in self.readings(index) if low <= r[0] <= high)
+
+    def readings(self, index: int) -> list[tuple[float, float]]:
+        """(moment, value) of one GPU, all that are kept."""
+        self._wake()
         with self._lock:
-            readings = self._readings[index]
-            low = 0 if start is None else bisect_left(readings, start - offset, key=lambda r: r[0])
-            high = len(readings) if end is None else bisect_right(readings, end - offset, key=lambda r: r[0])
-            return [(moment + offset, value) for moment, value in islice(readings, low, high)]
+            return list(self._readings[index])
 
     def lines(self, index: int | None, start: float | None, end: float | None) -> dict[int, list[tuple[float, float]]]:
         """`line` for one GPU or for all."""
@@ -148,7 +183,7 @@ class PowerMonitor:
         domains = list(PowerDomain) if power_domains is None else [_domain(d) for d in power_domains]
         self.power_domains = domains
         watched = find(gpu_indices) if gpus is None else gpus
-        able = {i: g for i, g in watched.items() if g.spec.capabilities & {Capability.POWER, Capability.SAMPLES}}
+        able = {i: g for i, g in watched.items() if Capability.POWER in g.spec.capabilities}
         self.gpu_indices = list(watched)
         self._recorder = Recorder(able, _power, update_period, max_samples_per_gpu)
 
@@ -157,12 +192,18 @@ class PowerMonitor:
         return self._recorder.at(time)
 
     def get_energy(self, start_time: float, end_time: float) -> dict[int, float] | None:
-        """Joules by GPU between two times, from the power readings; None where there are none in reach."""
+        """Joules by GPU between two times, from the power readings; None where some of that time was not watched."""
         if end_time < start_time:
             raise InputError(f"get_energy: the end ({end_time}) is before the start ({start_time}).")
-        lines = self._recorder.lines(None, None, None)
-        energy = {i: integrate(line, start_time, end_time) for i, line in lines.items()}
-        return None if not energy or any(map(math.isnan, energy.values())) else energy
+        kept = self._recorder
+        start, end = kept.moment(start_time), kept.moment(end_time)
+        energy = {}
+        for index in kept.gpus:
+            readings = kept.readings(index)
+            if not readings or start < readings[0][0] - kept.reach or end > readings[-1][0] + kept.reach:
+                return None  # not all of it was watched: a sum would leave out what was used then, or invent it
+            energy[index] = integrate(readings, start, end)
+        return energy or None
 
     def get_power_timeline(
         self,

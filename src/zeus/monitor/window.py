@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import sys
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,7 +117,7 @@ class ZeusMonitor:
         self._log = None if log_file is None else WindowLog(Path(log_file), self.gpu_indices)
         me = ranks.rank() if gpu_indices is None and gpus is None else None
         things = [gpu.spec.uuid for gpu in self._gpus.values()] + [ranks.CPUS]
-        self._roll = ranks.Roll(me, things) if me is not None else None
+        self._roll = ranks.enrol(me, things)
         listener = None if self._log is None else self._log.write
         self._meters = {index: meter_for(gpu, self._clock, listener) for index, gpu in self._gpus.items()}
         self._cpu_ticker = _keep_counting(self._cpus) if self._cpus else None
@@ -133,6 +132,11 @@ class ZeusMonitor:
     def gpus(self) -> dict[int, Gpu]:
         """The cards measured, by index."""
         return dict(self._gpus)
+
+    @property
+    def counted(self) -> dict[int, Gpu]:
+        """The cards whose energy is in this process's measurements: all but those that a lower rank counts."""
+        return {i: gpu for i, gpu in self._gpus.items() if self._roll is None or self._roll.mine(gpu.spec.uuid)}
 
     # ------------------------------------------------------------------ windows
 
@@ -157,8 +161,7 @@ class ZeusMonitor:
                 raise WindowError(f"window '{key}' is not open. Open windows: {known}.")
         measurement = self._measure(begin, end)
         if self._log is not None and not cancel:
-            meters, marks = self._meters, end.marks
-            self._log.add(key, begin.wall, measurement, lambda: all(meters[i].ready(marks[i]) for i in meters))
+            self._log.add(key, begin.wall, measurement)
         return measurement
 
     @contextmanager
@@ -168,13 +171,24 @@ class ZeusMonitor:
         self.begin_window(key, sync_execution)
         try:
             yield window
-        finally:
-            window.measurement = self.end_window(key, sync_execution)
+        except BaseException:
+            with suppress(Exception):  # what the block raised is what the user must see, not what follows from it
+                if sync_execution:
+                    self._synchronise()
+            with suppress(WindowError):
+                window.measurement = self.end_window(key, sync_execution=False)
+            raise
+        window.measurement = self.end_window(key, sync_execution)
 
     def reset_windows(self) -> None:
         """Forget all open windows."""
         with self._lock:
             self._open.clear()
+
+    def watch_closely(self, on: bool) -> None:
+        """Have energies known a tenth of a second after a window's end (for profiling) rather than a second or two."""
+        for meter in self._meters.values():
+            meter.hurry(on)
 
     def close(self) -> None:
         """Stop the background thread and write out the log; the monitor also does this when it is forgotten."""
@@ -190,17 +204,21 @@ class ZeusMonitor:
 
     def _measure(self, begin: _Instant, end: _Instant) -> Measurement:
         meters, roll = self._meters, self._roll
-        uuids = {index: gpu.spec.uuid for index, gpu in self._gpus.items()}
+        # Decided now: a lower rank that ends before this is read has counted it all the same.
+        counted = [i for i, gpu in self._gpus.items() if roll is None or roll.mine(gpu.spec.uuid)]
 
         def resolve() -> dict[int, Estimate]:
-            counted = [i for i in meters if roll is None or roll.mine(uuids[i])]
             return {i: meters[i].read(begin.marks[i], end.marks[i]) for i in counted}
 
-        cpus = self._cpus if roll is None or roll.mine(ranks.CPUS) else {}
+        cpus = self._cpus if self._cpus and (roll is None or roll.mine(ranks.CPUS)) else {}
         cpu = {i: end.cpu[i] - begin.cpu[i] for i in cpus if i in end.cpu and i in begin.cpu}
         dram = {i: end.dram[i] - begin.dram[i] for i in cpus if i in end.dram and i in begin.dram}
         of_none = 0.0 if meters else math.nan  # counted by another rank, or by nobody
-        return Measurement.pending(end.moment - begin.moment, resolve, cpu or None, dram or None, of_none)
+
+        def ready() -> bool:
+            return all(meters[i].ready(end.marks[i]) for i in meters)
+
+        return Measurement.pending(end.moment - begin.moment, resolve, cpu or None, dram or None, of_none, ready)
 
     def _synchronise(self) -> None:
         """Wait for the GPU's queued work, only where a framework is loaded and has started it."""
@@ -208,8 +226,10 @@ class ZeusMonitor:
             torch = sys.modules.get("torch")
             cuda = getattr(torch, "cuda", None)  # half imported: nothing can be running
             if cuda is not None and cuda.is_initialized():
+                here = cuda.current_device()
                 for index in self._gpus:
-                    if index < cuda.device_count():
+                    # One that this process does not use has nothing to wait for, and asking it would take memory there.
+                    if index < cuda.device_count() and (index == here or cuda.memory_reserved(index)):
                         cuda.synchronize(index)
         elif self._sync_with == "jax":
             jax = sys.modules.get("jax")
@@ -260,7 +280,7 @@ def _keep_counting(cpus: dict[int, CpuPackage]) -> Ticker:
 def _close(
     meters: list[Meter], roll: ranks.Roll | None, window_log: WindowLog | None, cpu_ticker: Ticker | None
 ) -> None:
-    if window_log is not None and os.getpid() == window_log.pid:
+    if window_log is not None:
         window_log.close()
     if cpu_ticker is not None:
         cpu_ticker.stop()

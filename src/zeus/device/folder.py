@@ -1,0 +1,29 @@
+"""Small files that processes of one user share: locks of ranks, virtual cards. They go with the session or the boot."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from zeus.errors import InputError
+
+
+def shared_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """This user's own folder: in XDG_RUNTIME_DIR, or else under the temporary one, where others may have laid traps.
+
+    Raises:
+        InputError: What has its name there belongs to somebody else, or is no folder.
+    """
+    if runtime := environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime) / "zeus"
+    folder = Path(environ.get("TMPDIR") or tempfile.gettempdir()) / f"zeus-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise InputError(
+            f"{folder} is not a folder that you alone may write to. Remove it, or set XDG_RUNTIME_DIR to one that is."
+        )
+    return folder

@@ -1,0 +1,201 @@
+"""`ZeusDataLoader`, the one import of Listing 1: a DataLoader that measures, profiles limits and knows when to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader, Dataset
+
+from zeus.cost import CostModel
+from zeus.device.find import find
+from zeus.device.gpu import Gpu
+from zeus.device.virtual import step
+from zeus.env import Mode, Orders, orders, prices, quiet
+from zeus.errors import InputError
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
+from zeus.optimizer.power_limit.profiles import Profiles, default_profiles
+from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
+from zeus.profile import ProfileKey
+from zeus.training.distributed import broadcast, crew
+from zeus.training.session import Session, Summary, sentence
+
+log = logging.getLogger(__name__)
+
+
+class ZeusDataLoader(DataLoader[Any]):
+    """A DataLoader for training (with `max_epochs`) or for evaluation (without).
+
+    The training loader profiles power limits in its first steps and keeps the best, counts time and energy from the
+    first epoch to the report that reaches the target, and ends `epochs()` at the target, at `max_epochs`, or when the
+    next epoch is predicted to exceed the launcher's cost limit.
+
+        train_loader = ZeusDataLoader(train_set, batch_size, max_epochs, target_metric)
+        eval_loader = ZeusDataLoader(eval_set, batch_size)
+
+        for epoch in train_loader.epochs():
+            for batch in train_loader:
+                ...                                  # learn from batch
+            for batch in eval_loader:
+                ...                                  # evaluate on batch
+            train_loader.report_metric(metric)
+
+    Args:
+        dataset: As for DataLoader.
+        batch_size: As for DataLoader; under `zeus run` ZEUS_BATCH_SIZE takes its place in the training loader.
+        max_epochs: At most so many epochs; None for an evaluation loader.
+        target_metric: Training ends when it is reached; None: train for max_epochs.
+        higher_is_better: Whether the metric should go up.
+        mode: "optimize", "observe" or "off"; default: ZEUS_MODE.
+        eta: η of Equation 2; default: ZEUS_ETA_KNOB, or 0.5.
+        optimum_selector: What the best limit is; default: Equation 7 with this η.
+        profiles: Where profiles are kept between runs; default: only for jobs that have an id.
+        distributed: None, or "dp" where one process trains on all GPUs and each gets its share of a batch.
+        dataloader_keywords: Everything that DataLoader takes.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        batch_size: int | None = 1,
+        max_epochs: int | None = None,
+        target_metric: float | None = None,
+        *,
+        higher_is_better: bool = True,
+        mode: str | Mode | None = None,
+        eta: float | None = None,
+        optimum_selector: OptimumSelector | None = None,
+        profiles: Profiles | None = None,
+        distributed: str | None = None,
+        **dataloader_keywords: Any,
+    ) -> None:
+        if isinstance(max_epochs, bool):
+            raise InputError(
+                f"max_epochs={max_epochs}: the third argument is the number of epochs. Give shuffle by name: "
+                f"ZeusDataLoader(..., shuffle={max_epochs})."
+            )
+        if distributed not in (None, "dp"):
+            raise InputError(f"distributed={distributed!r}: give None or 'dp'; DDP and FSDP need no word.")
+        told = orders()
+        is_training = max_epochs is not None and max_epochs != -1
+        if is_training and told.batch_size is not None and "batch_sampler" not in dataloader_keywords:
+            if batch_size != told.batch_size:
+                log.info("ZEUS_BATCH_SIZE=%s takes the place of the script's %s", told.batch_size, batch_size)
+            batch_size = told.batch_size
+        if "batch_sampler" in dataloader_keywords:
+            batch_size = 1  # DataLoader's own rule: the sampler decides
+        super().__init__(dataset, batch_size=batch_size, **dataloader_keywords)
+        self._zeus_session: Session | None = None
+        self._zeus_virtual = _working_gpus()
+        shares = len(self._zeus_virtual) if distributed == "dp" else 1
+        self._zeus_step = max(1, -(-self._samples_per_step() // max(1, shares)))  # on each card
+        if max_epochs is not None and is_training:
+            self._zeus_monitor = ZeusMonitor()
+            self._zeus_session = self._session(
+                told, max_epochs, target_metric, higher_is_better, mode, eta, optimum_selector, profiles
+            )
+
+    def _session(
+        self,
+        told: Orders,
+        max_epochs: int,
+        target_metric: float | None,
+        higher_is_better: bool,
+        mode: str | Mode | None,
+        eta: float | None,
+        selector: OptimumSelector | None,
+        profiles: Profiles | None,
+    ) -> Session:
+        eta = told.eta if told.eta is not None else 0.5 if eta is None else eta
+        ranks = crew()
+        gpus = self._zeus_monitor.gpus
+        count, _ = ranks.agree(float(len(self._zeus_monitor.counted)), 0.0)
+        model = next((gpu.spec.name for gpu in gpus.values()), "")
+        if profiles is None and told.job_id is not None:
+            profiles = default_profiles()
+        optimizer = GlobalPowerLimitOptimizer(
+            self._zeus_monitor,
+            selector or ZeusCost(eta, max(1, int(count))),
+            mode=mode,
+            profiles=profiles,
+            key=ProfileKey(told.job_id or "", self._samples_per_step(), model, int(count)),
+            crew=ranks,
+        )
+        cost = CostModel(eta, optimizer.max_watts) if optimizer.max_watts > 0 else None
+        return Session(
+            self._zeus_monitor,
+            optimizer,
+            cost,
+            max_epochs=told.max_epochs or max_epochs,
+            batch_size=self._samples_per_step(),
+            target_metric=told.target_metric if told.target_metric is not None else target_metric,
+            higher_is_better=higher_is_better,
+            cost_limit=told.cost_limit,
+            prices=prices(),
+            agree=broadcast,
+        )
+
+    # ------------------------------------------------------------------ Listing 1
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs to train for; it may end early."""
+        session = self._training("epochs()")
+        try:
+            yield from session.epochs()
+        finally:
+            if not quiet() and os.environ.get("RANK", "0") == "0":
+                sys.stderr.write(f"zeus: {sentence(session.summary)}\n")
+
+    def __iter__(self) -> Any:
+        """The batches; a step lasts from one batch to the next."""
+        batches = super().__iter__()
+        session, size, gpus = self._zeus_session, self._zeus_step, self._zeus_virtual
+        if session is None:
+            return self._evaluate(batches, gpus, size) if gpus else batches
+        return self._train(batches, session, gpus, size)
+
+    def _train(self, batches: Iterator[Any], session: Session, gpus: list[Gpu], size: int) -> Iterator[Any]:
+        session.begin_steps()
+        try:
+            for batch in batches:
+                yield batch
+                if gpus:
+                    step(gpus, size)
+                session.step_end()
+        finally:
+            session.end_steps()
+
+    def _evaluate(self, batches: Iterator[Any], gpus: list[Gpu], size: int) -> Iterator[Any]:
+        for batch in batches:
+            yield batch
+            step(gpus, size)
+
+    def report_metric(self, metric: float, higher_is_better: bool | None = None) -> None:
+        """Tell the validation metric of this epoch."""
+        self._training("report_metric()").report_metric(float(metric), higher_is_better)
+
+    @property
+    def summary(self) -> Summary:
+        """Joules, seconds, cost, limit and saving of the run so far."""
+        return self._training("summary").summary
+
+    def _training(self, what: str) -> Session:
+        if self._zeus_session is None:
+            raise InputError(f"{what} is the training loader's: make it with max_epochs.")
+        return self._zeus_session
+
+    def _samples_per_step(self) -> int:
+        return self.batch_size or 1
+
+
+def _working_gpus() -> list[Gpu]:
+    """The virtual cards that a step of this process works on; empty where cards are real and need no telling."""
+    if not os.environ.get("ZEUS_GPU", "").startswith("virtual"):
+        return []
+    gpus = list(find().values())
+    local = os.environ.get("LOCAL_RANK", "")
+    return [gpus[int(local) % len(gpus)]] if local.isdigit() and gpus else gpus

@@ -1,0 +1,55 @@
+"""What a power limit saved, or would have saved: observer mode's report (§5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zeus.env import Prices
+from zeus.profile import PowerProfile
+
+JOULES_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """One limit against another over the same work; negative seconds mean that it took longer."""
+
+    from_watts: float
+    to_watts: float
+    joules: float
+    seconds: float
+    share: float  # of the energy at `from_watts`
+    time_share: float
+    kwh: float
+    money: float | None
+    currency: str
+    gco2e: float | None
+
+
+def compare(
+    profile: PowerProfile, from_watts: float, to_watts: float, joules: float, seconds: float, prices: Prices
+) -> Saving | None:
+    """What going from one limit to the other saves in a run that uses this much at `from_watts`.
+
+    None where one of the two was not measured.
+    """
+    measured = {one.limit_watts: one for one in profile.slices}
+    if from_watts not in measured or to_watts not in measured:
+        return None
+    before, after = measured[from_watts], measured[to_watts]
+    energy_ratio = after.joules / after.steps / (before.joules / before.steps) if before.joules else 1.0
+    time_ratio = after.seconds / after.steps / (before.seconds / before.steps)
+    saved = joules * (1 - energy_ratio)
+    kwh = saved / JOULES_PER_KWH
+    return Saving(
+        from_watts,
+        to_watts,
+        saved,
+        seconds * (1 - time_ratio),
+        1 - energy_ratio,
+        1 - time_ratio,
+        kwh,
+        None if prices.per_kwh is None else kwh * prices.per_kwh,
+        prices.currency,
+        None if prices.gco2e_per_kwh is None else kwh * prices.gco2e_per_kwh,
+    )

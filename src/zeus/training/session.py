@@ -1,0 +1,280 @@
+"""One training run, whatever the framework: epochs, metric, early stop, and what it cost.
+
+epochs() ──▶ epoch ──▶ steps ──▶ (evaluation) ──▶ report ──▶ epoch ... ──▶ over
+│                                    │
+└── not begun: the next epoch would    └── the target is reached
+exceed the cost limit, or was the last
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from zeus.cost import CostModel
+from zeus.env import Mode, Prices
+from zeus.errors import InputError
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
+from zeus.profile import PowerProfile
+from zeus.training.saving import Saving, compare
+
+log = logging.getLogger(__name__)
+
+_RUN, _EPOCH, _TRAIN = "zeus: run", "zeus: epoch", "zeus: training steps"
+SLACK = 1e-9  # so that rounding does not stop a run that costs exactly the limit
+
+
+class Ending(StrEnum):
+    """Why a run ended."""
+
+    RUNNING = "running"
+    REACHED = "reached"  # the target metric
+    MAX_EPOCHS = "max_epochs"
+    COST_LIMIT = "cost_limit"  # the next epoch was predicted to exceed it
+    LEFT = "left"  # the loop was left, by break or by an exception
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run used and came to. Unknown energy is NaN."""
+
+    ending: Ending
+    epochs: int
+    metric: float | None
+    joules: float
+    seconds: float
+    cost: float
+    limit: float | None  # watts: the limit that was chosen, or that would be
+    found_limit: float | None
+    mode: Mode
+    saving: Saving | None
+    why_not: str | None  # why limits were not set, where they were not
+    batch_size: int
+
+
+class Session:
+    """Keeps the books of one run and decides when it ends."""
+
+    def __init__(
+        self,
+        monitor: ZeusMonitor,
+        optimizer: GlobalPowerLimitOptimizer,
+        cost: CostModel | None,
+        *,
+        max_epochs: int,
+        batch_size: int,
+        target_metric: float | None = None,
+        higher_is_better: bool = True,
+        cost_limit: float | None = None,
+        prices: Prices | None = None,
+        agree: Callable[[float], float] = lambda value: value,
+    ) -> None:
+        if isinstance(max_epochs, bool) or not isinstance(max_epochs, int) or max_epochs < 1:
+            raise InputError(f"max_epochs={max_epochs!r}: give a whole number of epochs, at least 1.")
+        if target_metric is not None and not math.isfinite(target_metric):
+            raise InputError(f"target_metric={target_metric!r}: give a number, or None to train for max_epochs.")
+        if cost_limit is not None and not cost_limit > 0:
+            raise InputError(f"the cost limit {cost_limit!r} must be above 0.")
+        self._monitor = monitor
+        self._optimizer = optimizer
+        self._cost = cost
+        self._agree = agree  # the first rank's number on every rank
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.target_metric = target_metric
+        self.higher_is_better = higher_is_better
+        self.cost_limit = cost_limit
+        self._prices = prices or Prices()
+        self._ending = Ending.RUNNING
+        self._metric: float | None = None
+        self._epochs = 0
+        self._steps = 0
+        self._epoch_steps = 0
+        self._parts: list[tuple[Measurement, Measurement | None]] = []  # each epoch, and its training steps
+        self._training: Measurement | None = None
+        self._whole: Measurement | None = None
+        self._in_steps = False
+
+    # ------------------------------------------------------------------ epochs
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs of this run, as long as it should go on."""
+        if self._epochs or self._ending is not Ending.RUNNING:
+            raise InputError("this run's epochs() was used already; make a new loader for another run.")
+        self._optimizer.on_train_begin()
+        self._monitor.begin_window(_RUN, restart=True)
+        try:
+            while self._ending is Ending.RUNNING:
+                self._ending = self._look_ahead()
+                if self._ending is not Ending.RUNNING:
+                    break
+                self._monitor.begin_window(_EPOCH, restart=True)
+                self._training, self._epoch_steps = None, 0
+                yield self._epochs
+                self._epochs += 1
+                if self._whole is None:
+                    self._parts.append((self._monitor.end_window(_EPOCH), self._training))
+        finally:
+            self._end()
+
+    def _look_ahead(self) -> Ending:
+        """Whether to go on; on several ranks the first one's word counts."""
+        ending = Ending.RUNNING
+        if self._epochs >= self.max_epochs:
+            ending = Ending.MAX_EPOCHS
+        elif self.cost_limit is not None and self._epochs:
+            spent, following = self.spent(), self.next_epoch_cost()
+            if spent + following > self.cost_limit * (1 + SLACK):
+                ending = Ending.COST_LIMIT
+        return list(Ending)[int(self._agree(float(list(Ending).index(ending))))]
+
+    def _end(self) -> None:
+        if self._ending is Ending.RUNNING:
+            self._ending = Ending.LEFT
+        self.end_steps()
+        if self._whole is None:
+            self._whole = self._monitor.end_window(_RUN)
+        self._optimizer.on_train_end()
+
+    # ------------------------------------------------------------------ steps
+
+    def begin_steps(self) -> None:
+        """An epoch's training steps begin."""
+        self.end_steps()
+        self._in_steps = True
+        self._monitor.begin_window(_TRAIN, restart=True)
+        self._optimizer.on_epoch_begin()
+
+    def step_end(self) -> None:
+        """A training step has ended."""
+        self._epoch_steps += 1
+        self._optimizer.on_step_end()
+
+    def end_steps(self) -> None:
+        """An epoch's training steps have ended, or the loop over them was left."""
+        if not self._in_steps:
+            return
+        self._in_steps = False
+        self._optimizer.on_epoch_end()
+        self._training = self._monitor.end_window(_TRAIN)
+        self._steps += self._epoch_steps
+
+    def report_metric(self, metric: float, higher_is_better: bool | None = None) -> bool:
+        """The validation metric after this epoch; whether the target is reached. The run's clock stops there."""
+        better = self.higher_is_better if higher_is_better is None else higher_is_better
+        value = self._agree(float(metric))
+        self._metric = value
+        if self._ending is not Ending.RUNNING or self.target_metric is None:
+            return self._ending is Ending.REACHED
+        if value >= self.target_metric if better else value <= self.target_metric:
+            self._ending = Ending.REACHED
+            self._parts.append((self._monitor.end_window(_EPOCH), self._training))
+            self._whole = self._monitor.end_window(_RUN)
+        return self._ending is Ending.REACHED
+
+    # ------------------------------------------------------------------ cost
+
+    def spent(self) -> float:
+        """Cost of the epochs so far (Equation 2), evaluation included; 0 where energy or limits are not known."""
+        return sum(self._cost_of(epoch) for epoch, _ in self._parts)
+
+    def _cost_of(self, measured: Measurement | None) -> float:
+        if measured is None or self._cost is None:
+            return 0.0
+        cost = self._cost.cost(measured.total_energy, measured.seconds)
+        return cost if math.isfinite(cost) else 0.0
+
+    def next_epoch_cost(self) -> float:
+        """EpochCost: the profiled cost of the training steps at the limit in use, plus the last evaluation's."""
+        epoch, training = self._parts[-1]
+        evaluation = self._cost_of(epoch) - self._cost_of(training)
+        profile, limit = self._optimizer.profile, self._limit_in_use()
+        if profile is None or limit is None or self._cost is None or training is None:
+            return self._cost_of(epoch)
+        if limit not in {one.limit_watts for one in profile.slices}:
+            return self._cost_of(epoch)
+        return profile.epoch_cost(self._cost, limit, self._epoch_steps) + max(0.0, evaluation)
+
+    def _limit_in_use(self) -> float | None:
+        if self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
+            return self._optimizer.best_limit
+        return self._optimizer.found_limit
+
+    # ------------------------------------------------------------------ the end
+
+    @property
+    def summary(self) -> Summary:
+        """What the run used so far, or in all once it is over."""
+        whole = self._whole
+        joules = whole.total_energy if whole is not None else sum(e.total_energy for e, _ in self._parts)
+        seconds = whole.seconds if whole is not None else sum(e.seconds for e, _ in self._parts)
+        cost = self._cost.cost(joules, seconds) if self._cost is not None else math.nan
+        best, found = self._optimizer.best_limit, self._optimizer.found_limit
+        return Summary(
+            self._ending,
+            self._epochs + (self._ending is Ending.REACHED and self._epochs < len(self._parts)),
+            self._metric,
+            joules,
+            seconds,
+            cost,
+            best if best is not None else found,
+            found,
+            self._optimizer.mode,
+            self._saving(joules, seconds),
+            self._optimizer.why_not,
+            self.batch_size,
+        )
+
+    def _saving(self, joules: float, seconds: float) -> Saving | None:
+        """The chosen limit against the one found, over all of this run's steps.
+
+        What the run would have used at either limit is its steps times the profile's energy per step; evaluation and
+        whatever else lies between the steps is taken to scale with them.
+        """
+        profile, best, found = self._optimizer.profile, self._optimizer.best_limit, self._optimizer.found_limit
+        if profile is None or best is None or found is None or not self._steps or math.isnan(joules):
+            return None
+        trained = [t for _, t in self._parts if t is not None]
+        energy, time = sum(t.total_energy for t in trained), sum(t.seconds for t in trained)
+        if not (energy > 0 and time > 0):
+            return None
+        at_found = _per_step(profile, found)
+        if at_found is None:
+            return None
+        joules_found = at_found[0] * self._steps * joules / energy
+        seconds_found = at_found[1] * self._steps * seconds / time
+        return compare(profile, found, best, joules_found, seconds_found, self._prices)
+
+
+def _per_step(profile: PowerProfile, limit: float) -> tuple[float, float] | None:
+    for one in profile.slices:
+        if one.limit_watts == limit:
+            return one.joules / one.steps, one.seconds / one.steps
+    return None
+
+
+def sentence(summary: Summary) -> str:
+    """The one line that a run writes at its end."""
+    ending = {
+        Ending.REACHED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
+        Ending.MAX_EPOCHS: "did all its epochs",
+        Ending.COST_LIMIT: "stopped before the cost limit",
+    }.get(summary.ending, "was left")
+    energy = "unknown energy" if math.isnan(summary.joules) else f"{summary.joules:.0f} J"
+    line = f"{ending} after {summary.epochs} epochs, {summary.seconds:.1f} s, {energy}"
+    saving = summary.saving
+    if saving is None:
+        return line + (f"; limits not set: {summary.why_not}" if summary.why_not else "")
+    used = summary.mode is Mode.OPTIMIZE and summary.why_not is None
+    verb = "saved" if used else "would have saved"
+    line += f"; {saving.to_watts:g} W in place of {saving.from_watts:g} W {verb} {saving.joules:.0f} J"
+    line += f" ({saving.share:.1%} of the energy, {-saving.time_share:+.1%} time)"
+    if saving.money is not None:
+        line += f", {saving.money:.4g} {saving.currency}".rstrip()
+    if saving.gco2e is not None:
+        line += f", {saving.gco2e:.4g} gCO2e"
+    return line

@@ -1,0 +1,251 @@
+"""ZeusDataLoader: Listing 1 and what surrounds it, on a virtual V100."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'zeus-energy[torch]'")
+
+from torch.utils.data import TensorDataset  # noqa: E402
+
+from zeus import ZeusDataLoader  # noqa: E402
+from zeus.device.virtual import VirtualGpu, virtual_gpus  # noqa: E402
+from zeus.env import Mode  # noqa: E402
+from zeus.errors import InputError  # noqa: E402
+from zeus.training.session import Ending  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+GPU = "virtual:v100?clock=virtual&load=resnet50"
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualGpu:
+    for name in [n for n in os.environ if n.startswith("ZEUS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("ZEUS_GPU", GPU)
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return virtual_gpus(GPU.partition(":")[2])[0]
+
+
+def data(count: int = 6400) -> TensorDataset:
+    return TensorDataset(torch.arange(count, dtype=torch.float32).reshape(-1, 1))
+
+
+def run(
+    loader: ZeusDataLoader, metrics: Iterator[float] | None = None, evaluation: ZeusDataLoader | None = None
+) -> int:
+    epochs = 0
+    for _ in loader.epochs():
+        for _ in loader:
+            pass
+        for _ in evaluation or ():
+            pass
+        epochs += 1
+        if metrics is not None:
+            loader.report_metric(next(metrics))
+    return epochs
+
+
+def test_listing_1_word_for_word_ends_at_the_target_with_a_lower_limit(tmp_path: Path) -> None:
+    script = (ROOT / "examples" / "listing1.py").read_text()
+    script += "\nprint(train_loader.summary.ending, train_loader.summary.limit, train_loader.summary.saving.share)\n"
+    env = os.environ | {"ZEUS_GPU": "virtual:v100?clock=virtual", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    ending, limit, share = done.stdout.split()
+    assert ending == "reached"
+    assert float(limit) < 250
+    assert 0 < float(share) < 1
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("zeus: reached 0.97")
+    assert "saved" in lines[0]
+
+
+def test_the_summary_holds_what_was_used_and_saved(gpu: VirtualGpu, capsys: pytest.CaptureFixture[str]) -> None:
+    loader = ZeusDataLoader(data(), 128, 5)
+    assert run(loader) == 5
+    summary = loader.summary
+    assert summary.ending is Ending.MAX_EPOCHS
+    assert summary.joules == pytest.approx(gpu.energy(), rel=0.01)
+    assert summary.seconds == pytest.approx(gpu.clock.now(), rel=0.01)
+    assert summary.cost == pytest.approx(0.5 * summary.joules + 0.5 * 250 * summary.seconds)
+    assert summary.limit is not None and summary.limit < 250
+    assert summary.saving is not None and summary.saving.joules > 0
+    assert gpu.limit() == 250
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_quiet_means_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("ZEUS_QUIET", "1")
+    run(ZeusDataLoader(data(640), 64, 1))
+    captured = capsys.readouterr()
+    assert captured.err == captured.out == ""
+
+
+def test_it_stops_at_the_target_in_either_direction() -> None:
+    up = ZeusDataLoader(data(640), 64, 10, 0.8)
+    assert run(up, iter([0.5, 0.7, 0.81, 0.9])) == 3
+    assert up.summary.ending is Ending.REACHED
+    assert up.summary.metric == 0.81
+    down = ZeusDataLoader(data(640), 64, 10, 40.0, higher_is_better=False)
+    assert run(down, iter([80.0, math.nan, 39.0])) == 3
+
+
+def test_the_clock_stops_at_the_report_that_reaches_the_target(gpu: VirtualGpu) -> None:
+    loader = ZeusDataLoader(data(640), 64, 10, 0.5)
+    for _ in loader.epochs():
+        for _ in loader:
+            pass
+        loader.report_metric(0.9)
+        reached = gpu.clock.now()
+        gpu.clock.sleep(1000)  # saving a checkpoint, say
+    assert loader.summary.seconds == pytest.approx(reached)
+
+
+def test_it_stops_before_the_epoch_that_would_exceed_the_cost_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = ZeusDataLoader(data(), 128, 10)
+    run(free)
+    limit = free.summary.cost * 0.55
+    monkeypatch.setenv("ZEUS_COST_THRESH", str(limit))
+    bound = ZeusDataLoader(data(), 128, 10)
+    epochs = run(bound)
+    assert bound.summary.ending is Ending.COST_LIMIT
+    assert 1 <= epochs < 10
+    assert bound.summary.cost <= limit
+    assert bound.summary.cost > limit * 0.7
+
+
+def test_evaluation_is_counted(gpu: VirtualGpu) -> None:
+    alone = ZeusDataLoader(data(), 128, 3)
+    run(alone)
+    both = ZeusDataLoader(data(), 128, 3)
+    run(both, evaluation=ZeusDataLoader(data(3200), 128))
+    assert both.summary.joules > 1.3 * alone.summary.joules
+    assert both.summary.seconds > 1.3 * alone.summary.seconds
+
+
+def test_an_exception_in_the_loop_restores_the_limit_and_closes_the_window(gpu: VirtualGpu) -> None:
+    loader = ZeusDataLoader(data(), 128, 5)
+
+    def broken() -> None:
+        for _ in loader.epochs():
+            for i, _ in enumerate(loader):
+                if i == 40:
+                    raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        broken()
+    assert gpu.limit() == 250
+    assert loader.summary.ending is Ending.LEFT
+    assert loader.summary.joules > 0
+
+
+def test_a_loop_that_is_left_early_restores_the_limit(gpu: VirtualGpu) -> None:
+    loader = ZeusDataLoader(data(), 128, 5)
+    for _ in loader.epochs():
+        for i, _ in enumerate(loader):
+            if i == 30:
+                break
+        break
+    import gc
+
+    gc.collect()
+    assert gpu.limit() == 250
+
+
+def test_observer_mode_predicts_what_a_second_run_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The prediction of one observed run against a real run at the best limit, profiled before."""
+    monkeypatch.setenv("ZEUS_JOB_ID", "recurring")
+    observed = ZeusDataLoader(data(12800), 128, 20, mode="observe")
+    run(observed, evaluation=ZeusDataLoader(data(1280), 128))
+    saving = observed.summary.saving
+    assert saving is not None
+    assert observed.summary.mode is Mode.OBSERVE
+    off = ZeusDataLoader(data(12800), 128, 20, mode="off")
+    run(off, evaluation=ZeusDataLoader(data(1280), 128))
+    second = ZeusDataLoader(data(12800), 128, 20)
+    run(second, evaluation=ZeusDataLoader(data(1280), 128))
+    really = off.summary.joules - second.summary.joules
+    assert saving.joules == pytest.approx(really, rel=0.01)
+    assert saving.seconds == pytest.approx(off.summary.seconds - second.summary.seconds, rel=0.01)
+
+
+def test_money_and_carbon_are_the_users_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_PRICE_PER_KWH", "0.3")
+    monkeypatch.setenv("ZEUS_CURRENCY", "EUR")
+    monkeypatch.setenv("ZEUS_GCO2E_PER_KWH", "400")
+    loader = ZeusDataLoader(data(), 128, 5)
+    run(loader)
+    saving = loader.summary.saving
+    assert saving is not None and saving.money is not None and saving.gco2e is not None
+    assert saving.kwh == pytest.approx(saving.joules / 3.6e6)
+    assert saving.money == pytest.approx(0.3 * saving.kwh)
+    assert saving.gco2e == pytest.approx(400 * saving.kwh)
+
+
+def test_a_profile_is_kept_for_a_job_with_an_id_and_for_no_other(
+    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run(ZeusDataLoader(data(), 128, 5))
+    assert not list(tmp_path.glob("data/**/*.json"))
+    monkeypatch.setenv("ZEUS_JOB_ID", "a/b")
+    run(ZeusDataLoader(data(), 128, 5))
+    again = ZeusDataLoader(data(), 128, 1)
+    epochs = again.epochs()
+    next(epochs)
+    assert gpu.limit() == again.summary.limit < 250  # type: ignore[operator]
+    epochs.close()  # type: ignore[attr-defined]
+    other = ZeusDataLoader(data(), 64, 1)
+    epochs = other.epochs()
+    next(epochs)
+    assert gpu.limit() == 250  # another batch size is another profile
+    epochs.close()  # type: ignore[attr-defined]
+
+
+def test_the_launchers_batch_size_takes_the_place_of_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_BATCH_SIZE", "256")
+    assert ZeusDataLoader(data(), 128, 5).batch_size == 256
+    assert ZeusDataLoader(data(), 128).batch_size == 128
+
+
+def test_all_dataloader_keywords_work() -> None:
+    loader = ZeusDataLoader(
+        data(1000), batch_size=64, max_epochs=1, shuffle=True, drop_last=True, num_workers=2, persistent_workers=True
+    )
+    seen = [len(batch[0]) for _ in loader.epochs() for batch in loader]
+    assert seen == [64] * 15
+    assert len(loader) == 15
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(InputError, match="shuffle=True"):
+        ZeusDataLoader(data(), 64, True)
+    with pytest.raises(InputError, match="max_epochs"):
+        ZeusDataLoader(data(), 64, 0)
+    with pytest.raises(InputError, match="mode"):
+        ZeusDataLoader(data(), 64, 1, mode="fast")
+    with pytest.raises(InputError, match="training loader"):
+        ZeusDataLoader(data(), 64).report_metric(1.0)
+    with pytest.raises(InputError, match="eta"):
+        ZeusDataLoader(data(), 64, 1, eta=2)
+    loader = ZeusDataLoader(data(64), 64, 1)
+    run(loader)
+    with pytest.raises(InputError, match="used already"):
+        run(loader)
+
+
+def test_it_works_without_any_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_GPU", "auto")
+    loader = ZeusDataLoader(data(640), 64, 2)
+    assert run(loader) == 2
+    assert math.isnan(loader.summary.joules)
+    assert loader.summary.seconds > 0

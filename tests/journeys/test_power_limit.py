@@ -1,0 +1,309 @@
+"""The power limit, from the first step to the limit put back: the controller on virtual cards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from zeus.cost import CostModel
+from zeus.device.physics import operate
+from zeus.device.sensed import SensedGpu, Sensors
+from zeus.device.virtual import VirtualGpu, step, virtual_gpus
+from zeus.errors import InputError
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.power_limit import (
+    Energy,
+    GlobalPowerLimitOptimizer,
+    MaxSlowdownConstraint,
+    OptimumSelector,
+    PowerLimitMeasurement,
+    Time,
+    ZeusCost,
+)
+
+pytestmark = pytest.mark.usefixtures("virtual_v100s")
+
+
+@pytest.fixture
+def virtual_v100s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[VirtualGpu]:
+    monkeypatch.setenv("ZEUS_GPU", "virtual:v100x2?clock=virtual&load=resnet50")
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
+    for name in ("ZEUS_MODE", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    return virtual_gpus("v100x2?clock=virtual&load=resnet50")
+
+
+def train(
+    optimizer: GlobalPowerLimitOptimizer, epochs: int = 30, steps: int = 20, batch_size: int = 256
+) -> list[float]:
+    """Train; the limit in force at each epoch's end."""
+    gpus = list(optimizer.monitor.gpus.values())
+    limits = []
+    for _ in range(epochs):
+        optimizer.on_epoch_begin()
+        for _ in range(steps):
+            optimizer.on_step_begin()
+            step(gpus, batch_size)
+            optimizer.on_step_end()
+        optimizer.on_epoch_end()
+        limits.append(gpus[0].limit())
+    return limits
+
+
+def test_it_profiles_then_keeps_the_best_and_puts_back_what_it_found(virtual_v100s: list[VirtualGpu]) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor())
+    limits = train(optimizer)
+    assert optimizer.best_limit == limits[-1] < 250
+    assert optimizer.profile is not None
+    assert [gpu.limit() for gpu in virtual_v100s] == [limits[-1]] * 2
+    costs = {s.limit_watts: s.joules / s.steps * 0.5 + 250 * s.seconds / s.steps for s in optimizer.profile.slices}
+    assert min(costs, key=lambda w: costs[w]) == optimizer.best_limit  # MAXPOWER is that of both cards
+    optimizer.on_train_end()
+    assert [gpu.limit() for gpu in virtual_v100s] == [250.0, 250.0]
+
+
+@pytest.mark.parametrize("steps", [1, 5])
+def test_short_epochs_finish_profiling_too(steps: int) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor())
+    train(optimizer, epochs=400 // steps, steps=steps)
+    assert optimizer.best_limit is not None
+    optimizer.on_train_end()
+
+
+def test_a_warm_up_of_no_steps_works() -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), wait_steps=0, warmup_steps=0)
+    train(optimizer)
+    assert optimizer.best_limit is not None
+    optimizer.on_train_end()
+
+
+def test_one_single_allowed_limit_is_measured_and_kept(virtual_v100s: list[VirtualGpu]) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), power_limits=[150])
+    assert train(optimizer)[-1] == 150
+    assert optimizer.best_limit == 150
+    optimizer.on_train_end()
+    assert virtual_v100s[0].limit() == 250
+
+
+def test_a_limit_found_below_the_cards_maximum_is_never_exceeded(virtual_v100s: list[VirtualGpu]) -> None:
+    for gpu in virtual_v100s:
+        gpu.set_limit(190)
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), Time())
+    seen = {190.0}
+    gpus = list(optimizer.monitor.gpus.values())
+    optimizer.on_epoch_begin()
+    for _ in range(300):
+        step(gpus, 256)
+        optimizer.on_step_end()
+        seen.add(gpus[0].limit())
+    optimizer.on_epoch_end()
+    assert max(seen) == 190
+    assert optimizer.best_limit == 190
+    assert optimizer.max_watts == 500  # MAXPOWER is what the cards support, not what was found
+    optimizer.on_train_end()
+    assert [gpu.limit() for gpu in virtual_v100s] == [190, 190]
+
+
+def test_the_keeper_killed_in_the_middle_ends_profiling_not_training(virtual_v100s: list[VirtualGpu]) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor())
+    train(optimizer, epochs=1, steps=6)
+    assert optimizer.is_profiling
+    assert optimizer._lease is not None
+    os.kill(optimizer._lease._channel.keeper_pid, signal.SIGKILL)
+    train(optimizer)
+    assert not optimizer.is_profiling
+    assert optimizer.best_limit is None
+    assert optimizer.why_not is not None
+    optimizer.on_train_end()
+    deadline = time.monotonic() + 30
+    while virtual_v100s[0].limit() != 250 or virtual_v100s[1].limit() != 250:
+        assert time.monotonic() < deadline, "the limit found did not come back"
+        time.sleep(0.02)
+
+
+def test_a_gpu_lost_in_the_middle_ends_profiling_not_training(virtual_v100s: list[VirtualGpu]) -> None:
+    monitor = ZeusMonitor()
+    optimizer = GlobalPowerLimitOptimizer(monitor)
+    monitor.begin_window("all")
+    train(optimizer, epochs=1, steps=6)
+    virtual_v100s[0].machine.lose(1)
+    gpus = list(monitor.gpus.values())
+    optimizer.on_epoch_begin()
+    for _ in range(50):
+        step(gpus[:1], 256)
+        optimizer.on_step_end()
+    optimizer.on_epoch_end()
+    assert not optimizer.is_profiling
+    measured = monitor.end_window("all")
+    assert measured.sources[1] == "unavailable"
+    assert measured.gpu_energy[0] > 0
+    optimizer.on_train_end()
+    assert virtual_v100s[0].limit() == 250
+
+
+def test_observer_mode_goes_back_to_the_limit_found(virtual_v100s: list[VirtualGpu]) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), mode="observe")
+    limits = train(optimizer)
+    assert limits[-1] == 250
+    assert optimizer.best_limit is not None and optimizer.best_limit < 250
+    optimizer.on_train_end()
+
+
+def test_off_touches_nothing(virtual_v100s: list[VirtualGpu], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_MODE", "off")
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor())
+    assert set(train(optimizer)) == {250.0}
+    assert optimizer.best_limit is None
+    optimizer.on_train_end()
+
+
+def test_a_known_profile_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    train(first)
+    first.on_train_end()
+    second = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    second.on_train_begin()
+    assert not second.is_profiling
+    gpus = list(second.monitor.gpus.values())
+    assert gpus[0].limit() == first.best_limit
+    second.on_train_end()
+    rows = json.loads(path.read_text())["measurements"]
+    assert {"power_limit", "energy", "time"} <= set(rows[0])
+
+
+def test_a_profile_of_something_else_is_never_used(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    train(first)
+    first.on_train_end()
+    with pytest.raises(InputError, match="holds the power profile of"):
+        GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path, key=replace(first.key, batch_size=64))
+
+
+def test_a_profile_written_by_the_existing_package_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    rows = [{"power_limit": w, "energy": 100 + abs(w - 150), "time": 1 + (250 - w) / 1000} for w in range(100, 251, 25)]
+    path.write_text(json.dumps({"measurements": rows}))
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), Energy(), profile_path=path)
+    optimizer.on_train_begin()
+    assert optimizer.best_limit == 150
+    optimizer.on_train_end()
+
+
+def test_another_selector_has_measured_what_could_win(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    fast = GlobalPowerLimitOptimizer(ZeusMonitor(), Time(), profile_path=path)
+    train(fast)
+    fast.on_train_end()
+    assert fast.profile is not None
+    left_out = fast.profile.unmeasured
+    assert left_out  # low limits cannot be the fastest
+    frugal = GlobalPowerLimitOptimizer(ZeusMonitor(), Energy(), profile_path=path)
+    train(frugal)
+    frugal.on_train_end()
+    assert frugal.profile is not None
+    assert set(frugal.profile.unmeasured) < set(left_out)
+    assert frugal.best_limit is not None and fast.best_limit is not None
+    assert frugal.best_limit < fast.best_limit
+    assert len(json.loads(path.read_text())["measurements"]) == len(frugal.profile.slices)
+
+
+def test_without_permission_a_known_profile_is_still_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, virtual_v100s: list[VirtualGpu]
+) -> None:
+    path = tmp_path / "profile.json"
+    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    train(first)
+    first.on_train_end()
+    monkeypatch.setenv("ZEUS_READ_ONLY", "1")
+    second = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    assert set(train(second)) == {250.0}
+    assert second.best_limit == first.best_limit
+    assert second.why_not is not None and "ZEUS_READ_ONLY" in second.why_not
+    second.on_train_end()
+
+
+class Middle(OptimumSelector):
+    def select(self, measurements: list[PowerLimitMeasurement]) -> int:
+        return sorted(m.power_limit for m in measurements)[len(measurements) // 2]
+
+
+def test_a_selector_of_the_users_own_sees_every_limit() -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), Middle())
+    assert train(optimizer)[-1] == 175
+    assert optimizer.profile is not None and not optimizer.profile.unmeasured
+    optimizer.on_train_end()
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.05, 1.2])
+def test_a_slowdown_constraint_is_kept(factor: float) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), MaxSlowdownConstraint(factor))
+    train(optimizer)
+    optimizer.on_train_end()
+    assert optimizer.profile is not None and optimizer.best_limit is not None
+    top, best = optimizer.profile.at(250), optimizer.profile.at(optimizer.best_limit)
+    assert best.seconds / best.steps <= factor * top.seconds / top.steps
+
+
+def test_steps_that_become_slower_are_profiled_again_if_asked() -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), recheck=0.3)
+    train(optimizer, batch_size=256)
+    assert not optimizer.is_profiling
+    before = optimizer.profile
+    train(optimizer, batch_size=64)
+    assert optimizer.profile is not None
+    assert optimizer.profile != before
+    optimizer.on_train_end()
+
+
+def test_wrong_arguments_are_refused_before_anything_is_changed(virtual_v100s: list[VirtualGpu]) -> None:
+    monitor = ZeusMonitor()
+    for wrong in ({"pl_step": 0}, {"power_limits": [90]}, {"profile_steps": 0}, {"warmup_steps": -1}, {"mode": "max"}):
+        with pytest.raises(ValueError):
+            GlobalPowerLimitOptimizer(monitor, **wrong)  # type: ignore[arg-type]
+    assert virtual_v100s[0].limit() == 250
+
+
+def test_eta_means_the_same_on_any_number_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    best = {}
+    for count in (1, 4):
+        monkeypatch.setenv("ZEUS_GPU", f"virtual:v100x{count}?clock=virtual&load=resnet50")
+        monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / f"cards{count}"))
+        optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), ZeusCost(0.7))
+        train(optimizer)
+        best[count] = optimizer.best_limit
+        optimizer.on_train_end()
+    assert best[1] == best[4] is not None
+
+
+def test_through_real_sensors_the_choice_is_as_good(virtual_v100s: list[VirtualGpu]) -> None:
+    """The same card seen late, blurred, noisy and in steps: the limit chosen costs hardly more than the best."""
+    machine = virtual_v100s[0].machine
+    sensed = SensedGpu(virtual_v100s[0], Sensors(noise=0.01, jitter=0.002, missed=0.02))
+    monitor = ZeusMonitor(gpus={0: sensed})
+    optimizer = GlobalPowerLimitOptimizer(monitor, ZeusCost(0.5))
+    for _ in range(10):
+        optimizer.on_epoch_begin()
+        for _ in range(60):
+            work = operate(machine.card, machine.load, 64, sensed.limit())
+            sensed.run(work.seconds, work.watts)
+            optimizer.on_step_end()
+        optimizer.on_epoch_end()
+    chosen = optimizer.best_limit
+    optimizer.on_train_end()
+    monitor.close()
+    cost = CostModel(0.5, 250)
+    costs = {}
+    for limit in range(100, 251, 25):
+        work = operate(machine.card, machine.load, 64, limit)
+        costs[limit] = cost.cost(work.joules, work.seconds)
+    assert chosen is not None
+    assert costs[int(chosen)] < 1.02 * min(costs.values())
