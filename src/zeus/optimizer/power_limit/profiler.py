@@ -172,16 +172,14 @@ def _enough(state: Measuring) -> bool:
 
 
 def _settled(state: Measuring) -> tuple[Slice, ...]:
-    """Without the first chunks, as long as their power is still on its way to that of the rest; at most half go."""
-    chunks = state.chunks
-    for drop in range(len(chunks) // 2):
-        rest = chunks[drop + 1 :]
-        watts = fmean(c.watts for c in rest)
-        scatter, _ = _scatter((*state.known.values(), rest), lambda c: c.joules / c.seconds)
-        noise = scatter / math.sqrt(chunks[drop].steps)
-        if abs(chunks[drop].watts - watts) <= max(SIGMAS * noise, 0.03) * watts:
-            return chunks[drop:]
-    return chunks[len(chunks) // 2 :]
+    """Without the first chunks, as long as their power is still on its way to that of the later half."""
+    early, late = state.chunks[: len(state.chunks) // 2], state.chunks[len(state.chunks) // 2 :]
+    watts = fmean(c.watts for c in late)
+    scatter, _ = _scatter((*state.known.values(), late), lambda c: c.watts)
+    for dropped, chunk in enumerate(early):
+        if abs(chunk.watts - watts) <= max(SIGMAS * scatter / math.sqrt(chunk.steps), 0.03) * watts:
+            return (*early[dropped:], *late)
+    return late
 
 
 # ---------------------------------------------------------------------------------------------------- the walk
