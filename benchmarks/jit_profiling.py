@@ -2,6 +2,7 @@
 
     python benchmarks/jit_profiling.py                      the table for five selectors, 20 seeds
     python benchmarks/jit_profiling.py --theta              what θ loses on the bare curves, without noise
+    python benchmarks/jit_profiling.py --lag 0.1            a card that follows a new limit only after 0.1 s
     python benchmarks/jit_profiling.py --per-step           2 % of noise on each step, however long, for comparison
 
 The very state machine that runs in a training is fed with simulated steps: for each of the six workloads, each batch
@@ -165,23 +166,41 @@ def read_pairs(traces: Path, cards: Iterable[str] = CARDS) -> list[Pair]:
     return pairs
 
 
-def profile(pair: Pair, plan: Plan, noise: Noise) -> Run:
+@dataclass
+class Gpu:
+    """Runs steps of a pair; for `lag` seconds after a change of limit it goes on as before."""
+
+    pair: Pair
+    lag: float = 0.0
+    watts: float = 0.0
+    before: float = 0.0
+    behind: float = 0.0
+
+    def train(self, watts: float, steps: int) -> tuple[float, float]:
+        """Seconds and joules of some steps."""
+        if watts != self.watts:
+            self.before, self.watts, self.behind = self.watts or watts, watts, self.lag
+        old_steps = min(float(steps), self.behind / self.pair.step_seconds[self.before])
+        self.behind = max(0.0, self.behind - old_steps * self.pair.step_seconds[self.before])
+        parts = ((self.before, old_steps), (watts, steps - old_steps))
+        return sum(n * self.pair.step_seconds[w] for w, n in parts), sum(n * self.pair.step_joules(w) for w, n in parts)
+
+
+def profile(pair: Pair, plan: Plan, noise: Noise, lag: float = 0.0) -> Run:
     """Train until the profiler is done."""
-    run = Run(pair, plan.selector)
+    run, gpu = Run(pair, plan.selector), Gpu(pair, lag)
     state: State = start(plan)
     while not isinstance(state, Done):
         watts = pair.limits[0] if isinstance(state, Waiting) else state.limit
-        pace = pair.step_seconds[watts]
-        steps = math.ceil(CHUNK_SECONDS / pace) if isinstance(state, Measuring) else 1
-        slower, hungrier = noise.factors(steps, steps * pace)
-        seconds = steps * pace * slower
+        steps = math.ceil(CHUNK_SECONDS / pair.step_seconds[watts]) if isinstance(state, Measuring) else 1
+        seconds, joules = gpu.train(watts, steps)
+        slower, hungrier = noise.factors(steps, seconds)
         run.steps[watts] += steps
         match state:
             case Measuring():
-                joules = seconds * pair.rows[watts].average_watts * hungrier
-                state = measured(state, Slice(watts, steps, seconds, joules))
+                state = measured(state, Slice(watts, steps, seconds * slower, joules * slower * hungrier))
             case Waiting() | Settling():
-                state = step(state, seconds)
+                state = step(state, seconds * slower)
     run.chosen, run.measured = state.best_limit, len(state.known)
     return run
 
@@ -192,11 +211,12 @@ def runs(
     seeds: Iterable[int],
     per_step: bool = False,
     size: float = NOISE,
+    lag: float = 0.0,
     **constants: float,
 ) -> list[Run]:
     """Profile each pair once for each seed; `constants` replace the plan's."""
     return [
-        profile(pair, Plan(pair.limits, selector_of(pair), **constants), Noise(chance(pair, seed), size, per_step))  # type: ignore[arg-type]
+        profile(pair, Plan(pair.limits, selector_of(pair), **constants), Noise(chance(pair, seed), size, per_step), lag)  # type: ignore[arg-type]
         for pair in pairs
         for seed in seeds
     ]
@@ -288,6 +308,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="runs of each pair")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
     parser.add_argument("--per-step", action="store_true", help="2 %% of noise per step instead of per 0.1 s")
+    parser.add_argument("--lag", type=float, default=0.0, help="seconds that a card takes to follow a new limit")
     parser.add_argument("--theta", action="store_true", help="what θ loses, without noise")
     parser.add_argument("--json", type=Path, help="write the numbers here too")
     given = parser.parse_args()
@@ -296,11 +317,14 @@ def main() -> None:
         text, results = theta_table(pairs)
     else:
         seeds = range(given.first_seed, given.first_seed + given.seeds)
-        results = {name: summary(runs(pairs, of, seeds, given.per_step)) for name, of in SELECTORS.items()}
+        results = {
+            name: summary(runs(pairs, of, seeds, given.per_step, lag=given.lag)) for name, of in SELECTORS.items()
+        }
         unit = "step" if given.per_step else f"{PER_SECONDS:g} s"
         text = (
-            f"{len(pairs)} pairs x {given.seeds} seeds from {given.first_seed}; noise {100 * NOISE:g} % per {unit}\n"
-            "(loss: cost over the best limit's; for MaxSlowdown: how far beyond the factor. energy: over the ideal choice's.\n"
+            f"{len(pairs)} pairs x {given.seeds} seeds from {given.first_seed}; noise {100 * NOISE:g} % per {unit}, "
+            f"lag {given.lag:g} s\n"
+            "(loss: cost over the best limit's; for MaxSlowdown: how far beyond the factor. energy: over the ideal one's.\n"
             " time share: of every limit for 5 s. 1st epoch: beyond one all at the chosen limit.)\n"
             f"{table(results)}"
         )

@@ -1,4 +1,4 @@
-"""The learning rate that goes with another batch size (§6.1): by its square root for Adam and its kin, linear for SGD."""
+"""The learning rate for another batch size (§6.1): by the square root for Adam and its kin, linear for SGD."""
 
 from __future__ import annotations
 
