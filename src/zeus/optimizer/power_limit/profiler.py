@@ -4,15 +4,17 @@
 
 Steps are real training steps; the profiler only cuts them into chunks at their boundaries. It walks from the starting
 limit down, then (if it did not start at the top) up, and leaves a direction once a limit is worse than the best so far
-by more than θ beyond the noise. What is already known (a stored profile) is walked over without measuring.
+by more than θ beyond the noise. What is already known (a stored profile) is walked over without measuring. Then those
+between which noise might decide are looked at again. Why these rules and numbers: docs/decisions/profiling-walk.md.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
+from statistics import fmean
+from typing import Final
 
 from zeus.errors import InputError
 from zeus.optimizer.power_limit.selector import (
@@ -22,6 +24,9 @@ from zeus.optimizer.power_limit.selector import (
     Scored,
 )
 from zeus.profile import PowerProfile, Slice
+
+FREEDOM: Final = 4  # degrees of freedom below which the scatter of chunks is a guess; the first limit pays for them
+SIGMAS: Final = 3  # what noise is trusted not to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +39,11 @@ class Plan:
     wait_steps: int = 1
     warmup_steps: int = 10
     profile_steps: int = 40
-    max_seconds: float = 5.0  # ceiling of the time at one limit, as is profile_steps of the steps
-    min_seconds: float = 0.2  # floor: less than this no sensor can measure, however many steps it holds
-    tolerance: float = 0.015  # relative standard error of the cost at which a limit is known well enough
-    fine: float = 0.005  # the same for the last few, between which noise might decide
-    refine_seconds: float = 1.0  # per limit on average: once all of them took this long, none is looked at again
+    max_seconds: float = 5.0  # ceiling of the time at one limit, as is profile_steps of the steps of one look
+    min_seconds: float = 0.2  # floor of a look: less than this no sensor can measure, however many steps it holds
+    tolerance: float = 0.02  # relative standard error of the cost after the first look; most limits are far off anyway
+    fine: float = 0.0075  # looked at again while noise might hide that another limit is better by more than this
+    refine_seconds: float = 1.5  # or two steps, per limit on average: after that none is looked at again
     settle_seconds: float = 0.1  # a card follows a new limit within this; warm-up steps beyond it are not needed
     theta: float = 0.2  # measured curves are not convex: .05 loses up to 67 % on the published traces, .2 below 0.5 %
 
@@ -50,6 +55,8 @@ class Plan:
                 raise InputError(f"{name}={getattr(self, name)!r}: give 0 or more steps.")
         if self.profile_steps < 1:
             raise InputError(f"profile_steps={self.profile_steps!r}: give at least 1 step.")
+        if isinstance(self.selector, Scored):
+            self.selector.learn_max_watts(self.limits[0])  # a score is needed from the first chunk on
 
 
 Known = Mapping[float, tuple[Slice, ...]]
@@ -136,43 +143,43 @@ def measured(state: State, chunk: Slice) -> State:
     if not _enough(now):
         return now
     merged = (*state.known.get(state.limit, ()), *_settled(now))
-    return _next(state.plan, {**state.known, state.limit: merged}, pace=chunk.seconds / chunk.steps)
+    return _next(state.plan, {**state.known, state.limit: merged}, chunk.seconds / chunk.steps, in_force=state.limit)
 
 
-def _next(plan: Plan, known: Known, pace: float) -> State:
+def _next(plan: Plan, known: Known, pace: float, in_force: float | None = None) -> State:
     limit = next_limit(plan, known)
     if limit is None:
         return Done(plan, known)
-    if plan.warmup_steps == 0 or pace > 4 * plan.settle_seconds:  # in so long a step the settling hardly shows
+    # Of so long a step the settling is at most a quarter, and it errs towards a limit that costs nearly the same.
+    if plan.warmup_steps == 0 or pace > 4 * plan.settle_seconds or limit == in_force:
         return Measuring(plan, known, limit)
     return Settling(plan, known, limit, pace)
 
 
 def _enough(state: Measuring) -> bool:
-    plan, chunks = state.plan, state.chunks
-    seconds = sum(c.seconds for c in chunks)
-    if seconds >= plan.max_seconds:
+    plan, known = state.plan, state.known.get(state.limit, ())
+    seconds, before = _seconds(state.chunks), _seconds(known)
+    if seconds + before >= plan.max_seconds:
         return True
     if seconds < plan.min_seconds:
         return False
-    if sum(c.steps for c in chunks) >= plan.profile_steps:
+    if sum(c.steps for c in state.chunks) >= plan.profile_steps:
         return True
-    if state.limit in state.known:  # looked at again: a little more each time
-        return True
-    kept = _settled(state)
-    return len(kept) >= 3 and spread(plan.selector, state.known, kept) <= plan.tolerance
+    if known:  # looked at again: half as much again, since each change of limit costs a settling
+        return seconds >= before / 2
+    error, freedom = _error(plan.selector, state.known, _settled(state))
+    return freedom >= FREEDOM and error <= plan.tolerance
 
 
 def _settled(state: Measuring) -> tuple[Slice, ...]:
-    """Without the first chunks, as long as their power is still on its way to that of the rest; at most half go."""
-    chunks = state.chunks
-    for drop in range(len(chunks) // 2):
-        rest = chunks[drop + 1 :]
-        watts = fmean(c.watts for c in rest)
-        noise = stdev(c.watts for c in rest) if len(rest) > 1 else 0.0
-        if abs(chunks[drop].watts - watts) <= max(3 * noise, 0.03 * watts):
-            return chunks[drop:]
-    return chunks[len(chunks) // 2 :]
+    """Without the first chunks, as long as their power is still on its way to that of the later half."""
+    early, late = state.chunks[: len(state.chunks) // 2], state.chunks[len(state.chunks) // 2 :]
+    watts = fmean(c.watts for c in late)
+    scatter, _ = _scatter((*state.known.values(), late), lambda c: c.watts)
+    for dropped, chunk in enumerate(early):
+        if abs(chunk.watts - watts) <= max(SIGMAS * scatter / math.sqrt(chunk.steps), 0.03) * watts:
+            return (*early[dropped:], *late)
+    return late
 
 
 # ---------------------------------------------------------------------------------------------------- the walk
@@ -197,29 +204,32 @@ def next_limit(plan: Plan, known: Known) -> float | None:
 
 
 def _unsure(plan: Plan, known: Known) -> float | None:
-    """A limit between which and the best so far noise might decide, to be looked at again while that is cheap."""
-    if sum(c.seconds for chunks in known.values() for c in chunks) >= plan.refine_seconds * len(known):
+    """The limit to look at again because noise may hide the better choice, while that is cheap."""
+    budget = sum(max(plan.refine_seconds, 2 * _time(chunks)) for chunks in known.values())
+    if sum(_seconds(chunks) for chunks in known.values()) >= budget:
         return None
     doubt = {w: spread(plan.selector, known, chunks) for w, chunks in known.items()}
-    rivals = [w for w in _rivals(plan, known, doubt) if sum(c.seconds for c in known[w]) < plan.max_seconds]
-    worst = max(rivals, key=lambda w: doubt[w], default=None)
-    return worst if worst is not None and doubt[worst] > plan.fine else None
+    worth = {w for w, chunks in known.items() if _seconds(chunks) < plan.max_seconds}
+    hidden = {pair: SIGMAS * math.hypot(*(doubt[w] for w in pair)) - gap for pair, gap in _duels(plan, known).items()}
+    most = max((pair for pair in hidden if worth.intersection(pair)), key=lambda pair: hidden[pair], default=None)
+    if most is None or hidden[most] <= plan.fine:
+        return None
+    return max(worth.intersection(most), key=lambda w: doubt[w])
 
 
-def _rivals(plan: Plan, known: Known, doubt: Mapping[float, float]) -> list[float]:
+def _duels(plan: Plan, known: Known) -> dict[tuple[float, float], float]:
+    """Which two limits decide the choice between them, and how far apart they seem, as a share."""
     match plan.selector:
         case MaxSlowdownConstraint(factor=factor):
-            top = plan.limits[0]
-            ratio = {w: _time(chunks) / _time(known[top]) / factor for w, chunks in known.items()}
-            close = [w for w in known if w != top and abs(ratio[w] - 1) < 3 * math.hypot(doubt[w], doubt[top])]
-            return [top, *close] if close else []
+            top, chosen = plan.limits[0], choose(plan.selector, known, plan.limits)
+            bound = factor * _time(known[top])
+            return {(w, top): abs(_time(known[w]) / bound - 1) for w in known if w <= chosen and w != top}
         case Scored() as selector:
             scores = {w: _score(selector, chunks) for w, chunks in known.items()}
             best = min(scores, key=lambda w: scores[w])
-            close = [w for w in known if scores[w] < scores[best] * (1 + 3 * math.hypot(doubt[w], doubt[best]))]
-            return close if len(close) > 1 else []
+            return {(w, best): score / scores[best] - 1 for w, score in scores.items() if w != best and scores[best]}
         case _:
-            return []
+            return {}
 
 
 def hopeless(plan: Plan, walked: Known, limit: float) -> bool:
@@ -230,7 +240,6 @@ def hopeless(plan: Plan, walked: Known, limit: float) -> bool:
             noise = math.hypot(*(spread(plan.selector, walked, chunks) for chunks in (walked[limit], top)))
             return _time(walked[limit]) / _time(top) * (1 - 2 * noise) > factor
         case Scored() as selector:
-            selector.learn_max_watts(plan.limits[0])
             scores = {w: _score(selector, chunks) for w, chunks in walked.items()}
             best = min(scores, key=lambda w: scores[w])
             noise = math.hypot(*(spread(selector, walked, walked[w]) for w in (limit, best)))
@@ -251,18 +260,32 @@ def choose(selector: OptimumSelector, known: Known, limits: Sequence[float]) -> 
 
 
 def spread(selector: OptimumSelector, known: Known, chunks: Sequence[Slice]) -> float:
-    """Relative standard error of a limit's score per step.
+    """Relative standard error of a limit's score per step; 0 where nothing shows a scatter."""
+    return _error(selector, known, chunks)[0]
 
-    How much chunks scatter is a property of the job more than of the limit, and three of them may agree by luck: the
-    scatter is pooled over all limits.
+
+def _error(selector: OptimumSelector, known: Known, chunks: Sequence[Slice]) -> tuple[float, int]:
+    """The standard error, and the degrees of freedom that it was estimated with.
+
+    Few chunks may agree by luck: with f of them, Student's t allows about 1 + 3/f times what a normal distribution
+    would at 3 sigma.
+    """
+    scatter, freedom = _scatter((*known.values(), chunks), lambda c: _value(selector, c) / c.steps)
+    return (1 + 3 / freedom) * scatter / math.sqrt(sum(c.steps for c in chunks)) if freedom else 0.0, freedom
+
+
+def _scatter(groups: Iterable[Sequence[Slice]], value: Callable[[Slice], float]) -> tuple[float, int]:
+    """Relative standard deviation of one step's value, pooled over all limits: it is the job's more than the limit's.
+
+    Weighted by steps, so that a long chunk, or the one sum of a stored profile, counts for what it is.
     """
     squares, freedom = 0.0, 0
-    for group in (*known.values(), chunks):
-        values = [_value(selector, c) / c.steps for c in group]
-        mean = fmean(values)
-        squares += sum((v / mean - 1) ** 2 for v in values)
-        freedom += len(values) - 1
-    return math.sqrt(squares / freedom / len(chunks)) if freedom else 0.0
+    for chunks in groups:
+        mean = sum(value(c) * c.steps for c in chunks) / sum(c.steps for c in chunks)
+        if mean > 0:  # a card that reads 0 W tells nothing
+            squares += sum(c.steps * (value(c) / mean - 1) ** 2 for c in chunks)
+            freedom += len(chunks) - 1
+    return math.sqrt(squares / freedom) if freedom else 0.0, freedom
 
 
 def _value(selector: OptimumSelector, chunk: Slice) -> float:
@@ -276,3 +299,7 @@ def _score(selector: Scored, chunks: Sequence[Slice]) -> float:
 
 def _time(chunks: Sequence[Slice]) -> float:
     return sum(c.seconds for c in chunks) / sum(c.steps for c in chunks)
+
+
+def _seconds(chunks: Sequence[Slice]) -> float:
+    return sum(c.seconds for c in chunks)

@@ -1,0 +1,337 @@
+"""How well and how quickly the profiler of §4.2 finds a power limit, on the paper's published traces.
+
+    python benchmarks/jit_profiling.py                      the table for five selectors, 20 seeds
+    python benchmarks/jit_profiling.py --theta              what θ loses on the bare curves, without noise
+    python benchmarks/jit_profiling.py --lag 0.1            a card that follows a new limit only after 0.1 s
+    python benchmarks/jit_profiling.py --per-step           2 % of noise on each step, however long, for comparison
+
+The very state machine that runs in a training is fed with simulated steps: for each of the six workloads, each batch
+size and each card of the traces, a step takes epoch time / steps per epoch and draws the trace's average power. Both
+carry noise of 2 % per 0.1 s of measuring, independent, so that a chunk of d seconds has 2 % x sqrt(0.1 / d). A chunk is
+whole steps of at least 0.1 s. "Every limit for 5 s", the paper's way, is rounded up to whole steps at each limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, median
+
+from zeus.device import presets
+from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling, State, Waiting, measured, start, step
+from zeus.optimizer.power_limit.selector import MaxSlowdownConstraint, OptimumSelector, Scored, ZeusCost
+from zeus.profile import Slice
+from zeus.simulate.traces import WORKLOADS, PowerRow, read_power
+
+ROOT = Path(__file__).parents[1]
+TRACES = Path(os.environ.get("ZEUS_DATA") or ROOT / ".." / "shared" / "data") / "nsdi23_traces"
+CARDS = ("v100", "a40", "rtx6000")
+NOISE, PER_SECONDS, CHUNK_SECONDS = 0.02, 0.1, 0.1
+PAPER_SECONDS = 5.0
+FIRST_SEED = 100  # the plan's constants were found on seeds 0 to 9; a report must not use those
+THETAS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, math.inf)
+
+Selectors = Mapping[str, Callable[["Pair"], OptimumSelector]]
+SELECTORS: Selectors = {
+    "ZeusCost(0)": lambda pair: ZeusCost(0, max_watts=pair.max_watts),
+    "ZeusCost(0.5)": lambda pair: ZeusCost(0.5, max_watts=pair.max_watts),
+    "ZeusCost(1)": lambda pair: ZeusCost(1, max_watts=pair.max_watts),
+    "MaxSlowdown(1.05)": lambda pair: MaxSlowdownConstraint(1.05),
+    "MaxSlowdown(1.2)": lambda pair: MaxSlowdownConstraint(1.2),
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One workload at one batch size on one card: what a step takes and draws under each limit."""
+
+    card: str
+    workload: str
+    batch_size: int
+    steps_per_epoch: int
+    rows: Mapping[float, PowerRow]
+
+    @cached_property
+    def limits(self) -> tuple[float, ...]:
+        return tuple(sorted(self.rows, reverse=True))
+
+    @cached_property
+    def max_watts(self) -> float:
+        return presets.card(self.card).max_watts
+
+    @cached_property
+    def step_seconds(self) -> dict[float, float]:
+        return {w: row.seconds_per_epoch / self.steps_per_epoch for w, row in self.rows.items()}
+
+    def step_joules(self, watts: float) -> float:
+        return self.step_seconds[watts] * self.rows[watts].average_watts
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Factors around 1 for the time and the power of some steps."""
+
+    rng: random.Random
+    size: float = NOISE
+    per_step: bool = False
+
+    def factors(self, steps: int, seconds: float) -> tuple[float, float]:
+        deviation = self.size * math.sqrt(1 / steps if self.per_step else PER_SECONDS / seconds)
+        return 1 + self.rng.gauss(0, deviation), 1 + self.rng.gauss(0, deviation)
+
+
+@dataclass
+class Run:
+    """A profiling: what was chosen, and how many steps it spent at which limit."""
+
+    pair: Pair
+    selector: OptimumSelector
+    chosen: float = 0.0
+    measured: int = 0
+    steps: dict[float, int] = field(default_factory=lambda: defaultdict(int))
+
+    @property
+    def seconds(self) -> float:
+        return sum(n * self.pair.step_seconds[w] for w, n in self.steps.items())
+
+    @property
+    def share(self) -> float:
+        """Of the time that the paper's way takes."""
+        return self.seconds / sum(n * self.pair.step_seconds[w] for w, n in papers_way(self.pair).items())
+
+    @property
+    def loss(self) -> float:
+        """Cost of the chosen limit over the best one; for a constraint, by how much it is broken."""
+        pair, time = self.pair, self.pair.step_seconds
+        match self.selector:
+            case Scored() as selector:
+                scores = {w: selector.score(pair.step_joules(w), time[w]) for w in pair.limits}
+                return scores[self.chosen] / min(scores.values()) - 1
+            case MaxSlowdownConstraint(factor=factor):
+                return max(0.0, time[self.chosen] / (factor * time[pair.limits[0]]) - 1)
+        raise AssertionError(self.selector)
+
+    @property
+    def energy_loss(self) -> float:
+        """Energy at the chosen limit over that at the limit that the noise-free selector would choose."""
+        return self.pair.step_joules(self.chosen) / self.pair.step_joules(self.best) - 1
+
+    @property
+    def best(self) -> float:
+        return ideal(self.pair, self.selector)
+
+
+def ideal(pair: Pair, selector: OptimumSelector) -> float:
+    """The choice of somebody who knows every limit exactly."""
+    chunks = {w: (Slice(w, 1, pair.step_seconds[w], pair.step_joules(w)),) for w in pair.limits}
+    return Done(Plan(pair.limits, selector), chunks).best_limit
+
+
+def papers_way(pair: Pair) -> dict[float, int]:
+    """Steps at each limit when every one is measured for 5 s."""
+    return {w: math.ceil(PAPER_SECONDS / pair.step_seconds[w]) for w in pair.limits}
+
+
+def extra(pair: Pair, steps: Mapping[float, int], chosen: float) -> tuple[float, float]:
+    """Energy and time that the first epoch takes beyond one all at the chosen limit, as a share of the latter.
+
+    All profiling is charged to the first epoch, even where it goes on in the next ones.
+    """
+    joules = sum(n * (pair.step_joules(w) - pair.step_joules(chosen)) for w, n in steps.items())
+    seconds = sum(n * (pair.step_seconds[w] - pair.step_seconds[chosen]) for w, n in steps.items())
+    whole = pair.steps_per_epoch
+    return joules / (whole * pair.step_joules(chosen)), seconds / (whole * pair.step_seconds[chosen])
+
+
+def read_pairs(traces: Path, cards: Iterable[str] = CARDS) -> list[Pair]:
+    """Every pair of the traces that has a choice of limits."""
+    names = {key: name for name, key in WORKLOADS.items()}
+    pairs = []
+    for card in cards:
+        rows: dict[tuple[str, int], dict[float, PowerRow]] = defaultdict(dict)
+        for row in read_power(traces / f"summary_power_{card}.csv"):
+            if row.workload in names:
+                rows[names[row.workload], row.batch_size][row.limit_watts] = row
+        for (name, batch_size), by_limit in rows.items():
+            steps = math.ceil(presets.load(card, name).samples_per_epoch / batch_size)
+            pairs.append(Pair(card, name, batch_size, steps, by_limit))
+    return pairs
+
+
+@dataclass
+class Gpu:
+    """Runs steps of a pair; for `lag` seconds after a change of limit it goes on as before."""
+
+    pair: Pair
+    lag: float = 0.0
+    watts: float = 0.0
+    before: float = 0.0
+    behind: float = 0.0
+
+    def train(self, watts: float, steps: int) -> tuple[float, float]:
+        """Seconds and joules of some steps."""
+        if watts != self.watts:
+            self.before, self.watts, self.behind = self.watts or watts, watts, self.lag
+        old_steps = min(float(steps), self.behind / self.pair.step_seconds[self.before])
+        self.behind = max(0.0, self.behind - old_steps * self.pair.step_seconds[self.before])
+        parts = ((self.before, old_steps), (watts, steps - old_steps))
+        return sum(n * self.pair.step_seconds[w] for w, n in parts), sum(n * self.pair.step_joules(w) for w, n in parts)
+
+
+def profile(pair: Pair, plan: Plan, noise: Noise, lag: float = 0.0) -> Run:
+    """Train until the profiler is done."""
+    run, gpu = Run(pair, plan.selector), Gpu(pair, lag)
+    state: State = start(plan)
+    while not isinstance(state, Done):
+        watts = pair.limits[0] if isinstance(state, Waiting) else state.limit
+        steps = math.ceil(CHUNK_SECONDS / pair.step_seconds[watts]) if isinstance(state, Measuring) else 1
+        seconds, joules = gpu.train(watts, steps)
+        slower, hungrier = noise.factors(steps, seconds)
+        run.steps[watts] += steps
+        match state:
+            case Measuring():
+                state = measured(state, Slice(watts, steps, seconds * slower, joules * slower * hungrier))
+            case Waiting() | Settling():
+                state = step(state, seconds * slower)
+    run.chosen, run.measured = state.best_limit, len(state.known)
+    return run
+
+
+def runs(
+    pairs: Sequence[Pair],
+    selector_of: Callable[[Pair], OptimumSelector],
+    seeds: Iterable[int],
+    per_step: bool = False,
+    size: float = NOISE,
+    lag: float = 0.0,
+    **constants: float,
+) -> list[Run]:
+    """Profile each pair once for each seed; `constants` replace the plan's."""
+    return [
+        profile(pair, Plan(pair.limits, selector_of(pair), **constants), Noise(chance(pair, seed), size, per_step), lag)  # type: ignore[arg-type]
+        for pair in pairs
+        for seed in seeds
+    ]
+
+
+def chance(pair: Pair, seed: int) -> random.Random:
+    return random.Random(f"{seed} {pair.card} {pair.workload} {pair.batch_size}")
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def summary(done: Sequence[Run]) -> dict[str, float]:
+    """Everything that the table shows; shares, not percent."""
+    losses, shares = [run.loss for run in done], [run.share for run in done]
+    baseline = sum(run.seconds / run.share for run in done)
+    ours = [extra(run.pair, run.steps, run.chosen) for run in done]
+    paper = [extra(run.pair, papers_way(run.pair), run.best) for run in done]
+    return {
+        "runs": len(done),
+        "loss_mean": fmean(losses),
+        "loss_p95": percentile(losses, 0.95),
+        "loss_worst": max(losses),
+        "energy_loss_mean": fmean(run.energy_loss for run in done),
+        "share_mean": fmean(shares),
+        "share_median": median(shares),
+        "share_total": sum(run.seconds for run in done) / baseline,
+        "share_worst": max(shares),
+        "limits_measured": fmean(run.measured for run in done),
+        "limits": fmean(len(run.pair.limits) for run in done),
+        "extra_energy_mean": fmean(e for e, _ in ours),
+        "extra_energy_worst": max(e for e, _ in ours),
+        "extra_time_mean": fmean(t for _, t in ours),
+        "extra_time_worst": max(t for _, t in ours),
+        "paper_extra_energy_mean": fmean(e for e, _ in paper),
+        "paper_extra_energy_worst": max(e for e, _ in paper),
+        "paper_extra_time_mean": fmean(t for _, t in paper),
+        "paper_extra_time_worst": max(t for _, t in paper),
+    }
+
+
+COLUMNS = {  # heading: (keys, in percent)
+    "loss: mean p95 worst %": (("loss_mean", "loss_p95", "loss_worst"), "{:6.3f} {:5.2f} {:5.2f}", 100),
+    "energy %": (("energy_loss_mean",), "{:8.2f}", 100),
+    "time share: mean med total worst": (
+        ("share_mean", "share_median", "share_total", "share_worst"),
+        "{:16.3f} {:.3f} {:.3f} {:.3f}",
+        1,
+    ),
+    "limits": (("limits_measured", "limits"), "{:.1f}/{:.1f}", 1),
+    "1st epoch, ours: J s %": (("extra_energy_mean", "extra_time_mean"), "{:11.2f} {:10.2f}", 100),
+    "paper: J s %": (("paper_extra_energy_mean", "paper_extra_time_mean"), "{:6.2f} {:5.2f}", 100),
+}
+
+
+def table(results: Mapping[str, Mapping[str, float]]) -> str:
+    lines = ["  ".join([" " * 18, *COLUMNS])]
+    for name, found in results.items():
+        cells = [
+            pattern.format(*(factor * found[key] for key in keys)).rjust(len(heading))
+            for heading, (keys, pattern, factor) in COLUMNS.items()
+        ]
+        lines.append("  ".join([f"{name:18}", *cells]))
+    return "\n".join(lines)
+
+
+def theta_table(pairs: Sequence[Pair]) -> tuple[str, dict[str, dict[str, float]]]:
+    """What stopping early loses on the traces' own curves, without noise."""
+    lines = ["theta   selector            loss: mean worst %   limits measured   time share   the worst pair"]
+    found = {}
+    for theta in THETAS:
+        for name in ("ZeusCost(0)", "ZeusCost(0.5)", "ZeusCost(1)"):
+            done = runs(pairs, SELECTORS[name], [0], size=0.0, theta=theta)
+            worst = max(done, key=lambda run: run.loss)
+            sums = found[f"{theta} {name}"] = summary(done)
+            where = f"{worst.pair.card} {worst.pair.workload} {worst.pair.batch_size}" if worst.loss > 0 else "-"
+            lines.append(
+                f"{theta:5}   {name:18}  {100 * sums['loss_mean']:11.3f} {100 * worst.loss:6.2f}"
+                f"   {sums['limits_measured']:11.1f}/{sums['limits']:.1f}   {sums['share_mean']:10.3f}   {where}"
+            )
+    return "\n".join(lines), found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=Path, default=TRACES, help="folder of the published traces")
+    parser.add_argument("--seeds", type=int, default=20, help="runs of each pair")
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--per-step", action="store_true", help="2 %% of noise per step instead of per 0.1 s")
+    parser.add_argument("--lag", type=float, default=0.0, help="seconds that a card takes to follow a new limit")
+    parser.add_argument("--theta", action="store_true", help="what θ loses, without noise")
+    parser.add_argument("--json", type=Path, help="write the numbers here too")
+    given = parser.parse_args()
+    pairs = read_pairs(given.traces)
+    if given.theta:
+        text, results = theta_table(pairs)
+    else:
+        seeds = range(given.first_seed, given.first_seed + given.seeds)
+        results = {
+            name: summary(runs(pairs, of, seeds, given.per_step, lag=given.lag)) for name, of in SELECTORS.items()
+        }
+        unit = "step" if given.per_step else f"{PER_SECONDS:g} s"
+        text = (
+            f"{len(pairs)} pairs x {given.seeds} seeds from {given.first_seed}; noise {100 * NOISE:g} % per {unit}, "
+            f"lag {given.lag:g} s\n"
+            "(loss: cost over the best limit's; for MaxSlowdown: how far beyond the factor. energy: over the ideal one's.\n"
+            " time share: of every limit for 5 s. 1st epoch: beyond one all at the chosen limit.)\n"
+            f"{table(results)}"
+        )
+    print(text)
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Small tools under the names that users know."""

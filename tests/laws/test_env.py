@@ -1,0 +1,102 @@
+"""The ZEUS_* variables: read once, read strictly."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeus.env import Mode, Orders, Prices, mode, orders, prices, quiet
+from zeus.errors import InputError
+
+NUMBERS = {
+    "ZEUS_LEARNING_RATE": "learning_rate",
+    "ZEUS_COST_THRESH": "cost_limit",
+    "ZEUS_ETA_KNOB": "eta",
+    "ZEUS_TARGET_METRIC": "target_metric",
+}
+WHOLE = {
+    "ZEUS_TRIAL": ("trial", 0),
+    "ZEUS_BATCH_SIZE": ("batch_size", 1),
+    "ZEUS_MAX_EPOCHS": ("max_epochs", 1),
+    "ZEUS_SEED": ("seed", 0),
+}
+
+
+def test_without_a_launcher_nothing_is_ordered() -> None:
+    assert orders({}) == Orders()
+    assert orders(dict.fromkeys([*NUMBERS, *WHOLE, "ZEUS_JOB_ID"], "")) == Orders()
+
+
+def test_everything_a_launcher_says_is_heard() -> None:
+    assert orders(
+        {
+            "ZEUS_JOB_ID": "asr",
+            "ZEUS_TRIAL": "3",
+            "ZEUS_BATCH_SIZE": "128",
+            "ZEUS_LEARNING_RATE": "1e-3",
+            "ZEUS_COST_THRESH": "2.5e6",
+            "ZEUS_ETA_KNOB": "0.5",
+            "ZEUS_TARGET_METRIC": "40",
+            "ZEUS_MAX_EPOCHS": "16",
+            "ZEUS_SEED": "7",
+        }
+    ) == Orders("asr", 3, 128, 1e-3, 2.5e6, 0.5, 40.0, 16, 7)
+
+
+@given(st.sampled_from(sorted(NUMBERS)), st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_arrives_as_it_was_sent(name: str, value: float) -> None:
+    assert getattr(orders({name: repr(value)}), NUMBERS[name]) == value
+
+
+@given(st.sampled_from(sorted(WHOLE)), st.integers(1, 2**31))
+def test_a_whole_number_arrives_as_it_was_sent(name: str, value: int) -> None:
+    assert getattr(orders({name: str(value)}), WHOLE[name][0]) == value
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("text", ["fast", "nan", "1,5", "0x10"])
+def test_what_is_no_number_is_refused_by_name(name: str, text: str) -> None:
+    with pytest.raises(InputError, match=name):
+        orders({name: text})
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_whole_number_is_whole_and_not_too_small(name: str) -> None:
+    for text in ("1.5", str(WHOLE[name][1] - 1), "many"):
+        with pytest.raises(InputError, match=name):
+            orders({name: text})
+
+
+@pytest.mark.parametrize("text", ["inf", "+inf", "none", "None", " "])
+def test_no_cost_limit_can_be_said_in_words(text: str) -> None:
+    assert orders({"ZEUS_COST_THRESH": text}).cost_limit is None
+
+
+def test_the_mode_given_goes_before_the_variable_and_that_before_the_default() -> None:
+    assert mode(None, {}) is Mode.OPTIMIZE
+    assert mode(None, {"ZEUS_MODE": ""}) is Mode.OPTIMIZE
+    assert mode(None, {"ZEUS_MODE": "Observe"}) is Mode.OBSERVE
+    assert mode("off", {"ZEUS_MODE": "observe"}) is Mode.OFF
+    assert mode(Mode.OBSERVE, {"ZEUS_MODE": "off"}) is Mode.OBSERVE
+
+
+@pytest.mark.parametrize("text", ["on", "observer", "0"])
+def test_an_unknown_mode_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="optimize, observe or off"):
+        mode(text, {})
+    with pytest.raises(InputError, match="optimize, observe or off"):
+        mode(None, {"ZEUS_MODE": text})
+
+
+def test_prices_are_plain_numbers_or_absent() -> None:
+    given_prices = {"ZEUS_PRICE_PER_KWH": "0.3", "ZEUS_CURRENCY": "EUR", "ZEUS_GCO2E_PER_KWH": "380"}
+    assert prices(given_prices) == Prices(0.3, "EUR", 380.0)
+    assert prices({}) == Prices(None, "", None)
+    with pytest.raises(InputError, match="ZEUS_PRICE_PER_KWH"):
+        prices({"ZEUS_PRICE_PER_KWH": "30 cents"})
+
+
+def test_quiet_is_anything_but_empty_and_0() -> None:
+    assert [quiet({"ZEUS_QUIET": text}) for text in ("1", "yes", "0", "")] == [True, True, False, False]
+    assert not quiet({})
