@@ -324,7 +324,7 @@ def main() -> None:
         text = (
             f"{len(pairs)} pairs x {given.seeds} seeds from {given.first_seed}; noise {100 * NOISE:g} % per {unit}, "
             f"lag {given.lag:g} s\n"
-            "(loss: cost over the best limit's; for MaxSlowdown: how far beyond the factor. energy: over the ideal one's.\n"
+            "(loss: cost over the best limit's; for MaxSlowdown: how far beyond the factor; energy over the ideal's.\n"
             " time share: of every limit for 5 s. 1st epoch: beyond one all at the chosen limit.)\n"
             f"{table(results)}"
         )

@@ -134,7 +134,7 @@ def loader(folder: Path) -> dict[str, Any]:
             pass
         batches.report_metric(epoch / 10)
     summary = batches.summary
-    return {"epochs": summary.epochs, "limit": summary.limit, "seconds": summary.seconds}
+    return {"epochs": summary.epochs, "limit": summary.limit, "seconds": summary.seconds, "joules": summary.joules}
 
 
 def hf(folder: Path) -> dict[str, Any]:

@@ -124,6 +124,7 @@ def test_listing_1_on_two_ranks(cards: list[VirtualGpu], tmp_path: Path, masked:
     assert one["limit"] == other["limit"] < 250
     assert one["epochs"] == other["epochs"] == 6
     assert one["seconds"] == pytest.approx(other["seconds"])
+    assert one["joules"] == other["joules"] == pytest.approx(sum(gpu.energy() for gpu in cards), rel=0.01)
     assert [gpu.limit() for gpu in cards] == [250, 250]
 
 

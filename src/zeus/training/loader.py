@@ -136,7 +136,8 @@ class ZeusDataLoader(DataLoader[Any]):
             higher_is_better=higher_is_better,
             cost_limit=told.cost_limit,
             prices=prices(),
-            agree=broadcast,
+            crew=ranks,
+            first=broadcast,
         )
 
     # ------------------------------------------------------------------ Listing 1

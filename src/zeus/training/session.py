@@ -19,6 +19,7 @@ from zeus.env import Mode, Prices
 from zeus.errors import InputError
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
+from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.profile import PowerProfile
 from zeus.training.saving import Saving, compare
 
@@ -71,7 +72,8 @@ class Session:
         higher_is_better: bool = True,
         cost_limit: float | None = None,
         prices: Prices | None = None,
-        agree: Callable[[float], float] = lambda value: value,
+        crew: Crew | None = None,
+        first: Callable[[float], float] = lambda value: value,
     ) -> None:
         if isinstance(max_epochs, bool) or not isinstance(max_epochs, int) or max_epochs < 1:
             raise InputError(f"max_epochs={max_epochs!r}: give a whole number of epochs, at least 1.")
@@ -82,7 +84,8 @@ class Session:
         self._monitor = monitor
         self._optimizer = optimizer
         self._cost = cost
-        self._agree = agree  # the first rank's number on every rank
+        self._crew: Crew = crew or Alone()
+        self._first = first  # the first rank's number on every rank
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.target_metric = target_metric
@@ -95,6 +98,8 @@ class Session:
         self._steps = 0
         self._epoch_steps = 0
         self._parts: list[tuple[Measurement, Measurement | None]] = []  # each epoch, and its training steps
+        self._epoch_costs: list[tuple[float, float]] = []  # the same as costs of all ranks, as far as anybody asked
+        self._totals: tuple[float, float, float, float] | None = None  # joules and seconds of all, and of the steps
         self._training: Measurement | None = None
         self._whole: Measurement | None = None
         self._in_steps = False
@@ -130,7 +135,7 @@ class Session:
             spent, following = self.spent(), self.next_epoch_cost()
             if spent + following > self.cost_limit * (1 + SLACK):
                 ending = Ending.COST_LIMIT
-        return list(Ending)[int(self._agree(float(list(Ending).index(ending))))]
+        return list(Ending)[int(self._first(float(list(Ending).index(ending))))]
 
     def _end(self) -> None:
         if self._ending is Ending.RUNNING:
@@ -139,6 +144,8 @@ class Session:
         if self._whole is None:
             self._whole = self._monitor.end_window(_RUN)
         self._optimizer.on_train_end()
+        if self._ending is not Ending.LEFT:  # a rank that left by an exception is waited for by nobody
+            self._totals = (*self._crew.agree(*_sums([self._whole])), *self._crew.agree(*_sums(self._trained())))
 
     # ------------------------------------------------------------------ steps
 
@@ -166,7 +173,7 @@ class Session:
     def report_metric(self, metric: float, higher_is_better: bool | None = None) -> bool:
         """The validation metric after this epoch; whether the target is reached. The run's clock stops there."""
         better = self.higher_is_better if higher_is_better is None else higher_is_better
-        value = self._agree(float(metric))
+        value = self._first(float(metric))
         self._metric = value
         if self._ending is not Ending.RUNNING or self.target_metric is None:
             return self._ending is Ending.REACHED
@@ -179,25 +186,31 @@ class Session:
     # ------------------------------------------------------------------ cost
 
     def spent(self) -> float:
-        """Cost of the epochs so far (Equation 2), evaluation included; 0 where energy or limits are not known."""
-        return sum(self._cost_of(epoch) for epoch, _ in self._parts)
+        """Cost of the epochs so far (Equation 2), of all ranks and evaluation included."""
+        return sum(epoch for epoch, _ in self._costs())
 
-    def _cost_of(self, measured: Measurement | None) -> float:
-        if measured is None or self._cost is None:
-            return 0.0
-        cost = self._cost.cost(measured.total_energy, measured.seconds)
+    def _costs(self) -> list[tuple[float, float]]:
+        """Each epoch's cost and that of its training steps. Every rank asks at the same epochs."""
+        for epoch, training in self._parts[len(self._epoch_costs) :]:
+            whole = self._cost_of(*self._crew.agree(*_sums([epoch])))
+            steps = self._cost_of(*self._crew.agree(*_sums([training] if training is not None else [])))
+            self._epoch_costs.append((whole, steps))
+        return self._epoch_costs
+
+    def _cost_of(self, joules: float, seconds: float) -> float:
+        """Equation 2; 0 where energy or limits are not known, so that nothing unknown stops a run."""
+        cost = self._cost.cost(joules, seconds) if self._cost is not None else 0.0
         return cost if math.isfinite(cost) else 0.0
 
     def next_epoch_cost(self) -> float:
         """EpochCost: the profiled cost of the training steps at the limit in use, plus the last evaluation's."""
-        epoch, training = self._parts[-1]
-        evaluation = self._cost_of(epoch) - self._cost_of(training)
+        epoch, training = self._costs()[-1]
         profile, limit = self._optimizer.profile, self._limit_in_use()
-        if profile is None or limit is None or self._cost is None or training is None:
-            return self._cost_of(epoch)
+        if profile is None or limit is None or self._cost is None or not training:
+            return epoch
         if limit not in {one.limit_watts for one in profile.slices}:
-            return self._cost_of(epoch)
-        return profile.epoch_cost(self._cost, limit, self._epoch_steps) + max(0.0, evaluation)
+            return epoch
+        return profile.epoch_cost(self._cost, limit, self._epoch_steps) + max(0.0, epoch - training)
 
     def _limit_in_use(self) -> float | None:
         if self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
@@ -209,9 +222,11 @@ class Session:
     @property
     def summary(self) -> Summary:
         """What the run used so far, or in all once it is over."""
-        whole = self._whole
-        joules = whole.total_energy if whole is not None else sum(e.total_energy for e, _ in self._parts)
-        seconds = whole.seconds if whole is not None else sum(e.seconds for e, _ in self._parts)
+        if self._totals is not None:
+            joules, seconds, *steps = self._totals
+        else:
+            joules, seconds = _sums([self._whole] if self._whole is not None else [e for e, _ in self._parts])
+            steps = list(_sums(self._trained()))
         cost = self._cost.cost(joules, seconds) if self._cost is not None else math.nan
         best, found = self._optimizer.best_limit, self._optimizer.found_limit
         return Summary(
@@ -224,12 +239,15 @@ class Session:
             best if best is not None else found,
             found,
             self._optimizer.mode,
-            self._saving(joules, seconds),
+            self._saving(joules, seconds, *steps),
             self._optimizer.why_not,
             self.batch_size,
         )
 
-    def _saving(self, joules: float, seconds: float) -> Saving | None:
+    def _trained(self) -> list[Measurement]:
+        return [training for _, training in self._parts if training is not None]
+
+    def _saving(self, joules: float, seconds: float, energy: float, time: float) -> Saving | None:
         """The chosen limit against the one found, over all of this run's steps.
 
         What the run would have used at either limit is its steps times the profile's energy per step; evaluation and
@@ -238,8 +256,6 @@ class Session:
         profile, best, found = self._optimizer.profile, self._optimizer.best_limit, self._optimizer.found_limit
         if profile is None or best is None or found is None or not self._steps or math.isnan(joules):
             return None
-        trained = [t for _, t in self._parts if t is not None]
-        energy, time = sum(t.total_energy for t in trained), sum(t.seconds for t in trained)
         if not (energy > 0 and time > 0):
             return None
         at_found = _per_step(profile, found)
@@ -248,6 +264,10 @@ class Session:
         joules_found = at_found[0] * self._steps * joules / energy
         seconds_found = at_found[1] * self._steps * seconds / time
         return compare(profile, found, best, joules_found, seconds_found, self._prices)
+
+
+def _sums(measured: list[Measurement]) -> tuple[float, float]:
+    return sum(m.total_energy for m in measured), sum(m.seconds for m in measured)
 
 
 def _per_step(profile: PowerProfile, limit: float) -> tuple[float, float] | None:
