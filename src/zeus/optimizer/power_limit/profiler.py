@@ -238,12 +238,12 @@ def hopeless(plan: Plan, walked: Known, limit: float) -> bool:
         case MaxSlowdownConstraint(factor=factor):
             top = walked[plan.limits[0]]
             noise = math.hypot(*(spread(plan.selector, walked, chunks) for chunks in (walked[limit], top)))
-            return _time(walked[limit]) / _time(top) * (1 - 2 * noise) > factor
+            return _time(walked[limit]) / _time(top) * (1 - SIGMAS * noise) > factor
         case Scored() as selector:
             scores = {w: _score(selector, chunks) for w, chunks in walked.items()}
             best = min(scores, key=lambda w: scores[w])
             noise = math.hypot(*(spread(selector, walked, walked[w]) for w in (limit, best)))
-            return scores[limit] > (1 + plan.theta + noise) * scores[best]
+            return scores[limit] > (1 + plan.theta + SIGMAS * noise) * scores[best]
         case _:
             return False  # a selector of the user's own wants to see everything
 
