@@ -175,7 +175,9 @@ def _settled(state: Measuring) -> tuple[Slice, ...]:
     """Without the first chunks, as long as their power is still on its way to that of the later half."""
     early, late = state.chunks[: len(state.chunks) // 2], state.chunks[len(state.chunks) // 2 :]
     watts = fmean(c.watts for c in late)
-    scatter, _ = _scatter((*state.known.values(), late), lambda c: c.watts)
+    scatter, freedom = _scatter((*state.known.values(), late), lambda c: c.watts)
+    if not freedom:  # two chunks alone: which of them is off, and whether it is only noise, nobody can tell
+        return state.chunks
     for dropped, chunk in enumerate(early):
         if abs(chunk.watts - watts) <= max(SIGMAS * scatter / math.sqrt(chunk.steps), 0.03) * watts:
             return (*early[dropped:], *late)
