@@ -20,8 +20,9 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean, median
 
@@ -36,7 +37,7 @@ TRACES = Path(os.environ.get("ZEUS_DATA") or ROOT / ".." / "shared" / "data") / 
 CARDS = ("v100", "a40", "rtx6000")
 NOISE, PER_SECONDS, CHUNK_SECONDS = 0.02, 0.1, 0.1
 PAPER_SECONDS = 5.0
-FIRST_SEED = 100  # the plan's constants were found on seeds 0 to 9; a report must not use those
+FIRST_SEED = 300  # the plan was found with an eye on lower ones; a report must not use those
 THETAS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, math.inf)
 
 Selectors = Mapping[str, Callable[["Pair"], OptimumSelector]]
@@ -95,6 +96,7 @@ class Run:
     pair: Pair
     selector: OptimumSelector
     chosen: float = 0.0
+    papers: float = 0.0  # what every limit for 5 s would have chosen, under noise of the same size
     measured: int = 0
     steps: dict[float, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -109,14 +111,17 @@ class Run:
 
     @property
     def loss(self) -> float:
+        return self.loss_of(self.chosen)
+
+    def loss_of(self, chosen: float) -> float:
         """Cost of the chosen limit over the best one; for a constraint, by how much it is broken."""
         pair, time = self.pair, self.pair.step_seconds
         match self.selector:
             case Scored() as selector:
                 scores = {w: selector.score(pair.step_joules(w), time[w]) for w in pair.limits}
-                return scores[self.chosen] / min(scores.values()) - 1
+                return scores[chosen] / min(scores.values()) - 1
             case MaxSlowdownConstraint(factor=factor):
-                return max(0.0, time[self.chosen] / (factor * time[pair.limits[0]]) - 1)
+                return max(0.0, time[chosen] / (factor * time[pair.limits[0]]) - 1)
         raise AssertionError(self.selector)
 
     @property
@@ -126,13 +131,17 @@ class Run:
 
     @property
     def best(self) -> float:
-        return ideal(self.pair, self.selector)
+        return choice(self.pair, self.selector, Noise(random.Random(0), size=0.0))
 
 
-def ideal(pair: Pair, selector: OptimumSelector) -> float:
-    """The choice of somebody who knows every limit exactly."""
-    chunks = {w: (Slice(w, 1, pair.step_seconds[w], pair.step_joules(w)),) for w in pair.limits}
-    return Done(Plan(pair.limits, selector), chunks).best_limit
+def choice(pair: Pair, selector: OptimumSelector, noise: Noise) -> float:
+    """The choice after every limit was measured for 5 s."""
+    known = {}
+    for watts, steps in papers_way(pair).items():
+        slower, hungrier = noise.factors(steps, steps * pair.step_seconds[watts])
+        seconds, joules = steps * pair.step_seconds[watts], steps * pair.step_joules(watts)
+        known[watts] = (Slice(watts, steps, seconds * slower, joules * slower * hungrier),)
+    return Done(Plan(pair.limits, selector), known).best_limit
 
 
 def papers_way(pair: Pair) -> dict[float, int]:
@@ -202,6 +211,7 @@ def profile(pair: Pair, plan: Plan, noise: Noise, lag: float = 0.0) -> Run:
             case Waiting() | Settling():
                 state = step(state, seconds * slower)
     run.chosen, run.measured = state.best_limit, len(state.known)
+    run.papers = choice(pair, plan.selector, noise)
     return run
 
 
@@ -226,6 +236,10 @@ def chance(pair: Pair, seed: int) -> random.Random:
     return random.Random(f"{seed} {pair.card} {pair.workload} {pair.batch_size}")
 
 
+def result(traces: Path, seeds: Iterable[int], per_step: bool, lag: float, selector: str) -> dict[str, float]:
+    return summary(runs(read_pairs(traces), SELECTORS[selector], seeds, per_step, lag=lag))
+
+
 def percentile(values: Iterable[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
@@ -242,6 +256,8 @@ def summary(done: Sequence[Run]) -> dict[str, float]:
         "loss_mean": fmean(losses),
         "loss_p95": percentile(losses, 0.95),
         "loss_worst": max(losses),
+        "paper_loss_mean": fmean(run.loss_of(run.papers) for run in done),
+        "paper_loss_worst": max(run.loss_of(run.papers) for run in done),
         "energy_loss_mean": fmean(run.energy_loss for run in done),
         "share_mean": fmean(shares),
         "share_median": median(shares),
@@ -262,6 +278,7 @@ def summary(done: Sequence[Run]) -> dict[str, float]:
 
 COLUMNS = {  # heading: (keys, in percent)
     "loss: mean p95 worst %": (("loss_mean", "loss_p95", "loss_worst"), "{:6.3f} {:5.2f} {:5.2f}", 100),
+    "paper: mean worst %": (("paper_loss_mean", "paper_loss_worst"), "{:6.3f} {:5.2f}", 100),
     "energy %": (("energy_loss_mean",), "{:8.2f}", 100),
     "time share: mean med total worst": (
         ("share_mean", "share_median", "share_total", "share_worst"),
@@ -307,6 +324,7 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=TRACES, help="folder of the published traces")
     parser.add_argument("--seeds", type=int, default=20, help="runs of each pair")
     parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--per-step", action="store_true", help="2 %% of noise per step instead of per 0.1 s")
     parser.add_argument("--lag", type=float, default=0.0, help="seconds that a card takes to follow a new limit")
     parser.add_argument("--theta", action="store_true", help="what θ loses, without noise")
@@ -317,14 +335,14 @@ def main() -> None:
         text, results = theta_table(pairs)
     else:
         seeds = range(given.first_seed, given.first_seed + given.seeds)
-        results = {
-            name: summary(runs(pairs, of, seeds, given.per_step, lag=given.lag)) for name, of in SELECTORS.items()
-        }
+        with ProcessPoolExecutor(given.processes) as pool:
+            work = partial(result, given.traces, seeds, given.per_step, given.lag)
+            results = dict(zip(SELECTORS, pool.map(work, SELECTORS), strict=True))
         unit = "step" if given.per_step else f"{PER_SECONDS:g} s"
         text = (
             f"{len(pairs)} pairs x {given.seeds} seeds from {given.first_seed}; noise {100 * NOISE:g} % per {unit}, "
             f"lag {given.lag:g} s\n"
-            "(loss: cost over the best limit's; for MaxSlowdown: how far beyond the factor; energy over the ideal's.\n"
+            "(loss: cost over the best limit's; for MaxSlowdown: how far beyond the factor. energy: over the ideal.\n"
             " time share: of every limit for 5 s. 1st epoch: beyond one all at the chosen limit.)\n"
             f"{table(results)}"
         )

@@ -315,6 +315,15 @@ def test_chunks_while_power_is_still_on_its_way_are_left_out() -> None:
     assert PowerProfile.of(state.known[250.0]).at(250).watts == 200
 
 
+def test_of_two_chunks_that_differ_none_is_thrown_away_so_that_their_scatter_shows() -> None:
+    plan = Plan((250.0, 100.0), Energy(), wait_steps=0, warmup_steps=0, profile_steps=1)
+    state = profiler.measured(profiler.start(plan), Slice(250, 30, 0.1, 20.0))
+    state = profiler.measured(state, Slice(250, 30, 0.1, 22.0))
+    assert not isinstance(state, Waiting)
+    assert len(state.known[250.0]) == 2
+    assert profiler.spread(plan.selector, state.known, state.known[250.0]) > 0.05
+
+
 def test_two_that_noise_cannot_tell_apart_are_looked_at_again_and_clear_losers_are_not() -> None:
     curve = curve_of([1.0, 1.0, 1.0, 1.0, 1.6, 2.2, 3.0])
     curve = {w: (s, 200.0 if w > 180 else 198.0) for w, (s, _) in curve.items()}

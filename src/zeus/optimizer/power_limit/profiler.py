@@ -175,7 +175,9 @@ def _settled(state: Measuring) -> tuple[Slice, ...]:
     """Without the first chunks, as long as their power is still on its way to that of the later half."""
     early, late = state.chunks[: len(state.chunks) // 2], state.chunks[len(state.chunks) // 2 :]
     watts = fmean(c.watts for c in late)
-    scatter, _ = _scatter((*state.known.values(), late), lambda c: c.watts)
+    scatter, freedom = _scatter((*state.known.values(), late), lambda c: c.watts)
+    if not freedom:  # two chunks alone: which of them is off, and whether it is only noise, nobody can tell
+        return state.chunks
     for dropped, chunk in enumerate(early):
         if abs(chunk.watts - watts) <= max(SIGMAS * scatter / math.sqrt(chunk.steps), 0.03) * watts:
             return (*early[dropped:], *late)
@@ -238,12 +240,12 @@ def hopeless(plan: Plan, walked: Known, limit: float) -> bool:
         case MaxSlowdownConstraint(factor=factor):
             top = walked[plan.limits[0]]
             noise = math.hypot(*(spread(plan.selector, walked, chunks) for chunks in (walked[limit], top)))
-            return _time(walked[limit]) / _time(top) * (1 - 2 * noise) > factor
+            return _time(walked[limit]) / _time(top) * (1 - SIGMAS * noise) > factor
         case Scored() as selector:
             scores = {w: _score(selector, chunks) for w, chunks in walked.items()}
             best = min(scores, key=lambda w: scores[w])
             noise = math.hypot(*(spread(selector, walked, walked[w]) for w in (limit, best)))
-            return scores[limit] > (1 + plan.theta + noise) * scores[best]
+            return scores[limit] > (1 + plan.theta + SIGMAS * noise) * scores[best]
         case _:
             return False  # a selector of the user's own wants to see everything
 
