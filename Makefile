@@ -20,6 +20,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/keeper_kill.py
 	$(BIN)/python benchmarks/fit_virtual.py --check
 	$(BIN)/python benchmarks/gpu_windows.py
+	$(BIN)/python benchmarks/jit_profiling.py
+	$(BIN)/python benchmarks/loader_overhead.py
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
