@@ -24,7 +24,7 @@ from scipy.optimize import least_squares
 
 from zeus.device import presets
 from zeus.device.physics import Card, Load, epoch
-from zeus.simulate.traces import WORKLOADS, PowerRow, read_power
+from zeus.simulate.traces import WORKLOADS, PowerRow, published, read_power
 
 FITTED = Path(__file__).parents[1] / "src" / "zeus" / "device" / "fitted.toml"
 CARDS = ("v100", "a40", "rtx6000")
@@ -277,7 +277,9 @@ def report(traces: Path, model: Model) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--traces", type=Path, required=True, help="folder with summary_power_{v100,a40,rtx6000}.csv")
+    parser.add_argument(
+        "--traces", type=Path, default=published(), help="folder with summary_power_{v100,a40,rtx6000}.csv"
+    )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", action="store_true", help=f"replace {FITTED.name} by the new fit")
     what.add_argument("--check", action="store_true", help="fit nothing: compare the committed numbers")

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,10 +29,10 @@ from zeus.device import presets
 from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling, State, Waiting, measured, start, step
 from zeus.optimizer.power_limit.selector import MaxSlowdownConstraint, OptimumSelector, Scored, ZeusCost
 from zeus.profile import Slice
-from zeus.simulate.traces import WORKLOADS, PowerRow, read_power
+from zeus.simulate.traces import WORKLOADS, PowerRow, published, read_power
 
 ROOT = Path(__file__).parents[1]
-TRACES = Path(os.environ.get("ZEUS_DATA") or ROOT / ".." / "shared" / "data") / "nsdi23_traces"
+TRACES = published(ROOT)
 CARDS = ("v100", "a40", "rtx6000")
 NOISE, PER_SECONDS, CHUNK_SECONDS = 0.02, 0.1, 0.1
 PAPER_SECONDS = 5.0

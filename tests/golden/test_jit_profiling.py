@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from zeus.simulate.traces import published
+
 ROOT = Path(__file__).parents[2]
-TRACES = Path(os.environ.get("ZEUS_DATA") or ROOT / ".." / "shared" / "data") / "nsdi23_traces"
+TRACES = published(ROOT)
 SEEDS = range(1000, 1003)
 SOME = {  # steps of 3 ms, of 0.1 s, of 1 s and of more than the 5 s ceiling; flat, steep and crooked curves
     ("v100", "neumf", 1024),

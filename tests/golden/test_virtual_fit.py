@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from zeus.simulate.traces import published
+
 ROOT = Path(__file__).parents[2]
-TRACES = Path(os.environ.get("ZEUS_DATA") or ROOT / ".." / "shared" / "data") / "nsdi23_traces"
+TRACES = published(ROOT)
 
 pytestmark = [
     pytest.mark.data,

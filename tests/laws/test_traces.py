@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from zeus.simulate.traces import (
     WORKLOADS,
     PowerRow,
     TrainingRow,
+    published,
     read_power,
     read_training,
 )
@@ -144,7 +144,7 @@ def test_windows_line_ends_are_read(tmp_path: Path) -> None:
 
 
 def traces() -> Path:
-    data = Path(os.environ.get("ZEUS_DATA") or Path(__file__).parents[2] / ".." / "shared" / "data") / "nsdi23_traces"
+    data = published(Path(__file__).parents[2])
     if not data.is_dir():
         pytest.skip(f"the published traces are not in {data}; set ZEUS_DATA to the folder that holds nsdi23_traces")
     return data

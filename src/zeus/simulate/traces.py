@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -59,6 +60,12 @@ WORKLOADS: Final[dict[str, WorkloadKey]] = {  # the six of the paper's evaluatio
     "shufflenetv2": WorkloadKey("cifar100", "shufflenetv2", "adadelta"),
     "neumf": WorkloadKey("movielens-1m", "ncf", "adam"),
 }
+
+
+def published(root: Path | None = None) -> Path:
+    """The folder of the paper's published traces: under ZEUS_DATA, or beside the repository at `root` (default: here)."""
+    data = os.environ.get("ZEUS_DATA") or (root or Path()) / ".." / "shared" / "data"
+    return Path(data) / "nsdi23_traces"
 
 
 @dataclass(frozen=True, slots=True)
