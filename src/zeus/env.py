@@ -93,7 +93,7 @@ def _number(environ: Mapping[str, str], name: str) -> float | None:
         value = float(text)
     except ValueError:
         value = math.nan
-    if math.isnan(value):
+    if not math.isfinite(value):
         raise InputError(f"{name}={text!r}: give a number.")
     return value
 

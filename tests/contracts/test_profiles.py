@@ -153,3 +153,19 @@ def test_the_default_folder_is_the_users_own(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert default_profiles().folder == tmp_path / ".local" / "share" / "zeus" / "profiles"
+
+
+def test_keys_that_look_alike_and_long_ones_have_files_of_their_own(tmp_path: Path) -> None:
+    keys = [
+        ProfileKey("x__8__y", 8, "z", 1),
+        ProfileKey("x", 8, "y__8__z", 1),
+        ProfileKey("j" * 400, 8, "z", 1),
+        ProfileKey("j" * 401, 8, "z", 1),
+    ]
+    folder = FolderProfiles(tmp_path)
+    for i, key in enumerate(keys):
+        folder.put(key, PowerProfile.of([Slice(100.0 + i, 1, 1.0, 1.0)]))
+    for i, key in enumerate(keys):
+        kept = folder.get(key)
+        assert kept is not None
+        assert kept.slices[0].limit_watts == 100.0 + i

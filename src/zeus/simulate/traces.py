@@ -63,7 +63,7 @@ WORKLOADS: Final[dict[str, WorkloadKey]] = {  # the six of the paper's evaluatio
 
 
 def published(root: Path | None = None) -> Path:
-    """The folder of the paper's published traces: under ZEUS_DATA, or beside the repository at `root` (default: here)."""
+    """The folder of the paper's published traces: in ZEUS_DATA, or beside the repository at `root` (default: here)."""
     data = os.environ.get("ZEUS_DATA") or (root or Path()) / ".." / "shared" / "data"
     return Path(data) / "nsdi23_traces"
 

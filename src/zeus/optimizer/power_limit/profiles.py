@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -11,6 +12,8 @@ from urllib.parse import quote
 
 from zeus.errors import InputError
 from zeus.profile import PowerProfile, ProfileKey
+
+MAX_NAME = 200
 
 
 class Profiles(Protocol):
@@ -41,7 +44,10 @@ class FolderProfiles:
         write(self._path(key), {"key": _key_to_json(key), **profile.to_json()})
 
     def _path(self, key: ProfileKey) -> Path:
-        name = "__".join(quote(str(part), safe="") for part in _key_to_json(key).values())
+        parts = [quote(str(part), safe="").replace("_", "%5F") for part in _key_to_json(key).values()]
+        name = "__".join(parts)
+        if len(name) > MAX_NAME:  # file systems take 255 bytes
+            name = f"{name[:MAX_NAME]}__{hashlib.sha256(name.encode()).hexdigest()[:16]}"
         return self.folder / f"{name}.json"
 
 
