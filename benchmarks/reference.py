@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.simulate import baselines, regret
+from zeus.simulate.published import load
 from zeus.simulate.replay import job_of, replay
-from zeus.simulate.workload import Workload, load
+from zeus.simulate.workload import Workload
 
 TRACES = Path(os.environ.get("ZEUS_DATA") or Path(__file__).parents[1] / ".." / "shared" / "data") / "nsdi23_traces"
 

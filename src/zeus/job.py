@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from zeus.cost import CostModel
 from zeus.errors import InputError
 
 MAX_TRIES = 20  # of one recurrence, after which it has failed
@@ -161,7 +160,7 @@ class Ask:
     recurrence: int  # from 1
     attempt: int = 1  # within the recurrence, from 1
     gpu_model: str = ""
-    max_watts: float = 1.0  # MAXPOWER of the GPUs it would run on, summed
+    max_watts: float  # MAXPOWER of the GPUs it would run on, summed
     last: bool = False  # no further attempt follows: end the recurrence well
 
     def __post_init__(self) -> None:
@@ -221,12 +220,6 @@ class Trial:
         _need(known in (Ending.OPEN, Ending.LOST), "trial", self.number, f"an open or lost one; this one is {known}")
         _need(outcome.ending is not Ending.LOST, "outcome", outcome, "how it ended; a loss is `lose`")
         return replace(self, ended=sequence, outcome=outcome)
-
-    def cost(self, eta: float) -> float | None:
-        """Equation 2 for this attempt alone, in joules; None where its energy is not known."""
-        if self.outcome is None or self.outcome.joules is None:
-            return None
-        return CostModel(eta, self.ask.max_watts).cost(self.outcome.joules, self.outcome.seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

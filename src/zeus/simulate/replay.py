@@ -94,11 +94,12 @@ class _World:
         while len(tries) < MAX_TRIES and not (tries and tries[-1].outcome.ending is Ending.CONVERGED):
             trial = self._ask(recurrence, len(tries) + 1)
             outcome = self._run(trial)
-            ended = trial.end(self._next(), outcome)
-            self._state = self._policy.observe(self._state, ended)
+            self._state = self._policy.observe(self._state, trial.end(self._next(), outcome))
             if outcome.epochs:  # a size of which not even one epoch fits is not run: no try, no charge
                 limit = self._best[trial.batch_size].limit_watts
-                tries.append(Try(trial.decision, limit, outcome, ended.cost(self._job.eta_knob) or 0.0))
+                tries.append(
+                    Try(trial.decision, limit, outcome, self._cost.cost(outcome.joules or 0.0, outcome.seconds))
+                )
         return Recurrence(tuple(tries))
 
     def _ask(self, recurrence: int, attempt: int) -> Trial:
@@ -118,7 +119,7 @@ class _World:
     def _run(self, trial: Trial) -> Outcome:
         """One run. Which traced one depends on (seed, recurrence, try, size) alone: policies meet the same luck."""
         size, ask = trial.batch_size, trial.ask
-        luck = random.Random(f"{self._seed}:{ask.recurrence}:{ask.attempt}:{size}")
+        luck = random.Random(f"{(self._seed, ask.recurrence, ask.attempt, size)}")
         needed = luck.choice(self._workload.runs[size])
         best = self._best[size]
         joules, seconds, epochs, ending = 0.0, 0.0, 0, Ending.NOT_CONVERGED

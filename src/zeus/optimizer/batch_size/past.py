@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from zeus.cost import CostModel
 from zeus.errors import InputError
 from zeus.job import Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
 from zeus.optimizer.batch_size.pruning import Walk
@@ -149,7 +150,7 @@ class Past:
 
     def _learn(self, trial: Trial, outcome: Outcome) -> Past:
         model, size = trial.ask.gpu_model, trial.batch_size
-        cost, side, arms, spent = trial.cost(self.job.eta_knob), self.side(model), self.arms, dict(self.spent)
+        cost, side, arms, spent = cost_of(trial, self.job.eta_knob), self.side(model), self.arms, dict(self.spent)
         converged = outcome.ending is Ending.CONVERGED
         pruning = trial.decision.phase is Phase.PRUNING
         if outcome.ending is Ending.CRASHED:
@@ -173,6 +174,13 @@ class Past:
             side = replace(side, cheapest=side.cheapest.add(total))
         side = replace(side, walk=_walk_on(side.walk, trial, outcome.ending, cost))
         return replace(self, arms=arms, sides={**self.sides, model: side}, spent=spent)
+
+
+def cost_of(trial: Trial, eta: float) -> float | None:
+    """Equation 2 for this attempt alone, in joules; None where its energy is not known."""
+    if trial.outcome is None or trial.outcome.joules is None:
+        return None
+    return CostModel(eta, trial.ask.max_watts).cost(trial.outcome.joules, trial.outcome.seconds)
 
 
 def _observation(trial: Trial, outcome: Outcome, cost: float | None) -> Observation | None:
