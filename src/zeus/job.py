@@ -145,6 +145,8 @@ class Outcome:
         _need(_whole(self.epochs, 0), "epochs", self.epochs, "a whole number of at least 0")
         ran = self.epochs > 0
         _need(ran or self.ending is not Ending.CONVERGED, "epochs", 0, "at least 1 for a trial that converged")
+        unsaid = self.ending is Ending.STOPPED and not ran and self.next_epoch_cost is None
+        _need(not unsaid, "next_epoch_cost", None, "what the first epoch would have cost, as it was not run")
         for name in ("joules", "seconds", "next_epoch_cost"):
             value = getattr(self, name)
             sound = value is None or (_finite(value) and (value > 0 if ran else value >= 0))

@@ -42,9 +42,9 @@ class PaperPolicy:
             what = "the best known" if state.costs(best, model).count else "as nothing has converged yet"
             return Decision(best, Phase.CONCURRENT, f"{best}, {what}, while another trial explores", limit)
         walk = state.side(model).walk
-        reason = f"exploring {walk.current} ({walk.rounds_left} of {state.rounds} rounds left, from {walk.default})"
-        if state.looks(walk.default, model) and walk.default not in walk.cheapest:
-            reason += f"; {walk.default}, the default, did not reach the target"
+        where = "below" if walk.current < walk.default else "above" if walk.current > walk.default else "at"
+        turn = f"pruning, round {state.rounds - walk.rounds_left + 1} of {state.rounds}"
+        reason = f"{turn}: exploring {walk.current}, {where} {walk.default}" + _remark(state, model)
         return Decision(walk.current, Phase.PRUNING, reason, limit)
 
     def keep_going(self, state: Past, trial: Trial, epochs: int, cost: float) -> bool:
@@ -55,7 +55,10 @@ class PaperPolicy:
         job, side, best = state.job, state.side(model), state.best_known(model)
         kept = [size for size in side.walk.sizes if size not in side.crashed]
         sizes = [size for size in kept if state.first_epoch_fits(size, model, limit)]
-        if kept and not sizes:
+        if not kept:
+            reason = f"{best}: each size that converged has crashed since" + _remark(state, model)
+            return Decision(best, Phase.SAMPLING, reason, limit)
+        if not sizes:
             reason = f"{best}, the best known, with no bound: not even one epoch of {kept} fits under {limit:g}"
             return Decision(best, Phase.UNBOUNDED, reason)
         prior = Gaussian(job.mab_prior_mean, job.mab_prior_precision)
@@ -73,4 +76,14 @@ class PaperPolicy:
         if not arms:
             return Decision(best, Phase.SAMPLING, f"{best}: no run has told what it cost yet", limit)
         size = predict(arms, rng)
-        return Decision(size, Phase.SAMPLING, f"{size} drew the least of {len(arms)} sampled mean costs", limit)
+        reason = f"{size} drew the least of {len(arms)} sampled mean costs" + _remark(state, model)
+        return Decision(size, Phase.SAMPLING, reason, limit)
+
+
+def _remark(state: Past, model: str) -> str:
+    """What the owner should know of the default."""
+    default, side = state.job.default_batch_size, state.side(model)
+    if default in side.crashed:
+        return f" (the default, {default}, crashed)"
+    failed = side.looks.get(default, 0) > 0 and default not in side.walk.cheapest
+    return f" (the default, {default}, has not reached the target)" if failed else ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from zeus.cost import CostModel
 from zeus.errors import InputError
-from zeus.job import Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
+from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
 from zeus.optimizer.batch_size.pruning import Walk
 from zeus.optimizer.batch_size.stopping import Cheapest, cost_limit, fits
 from zeus.optimizer.batch_size.thompson import Sample
@@ -93,9 +93,9 @@ class Past:
                 + ". Mend the training script or offer smaller sizes, then allow them again."
             )
         seen = {size: costs.mean for size in usable if (costs := self.costs(size, gpu_model)).count}
-        kept = {size: mean for size, mean in seen.items() if size in side.walk.sizes} or seen
-        if kept:
-            return min(kept, key=lambda size: (kept[size], size))
+        converged = [size for size in seen if self.arms[size].converged]
+        if converged:
+            return min(converged, key=lambda size: (size not in side.walk.sizes, seen[size], size))
         return min(usable, key=lambda size: (abs(size - self.job.default_batch_size), size))
 
     def explored_by_another(self, gpu_model: str) -> bool:
@@ -164,13 +164,14 @@ class Past:
         if observation is not None:
             arms = {**arms, size: arms.get(size, Arm(self.job.window_size)).add(observation)}
 
-        so_far, recurrence = spent.pop(trial.ask.recurrence, 0.0), trial.ask.recurrence
+        recurrence = trial.ask.recurrence
+        so_far = spent.pop(recurrence, 0.0)
         if outcome.ending is Ending.CRASHED and cost is None:
             cost = 0.0  # like a lost one, it costs what is known of it
         total = None if so_far is None or cost is None else so_far + cost
-        if not converged:
+        if not converged and trial.ask.attempt < MAX_TRIES and not trial.ask.last:
             spent[recurrence] = total
-        elif total is not None:
+        elif converged and total is not None:
             side = replace(side, cheapest=side.cheapest.add(total))
         side = replace(side, walk=_walk_on(side.walk, trial, outcome.ending, cost))
         return replace(self, arms=arms, sides={**self.sides, model: side}, spent=spent)

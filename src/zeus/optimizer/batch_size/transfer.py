@@ -51,6 +51,11 @@ class Arm:
             seen[kept.gpu_model] = seen.get(kept.gpu_model, Seen()).add(kept)
         return Arm(self.window, recent, seen)
 
+    @property
+    def converged(self) -> bool:
+        """Whether any of these runs reached the target."""
+        return any(seen.epochs.count for seen in self.seen.values())
+
     def costs(self, gpu_model: str, epoch_cost: float | None) -> Sample:
         """The costs on this GPU model: observed, and translated where EpochCost(b) is known here."""
         costs = Sample()
