@@ -238,7 +238,17 @@ def test_if_all_sizes_would_be_pruned_those_that_converged_stay() -> None:
     for _ in range(3):  # 8, 32, then 16 again in round 2: all fail
         story.tell(story.ask(recurrence=2), stopped(160.0))
     assert story.state.side("").walk.sizes == (16,)
-    assert story.ask(recurrence=2).batch_size == 16
+    decision = story.ask(recurrence=2).decision
+    assert (decision.batch_size, decision.phase) == (16, Phase.SAMPLING)
+
+
+def test_a_failure_ends_its_direction_only_once_something_has_converged() -> None:
+    sizes = (4, 8, 16, 32, 64)
+    hopeless_middle = Story(job(batch_sizes=sizes))
+    tried = hopeless_middle.run({**dict.fromkeys(sizes, NOT_CONVERGED), 4: converged(60.0), 64: converged(70.0)}, 2)
+    assert tried == [16, 8, 4, 32, 4]  # 8 failed and 4 was tried all the same; 32 failed after 4 converged: no 64
+    usual = Story(job(batch_sizes=sizes))
+    assert usual.run({**dict.fromkeys(sizes, converged(60.0)), 8: NOT_CONVERGED}, 3) == [16, 8, 32, 64]
 
 
 def test_where_nothing_ever_converges_all_sizes_are_tried() -> None:
