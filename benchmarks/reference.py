@@ -1,0 +1,98 @@
+"""The paper's policy on the published traces, beside an independent simulator's numbers.
+
+    python benchmarks/reference.py [--seeds 20] [--policy paper]
+
+Last five recurrences: energy / time against Default; then the cumulative regret. η = 0.5, β = 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from zeus.optimizer.batch_size.policy import find_policy
+from zeus.simulate import baselines, regret
+from zeus.simulate.published import load
+from zeus.simulate.replay import job_of, replay
+from zeus.simulate.workload import Workload
+
+TRACES = Path(os.environ.get("ZEUS_DATA") or Path(__file__).parents[1] / ".." / "shared" / "data") / "nsdi23_traces"
+
+
+class Numbers(NamedTuple):
+    energy: float
+    time: float
+    regret: float
+
+
+REFERENCE = {
+    "v100": {
+        "DeepSpeech2": Numbers(0.618, 0.772, 6.8e7),
+        "BERT-QA": Numbers(0.816, 1.016, 2.8e6),
+        "BERT-SA": Numbers(0.791, 1.084, 4.7e6),
+        "ResNet-50": Numbers(0.808, 1.077, 7.3e7),
+        "ShuffleNet-v2": Numbers(0.254, 0.557, 5.5e5),
+        "NeuMF": Numbers(0.345, 0.362, 6.0e4),
+    },
+    "a40": {
+        "DeepSpeech2": Numbers(0.337, 0.408, 6.9e7),
+        "BERT-QA": Numbers(0.841, 1.102, 3.2e6),
+        "BERT-SA": Numbers(0.794, 1.112, 7.3e6),
+        "ResNet-50": Numbers(0.858, 1.032, 1.1e8),
+        "ShuffleNet-v2": Numbers(0.331, 0.464, 7.1e5),
+        "NeuMF": Numbers(0.393, 0.411, 8.1e4),
+    },
+    "rtx6000": {
+        "DeepSpeech2": Numbers(0.493, 0.577, 6.7e7),
+        "BERT-QA": Numbers(0.755, 0.969, 3.2e6),
+        "BERT-SA": Numbers(0.993, 1.007, 6.9e6),
+        "ResNet-50": Numbers(0.843, 1.060, 1.1e8),
+        "ShuffleNet-v2": Numbers(0.344, 0.640, 7.8e5),
+        "NeuMF": Numbers(0.220, 0.250, 1.5e5),
+    },
+}
+
+
+def one(workload: Workload, policy: str, seed: int, eta: float = 0.5, beta: float = 2.0) -> Numbers:
+    job = job_of(workload, eta_knob=eta, beta_knob=beta, mab_seed=seed)
+    past = list(islice(replay(workload, find_policy(policy), job, seed), workload.horizon))
+    default = baselines.default(workload)
+    return Numbers(
+        fmean(r.joules for r in past[-5:]) / default.joules,
+        fmean(r.seconds for r in past[-5:]) / default.seconds,
+        regret.cumulative((r.cost for r in past), regret.optimum(workload, eta)),
+    )
+
+
+def mean(workload: Workload, policy: str, seeds: int) -> Numbers:
+    return Numbers(*(fmean(column) for column in zip(*(one(workload, policy, s) for s in range(seeds)), strict=True)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--policy", default="paper")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    print("| workload | GPU | energy | ref | time | ref | regret | ref | regret/ref |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for gpu, rows in REFERENCE.items():
+        workloads = load(TRACES, gpu)
+        for name, ref in rows.items():
+            ours = mean(workloads[name], options.policy, options.seeds)
+            far = abs(ours.energy - ref.energy) > 0.04 or abs(ours.time - ref.time) > 0.04
+            far = far or abs(ours.regret / ref.regret - 1) > 0.3
+            print(
+                f"| {name} | {gpu} | {ours.energy:.3f} | {ref.energy:.3f} | {ours.time:.3f} | {ref.time:.3f} "
+                f"| {ours.regret:.2e} | {ref.regret:.1e} | {ours.regret / ref.regret:.2f} |{' FAR' if far else ''}"
+            )
+    print(f"{time.perf_counter() - start:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

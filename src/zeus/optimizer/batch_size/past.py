@@ -1,0 +1,216 @@
+"""What the paper's policy remembers of a job: a value folded from its history, one event at a time.
+
+Each GPU model has its own side: its own walk, bound and crashes. Observations are kept with the arm, so that what was
+learnt on one model can be translated to another (§7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from zeus.cost import CostModel
+from zeus.errors import InputError
+from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
+from zeus.optimizer.batch_size.pruning import Walk
+from zeus.optimizer.batch_size.stopping import Cheapest, cost_limit, fits
+from zeus.optimizer.batch_size.thompson import Sample
+from zeus.optimizer.batch_size.transfer import Arm, Observation
+
+PATIENCE = 3  # later trials that may end before an open one no longer holds exploration back
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A trial that is running, as far as others must know."""
+
+    batch_size: int
+    phase: Phase
+    gpu_model: str
+    later_ended: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What is particular to one GPU model."""
+
+    walk: Walk
+    cheapest: Cheapest
+    crashed: frozenset[int] = frozenset()
+    # Sizes whose first epoch did not fit under the bound, and what it would cost.
+    aside: Mapping[int, float] = field(default_factory=dict)
+    looks: Mapping[int, int] = field(default_factory=dict)  # runs of each size that ended by themselves
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A job's history, folded. `observe` costs the same however long it is."""
+
+    job: JobSpec
+    rounds: int  # of pruning
+    sequence: int = 0  # of the last event
+    arms: Mapping[int, Arm] = field(default_factory=dict)
+    sides: Mapping[str, Side] = field(default_factory=dict)
+    epoch_costs: Mapping[tuple[str, int], float] = field(default_factory=dict)  # by GPU model and size
+    open: Mapping[int, Open] = field(default_factory=dict)  # by trial number
+    spent: Mapping[int, float | None] = field(default_factory=dict)  # by recurrence not yet converged; None: not known
+
+    # ------------------------------------------------------------------ what is known
+
+    def side(self, gpu_model: str) -> Side:
+        """The side of this GPU model. A new one takes over what has survived pruning on others, if any is that far."""
+        if gpu_model in self.sides:
+            return self.sides[gpu_model]
+        done = [side.walk for side in self.sides.values() if side.walk.done and side.walk.sizes]
+        if not done:
+            walk = Walk.start(self.job.batch_sizes, self.job.default_batch_size, self.rounds)
+        else:
+            sizes = tuple(sorted({size for walk in done for size in walk.sizes}))
+            walk = Walk.start(sizes, done[0].default, rounds=0)
+        return Side(walk, Cheapest(self.job.window_size))
+
+    def costs(self, size: int, gpu_model: str) -> Sample:
+        """What a size has cost on this GPU model, translations included."""
+        return self.arms.get(size, Arm()).costs(gpu_model, self.epoch_costs.get((gpu_model, size)))
+
+    def limit(self, gpu_model: str) -> float | None:
+        """β·min C. With a single size there is nothing else to try, so that nothing is stopped."""
+        return cost_limit(self.side(gpu_model).cheapest, self.job.beta_knob) if len(self.job.batch_sizes) > 1 else None
+
+    def first_epoch_fits(self, size: int, gpu_model: str, limit: float | None) -> bool:
+        """Whether at least one epoch of this size is known to fit under the bound, or nothing is known of it."""
+        first = self.epoch_costs.get((gpu_model, size)) or self.side(gpu_model).aside.get(size, 0.0)
+        return fits(first, limit)
+
+    def best_known(self, gpu_model: str) -> int:
+        """The size with the least mean cost; before anything converged, the default."""
+        side = self.side(gpu_model)
+        usable = [size for size in self.job.batch_sizes if size not in side.crashed]
+        if not usable:
+            raise InputError(
+                f"job {self.job.id!r}: each batch size of {list(self.job.batch_sizes)} crashed or ran out of memory"
+                + (f" on {gpu_model}" if gpu_model else "")
+                + ". Mend the training script or offer smaller sizes, then allow them again."
+            )
+        seen = {size: costs.mean for size in usable if (costs := self.costs(size, gpu_model)).count}
+        converged = [size for size in seen if self.arms[size].converged]
+        if converged:
+            return min(converged, key=lambda size: (size not in side.walk.sizes, seen[size], size))
+        return min(usable, key=lambda size: (abs(size - self.job.default_batch_size), size))
+
+    def explored_by_another(self, gpu_model: str) -> bool:
+        """Whether a running trial explores the walk's current size and has not been out for too long."""
+        current = self.side(gpu_model).walk.current
+        return any(
+            one.phase is Phase.PRUNING
+            and one.batch_size == current
+            and one.gpu_model == gpu_model
+            and one.later_ended < PATIENCE
+            for one in self.open.values()
+        )
+
+    def looks(self, size: int, gpu_model: str) -> int:
+        """Runs of this size that ended by themselves or are on their way."""
+        running = sum(one.batch_size == size and one.gpu_model == gpu_model for one in self.open.values())
+        return self.side(gpu_model).looks.get(size, 0) + running
+
+    # ------------------------------------------------------------------ what happens
+
+    def observe(self, event: Event) -> Past:
+        """The next event of the job's history."""
+        if event.sequence <= self.sequence:
+            raise InputError(
+                f"job {self.job.id!r}: event {event.sequence} after event {self.sequence}. Each is observed once, "
+                "in the order of sequence numbers."
+            )
+        past = replace(self, sequence=event.sequence)
+        match event:
+            case Profiled():
+                known = {**self.epoch_costs, (event.gpu_model, event.batch_size): event.epoch_cost}
+                return replace(past, epoch_costs=known)
+            case Pardoned():
+                return replace(past, sides={model: _pardon(side, event) for model, side in self.sides.items()})
+            case Trial():
+                return past._trial(event)
+
+    def _trial(self, trial: Trial) -> Past:
+        if trial.batch_size not in self.job.batch_sizes:  # asked before the job's sizes were revised
+            return self
+        model, others = trial.ask.gpu_model, {n: one for n, one in self.open.items() if n != trial.number}
+        if trial.outcome is None and trial.ending is Ending.OPEN:
+            asked = Open(trial.batch_size, trial.decision.phase, model)
+            side = self.side(model)
+            return replace(self, sides={**self.sides, model: side}, open={**others, trial.number: asked})
+        if trial.outcome is None or trial.ending is Ending.LOST:
+            return replace(self, open=others)
+        waited = {
+            n: replace(one, later_ended=one.later_ended + 1) if n < trial.number else one for n, one in others.items()
+        }
+        return replace(self, open=waited)._learn(trial, trial.outcome)
+
+    def _learn(self, trial: Trial, outcome: Outcome) -> Past:
+        model, size = trial.ask.gpu_model, trial.batch_size
+        cost, side, arms, spent = cost_of(trial, self.job.eta_knob), self.side(model), self.arms, dict(self.spent)
+        converged = outcome.ending is Ending.CONVERGED
+        pruning = trial.decision.phase is Phase.PRUNING
+        if outcome.ending is Ending.CRASHED:
+            side = replace(side, crashed=side.crashed | {size})
+        elif outcome.epochs:
+            side = replace(side, looks={**side.looks, size: side.looks.get(size, 0) + 1})
+        elif not pruning and outcome.next_epoch_cost is not None:
+            side = replace(side, aside={**side.aside, size: outcome.next_epoch_cost})
+
+        observation = _observation(trial, outcome, cost)
+        if observation is not None:
+            arms = {**arms, size: arms.get(size, Arm(self.job.window_size)).add(observation)}
+
+        recurrence = trial.ask.recurrence
+        so_far = spent.pop(recurrence, 0.0)
+        if outcome.ending is Ending.CRASHED and cost is None:
+            cost = 0.0  # like a lost one, it costs what is known of it
+        total = None if so_far is None or cost is None else so_far + cost
+        if not converged and trial.ask.attempt < MAX_TRIES and not trial.ask.last:
+            spent[recurrence] = total
+        elif converged and total is not None:
+            side = replace(side, cheapest=side.cheapest.add(total))
+        side = replace(side, walk=_walk_on(side.walk, trial, outcome.ending, cost))
+        return replace(self, arms=arms, sides={**self.sides, model: side}, spent=spent)
+
+
+def cost_of(trial: Trial, eta: float) -> float | None:
+    """Equation 2 for this attempt alone, in joules; None where its energy is not known."""
+    if trial.outcome is None or trial.outcome.joules is None:
+        return None
+    return CostModel(eta, trial.ask.max_watts).cost(trial.outcome.joules, trial.outcome.seconds)
+
+
+def _observation(trial: Trial, outcome: Outcome, cost: float | None) -> Observation | None:
+    """What the arm learns: its own try's cost, never the recurrence's."""
+    if cost is None or not outcome.epochs:
+        return None
+    match outcome.ending:
+        case Ending.CONVERGED:
+            return Observation(trial.ask.gpu_model, cost, outcome.epochs)
+        case Ending.STOPPED | Ending.NOT_CONVERGED if trial.decision.phase is not Phase.PRUNING:
+            # A run that was stopped must not look cheap.
+            return Observation(trial.ask.gpu_model, max(cost, trial.decision.cost_limit or 0.0), None)
+        case _:
+            return None
+
+
+def _walk_on(walk: Walk, trial: Trial, ending: Ending, cost: float | None) -> Walk:
+    """Only the exploration of the current size moves the walk; what comes late or from elsewhere is learnt beside."""
+    size, converged = trial.batch_size, ending is Ending.CONVERGED
+    if trial.decision.phase is Phase.PRUNING and not walk.done and size == walk.current:
+        walk = walk.step(converged=converged, cost=cost)
+    elif converged and cost is not None:
+        walk = walk.learn(size, cost)
+    return walk.without(size) if ending is Ending.CRASHED else walk
+
+
+def _pardon(side: Side, event: Pardoned) -> Side:
+    if event.batch_size not in side.crashed:
+        return side
+    looks = {size: n for size, n in side.looks.items() if size != event.batch_size}
+    walk = side.walk.restore(event.batch_size)
+    return replace(side, crashed=side.crashed - {event.batch_size}, walk=walk, looks=looks)

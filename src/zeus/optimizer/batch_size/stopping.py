@@ -1,0 +1,46 @@
+"""Early stopping (§4.4): no try may cost more than β times the cheapest recurrence that reached the target."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from zeus.errors import InputError
+
+SLACK = 1e-9  # so that with β = 1 rounding does not lock out a best size without noise
+
+
+@dataclass(frozen=True, slots=True)
+class Cheapest:
+    """min C over the converged recurrences, or over the `window` most recent of them where that is not 0.
+
+    Runs that did not converge never enter: a run that failed cheaply must not tighten the bound for good ones.
+
+    >>> Cheapest(window=2).add(5.0).add(9.0).add(7.0).cost
+    7.0
+    """
+
+    window: int = 0
+    recent: tuple[float, ...] = ()  # with no window, the minimum alone says all
+
+    def add(self, cost: float) -> Cheapest:
+        """A recurrence converged, all its tries together at this cost."""
+        if not (math.isfinite(cost) and cost > 0):
+            raise InputError(f"a recurrence's cost of {cost!r}: it must be a finite number above 0.")
+        kept = (*self.recent, cost)[-self.window :] if self.window else (min((*self.recent, cost)),)
+        return Cheapest(self.window, kept)
+
+    @property
+    def cost(self) -> float | None:
+        """Min C; None before the first convergence."""
+        return min(self.recent, default=None)
+
+
+def cost_limit(cheapest: Cheapest, beta: float) -> float | None:
+    """β·min C, for each try alone; None: no bound yet."""
+    return None if cheapest.cost is None else beta * cheapest.cost
+
+
+def fits(cost: float, limit: float | None) -> bool:
+    """Whether a cost is within the bound."""
+    return limit is None or not cost > limit * (1 + SLACK)

@@ -1,0 +1,213 @@
+"""The paper's policy, for any history: asks, tells, losses and late results in any order, on two GPU models."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stories import CRASHED, NOT_CONVERGED, Story, converged, job, not_run, stopped
+from zeus.errors import InputError
+from zeus.job import Ending, Event, JobSpec, Outcome, Phase, Trial
+from zeus.optimizer.batch_size.policy import POLICIES, find_policy, fold
+from zeus.optimizer.batch_size.pruning import Walk
+from zeus.optimizer.batch_size.stopping import Cheapest, cost_limit, fits
+
+SIZES = (4, 8, 16, 32, 64)
+GPUS = ("V100", "A40")
+
+outcomes = st.one_of(
+    st.builds(converged, st.floats(1, 1e4), st.integers(1, 9)),
+    st.builds(stopped, st.floats(1, 1e4)),
+    st.builds(not_run, st.floats(1, 1e4)),
+    st.just(NOT_CONVERGED),
+    st.just(CRASHED),
+    st.just(Outcome(ending=Ending.CONVERGED, seconds=1.0, epochs=3)),  # its energy is not known
+)
+moves = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), st.sampled_from(GPUS), st.integers(0, 9)),
+        st.tuples(st.just("tell"), outcomes, st.integers(0, 9)),
+        st.tuples(st.just("tell"), outcomes, st.integers(0, 9)),
+        st.tuples(st.just("lose"), st.none(), st.integers(0, 9)),
+        st.tuples(st.just("profile"), st.sampled_from(GPUS), st.integers(0, 9)),
+        st.tuples(st.just("pardon"), st.none(), st.integers(0, 9)),
+    ),
+    max_size=60,
+)
+jobs = st.builds(
+    lambda sizes, default, **knobs: job(batch_sizes=sizes, default_batch_size=sizes[default % len(sizes)], **knobs),
+    st.lists(st.sampled_from(SIZES), min_size=1, max_size=5, unique=True),
+    st.integers(0, 4),
+    eta_knob=st.sampled_from([0.0, 0.5, 1.0]),
+    beta_knob=st.sampled_from([1.0, 2.0]),
+    window_size=st.sampled_from([0, 1, 3]),
+    num_pruning_rounds=st.sampled_from([0, 1, 2]),
+    mab_prior_mean=st.just(100.0),
+    mab_prior_precision=st.sampled_from([0.0, 0.01]),
+)
+policies = st.sampled_from([find_policy(name) for name in ("paper", "paper:no-pruning", "paper:no-early-stop")])
+
+
+@dataclass
+class Life:
+    """A story told by chance, and what was forbidden at each ask."""
+
+    story: Story
+    forbidden: list[tuple[Trial, set[int]]] = field(default_factory=list)
+
+
+def live(spec: JobSpec, policy: Any, told: list[tuple[str, Any, int]]) -> Life:
+    story = Story(spec, policy)
+    life = Life(story)
+    crashed: set[tuple[str, int]] = set()
+    for move, what, which in told:
+        running = [t for t in story.trials if t.ending in (Ending.OPEN, Ending.LOST)]
+        size = spec.batch_sizes[which % len(spec.batch_sizes)]
+        if move == "ask":
+            banned = {size for gpu, size in crashed if gpu == what}
+            try:
+                trial = story.ask(recurrence=which + 1, gpu=what, last=which == 9)
+            except InputError:
+                assert banned == set(spec.batch_sizes)  # the one reason to have nothing to offer
+                continue
+            life.forbidden.append((trial, banned))
+        elif move == "tell" and running:
+            trial = running[which % len(running)]
+            story.tell(trial, what)
+            if what is CRASHED:
+                crashed.add((trial.ask.gpu_model, trial.batch_size))
+        elif move == "lose" and (still := [t for t in running if t.ending is Ending.OPEN]):
+            story.lose(still[which % len(still)])
+        elif move == "profile":
+            story.profile(size, 1.0 + which, what)
+        elif move == "pardon":
+            story.pardon(size)
+            crashed -= {(gpu, size) for gpu in GPUS}
+    return life
+
+
+def facts(story: Story) -> list[Event]:
+    return [*story.trials, *(event for event in story.events if not isinstance(event, Trial))]
+
+
+@settings(deadline=None)
+@given(jobs, policies, moves, st.randoms(use_true_random=False))
+def test_folding_a_history_is_replaying_it(spec: JobSpec, policy: Any, told: Any, shuffler: random.Random) -> None:
+    story = live(spec, policy, told).story
+    shuffled = facts(story)
+    shuffler.shuffle(shuffled)
+    assert fold(policy, spec, shuffled) == story.state
+
+
+@settings(deadline=None)
+@given(jobs, policies, moves)
+def test_any_decision_can_be_made_again_alone(spec: JobSpec, policy: Any, told: Any) -> None:
+    story = live(spec, policy, told).story
+    for trial in story.trials:
+        state = policy.start(spec)
+        for event in story.events[: trial.asked - 1]:
+            state = policy.observe(state, event)
+        assert policy.decide(state, random.Random(f"{story.seed}:{trial.number}"), trial.ask) == trial.decision
+
+
+@settings(deadline=None)
+@given(jobs, policies, moves)
+def test_no_decision_is_outside_the_sizes_or_one_that_crashed(spec: JobSpec, policy: Any, told: Any) -> None:
+    for trial, banned in live(spec, policy, told).forbidden:
+        assert trial.batch_size in spec.batch_sizes
+        assert trial.batch_size not in banned
+        assert trial.decision.reason
+
+
+@settings(deadline=None)
+@given(jobs, policies, moves)
+def test_only_convergence_tightens_the_bound(spec: JobSpec, policy: Any, told: Any) -> None:
+    failing = live(spec, policy, [m for m in told if m[0] != "tell" or m[1].ending is not Ending.CONVERGED]).story
+    assert all(t.decision.cost_limit is None for t in failing.trials)
+
+
+def test_events_out_of_order_are_refused() -> None:
+    story = Story(job())
+    trial = story.ask()
+    with pytest.raises(InputError, match="event 1 after event 1"):
+        story.policy.observe(story.state, trial)
+
+
+def test_a_default_policy_always_runs_the_default() -> None:
+    story = Story(job(), find_policy("default"))
+    assert story.run(dict.fromkeys((8, 16, 32), converged(5.0)), 5) == [16] * 5
+    story.tell(story.ask(), CRASHED)
+    with pytest.raises(InputError, match="default batch size 16 crashed"):
+        story.ask()
+
+
+def test_a_policy_is_found_by_name_and_version() -> None:
+    assert find_policy("paper", 1) is POLICIES["paper", 1]
+    with pytest.raises(InputError, match="Did you mean 'paper'"):
+        find_policy("papre")
+    with pytest.raises(InputError, match="version 7 is not known"):
+        find_policy("paper", 7)
+
+
+# ---------------------------------------------------------------------- pruning and stopping
+
+
+@given(
+    st.lists(st.sampled_from(SIZES), min_size=2, max_size=5, unique=True),
+    st.integers(0, 4),
+    st.lists(st.tuples(st.booleans(), st.floats(1, 99)), min_size=60, max_size=60),
+)
+def test_a_walk_ends_with_sizes_that_converged(sizes: list[int], default: int, ends: list[tuple[bool, float]]) -> None:
+    walk = Walk.start(tuple(sorted(sizes)), sizes[default % len(sizes)], rounds=2)
+    seen: set[int] = set()
+    for ok, cost in ends:
+        if walk.done:
+            break
+        assert walk.current in walk.sizes
+        seen |= {walk.current} if ok else set()
+        walk = walk.step(converged=ok, cost=cost)
+    if walk.done:
+        assert walk.sizes
+        assert set(walk.sizes) <= seen
+        assert walk.cheapest[walk.default] == min(walk.cheapest[b] for b in walk.sizes)
+
+
+@given(st.lists(st.floats(1, 1e6), max_size=20), st.integers(0, 5), st.floats(1, 4))
+def test_the_bound_is_beta_times_the_cheapest_in_the_window(seen: list[float], window: int, beta: float) -> None:
+    cheapest = Cheapest(window)
+    for cost in seen:
+        cheapest = cheapest.add(cost)
+    kept = seen[-window:] if window else seen
+    assert cost_limit(cheapest, beta) == (beta * min(kept) if kept else None)
+
+
+@given(st.floats(1, 1e9))
+def test_with_beta_one_a_best_size_without_noise_is_not_locked_out(cost: float) -> None:
+    tenths = sum([cost / 10] * 10)  # what an epoch-wise sum of the same run comes to
+    assert fits(tenths, cost_limit(Cheapest().add(cost), 1.0))
+    assert not fits(cost * (1 + 1e-6), cost)
+    assert fits(1e300, None)
+
+
+def test_one_size_is_run_for_ever_without_a_bound() -> None:
+    story = Story(job(batch_sizes=(16,)))
+    story.run({16: converged(5.0)}, 4)
+    assert {(t.batch_size, t.decision.phase, t.decision.cost_limit) for t in story.trials} == {
+        (16, Phase.SAMPLING, None)
+    }
+
+
+def test_informative_priors_are_used_where_given() -> None:
+    """Without pruning and with a prior, sizes never run are drawn from it: it is the owner's word, not a look each."""
+    spec = job(num_pruning_rounds=0, mab_prior_mean=100.0, mab_prior_precision=1.0)
+    story = Story(spec)
+    assert story.ask().decision.reason.startswith(("8 drew", "16 drew", "32 drew"))
+    costly = Story(job(num_pruning_rounds=0, mab_prior_mean=1e6, mab_prior_precision=1e-6))
+    costly.tell(costly.ask(), converged(5.0))
+    first = costly.trials[0].batch_size
+    assert costly.run({8: converged(5.0), 16: converged(5.0), 32: converged(5.0)}, 10) == [first] * 10
