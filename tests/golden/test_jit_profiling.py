@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from zeus.simulate.traces import published
+from golden.published import TRACES, benchmark, needs_traces
 
-ROOT = Path(__file__).parents[2]
-TRACES = published(ROOT)
 SEEDS = range(1000, 1003)
 SOME = {  # steps of 3 ms, of 0.1 s, of 1 s and of more than the 5 s ceiling; flat, steep and crooked curves
     ("v100", "neumf", 1024),
@@ -24,24 +19,12 @@ SOME = {  # steps of 3 ms, of 0.1 s, of 1 s and of more than the 5 s ceiling; fl
     ("a40", "deepspeech2", 192),
 }
 
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.skipif(
-        not TRACES.is_dir(),
-        reason=f"the published traces are not in {TRACES}; set ZEUS_DATA to the folder that holds nsdi23_traces",
-    ),
-]
+pytestmark = needs_traces
 
 
 @pytest.fixture(scope="module")
 def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("jit_profiling", ROOT / "benchmarks" / "jit_profiling.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("jit_profiling")
 
 
 @pytest.fixture(scope="module")

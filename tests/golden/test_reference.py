@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-TRACES = Path(os.environ.get("ZEUS_DATA") or ROOT / ".." / "shared" / "data") / "nsdi23_traces"
+from golden.published import TRACES, benchmark, needs_traces
 
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.skipif(
-        not TRACES.is_dir(),
-        reason=f"the published traces are not in {TRACES}; set ZEUS_DATA to the folder that holds nsdi23_traces",
-    ),
-]
+pytestmark = needs_traces
 
 
 @pytest.fixture(scope="module")
 def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "benchmarks" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("reference")
 
 
 @pytest.mark.parametrize("gpu", ["v100", "a40", "rtx6000"])

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from zeus.simulate.traces import published
+from golden.published import TRACES, benchmark, needs_traces
 
-ROOT = Path(__file__).parents[2]
-TRACES = published(ROOT)
-
-pytestmark = [
-    pytest.mark.data,
-    pytest.mark.skipif(
-        not TRACES.is_dir(),
-        reason=f"the published traces are not in {TRACES}; set ZEUS_DATA to the folder that holds nsdi23_traces",
-    ),
-]
+pytestmark = needs_traces
 
 
 @pytest.fixture(scope="module")
 def fit() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("fit_virtual", ROOT / "benchmarks" / "fit_virtual.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    return module
+    return benchmark("fit_virtual")
 
 
 def test_each_card_is_within_5_percent_in_the_median_and_20_at_the_95th_percentile(fit: ModuleType) -> None:
