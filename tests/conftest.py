@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests share their own helpers by name: `from nvml.fake import ...`
 
+from amd.fake import amd
 from nvml.fake import fake_nvml, nvml_library
 
-__all__ = ["fake_nvml", "nvml_library"]
+__all__ = ["amd", "fake_nvml", "nvml_library"]

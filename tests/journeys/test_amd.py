@@ -7,12 +7,12 @@ import math
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from zeus.device.amd import AmdGpu, amd_gpus
+from amd.fake import AMDSMI, MI300X, Machine
+from zeus.device.amd import amd_gpus
 from zeus.device.find import find, machine
 from zeus.device.gpu import Capability, Gpu
 from zeus.errors import (
@@ -24,51 +24,6 @@ from zeus.errors import (
     ReadOnly,
     Unsupported,
 )
-
-AMDSMI = Path(__file__).parent.parent / "amd"
-
-MI300X: dict[str, Any] = {
-    "get_gpu_device_uuid": "e8ff74a1-0000-1000-8012-000000000001",
-    "get_gpu_device_bdf": "0000:0c:00.0",
-    "get_gpu_asic_info": {"market_name": "AMD Instinct MI300X"},
-    "get_energy_count": {"energy_accumulator": 2_000_000, "counter_resolution": 15.3, "timestamp": 1},
-    "get_power_info": {"current_socket_power": 137, "average_socket_power": "N/A"},
-    "get_power_cap_info": {
-        "power_cap": 750_000_000,
-        "default_power_cap": 750_000_000,
-        "min_power_cap": 250_000_000,
-        "max_power_cap": 750_000_000,
-    },
-    "set_power_cap": None,
-    "get_temp_metric:HOTSPOT": 41,
-    "get_gpu_process_list": [{"pid": 4711, "name": "python"}],
-}
-
-
-class Machine:
-    """The state that the small amdsmi reads, and the environment that leads to it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.environ = {"ZEUS_GPU": "amd"}
-
-    def has(self, *cards: dict[str, Any], **more: Any) -> None:
-        self.path.write_text(json.dumps({"cards": cards, **more}))
-
-    def gpu(self, **changes: Any) -> AmdGpu:
-        self.has({**MI300X, **changes})
-        return amd_gpus()[0]
-
-
-@pytest.fixture
-def amd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    monkeypatch.setenv("ZEUS_TEST_AMDSMI", str(tmp_path / "amdsmi.json"))
-    monkeypatch.delenv("ZEUS_READ_ONLY", raising=False)
-    monkeypatch.syspath_prepend(str(AMDSMI))
-    monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
-    built = Machine(tmp_path / "amdsmi.json")
-    built.has(MI300X, {**MI300X, "get_gpu_device_uuid": "e8ff74a1-0000-1000-8012-000000000002"})
-    return built
 
 
 def test_a_card_tells_what_it_can_do_in_si_units(amd: Machine) -> None:
