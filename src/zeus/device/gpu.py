@@ -80,7 +80,8 @@ class Gpu(Protocol):
       rights raises `NotPermitted`, a card that vanished raises `DeviceLost`; no reading is ever 0 in place of unknown.
     - `energy()` never decreases while the card stays; `samples()` are oldest first.
     - `set_limit` outside `[min_watts, max_watts]` raises `InputError` and changes nothing; after it returns, `limit()`
-      says what was set, to the whole watt where the driver keeps no finer. With `ZEUS_READ_ONLY=1` every setter raises `ReadOnly` before the driver is reached.
+      says what was set, to the whole watt where the driver keeps no finer.
+    - With `ZEUS_READ_ONLY=1` every setter raises `ReadOnly` before the driver is reached.
     - Only `zeus.device.keeper` calls setters.
     """
 
