@@ -1,9 +1,11 @@
 """One training run, whatever the framework: epochs, metric, early stop, and what it cost.
 
-epochs() ──▶ epoch ──▶ steps ──▶ (evaluation) ──▶ report ──▶ epoch ... ──▶ over
-│                                    │
-└── not begun: the next epoch would    └── the target is reached
-exceed the cost limit, or was the last
+    epochs() ──▶ epoch ──▶ steps ──▶ (evaluation) ──▶ report ──▶ epoch ... ──▶ over
+                   │                                    │
+                   └── not begun: the next epoch would    └── the target is reached
+                       exceed the cost limit, or was the last
+
+The clock runs from the first epoch to the report that reaches the target.
 """
 
 from __future__ import annotations
