@@ -97,12 +97,15 @@ class Session:
         self._epochs = 0
         self._steps = 0
         self._epoch_steps = 0
-        self._parts: list[tuple[Measurement, Measurement | None]] = []  # each epoch, and its training steps
+        self._parts: list[tuple[Measurement, list[Measurement]]] = []  # each epoch, and its passes of training steps
         self._epoch_costs: list[tuple[float, float]] = []  # the same as costs of all ranks, as far as anybody asked
         self._totals: tuple[float, float, float, float] | None = None  # joules and seconds of all, and of the steps
-        self._training: Measurement | None = None
+        self._training: list[Measurement] = []  # the passes of this epoch
+        self._trained: list[Measurement] = []  # the passes of all epochs, also of one that was left
         self._whole: Measurement | None = None
+        self._in_epochs = False
         self._in_steps = False
+        self._pass = 0
 
     # ------------------------------------------------------------------ epochs
 
@@ -112,17 +115,18 @@ class Session:
             raise InputError("this run's epochs() was used already; make a new loader for another run.")
         self._optimizer.on_train_begin()
         self._monitor.begin_window(_RUN, restart=True)
+        self._in_epochs = True
         try:
             while self._ending is Ending.RUNNING:
                 self._ending = self._look_ahead()
                 if self._ending is not Ending.RUNNING:
                     break
                 self._monitor.begin_window(_EPOCH, restart=True)
-                self._training, self._epoch_steps = None, 0
+                self._training, self._epoch_steps = [], 0
                 yield self._epochs
                 self._epochs += 1
                 if self._whole is None:
-                    self._parts.append((self._monitor.end_window(_EPOCH), self._training))
+                    self._parts.append((self._close(_EPOCH), self._training))
         finally:
             self._end()
 
@@ -140,47 +144,64 @@ class Session:
     def _end(self) -> None:
         if self._ending is Ending.RUNNING:
             self._ending = Ending.LEFT
-        self.end_steps()
-        if self._whole is None:
-            self._whole = self._monitor.end_window(_RUN)
-        self._optimizer.on_train_end()
+        self._in_epochs = False
+        try:
+            self.end_steps()
+            if self._whole is None:
+                self._whole = self._close(_RUN)
+        finally:
+            self._optimizer.on_train_end()
         if self._ending is not Ending.LEFT:  # a rank that left by an exception is waited for by nobody
-            self._totals = (*self._crew.agree(*_sums([self._whole])), *self._crew.agree(*_sums(self._trained())))
+            self._totals = (*self._crew.agree(*_sums([self._whole])), *self._crew.agree(*_sums(self._trained)))
+
+    def _close(self, window: str) -> Measurement:
+        """Measure it even where the GPU's work failed: what failed is what the user must see, not what follows."""
+        try:
+            return self._monitor.end_window(window)
+        except RuntimeError as failed:
+            log.warning("the GPU cannot be waited for: %s", failed)
+            return self._monitor.end_window(window, sync_execution=False)
 
     # ------------------------------------------------------------------ steps
 
-    def begin_steps(self) -> None:
-        """An epoch's training steps begin."""
+    def begin_steps(self) -> int:
+        """A pass of training steps begins; its number. Outside the run's epochs it is none of the run's."""
         self.end_steps()
-        self._in_steps = True
-        self._monitor.begin_window(_TRAIN, restart=True)
-        self._optimizer.on_epoch_begin()
+        self._pass += 1
+        if self._in_epochs and self._ending is Ending.RUNNING:
+            self._in_steps = True
+            self._monitor.begin_window(_TRAIN, restart=True)
+            self._optimizer.on_epoch_begin()
+        return self._pass
 
     def step_end(self) -> None:
         """A training step has ended."""
-        self._epoch_steps += 1
-        self._optimizer.on_step_end()
+        if self._in_steps:
+            self._steps += 1
+            self._epoch_steps += 1
+            self._optimizer.on_step_end()
 
-    def end_steps(self) -> None:
-        """An epoch's training steps have ended, or the loop over them was left."""
-        if not self._in_steps:
+    def end_steps(self, which: int | None = None) -> None:
+        """The pass has ended, or the loop over it was left; one that another has followed ended with that."""
+        if not self._in_steps or which not in (None, self._pass):
             return
         self._in_steps = False
         self._optimizer.on_epoch_end()
-        self._training = self._monitor.end_window(_TRAIN)
-        self._steps += self._epoch_steps
+        self._training.append(self._close(_TRAIN))
+        self._trained.append(self._training[-1])
 
     def report_metric(self, metric: float, higher_is_better: bool | None = None) -> bool:
         """The validation metric after this epoch; whether the target is reached. The run's clock stops there."""
         better = self.higher_is_better if higher_is_better is None else higher_is_better
         value = self._first(float(metric))
         self._metric = value
-        if self._ending is not Ending.RUNNING or self.target_metric is None:
+        if self._ending is not Ending.RUNNING or self.target_metric is None or not self._in_epochs:
             return self._ending is Ending.REACHED
         if value >= self.target_metric if better else value <= self.target_metric:
             self._ending = Ending.REACHED
-            self._parts.append((self._monitor.end_window(_EPOCH), self._training))
-            self._whole = self._monitor.end_window(_RUN)
+            self.end_steps()
+            self._parts.append((self._close(_EPOCH), self._training))
+            self._whole = self._close(_RUN)
         return self._ending is Ending.REACHED
 
     # ------------------------------------------------------------------ cost
@@ -193,7 +214,7 @@ class Session:
         """Each epoch's cost and that of its training steps. Every rank asks at the same epochs."""
         for epoch, training in self._parts[len(self._epoch_costs) :]:
             whole = self._cost_of(*self._crew.agree(*_sums([epoch])))
-            steps = self._cost_of(*self._crew.agree(*_sums([training] if training is not None else [])))
+            steps = self._cost_of(*self._crew.agree(*_sums(training)))
             self._epoch_costs.append((whole, steps))
         return self._epoch_costs
 
@@ -226,7 +247,7 @@ class Session:
             joules, seconds, *steps = self._totals
         else:
             joules, seconds = _sums([self._whole] if self._whole is not None else [e for e, _ in self._parts])
-            steps = list(_sums(self._trained()))
+            steps = list(_sums(self._trained))
         cost = self._cost.cost(joules, seconds) if self._cost is not None else math.nan
         best, found = self._optimizer.best_limit, self._optimizer.found_limit
         return Summary(
@@ -243,9 +264,6 @@ class Session:
             self._optimizer.why_not,
             self.batch_size,
         )
-
-    def _trained(self) -> list[Measurement]:
-        return [training for _, training in self._parts if training is not None]
 
     def _saving(self, joules: float, seconds: float, energy: float, time: float) -> Saving | None:
         """The chosen limit against the one found, over all of this run's steps.
@@ -290,6 +308,8 @@ def sentence(summary: Summary) -> str:
     if saving is None:
         return line + (f"; limits not set: {summary.why_not}" if summary.why_not else "")
     used = summary.mode is Mode.OPTIMIZE and summary.why_not is None
+    if saving.to_watts == saving.from_watts:
+        return line + f"; {saving.from_watts:g} W, the limit found, is the best"
     verb = "saved" if used else "would have saved"
     line += f"; {saving.to_watts:g} W in place of {saving.from_watts:g} W {verb} {saving.joules:.0f} J"
     line += f" ({saving.share:.1%} of the energy, {-saving.time_share:+.1%} time)"
