@@ -387,3 +387,16 @@ def test_a_card_lost_in_the_middle_does_not_end_the_loop(gpu: VirtualGpu, capsys
     line = capsys.readouterr().err
     assert "unknown energy" in line
     assert "nan" not in line
+
+
+@pytest.mark.parametrize("epochs", [3, 10])
+def test_what_is_said_to_be_saved_was_saved_profiling_included(epochs: int) -> None:
+    """Against the same training at the limit found; the few steps of a short run were mostly profiled."""
+    off = ZeusDataLoader(data(), 128, epochs, mode="off")
+    run(off)
+    loader = ZeusDataLoader(data(), 128, epochs)
+    run(loader)
+    saving = loader.summary.saving
+    assert saving is not None
+    assert saving.joules == pytest.approx(off.summary.joules - loader.summary.joules, rel=0.02)
+    assert saving.seconds == pytest.approx(off.summary.seconds - loader.summary.seconds, rel=0.02)

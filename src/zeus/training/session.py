@@ -21,7 +21,7 @@ from zeus.monitor import Measurement, ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.profile import PowerProfile
-from zeus.training.saving import Saving, compare
+from zeus.training.saving import Saving, compare, difference
 
 log = logging.getLogger(__name__)
 
@@ -266,10 +266,10 @@ class Session:
         )
 
     def _saving(self, joules: float, seconds: float, energy: float, time: float) -> Saving | None:
-        """The chosen limit against the one found, over all of this run's steps.
+        """What the run used, or (only observed) what it would have at the best limit, against the limit found.
 
-        What the run would have used at either limit is its steps times the profile's energy per step; evaluation and
-        whatever else lies between the steps is taken to scale with them.
+        What it would have used at a limit is its steps times the profile's energy per step; evaluation and whatever
+        else lies between the steps is taken to scale with them. What it used includes the steps that were profiled.
         """
         profile, best, found = self._optimizer.profile, self._optimizer.best_limit, self._optimizer.found_limit
         if profile is None or best is None or found is None or not self._steps or math.isnan(joules):
@@ -281,6 +281,8 @@ class Session:
             return None
         joules_found = at_found[0] * self._steps * joules / energy
         seconds_found = at_found[1] * self._steps * seconds / time
+        if best != found and self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
+            return difference(found, best, joules_found, seconds_found, joules, seconds, self._prices)
         return compare(profile, found, best, joules_found, seconds_found, self._prices)
 
 
