@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import os
 import subprocess
@@ -16,10 +18,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from zeus import ZeusDataLoader  # noqa: E402
-from zeus.device.virtual import VirtualGpu, virtual_gpus  # noqa: E402
+from zeus.device.virtual import VirtualGpu, step, virtual_gpus  # noqa: E402
 from zeus.env import Mode  # noqa: E402
 from zeus.errors import InputError  # noqa: E402
-from zeus.training.session import Ending  # noqa: E402
+from zeus.monitor import ZeusMonitor  # noqa: E402
+from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
+from zeus.training.session import Ending, Session  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 GPU = "virtual:v100?clock=virtual&load=resnet50"
@@ -400,3 +404,74 @@ def test_what_is_said_to_be_saved_was_saved_profiling_included(epochs: int) -> N
     assert saving is not None
     assert saving.joules == pytest.approx(off.summary.joules - loader.summary.joules, rel=0.02)
     assert saving.seconds == pytest.approx(off.summary.seconds - loader.summary.seconds, rel=0.02)
+
+
+class FailedGpu(ZeusMonitor):
+    """After an error on the GPU, torch raises at every attempt to wait for it."""
+
+    failed = False
+
+    def _synchronise(self) -> None:
+        if self.failed:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+def test_an_error_on_the_gpu_is_what_the_user_sees_and_the_limit_is_put_back(gpu: VirtualGpu) -> None:
+    monitor = FailedGpu()
+    optimizer = GlobalPowerLimitOptimizer(monitor)
+    session = Session(monitor, optimizer, None, max_epochs=3, batch_size=256)
+
+    def train() -> None:
+        for _ in session.epochs():
+            session.begin_steps()
+            while gpu.limit() == 250:
+                step([gpu], 256)
+                session.step_end()
+            monitor.failed = True
+            raise KeyError("the user's own")
+
+    with pytest.raises(KeyError, match="own"):
+        train()
+    assert gpu.limit() == 250
+    assert session.summary.ending is Ending.LEFT
+    assert session.summary.joules > 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_that_is_left_and_taken_up_again_keeps_the_books(gpu: VirtualGpu, workers: int) -> None:
+    """Persistent workers fork while the lease is held; a child that ends must not end the lease."""
+    loader = ZeusDataLoader(data(6400), 128, 4, num_workers=workers, persistent_workers=workers > 0)
+    seen = []
+    for epoch in loader.epochs():
+        for i, _ in enumerate(loader):
+            if epoch == 1 and i == 10:
+                break
+        seen.append(gpu.limit())
+    assert loader.summary.epochs == 4
+    assert seen[-1] == loader.summary.limit
+    assert gpu.limit() == 250
+
+
+def test_the_launchers_epochs_take_the_place_of_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_MAX_EPOCHS", "2")
+    assert run(ZeusDataLoader(data(640), 64, 5)) == 2
+
+
+def test_one_rank_writes_the_summary_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("RANK", "1")
+    run(ZeusDataLoader(data(640), 64, 1))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_standard_error_that_is_closed_does_not_end_the_training() -> None:
+    closed = io.StringIO()
+    closed.close()
+    with contextlib.redirect_stderr(closed):
+        assert run(ZeusDataLoader(data(640), 64, 1)) == 1
+
+
+def test_a_cost_limit_below_one_epoch_lets_the_first_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_COST_THRESH", "1")
+    loader = ZeusDataLoader(data(640), 64, 5)
+    assert run(loader) == 1
+    assert loader.summary.ending is Ending.COST_LIMIT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -150,7 +151,8 @@ class ZeusDataLoader(DataLoader[Any]):
             yield from session.epochs()
         finally:
             if not quiet() and os.environ.get("RANK", "0") == "0":
-                sys.stderr.write(f"zeus: {sentence(session.summary)}\n")
+                with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full or none at all
+                    sys.stderr.write(f"zeus: {sentence(session.summary)}\n")
 
     def __iter__(self) -> Any:
         """The batches; a step lasts from one batch to the next."""
