@@ -114,7 +114,7 @@ class PowerProfile:
                 for r in data["measurements"]
             ]
             return cls.of(rows, [float(w) for w in data.get("unmeasured", ())])
-        except (KeyError, TypeError, ValueError, AttributeError) as wrong:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
             raise InputError(
                 f"not a power profile ({wrong!r}): expected an object with a list `measurements`, each of which has "
                 "`power_limit`, `energy` and `time`."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import os
 import subprocess
@@ -16,10 +18,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed: pip install
 from torch.utils.data import TensorDataset  # noqa: E402
 
 from zeus import ZeusDataLoader  # noqa: E402
-from zeus.device.virtual import VirtualGpu, virtual_gpus  # noqa: E402
+from zeus.device.virtual import VirtualGpu, step, virtual_gpus  # noqa: E402
 from zeus.env import Mode  # noqa: E402
 from zeus.errors import InputError  # noqa: E402
-from zeus.training.session import Ending  # noqa: E402
+from zeus.monitor import ZeusMonitor  # noqa: E402
+from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
+from zeus.training.session import Ending, Session  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 GPU = "virtual:v100?clock=virtual&load=resnet50"
@@ -249,3 +253,225 @@ def test_it_works_without_any_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(loader) == 2
     assert math.isnan(loader.summary.joules)
     assert loader.summary.seconds > 0
+
+
+def test_a_second_pass_in_an_epoch_counts_each_step_once() -> None:
+    once, twice = ZeusDataLoader(data(12800), 128, 4), ZeusDataLoader(data(6400), 128, 4)
+    run(once)
+    for _ in twice.epochs():
+        for _ in range(2):
+            for _ in twice:
+                pass
+    assert once.summary.saving is not None and twice.summary.saving is not None
+    assert twice.summary.saving.joules == pytest.approx(once.summary.saving.joules, rel=0.05)
+
+
+def test_a_loop_left_in_the_middle_claims_no_more_than_its_steps_saved() -> None:
+    loader = ZeusDataLoader(data(25600), 128, 4)
+    for epoch in loader.epochs():
+        for i, _ in enumerate(loader):
+            if epoch == 1 and i == 150:
+                break
+        if epoch == 1:
+            break
+    summary = loader.summary
+    assert summary.ending is Ending.LEFT
+    assert summary.saving is not None
+    assert summary.saving.joules / summary.saving.share == pytest.approx(
+        summary.joules + summary.saving.joules, rel=0.1
+    )
+
+
+def test_an_old_iterator_that_goes_away_does_not_end_the_new_pass(gpu: VirtualGpu) -> None:
+    loader = ZeusDataLoader(data(), 128, 3)
+    for _ in loader.epochs():
+        peek = iter(loader)
+        next(peek)
+        for i, _ in enumerate(loader):
+            if i == 5:
+                peek = None
+    plain = ZeusDataLoader(data(), 128, 3)
+    run(plain)
+    assert loader.summary.saving is not None and plain.summary.saving is not None
+    assert loader.summary.saving.joules == pytest.approx(plain.summary.saving.joules, rel=0.1)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_outside_epochs_it_is_a_plain_loader_that_leaves_limits_alone(gpu: VirtualGpu, after: bool) -> None:
+    loader = ZeusDataLoader(data(), 128, 3)
+    if after:
+        run(loader)
+    used, seen = loader.summary.joules, set()
+    for _ in range(5):
+        for _ in loader:
+            seen.add(gpu.limit())
+    assert seen == {250.0}
+    assert loader.summary.joules == used
+
+
+def test_a_report_outside_of_an_epoch_decides_nothing() -> None:
+    loader = ZeusDataLoader(data(640), 64, 2, 0.5)
+    loader.report_metric(0.9)  # of a model that came trained, say
+    assert run(loader, iter([0.4, 0.4])) == 2
+    loader.report_metric(0.9)
+    assert loader.summary.ending is Ending.MAX_EPOCHS
+
+
+def test_a_metric_may_be_a_tensor_or_a_numpy_number_and_be_told_twice() -> None:
+    numpy = pytest.importorskip("numpy")
+    loader = ZeusDataLoader(data(640), 64, 5, 0.5)
+    for _ in loader.epochs():
+        for _ in loader:
+            pass
+        loader.report_metric(numpy.float32(0.25))
+        loader.report_metric(torch.tensor(0.75))
+        loader.report_metric(torch.tensor([0.5]))
+    assert loader.summary.ending is Ending.REACHED
+    assert loader.summary.epochs == 1
+
+
+def test_a_report_amid_the_steps_ends_the_run_there(gpu: VirtualGpu) -> None:
+    loader = ZeusDataLoader(data(), 128, 5, 0.5)
+    for _ in loader.epochs():
+        for i, _ in enumerate(loader):
+            if i == 30:
+                loader.report_metric(0.6)
+                reached = gpu.clock.now()
+    assert loader.summary.ending is Ending.REACHED
+    assert loader.summary.seconds == pytest.approx(reached)
+    assert gpu.limit() == 250
+
+
+def test_no_batch_sampler_is_no_batch_sampler() -> None:
+    loader = ZeusDataLoader(data(640), 64, 1, batch_sampler=None)
+    assert loader.batch_size == 64
+    assert [len(batch[0]) for _ in loader.epochs() for batch in loader] == [64] * 10
+
+
+def test_a_batch_sampler_tells_the_batch_size() -> None:
+    sampler = torch.utils.data.BatchSampler(range(640), 64, drop_last=False)
+    loader = ZeusDataLoader(data(640), max_epochs=1, batch_sampler=sampler)
+    assert [len(batch[0]) for _ in loader.epochs() for batch in loader] == [64] * 10
+    assert loader.summary.batch_size == 64
+
+
+def test_data_that_comes_in_batches_is_not_batched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_BATCH_SIZE", "32")
+    loader = ZeusDataLoader(data(4), None, 1)
+    assert [tuple(batch[0].shape) for _ in loader.epochs() for batch in loader] == [(1,)] * 4
+
+
+class Endless(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defined]
+    def __iter__(self) -> Iterator[float]:
+        return iter(map(float, range(100)))
+
+
+def test_an_iterable_dataset_has_no_length_and_needs_none() -> None:
+    loader = ZeusDataLoader(Endless(), 10, 2)
+    assert run(loader) == 2
+
+
+def test_where_the_limit_found_is_best_no_saving_is_claimed(capsys: pytest.CaptureFixture[str]) -> None:
+    loader = ZeusDataLoader(data(), 128, 3, mode="observe", eta=0.0)
+    run(loader)
+    assert loader.summary.saving is not None and loader.summary.saving.joules == 0
+    line = capsys.readouterr().err
+    assert "saved" not in line
+    assert "250 W" in line
+
+
+def test_a_card_lost_in_the_middle_does_not_end_the_loop(gpu: VirtualGpu, capsys: pytest.CaptureFixture[str]) -> None:
+    loader = ZeusDataLoader(data(), 128, 2)
+    for epoch in loader.epochs():
+        for i, _ in enumerate(loader):
+            if epoch == 0 and i == 20:
+                gpu.machine.lose(0)
+    assert loader.summary.ending is Ending.MAX_EPOCHS
+    assert math.isnan(loader.summary.joules)
+    line = capsys.readouterr().err
+    assert "unknown energy" in line
+    assert "nan" not in line
+
+
+@pytest.mark.parametrize("epochs", [3, 10])
+def test_what_is_said_to_be_saved_was_saved_profiling_included(epochs: int) -> None:
+    """Against the same training at the limit found; the few steps of a short run were mostly profiled."""
+    off = ZeusDataLoader(data(), 128, epochs, mode="off")
+    run(off)
+    loader = ZeusDataLoader(data(), 128, epochs)
+    run(loader)
+    saving = loader.summary.saving
+    assert saving is not None
+    assert saving.joules == pytest.approx(off.summary.joules - loader.summary.joules, rel=0.02)
+    assert saving.seconds == pytest.approx(off.summary.seconds - loader.summary.seconds, rel=0.02)
+
+
+class FailedGpu(ZeusMonitor):
+    """After an error on the GPU, torch raises at every attempt to wait for it."""
+
+    failed = False
+
+    def _synchronise(self) -> None:
+        if self.failed:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+def test_an_error_on_the_gpu_is_what_the_user_sees_and_the_limit_is_put_back(gpu: VirtualGpu) -> None:
+    monitor = FailedGpu()
+    optimizer = GlobalPowerLimitOptimizer(monitor)
+    session = Session(monitor, optimizer, None, max_epochs=3, batch_size=256)
+
+    def train() -> None:
+        for _ in session.epochs():
+            session.begin_steps()
+            while gpu.limit() == 250:
+                step([gpu], 256)
+                session.step_end()
+            monitor.failed = True
+            raise KeyError("the user's own")
+
+    with pytest.raises(KeyError, match="own"):
+        train()
+    assert gpu.limit() == 250
+    assert session.summary.ending is Ending.LEFT
+    assert session.summary.joules > 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_that_is_left_and_taken_up_again_keeps_the_books(gpu: VirtualGpu, workers: int) -> None:
+    """Persistent workers fork while the lease is held; a child that ends must not end the lease."""
+    loader = ZeusDataLoader(data(6400), 128, 4, num_workers=workers, persistent_workers=workers > 0)
+    seen = []
+    for epoch in loader.epochs():
+        for i, _ in enumerate(loader):
+            if epoch == 1 and i == 10:
+                break
+        seen.append(gpu.limit())
+    assert loader.summary.epochs == 4
+    assert seen[-1] == loader.summary.limit
+    assert gpu.limit() == 250
+
+
+def test_the_launchers_epochs_take_the_place_of_the_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_MAX_EPOCHS", "2")
+    assert run(ZeusDataLoader(data(640), 64, 5)) == 2
+
+
+def test_one_rank_writes_the_summary_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("RANK", "1")
+    run(ZeusDataLoader(data(640), 64, 1))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_standard_error_that_is_closed_does_not_end_the_training() -> None:
+    closed = io.StringIO()
+    closed.close()
+    with contextlib.redirect_stderr(closed):
+        assert run(ZeusDataLoader(data(640), 64, 1)) == 1
+
+
+def test_a_cost_limit_below_one_epoch_lets_the_first_one_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_COST_THRESH", "1")
+    loader = ZeusDataLoader(data(640), 64, 5)
+    assert run(loader) == 1
+    assert loader.summary.ending is Ending.COST_LIMIT

@@ -26,6 +26,7 @@ from zeus.optimizer.power_limit import (
     Time,
     ZeusCost,
 )
+from zeus.optimizer.power_limit.profiles import FolderProfiles
 
 pytestmark = pytest.mark.usefixtures("virtual_v100s")
 
@@ -307,3 +308,126 @@ def test_through_real_sensors_the_choice_is_as_good(virtual_v100s: list[VirtualG
         costs[limit] = cost.cost(work.joules, work.seconds)
     assert chosen is not None
     assert costs[int(chosen)] < 1.02 * min(costs.values())
+
+
+def test_one_selector_may_serve_several_optimizers() -> None:
+    """MAXPOWER is that of each optimizer's own GPUs, and the user's object stays as it was given."""
+    shared = ZeusCost(0.5)
+    small = GlobalPowerLimitOptimizer(ZeusMonitor(gpu_indices=[0]), shared)
+    large = GlobalPowerLimitOptimizer(ZeusMonitor(gpu_indices=[0, 1]), shared)
+    assert isinstance(small.selector, ZeusCost) and isinstance(large.selector, ZeusCost)
+    assert (small.selector.max_watts, large.selector.max_watts) == (250.0, 500.0)
+    assert shared.max_watts is None
+
+
+class Broken(OptimumSelector):
+    def select(self, measurements: list[PowerLimitMeasurement]) -> int:
+        raise ZeroDivisionError("nobody thought of this")
+
+
+def test_a_selector_that_raises_ends_profiling_not_training(virtual_v100s: list[VirtualGpu]) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), Broken())
+    assert train(optimizer, epochs=60)[-1] == 250
+    assert (optimizer.best_limit, optimizer.profile) == (None, None)
+    assert optimizer.why_not is not None and "nobody thought of this" in optimizer.why_not
+    optimizer.on_train_end()
+
+
+class FailedGpu(ZeusMonitor):
+    """After an error on the GPU, torch raises at every attempt to wait for it."""
+
+    failed = False
+
+    def _synchronise(self) -> None:
+        if self.failed:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+def test_after_an_error_on_the_gpu_the_limit_is_put_back_at_once(virtual_v100s: list[VirtualGpu]) -> None:
+    monitor = FailedGpu()
+    optimizer = GlobalPowerLimitOptimizer(monitor)
+    gpus = list(monitor.gpus.values())
+    optimizer.on_epoch_begin()
+    while gpus[0].limit() == 250 or not optimizer._chunk_open:
+        step(gpus, 256)
+        optimizer.on_step_end()
+    monitor.failed = True
+    optimizer.on_epoch_end()
+    optimizer.on_train_end()
+    assert [gpu.limit() for gpu in virtual_v100s] == [250, 250]
+
+
+def test_observing_goes_back_to_the_limit_found_where_only_lower_ones_may_be_tried(
+    virtual_v100s: list[VirtualGpu],
+) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), mode="observe", power_limits=[175, 150])
+    assert train(optimizer)[-1] == 250
+    assert optimizer.best_limit in (175, 150)
+    assert optimizer.found_limit == 250
+    optimizer.on_train_end()
+
+
+def test_observing_goes_back_to_each_cards_own_limit(virtual_v100s: list[VirtualGpu]) -> None:
+    virtual_v100s[1].set_limit(200)
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), mode="observe")
+    train(optimizer)
+    assert optimizer.best_limit is not None
+    assert [gpu.limit() for gpu in virtual_v100s] == [250, 200]
+    optimizer.on_train_end()
+
+
+def test_profiling_again_without_waiting_measures_what_it_says(virtual_v100s: list[VirtualGpu]) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), wait_steps=0, recheck=0.3)
+    train(optimizer, batch_size=256)
+    gpus = list(optimizer.monitor.gpus.values())
+    optimizer.on_epoch_begin()
+    while not optimizer.is_profiling:
+        step(gpus, 64)
+        optimizer.on_step_end()
+    assert gpus[0].limit() == 250
+    optimizer.on_epoch_end()
+    optimizer.on_train_end()
+
+
+@pytest.mark.parametrize("text", ["{", '{"measurements": 7}', "[]"])
+def test_a_spoilt_file_in_the_folder_of_profiles_is_profiled_anew(tmp_path: Path, text: str) -> None:
+    """The user named no file: nothing there may keep a training from beginning."""
+    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profiles=FolderProfiles(tmp_path / "profiles"))
+    train(first)
+    first.on_train_end()
+    (file,) = (tmp_path / "profiles").iterdir()
+    good = file.read_text()
+    file.write_text(text if text != '{"measurements": 7}' else json.dumps(json.loads(good) | json.loads(text)))
+    second = GlobalPowerLimitOptimizer(ZeusMonitor(), profiles=FolderProfiles(tmp_path / "profiles"))
+    train(second)
+    second.on_train_end()
+    assert second.best_limit == first.best_limit
+    assert json.loads(file.read_text())["measurements"]
+
+
+def test_a_folder_of_profiles_that_cannot_be_read_keeps_nobody_from_training(tmp_path: Path) -> None:
+    (tmp_path / "profiles").write_text("a file where a folder should be")
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), profiles=FolderProfiles(tmp_path / "profiles"))
+    train(optimizer)
+    assert optimizer.best_limit is not None
+    optimizer.on_train_end()
+
+
+def test_a_known_profile_is_still_reported_where_its_limit_can_not_be_set(
+    tmp_path: Path, virtual_v100s: list[VirtualGpu]
+) -> None:
+    path = tmp_path / "profile.json"
+    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    train(first)
+    first.on_train_end()
+    for gpu in virtual_v100s:
+        gpu.set_limit(250)
+    second = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    for gpu in virtual_v100s:
+        gpu.set_limit(100)  # an administrator is faster: now the best is above what is found
+    second.on_train_begin()
+    assert second.best_limit == first.best_limit
+    assert second.why_not is not None
+    assert virtual_v100s[0].limit() == 100
+    second.on_train_end()
+    assert virtual_v100s[0].limit() == 100

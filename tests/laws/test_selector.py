@@ -89,7 +89,7 @@ def test_maxpower_given_goes_before_maxpower_seen(measurements: list[PowerLimitM
 def test_maxpower_learnt_is_that_of_all_gpus() -> None:
     selector = ZeusCost(0.5, world_size=4)
     selector.select(CURVE)
-    assert selector.max_watts == 1000
+    assert selector.score(joules=0, seconds=1) == 0.5 * 1000
 
 
 def test_a_score_without_maxpower_says_what_is_missing() -> None:

@@ -150,10 +150,12 @@ class EnergyCallback(Callback):  # type: ignore[misc]
 
     def _end(self, wait: bool) -> None:
         self._in_epoch = self._running = False
-        if self._log is not None:
-            self._log.end(wait)
-        if self._optimizer is not None:
-            self._optimizer.on_train_end()
+        try:
+            if self._log is not None:
+                self._log.end(wait)
+        finally:
+            if self._optimizer is not None:
+                self._optimizer.on_train_end()
 
     def _report(self, batch: Any) -> int:
         """Tell virtual cards of a batch; its size."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -82,11 +83,12 @@ class ZeusDataLoader(DataLoader[Any]):
             raise InputError(f"distributed={distributed!r}: give None or 'dp'; DDP and FSDP need no word.")
         told = orders()
         is_training = max_epochs is not None and max_epochs != -1
-        if is_training and told.batch_size is not None and "batch_sampler" not in dataloader_keywords:
+        has_sampler = dataloader_keywords.get("batch_sampler") is not None
+        if is_training and told.batch_size is not None and not has_sampler and batch_size is not None:
             if batch_size != told.batch_size:
                 log.info("ZEUS_BATCH_SIZE=%s takes the place of the script's %s", told.batch_size, batch_size)
             batch_size = told.batch_size
-        if "batch_sampler" in dataloader_keywords:
+        if has_sampler:
             batch_size = 1  # DataLoader's own rule: the sampler decides
         super().__init__(dataset, batch_size=batch_size, **dataloader_keywords)
         self._zeus_session: Session | None = None
@@ -149,7 +151,8 @@ class ZeusDataLoader(DataLoader[Any]):
             yield from session.epochs()
         finally:
             if not quiet() and os.environ.get("RANK", "0") == "0":
-                sys.stderr.write(f"zeus: {sentence(session.summary)}\n")
+                with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full or none at all
+                    sys.stderr.write(f"zeus: {sentence(session.summary)}\n")
 
     def __iter__(self) -> Any:
         """The batches; a step lasts from one batch to the next."""
@@ -160,7 +163,7 @@ class ZeusDataLoader(DataLoader[Any]):
         return self._train(batches, session, gpus, size)
 
     def _train(self, batches: Iterator[Any], session: Session, gpus: list[Gpu], size: int) -> Iterator[Any]:
-        session.begin_steps()
+        this = session.begin_steps()
         try:
             for batch in batches:
                 yield batch
@@ -168,7 +171,7 @@ class ZeusDataLoader(DataLoader[Any]):
                     step(gpus, size)
                 session.step_end()
         finally:
-            session.end_steps()
+            session.end_steps(this)
 
     def _evaluate(self, batches: Iterator[Any], gpus: list[Gpu], size: int) -> Iterator[Any]:
         for batch in batches:
@@ -190,7 +193,7 @@ class ZeusDataLoader(DataLoader[Any]):
         return self._zeus_session
 
     def _samples_per_step(self) -> int:
-        return self.batch_size or 1
+        return self.batch_size or getattr(self.batch_sampler, "batch_size", None) or 1
 
 
 def _working_gpus() -> list[Gpu]:

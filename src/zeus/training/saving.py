@@ -39,15 +39,32 @@ def compare(
     before, after = measured[from_watts], measured[to_watts]
     energy_ratio = after.joules / after.steps / (before.joules / before.steps) if before.joules else 1.0
     time_ratio = after.seconds / after.steps / (before.seconds / before.steps)
-    saved = joules * (1 - energy_ratio)
+    return difference(from_watts, to_watts, joules, seconds, joules * energy_ratio, seconds * time_ratio, prices)
+
+
+def difference(
+    from_watts: float,
+    to_watts: float,
+    joules: float,
+    seconds: float,
+    joules_used: float,
+    seconds_used: float,
+    prices: Prices,
+) -> Saving:
+    """What a run saved that used this much in place of `joules` and `seconds` at `from_watts`.
+
+    >>> difference(250, 150, 200.0, 10.0, 150.0, 11.0, Prices()).share
+    0.25
+    """
+    saved = joules - joules_used
     kwh = saved / JOULES_PER_KWH
     return Saving(
         from_watts,
         to_watts,
         saved,
-        seconds * (1 - time_ratio),
-        1 - energy_ratio,
-        1 - time_ratio,
+        seconds - seconds_used,
+        saved / joules if joules else 0.0,
+        1 - seconds_used / seconds if seconds else 0.0,
         kwh,
         None if prices.per_kwh is None else kwh * prices.per_kwh,
         prices.currency,

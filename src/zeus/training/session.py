@@ -23,7 +23,7 @@ from zeus.monitor import Measurement, ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.profile import PowerProfile
-from zeus.training.saving import Saving, compare
+from zeus.training.saving import Saving, compare, difference
 
 log = logging.getLogger(__name__)
 
@@ -99,12 +99,15 @@ class Session:
         self._epochs = 0
         self._steps = 0
         self._epoch_steps = 0
-        self._parts: list[tuple[Measurement, Measurement | None]] = []  # each epoch, and its training steps
+        self._parts: list[tuple[Measurement, list[Measurement]]] = []  # each epoch, and its passes of training steps
         self._epoch_costs: list[tuple[float, float]] = []  # the same as costs of all ranks, as far as anybody asked
         self._totals: tuple[float, float, float, float] | None = None  # joules and seconds of all, and of the steps
-        self._training: Measurement | None = None
+        self._training: list[Measurement] = []  # the passes of this epoch
+        self._trained: list[Measurement] = []  # the passes of all epochs, also of one that was left
         self._whole: Measurement | None = None
+        self._in_epochs = False
         self._in_steps = False
+        self._pass = 0
 
     # ------------------------------------------------------------------ epochs
 
@@ -114,17 +117,18 @@ class Session:
             raise InputError("this run's epochs() was used already; make a new loader for another run.")
         self._optimizer.on_train_begin()
         self._monitor.begin_window(_RUN, restart=True)
+        self._in_epochs = True
         try:
             while self._ending is Ending.RUNNING:
                 self._ending = self._look_ahead()
                 if self._ending is not Ending.RUNNING:
                     break
                 self._monitor.begin_window(_EPOCH, restart=True)
-                self._training, self._epoch_steps = None, 0
+                self._training, self._epoch_steps = [], 0
                 yield self._epochs
                 self._epochs += 1
                 if self._whole is None:
-                    self._parts.append((self._monitor.end_window(_EPOCH), self._training))
+                    self._parts.append((self._close(_EPOCH), self._training))
         finally:
             self._end()
 
@@ -142,47 +146,64 @@ class Session:
     def _end(self) -> None:
         if self._ending is Ending.RUNNING:
             self._ending = Ending.LEFT
-        self.end_steps()
-        if self._whole is None:
-            self._whole = self._monitor.end_window(_RUN)
-        self._optimizer.on_train_end()
+        self._in_epochs = False
+        try:
+            self.end_steps()
+            if self._whole is None:
+                self._whole = self._close(_RUN)
+        finally:
+            self._optimizer.on_train_end()
         if self._ending is not Ending.LEFT:  # a rank that left by an exception is waited for by nobody
-            self._totals = (*self._crew.agree(*_sums([self._whole])), *self._crew.agree(*_sums(self._trained())))
+            self._totals = (*self._crew.agree(*_sums([self._whole])), *self._crew.agree(*_sums(self._trained)))
+
+    def _close(self, window: str) -> Measurement:
+        """Measure it even where the GPU's work failed: what failed is what the user must see, not what follows."""
+        try:
+            return self._monitor.end_window(window)
+        except RuntimeError as failed:
+            log.warning("the GPU cannot be waited for: %s", failed)
+            return self._monitor.end_window(window, sync_execution=False)
 
     # ------------------------------------------------------------------ steps
 
-    def begin_steps(self) -> None:
-        """An epoch's training steps begin."""
+    def begin_steps(self) -> int:
+        """A pass of training steps begins; its number. Outside the run's epochs it is none of the run's."""
         self.end_steps()
-        self._in_steps = True
-        self._monitor.begin_window(_TRAIN, restart=True)
-        self._optimizer.on_epoch_begin()
+        self._pass += 1
+        if self._in_epochs and self._ending is Ending.RUNNING:
+            self._in_steps = True
+            self._monitor.begin_window(_TRAIN, restart=True)
+            self._optimizer.on_epoch_begin()
+        return self._pass
 
     def step_end(self) -> None:
         """A training step has ended."""
-        self._epoch_steps += 1
-        self._optimizer.on_step_end()
+        if self._in_steps:
+            self._steps += 1
+            self._epoch_steps += 1
+            self._optimizer.on_step_end()
 
-    def end_steps(self) -> None:
-        """An epoch's training steps have ended, or the loop over them was left."""
-        if not self._in_steps:
+    def end_steps(self, which: int | None = None) -> None:
+        """The pass has ended, or the loop over it was left; one that another has followed ended with that."""
+        if not self._in_steps or which not in (None, self._pass):
             return
         self._in_steps = False
         self._optimizer.on_epoch_end()
-        self._training = self._monitor.end_window(_TRAIN)
-        self._steps += self._epoch_steps
+        self._training.append(self._close(_TRAIN))
+        self._trained.append(self._training[-1])
 
     def report_metric(self, metric: float, higher_is_better: bool | None = None) -> bool:
         """The validation metric after this epoch; whether the target is reached. The run's clock stops there."""
         better = self.higher_is_better if higher_is_better is None else higher_is_better
         value = self._first(float(metric))
         self._metric = value
-        if self._ending is not Ending.RUNNING or self.target_metric is None:
+        if self._ending is not Ending.RUNNING or self.target_metric is None or not self._in_epochs:
             return self._ending is Ending.REACHED
         if value >= self.target_metric if better else value <= self.target_metric:
             self._ending = Ending.REACHED
-            self._parts.append((self._monitor.end_window(_EPOCH), self._training))
-            self._whole = self._monitor.end_window(_RUN)
+            self.end_steps()
+            self._parts.append((self._close(_EPOCH), self._training))
+            self._whole = self._close(_RUN)
         return self._ending is Ending.REACHED
 
     # ------------------------------------------------------------------ cost
@@ -195,7 +216,7 @@ class Session:
         """Each epoch's cost and that of its training steps. Every rank asks at the same epochs."""
         for epoch, training in self._parts[len(self._epoch_costs) :]:
             whole = self._cost_of(*self._crew.agree(*_sums([epoch])))
-            steps = self._cost_of(*self._crew.agree(*_sums([training] if training is not None else [])))
+            steps = self._cost_of(*self._crew.agree(*_sums(training)))
             self._epoch_costs.append((whole, steps))
         return self._epoch_costs
 
@@ -228,7 +249,7 @@ class Session:
             joules, seconds, *steps = self._totals
         else:
             joules, seconds = _sums([self._whole] if self._whole is not None else [e for e, _ in self._parts])
-            steps = list(_sums(self._trained()))
+            steps = list(_sums(self._trained))
         cost = self._cost.cost(joules, seconds) if self._cost is not None else math.nan
         best, found = self._optimizer.best_limit, self._optimizer.found_limit
         return Summary(
@@ -246,14 +267,11 @@ class Session:
             self.batch_size,
         )
 
-    def _trained(self) -> list[Measurement]:
-        return [training for _, training in self._parts if training is not None]
-
     def _saving(self, joules: float, seconds: float, energy: float, time: float) -> Saving | None:
-        """The chosen limit against the one found, over all of this run's steps.
+        """What the run used, or (only observed) what it would have at the best limit, against the limit found.
 
-        What the run would have used at either limit is its steps times the profile's energy per step; evaluation and
-        whatever else lies between the steps is taken to scale with them.
+        What it would have used at a limit is its steps times the profile's energy per step; evaluation and whatever
+        else lies between the steps is taken to scale with them. What it used includes the steps that were profiled.
         """
         profile, best, found = self._optimizer.profile, self._optimizer.best_limit, self._optimizer.found_limit
         if profile is None or best is None or found is None or not self._steps or math.isnan(joules):
@@ -265,6 +283,8 @@ class Session:
             return None
         joules_found = at_found[0] * self._steps * joules / energy
         seconds_found = at_found[1] * self._steps * seconds / time
+        if best != found and self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
+            return difference(found, best, joules_found, seconds_found, joules, seconds, self._prices)
         return compare(profile, found, best, joules_found, seconds_found, self._prices)
 
 
@@ -292,6 +312,8 @@ def sentence(summary: Summary) -> str:
     if saving is None:
         return line + (f"; limits not set: {summary.why_not}" if summary.why_not else "")
     used = summary.mode is Mode.OPTIMIZE and summary.why_not is None
+    if saving.to_watts == saving.from_watts:
+        return line + f"; {saving.from_watts:g} W, the limit found, is the best"
     verb = "saved" if used else "would have saved"
     line += f"; {saving.to_watts:g} W in place of {saving.from_watts:g} W {verb} {saving.joules:.0f} J"
     line += f" ({saving.share:.1%} of the energy, {-saving.time_share:+.1%} time)"

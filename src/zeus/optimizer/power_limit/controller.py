@@ -9,6 +9,7 @@ Whatever goes wrong with a GPU, the keeper or a file ends the profiling, never t
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import math
 import sys
@@ -97,11 +98,15 @@ class GlobalPowerLimitOptimizer(Callback):
             raise InputError(f"pl_step={pl_step!r}: give watts above 0.")
         if recheck is not None and not recheck > 0:
             raise InputError(f"recheck={recheck!r}: give a share above 0 such as 0.2, or None.")
-        limits = candidates(list(monitor.gpus.values()), pl_step, power_limits, self._crew)
+        limits = candidates(list(monitor.gpus.values()), pl_step, (), self._crew)
+        self._found = limits[0] if limits else None
+        if power_limits:
+            limits = candidates(list(monitor.gpus.values()), pl_step, power_limits, self._crew)
         count, _ = self._crew.agree(float(len(self._gpus)), 0.0)
         self.max_watts, _ = self._crew.agree(sum(gpu.spec.max_watts for gpu in self._gpus), 0.0)
         self.selector = optimum_selector or ZeusCost(0.5, max(1, int(count)))
         if isinstance(self.selector, ZeusCost) and self.selector.max_watts is None and limits:
+            self.selector = copy.copy(self.selector)  # the user's own may serve other GPUs, of another MAXPOWER
             self.selector.max_watts = self.max_watts
         if self._crew.size > 1:
             wait_steps = max(1, wait_steps)  # in which the ranks learn each other's pace
@@ -111,11 +116,12 @@ class GlobalPowerLimitOptimizer(Callback):
         model = next((gpu.spec.name for gpu in monitor.gpus.values()), "")
         self.key = key or ProfileKey("", 0, model, int(count))
         self._profiles: Profiles | None = FileProfile(Path(profile_path)) if profile_path is not None else profiles
-        stored = self._profiles.get(self.key) if self._profiles is not None and self._plan else None
+        stored = self._kept(named=profile_path is not None) if self._plan else None
         stored = stored if self._all_have(stored) else None
         known = {one.limit_watts: (one,) for one in stored.slices} if stored is not None else {}
         self._stored = stored
         self._state: State | None = profiler.start(self._plan, known) if self._plan else None
+        self._best = self._state.best_limit if isinstance(self._state, Done) else None
         self._lease: Lease | None = None
         self._begun = False
         self._active = False  # limits may be set: by this rank, or by those whose GPUs they are
@@ -124,10 +130,8 @@ class GlobalPowerLimitOptimizer(Callback):
         self._recheck = recheck
         self._pace: float | None = None
         self._drift: deque[float] = deque(maxlen=20)
-        self._step_began = self._clock.now()
         self._last_end: float | None = None
-        self._chunk_steps = 0
-        self._chunk_open = False
+        self._chunk_began, self._chunk_steps, self._chunk_open = 0.0, 0, False
         self._pending: deque[tuple[float, int, Measurement]] = deque()
 
     # ------------------------------------------------------------------ what is known
@@ -140,12 +144,12 @@ class GlobalPowerLimitOptimizer(Callback):
     @property
     def best_limit(self) -> float | None:
         """The selector's choice in watts, once profiling is done."""
-        return self._state.best_limit if isinstance(self._state, Done) and self._state.known else None
+        return self._best if isinstance(self._state, Done) else None
 
     @property
     def found_limit(self) -> float | None:
-        """The limit found before anything was changed, in watts; None where limits cannot be read."""
-        return self._plan.limits[0] if self._plan else None
+        """The lowest limit found before anything was changed, in watts; None where limits cannot be read."""
+        return self._found
 
     @property
     def is_profiling(self) -> bool:
@@ -162,7 +166,8 @@ class GlobalPowerLimitOptimizer(Callback):
         """Training steps follow: go on where the last epoch left off."""
         self._begin()
         self._last_end = self._clock.now()
-        self._open_chunk()
+        with self._unharmed():
+            self._open_chunk()
 
     def on_step_begin(self) -> None:
         """A step begins."""
@@ -172,32 +177,36 @@ class GlobalPowerLimitOptimizer(Callback):
         now = self._clock.now()
         seconds = now - (self._last_end if self._last_end is not None else now)
         self._last_end = now
-        if not self.is_profiling:
-            if self._recheck is not None:
+        if self.is_profiling:
+            with self._unharmed():
+                self._advance(seconds)
+        elif self._recheck is not None:
+            with self._unharmed():
                 self._watch_for_drift(seconds)
-            return
-        try:
-            self._advance(seconds)
-        except (ZeusError, OSError) as failed:
-            self._give_up(failed)
 
     def on_epoch_end(self) -> None:
         """Evaluation may follow: what is measured of a chunk is kept, and nothing is counted until the next epoch."""
         left = self._crew.size > 1 and sys.exc_info()[0] is not None  # the others may be elsewhere: wait for none
-        try:
+        with self._unharmed():
             self._close_chunk(keep=not left)
             self._learn()
-        except (ZeusError, OSError) as failed:
-            self._give_up(failed)
         self._last_end = None
 
     def on_train_end(self) -> None:
         """Put the limit back. Another training may begin after this one: what was learnt is kept for it."""
-        with contextlib.suppress(ZeusError):
+        with self._unharmed():
             self._close_chunk(keep=False)
         self.monitor.watch_closely(False)
         self._let_go()
         self._begun = False
+
+    @contextlib.contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        """Nothing that fails in here reaches the training: not the user's selector, nor a GPU that died."""
+        try:
+            yield
+        except Exception as failed:
+            self._give_up(failed)
 
     # ------------------------------------------------------------------ profiling
 
@@ -207,25 +216,24 @@ class GlobalPowerLimitOptimizer(Callback):
         self._begun = True
         if self.mode is Mode.OFF or self._plan is None or self._state is None:
             return
-        if self._gpus:
-            match lend(self._gpus):
+        self.why_not = None
+        with self._unharmed():
+            match lend(self._gpus) if self._gpus else None:
                 case Lease() as lease:
                     self._lease = lease
                 case Observing(reason):
                     self.why_not = reason
-        missing, _ = self._crew.agree(1.0 if self._gpus and self._lease is None else 0.0, 0.0)
-        if missing:
-            self._let_go()
-            return
-        self._active = True
-        try:
+            missing, _ = self._crew.agree(1.0 if self._gpus and self._lease is None else 0.0, 0.0)
+            if missing:
+                self.why_not = self.why_not or "another rank of this training may not set limits"
+                self._let_go()
+                return
+            self._active = True
             if isinstance(self._state, Done):
                 self._keep_best()
             else:
                 self.monitor.watch_closely(True)
                 self._apply()
-        except (ZeusError, OSError) as failed:
-            self._give_up(failed)
 
     def _advance(self, seconds: float) -> None:
         if isinstance(self._state, Waiting) and self._crew.size > 1 and self._pace is None:
@@ -257,14 +265,12 @@ class GlobalPowerLimitOptimizer(Callback):
             self._chunk_steps = 0
             self._chunk_open = True
 
-    _chunk_began = 0.0
-
     def _close_chunk(self, keep: bool = True) -> None:
         if not self._chunk_open:
             return
         self._chunk_open = False
         with self._together() if keep else contextlib.nullcontext():
-            measurement = self.monitor.end_window(WINDOW, cancel=True)
+            measurement = self.monitor.end_window(WINDOW, sync_execution=keep, cancel=True)
         limit = _limit(self._state)
         if keep and self._chunk_steps and limit is not None:
             self._pending.append((limit, self._chunk_steps, measurement))
@@ -303,11 +309,16 @@ class GlobalPowerLimitOptimizer(Callback):
         if limit is not None:
             self._set(limit)
 
-    def _set(self, limit: float) -> None:
+    def _set(self, limit: float | None) -> None:
+        """This limit on all cards of this rank, or (None) on each the one that it was found at."""
         if self._lease is None:
             return
         try:
-            self._lease.set_limit(limit)
+            if limit is not None:
+                self._lease.set_limit(limit)
+            else:
+                for uuid, watts in dict(self._lease.found).items():
+                    self._lease.set_limit(watts, uuid)
         except ZeusError as failed:
             if self._crew.size == 1:
                 raise
@@ -316,28 +327,40 @@ class GlobalPowerLimitOptimizer(Callback):
     def _keep_best(self) -> None:
         """Profiling is over."""
         self.monitor.watch_closely(False)
-        best, found = self.best_limit, self.found_limit
-        if best is None or found is None or self.profile is None:
+        self._best = None  # until the selector has spoken
+        self._best = best = self._state.best_limit if isinstance(self._state, Done) else None
+        if best is None or self.profile is None:
             return
-        self._set(best if self.mode is Mode.OPTIMIZE else found)
+        self._set(best if self.mode is Mode.OPTIMIZE else None)
         if self._crew.agree(1.0 if self._ailment else 0.0, 0.0)[0]:
             raise DeviceError(self._ailment or "another rank could not set its limit")
         log.info("best power limit %g W of %s", best, [one.limit_watts for one in self.profile.slices])
         if self._crew.writes and self._profiles is not None and self.profile != self._stored:
             try:
                 self._profiles.put(self.key, self.profile)
-            except OSError as failed:
+            except Exception as failed:
                 log.warning("the power profile could not be kept: %s", failed)
 
     def _give_up(self, why: Exception) -> None:
         """Training goes on at the limit found, or at whatever can still be set."""
         log.warning("power limits are left alone from here on: %s", why)
-        self.why_not = str(why)
+        self.why_not = str(why) or repr(why)
         self._pending.clear()
         self._chunk_open = False
         self.monitor.watch_closely(False)
-        self._state = None
+        if self.best_limit is None:  # what is known already is still reported
+            self._state = None
         self._let_go()
+
+    def _kept(self, named: bool) -> PowerProfile | None:
+        """The profile kept of an earlier run; only a file that the user named is worth an error."""
+        try:
+            return self._profiles.get(self.key) if self._profiles is not None else None
+        except Exception as failed:
+            if named:
+                raise
+            log.warning("the power profile kept for this training is not used: %s", failed)
+            return None
 
     def _all_have(self, stored: PowerProfile | None) -> bool:
         """Whether every rank read the same profile: a walk from another beginning would part them."""
@@ -362,16 +385,16 @@ class GlobalPowerLimitOptimizer(Callback):
         if self._crew.size > 1:
             self._drift.clear()  # they look at each other's pace once in a while, not after every step
             _, now = self._crew.agree(0.0, now)
-        here = self.best_limit if self.mode is Mode.OPTIMIZE else self._plan.limits[0]
-        known = {one.limit_watts for one in self.profile.slices}
-        if here not in known:
+        here = self.best_limit if self.mode is Mode.OPTIMIZE else self._found
+        then = next((one for one in self.profile.slices if one.limit_watts == here), None)
+        if then is None:
             return
-        then = self.profile.at(here)
         if abs(now / (then.seconds / then.steps) - 1) > (self._recheck or math.inf):
             log.info("steps take %.3g s, not %.3g s as when profiled: profiling again", now, then.seconds / then.steps)
             self._drift.clear()
             self._state = profiler.start(self._plan)
             self.monitor.watch_closely(True)
+            self._apply()
 
 
 def _limit(state: State | None) -> float | None:

@@ -10,6 +10,7 @@ between which noise might decide are looked at again. Why these rules and number
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from zeus.optimizer.power_limit.selector import (
     OptimumSelector,
     PowerLimitMeasurement,
     Scored,
+    ZeusCost,
 )
 from zeus.profile import PowerProfile, Slice
 
@@ -55,7 +57,11 @@ class Plan:
                 raise InputError(f"{name}={getattr(self, name)!r}: give 0 or more steps.")
         if self.profile_steps < 1:
             raise InputError(f"profile_steps={self.profile_steps!r}: give at least 1 step.")
-        if isinstance(self.selector, Scored):
+        if isinstance(self.selector, ZeusCost) and self.selector.max_watts is None:
+            own = copy.copy(self.selector)  # one MAXPOWER from the first chunk to the last; the user's stays as it is
+            own.max_watts = self.limits[0] * own.world_size
+            object.__setattr__(self, "selector", own)
+        elif isinstance(self.selector, Scored):
             self.selector.learn_max_watts(self.limits[0])  # a score is needed from the first chunk on
 
 

@@ -80,17 +80,18 @@ class ZeusCost(Scored):
         self.eta_knob = eta_knob
         self.world_size = world_size
         self.max_watts = max_watts
+        self._seen: float | None = None
 
     def learn_max_watts(self, watts: float) -> None:
-        """One card's highest limit as measured: the last resort."""
-        if self.max_watts is None:
-            self.max_watts = watts * self.world_size
+        """One card's highest limit as measured: the last resort, and only for these measurements."""
+        self._seen = watts * self.world_size
 
     def score(self, joules: float, seconds: float) -> float:
         """Equation 2."""
-        if self.max_watts is None:
+        max_watts = self.max_watts if self.max_watts is not None else self._seen
+        if max_watts is None:
             raise InputError("ZeusCost: max_watts is not known yet; give it, or select from measurements first.")
-        return CostModel(self.eta_knob, self.max_watts).cost(joules, seconds)
+        return CostModel(self.eta_knob, max_watts).cost(joules, seconds)
 
 
 class MaxSlowdownConstraint(OptimumSelector):
