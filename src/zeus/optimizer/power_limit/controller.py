@@ -305,8 +305,7 @@ class GlobalPowerLimitOptimizer(Callback):
                 self._keep_best() if isinstance(self._state, Done) else self._apply()
 
     def _apply(self) -> None:
-        limit = _limit(self._state)
-        if limit is not None:
+        if (limit := _limit(self._state)) is not None:
             self._set(limit)
 
     def _set(self, limit: float | None) -> None:
@@ -328,9 +327,9 @@ class GlobalPowerLimitOptimizer(Callback):
         """Profiling is over."""
         self.monitor.watch_closely(False)
         self._best = None  # until the selector has spoken
-        self._best = best = self._state.best_limit if isinstance(self._state, Done) else None
-        if best is None or self.profile is None:
+        if not isinstance(self._state, Done) or self.profile is None:
             return
+        self._best = best = self._state.best_limit
         self._set(best if self.mode is Mode.OPTIMIZE else None)
         if self._crew.agree(1.0 if self._ailment else 0.0, 0.0)[0]:
             raise DeviceError(self._ailment or "another rank could not set its limit")
