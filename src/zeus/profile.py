@@ -82,6 +82,13 @@ class PowerProfile:
         measured = {one.limit_watts for one in self.slices}
         return tuple(w for w in self.limits if w not in measured)
 
+    def beside(self, earlier: PowerProfile | None) -> PowerProfile:
+        """This, and what an earlier profile holds of limits that were no candidates this time."""
+        if earlier is None:
+            return self
+        others = [one for one in earlier.slices if one.limit_watts not in self.limits]
+        return PowerProfile.of([*self.slices, *others], [*self.limits, *earlier.limits])
+
     def step_cost(self, cost: CostModel, limit_watts: float) -> float:
         """The fraction of Equation 5 per step: (η·AvgPower + (1−η)·MAXPOWER) / Throughput in steps per second."""
         one = self.at(limit_watts)

@@ -365,8 +365,12 @@ class Endless(torch.utils.data.IterableDataset):  # type: ignore[misc, name-defi
     def __iter__(self) -> Iterator[float]:
         return iter(map(float, range(100)))
 
+    def __len__(self) -> int:
+        raise NotImplementedError("nobody knows")
 
-def test_an_iterable_dataset_has_no_length_and_needs_none() -> None:
+
+def test_an_iterable_dataset_has_no_length_and_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_COST_THRESH", "1e9")
     loader = ZeusDataLoader(Endless(), 10, 2)
     assert run(loader) == 2
 
@@ -475,3 +479,19 @@ def test_a_cost_limit_below_one_epoch_lets_the_first_one_run(monkeypatch: pytest
     loader = ZeusDataLoader(data(640), 64, 5)
     assert run(loader) == 1
     assert loader.summary.ending is Ending.COST_LIMIT
+
+
+def test_a_first_epoch_that_a_known_profile_says_does_not_fit_is_not_run(
+    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEUS_JOB_ID", "recurring")
+    first = ZeusDataLoader(data(), 128, 3)
+    run(first)
+    monkeypatch.setenv("ZEUS_COST_THRESH", str(first.summary.cost / 3 / 2))
+    loader = ZeusDataLoader(data(), 128, 3)
+    assert run(loader) == 0
+    assert loader.summary.ending is Ending.COST_LIMIT
+    assert loader.summary.joules == 0
+    assert gpu.limit() == 250
+    monkeypatch.setenv("ZEUS_COST_THRESH", str(first.summary.cost / 3 * 1.5))
+    assert run(ZeusDataLoader(data(), 128, 3)) == 1

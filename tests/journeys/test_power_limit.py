@@ -431,3 +431,21 @@ def test_a_known_profile_is_still_reported_where_its_limit_can_not_be_set(
     assert virtual_v100s[0].limit() == 100
     second.on_train_end()
     assert virtual_v100s[0].limit() == 100
+
+
+def test_a_run_under_a_lower_cap_keeps_what_was_measured_above_it(
+    tmp_path: Path, virtual_v100s: list[VirtualGpu]
+) -> None:
+    path = tmp_path / "profile.json"
+    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    train(first)
+    first.on_train_end()
+    for gpu in virtual_v100s:
+        gpu.set_limit(190)
+    capped = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    train(capped)
+    capped.on_train_end()
+    for gpu in virtual_v100s:
+        gpu.set_limit(250)
+    again = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    assert again.best_limit == first.best_limit  # known: nothing is measured again

@@ -137,6 +137,7 @@ class ZeusDataLoader(DataLoader[Any]):
             target_metric=told.target_metric if told.target_metric is not None else target_metric,
             higher_is_better=higher_is_better,
             cost_limit=told.cost_limit,
+            steps_per_epoch=None if told.cost_limit is None else self._steps_per_epoch(),
             prices=prices(),
             crew=ranks,
             first=broadcast,
@@ -191,6 +192,12 @@ class ZeusDataLoader(DataLoader[Any]):
         if self._zeus_session is None:
             raise InputError(f"{what} is the training loader's: make it with max_epochs.")
         return self._zeus_session
+
+    def _steps_per_epoch(self) -> int | None:
+        try:
+            return len(self)
+        except Exception:  # an iterable dataset or a sampler need not know its length, and says so in any way
+            return None
 
     def _samples_per_step(self) -> int:
         return self.batch_size or getattr(self.batch_sampler, "batch_size", None) or 1

@@ -73,6 +73,7 @@ class Session:
         target_metric: float | None = None,
         higher_is_better: bool = True,
         cost_limit: float | None = None,
+        steps_per_epoch: int | None = None,
         prices: Prices | None = None,
         crew: Crew | None = None,
         first: Callable[[float], float] = lambda value: value,
@@ -93,6 +94,7 @@ class Session:
         self.target_metric = target_metric
         self.higher_is_better = higher_is_better
         self.cost_limit = cost_limit
+        self._steps_per_epoch = steps_per_epoch  # where it is known before the first epoch
         self._prices = prices or Prices()
         self._ending = Ending.RUNNING
         self._metric: float | None = None
@@ -137,7 +139,7 @@ class Session:
         ending = Ending.RUNNING
         if self._epochs >= self.max_epochs:
             ending = Ending.MAX_EPOCHS
-        elif self.cost_limit is not None and self._epochs:
+        elif self.cost_limit is not None:
             spent, following = self.spent(), self.next_epoch_cost()
             if spent + following > self.cost_limit * (1 + SLACK):
                 ending = Ending.COST_LIMIT
@@ -226,14 +228,18 @@ class Session:
         return cost if math.isfinite(cost) else 0.0
 
     def next_epoch_cost(self) -> float:
-        """EpochCost: the profiled cost of the training steps at the limit in use, plus the last evaluation's."""
-        epoch, training = self._costs()[-1]
+        """EpochCost: the profiled cost of the training steps at the limit in use, plus the last evaluation's.
+
+        Of the first epoch only what a profile known before says; 0 where there is none.
+        """
+        epoch, training = self._costs()[-1] if self._epochs else (0.0, 0.0)
+        steps = self._epoch_steps if self._epochs else self._steps_per_epoch
         profile, limit = self._optimizer.profile, self._limit_in_use()
-        if profile is None or limit is None or self._cost is None or not training:
+        if profile is None or limit is None or self._cost is None or not steps:
             return epoch
-        if limit not in {one.limit_watts for one in profile.slices}:
+        if limit not in {one.limit_watts for one in profile.slices} or (self._epochs and not training):
             return epoch
-        return profile.epoch_cost(self._cost, limit, self._epoch_steps) + max(0.0, epoch - training)
+        return profile.epoch_cost(self._cost, limit, steps) + max(0.0, epoch - training)
 
     def _limit_in_use(self) -> float | None:
         if self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:

@@ -117,9 +117,8 @@ class GlobalPowerLimitOptimizer(Callback):
         self.key = key or ProfileKey("", 0, model, int(count))
         self._profiles: Profiles | None = FileProfile(Path(profile_path)) if profile_path is not None else profiles
         stored = self._kept(named=profile_path is not None) if self._plan else None
-        stored = stored if self._all_have(stored) else None
-        known = {one.limit_watts: (one,) for one in stored.slices} if stored is not None else {}
-        self._stored = stored
+        self._stored = stored if self._all_have(stored) else None
+        known = {one.limit_watts: (one,) for one in self._stored.slices} if self._stored is not None else {}
         self._state: State | None = profiler.start(self._plan, known) if self._plan else None
         self._best = self._state.best_limit if isinstance(self._state, Done) else None
         self._lease: Lease | None = None
@@ -305,8 +304,7 @@ class GlobalPowerLimitOptimizer(Callback):
                 self._keep_best() if isinstance(self._state, Done) else self._apply()
 
     def _apply(self) -> None:
-        limit = _limit(self._state)
-        if limit is not None:
+        if (limit := _limit(self._state)) is not None:
             self._set(limit)
 
     def _set(self, limit: float | None) -> None:
@@ -328,16 +326,17 @@ class GlobalPowerLimitOptimizer(Callback):
         """Profiling is over."""
         self.monitor.watch_closely(False)
         self._best = None  # until the selector has spoken
-        self._best = best = self._state.best_limit if isinstance(self._state, Done) else None
-        if best is None or self.profile is None:
+        if not isinstance(self._state, Done) or self.profile is None:
             return
+        self._best = best = self._state.best_limit
         self._set(best if self.mode is Mode.OPTIMIZE else None)
         if self._crew.agree(1.0 if self._ailment else 0.0, 0.0)[0]:
             raise DeviceError(self._ailment or "another rank could not set its limit")
         log.info("best power limit %g W of %s", best, [one.limit_watts for one in self.profile.slices])
-        if self._crew.writes and self._profiles is not None and self.profile != self._stored:
+        kept = self.profile.beside(self._stored)
+        if self._crew.writes and self._profiles is not None and kept != self._stored:
             try:
-                self._profiles.put(self.key, self.profile)
+                self._profiles.put(self.key, kept)
             except Exception as failed:
                 log.warning("the power profile could not be kept: %s", failed)
 
