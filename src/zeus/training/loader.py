@@ -181,7 +181,8 @@ class ZeusDataLoader(DataLoader[Any]):
 
     def report_metric(self, metric: float, higher_is_better: bool | None = None) -> None:
         """Tell the validation metric of this epoch."""
-        self._training("report_metric()").report_metric(float(metric), higher_is_better)
+        value = metric.detach() if hasattr(metric, "detach") else metric  # a tensor that still remembers its gradient
+        self._training("report_metric()").report_metric(float(value), higher_is_better)
 
     @property
     def summary(self) -> Summary:
