@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
@@ -47,8 +47,7 @@ def write(dump: Dump) -> list[str]:
     lines: list[Json] = []
     for job_id, history in sorted(dump.jobs.items()):
         for job in history.revisions:
-            names = ("policy_version", "revision", "since", "at")
-            lines.append({"line": "job", **{n: getattr(job, n) for n in names}, "spec": to_json(job.spec)})
+            lines.append({"line": "job", **job_to_json(job)})
         for kept in history.trials:
             lines.append({"line": "trial", "job": job_id, **kept_to_json(kept)})
         for note in history.notes:
@@ -81,16 +80,8 @@ def read(lines: Iterable[str]) -> Dump:
 def _take(data: Json, histories: defaultdict[str, History], dump: Dump, lives: dict[str, str]) -> None:
     match data.get("line"):
         case "job":
-            spec = from_json(data["spec"], JobSpec)
-            job = Job(
-                spec=spec,
-                policy_version=data["policy_version"],
-                revision=data["revision"],
-                since=data["since"],
-                at=data["at"],
-                generation=lives.setdefault(spec.id, uuid4().hex),
-            )
-            histories[job.id].revisions.append(job)
+            job = job_from_json(data, "")
+            histories[job.id].revisions.append(replace(job, generation=lives.setdefault(job.id, uuid4().hex)))
         case "trial":
             histories[data["job"]].trials.append(kept_from_json(data))
         case "event":
@@ -114,6 +105,24 @@ def _sound(job_id: str, history: History) -> None:
     for name, row in rows:
         if row != list(range(1, len(row) + 1)) or (name == "revisions" and not row):
             raise InputError(f"job {job_id!r}: its {name} are not 1, 2, 3, ... in order. Export the whole job again.")
+
+
+def job_to_json(job: Job) -> Json:
+    """One revision of a job. Its generation stays behind: an imported job begins another life."""
+    names = ("policy_version", "revision", "since", "at")
+    return {**{name: getattr(job, name) for name in names}, "spec": to_json(job.spec)}
+
+
+def job_from_json(data: Json, generation: str) -> Job:
+    """One revision of a job."""
+    return Job(
+        spec=from_json(data["spec"], JobSpec),
+        policy_version=data["policy_version"],
+        revision=data["revision"],
+        since=data["since"],
+        at=data["at"],
+        generation=generation,
+    )
 
 
 def note_from_json(data: object) -> Profiled | Pardoned:
