@@ -12,7 +12,6 @@ from dataclasses import MISSING, fields
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
-
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Ending, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
 from zeus.profile import PowerProfile, ProfileKey
@@ -60,12 +59,12 @@ def from_json(data: object, wanted: type[T]) -> T:
             "It was written by another one; use that, or install the newer of the two."
         )
     body = {name: value for name, value in data.items() if name not in ("kind", "version")}
-    word: T = _READERS.get(wanted, lambda body: _read(wanted, body))(body)
-    return word
+    read: Callable[[Any], T] | None = _READERS.get(wanted)
+    return _read(wanted, body) if read is None else read(body)
 
 
 def dumps(data: Json) -> str:
-    """One line of JSON, the same for equal values."""
+    """One line of JSON."""
     try:
         return json.dumps(data, allow_nan=False, separators=(",", ":"))
     except ValueError as wrong:

@@ -101,9 +101,7 @@ class Store(Protocol):
         A recurrence that has converged or used up its tries is not asked for again: InputError.
         """
 
-    def renew(
-        self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS
-    ) -> Trial:
+    def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
         """An open trial holds from now on for so long again; what it `so_far` used (ending LOST) outlives its loss.
 
         One that is no longer open comes back as it stands and is not reopened; it may still tell.

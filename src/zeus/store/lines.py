@@ -43,7 +43,7 @@ class Dump:
 
 
 def write(dump: Dump) -> list[str]:
-    """The lines; equal dumps give equal ones."""
+    """The lines, in one order for the same facts."""
     lines: list[Json] = []
     for job_id, history in sorted(dump.jobs.items()):
         for job in history.revisions:

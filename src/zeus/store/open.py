@@ -41,7 +41,7 @@ def open_store(
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as wrong:
-            raise InputError(f"the folder of {url} cannot be made: {wrong}. Set ZEUS_STORE to another place.") from wrong
+            raise InputError(f"{url}: its folder cannot be made: {wrong}. Set ZEUS_STORE to another.") from wrong
         url = f"sqlite:///{path.resolve()}"
 
     from zeus.store.sql import SqlStore  # a quarter of a second that those who need no database are spared
@@ -66,7 +66,7 @@ def refuse_network(path: Path, mounts: str | None = None) -> None:
     if found is not None and NETWORK.fullmatch(found[1]):
         raise InputError(
             f"{path} is on a network file system ({found[1]} at {found[0]}), where SQLite's locks do not hold between "
-            "machines and its data may be lost. Set ZEUS_STORE to a file on a local disk, or to a Postgres or a service."
+            "machines and its data may be lost. Set ZEUS_STORE to a file on a local disk, to Postgres or to a service."
         )
 
 
