@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -31,25 +31,35 @@ PROFILE = PowerProfile.of([Slice(250.0, 10, 1.0, 200.0), Slice(150.0, 10, 1.2, 1
 
 @dataclass
 class Place:
-    """Where a store lies: `open` gives the same one again, `another` an empty one of the same sort."""
+    """Where stores lie: `open` gives the same one each time, as another process would, `another` an empty one."""
 
-    clock: VirtualClock
-    open: Callable[[], Store]
-    another: Callable[[], Store]
-    url: str | None = None  # by which other processes reach it; None: they cannot
+    make: Callable[[str, VirtualClock], Store]
+    url: str | None = None  # by which other processes reach the first; None: they cannot
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    opened: list[Store] = field(default_factory=list)
+
+    def open(self, name: str = "zeus") -> Store:
+        self.opened.append(self.make(name, self.clock))
+        return self.opened[-1]
+
+    def another(self) -> Store:
+        return self.open("another")
+
+    def close(self) -> None:
+        for store in self.opened:
+            store.close()
 
 
 def memory(tmp_path: Path) -> Place:
-    clock = VirtualClock()
-    store = MemoryStore(clock.wall)
-    return Place(clock, lambda: store, lambda: MemoryStore(clock.wall))
+    kept: dict[str, Store] = {}
+    return Place(lambda name, clock: kept.setdefault(name, MemoryStore(clock.wall)))
 
 
 def sqlite(tmp_path: Path) -> Place:
-    clock = VirtualClock()
-    url = f"sqlite:///{tmp_path}/a b/zeus.db"
-    another = f"sqlite:///{tmp_path}/another.db"
-    return Place(clock, lambda: open_store(url, wall=clock.wall), lambda: open_store(another, wall=clock.wall), url)
+    def url(name: str) -> str:
+        return f"sqlite:///{tmp_path}/a b/{name}.db"
+
+    return Place(lambda name, clock: open_store(url(name), wall=clock.wall), url("zeus"))
 
 
 STORES = {"memory": memory, "sqlite": sqlite}  # a new kind of store is added here and nowhere else
@@ -58,19 +68,21 @@ REACHABLE = {name: make for name, make in STORES.items() if name != "memory"}
 
 @pytest.fixture(params=STORES)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    yield STORES[request.param](tmp_path)
-
-
-@pytest.fixture
-def store(place: Place) -> Iterator[Store]:
-    store = place.open()
-    yield store
-    store.close()
+    place = STORES[request.param](tmp_path)
+    yield place
+    place.close()
 
 
 @pytest.fixture(params=REACHABLE)
-def reachable(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return REACHABLE[request.param](tmp_path)
+def reachable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    place = REACHABLE[request.param](tmp_path)
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return place.open()
 
 
 def ask(store: Store, recurrence: int | None = None) -> Trial:

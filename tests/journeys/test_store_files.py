@@ -28,9 +28,9 @@ def python(code: str, *arguments: str) -> str:
 
 
 def test_the_store_lies_in_the_users_data_folder_unless_told_otherwise(tmp_path: Path) -> None:
-    open_store(environ={"XDG_DATA_HOME": str(tmp_path / "data")}).register(SPEC)
+    open_store(environ={"XDG_DATA_HOME": str(tmp_path / "data")}).close()
     assert (tmp_path / "data" / "zeus" / "zeus.db").exists()
-    open_store(environ={"XDG_DATA_HOME": "/nowhere", "ZEUS_STORE": f"sqlite:///{tmp_path}/mine.db"})
+    open_store(environ={"XDG_DATA_HOME": "/nowhere", "ZEUS_STORE": f"sqlite:///{tmp_path}/mine.db"}).close()
     assert (tmp_path / "mine.db").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 import sqlalchemy as sa
@@ -20,11 +21,27 @@ from zeus.wire import dumps, from_json, loads, to_json
 Row: TypeAlias = sa.Row[Any]
 Note = TypeVar("Note", Profiled, Pardoned)
 
+# Built once: to put a statement together takes longer than to run it. `of` and `nr` name the row, as the names of
+# columns stand for what is written.
+_OF, _NR, _AFTER = sa.bindparam("of"), sa.bindparam("nr"), sa.bindparam("after")
+_THIS = (TRIALS.c.job_id == _OF) & (TRIALS.c.number == _NR)
+_JOB = sa.select(JOBS).where(JOBS.c.id == _OF)
+_JOB_TAKEN = _JOB.with_for_update()
+_ADVANCE = sa.update(JOBS).where(JOBS.c.id == _OF)
+_TRIAL = sa.select(TRIALS).where(_THIS)
+_TRIES = sa.select(TRIALS.c.trial).where(TRIALS.c.job_id == _OF, TRIALS.c.recurrence == _NR).order_by(TRIALS.c.number)
+_OPEN = sa.insert(TRIALS)
+_CHANGE = sa.update(TRIALS).where(_THIS)
+_LAPSED = sa.select(TRIALS).where(TRIALS.c.job_id == _OF, TRIALS.c.leased_until <= _AFTER).order_by(TRIALS.c.number)
+_FACTS = sa.union_all(
+    sa.select(TRIALS.c.trial).where(TRIALS.c.job_id == _OF, TRIALS.c.sequence > _AFTER),
+    sa.select(EVENTS.c.event).where(EVENTS.c.job_id == _OF, EVENTS.c.sequence > _AFTER),
+)
+
 
 def find_job(db: Connection, job_id: str, *, take: bool = False) -> Row:
     """Its row, taken until the transaction ends where it is to be changed."""
-    query = sa.select(JOBS).where(JOBS.c.id == job_id)
-    row = db.execute(query.with_for_update() if take else query).one_or_none()
+    row = db.execute(_JOB_TAKEN if take else _JOB, {"of": job_id}).one_or_none()
     if row is None:
         raise rules.no_job(job_id, sorted(db.scalars(sa.select(JOBS.c.id))))
     return row
@@ -37,7 +54,12 @@ def take_job(db: Connection, job_id: str) -> Row:
 
 def to_job(row: Row) -> Job:
     """Its latest revision."""
-    return jsonl.job_from_json(loads(row.job), row.generation)
+    return _read_job(row.job, row.generation)
+
+
+@lru_cache(64)
+def _read_job(text: str, generation: str) -> Job:
+    return jsonl.job_from_json(loads(text), generation)
 
 
 def revisions_of(db: Connection, row: Row) -> list[Job]:
@@ -66,7 +88,7 @@ def insert_job(db: Connection, past: History) -> None:
 
 def advance(db: Connection, job_id: str, sequence: int, **counters: int) -> None:
     """The sequence number was used."""
-    db.execute(sa.update(JOBS).where(JOBS.c.id == job_id).values(sequence=sequence, **counters))
+    db.execute(_ADVANCE, {"of": job_id, "sequence": sequence, **counters})
 
 
 def to_trial(row: Row) -> Trial:
@@ -74,9 +96,19 @@ def to_trial(row: Row) -> Trial:
     return from_json(loads(row.trial), Trial)
 
 
+def tries_of(db: Connection, job_id: str, recurrence: int) -> list[Trial]:
+    """The trials of one recurrence."""
+    return [to_trial(row) for row in db.execute(_TRIES, {"of": job_id, "nr": recurrence})]
+
+
+def open_trial(db: Connection, job_id: str, kept: Kept) -> None:
+    """Write a new one."""
+    db.execute(_OPEN, row_of(job_id, kept))
+
+
 def find_trial(db: Connection, job: Row, number: int) -> Kept:
     """A trial of a job whose row is at hand."""
-    row = db.execute(sa.select(TRIALS).where(_of(job.id, number))).one_or_none()
+    row = db.execute(_TRIAL, {"of": job.id, "nr": number}).one_or_none()
     if row is None:
         raise rules.no_trial(job.id, number, job.trials)
     return _to_kept(row)
@@ -115,14 +147,15 @@ def row_of(job_id: str, kept: Kept) -> dict[str, Any]:
 
 def change_trial(db: Connection, job_id: str, kept: Kept) -> None:
     """Write a trial as it stands now."""
-    db.execute(sa.update(TRIALS).where(_of(job_id, kept.trial.number)).values(row_of(job_id, kept)))
+    row = row_of(job_id, kept)
+    names = ("sequence", "changed_at", "leased_until", "so_far", "trial")
+    db.execute(_CHANGE, {"of": job_id, "nr": kept.trial.number, **{name: row[name] for name in names}})
 
 
 def expire(db: Connection, job: Row, now: str) -> list[Trial]:
     """Lose what has lapsed."""
-    lapsed = (TRIALS.c.job_id == job.id) & (TRIALS.c.leased_until <= now)
     lost: list[Trial] = []
-    for row in db.execute(sa.select(TRIALS).where(lapsed).order_by(TRIALS.c.number)).all():
+    for row in db.execute(_LAPSED, {"of": job.id, "after": now}).all():
         kept = _to_kept(row)
         trial = kept.trial.lose(job.sequence + len(lost) + 1, kept.so_far)
         change_trial(db, job.id, replace(kept, trial=trial, changed_at=now, leased_until=None))
@@ -134,11 +167,13 @@ def expire(db: Connection, job: Row, now: str) -> list[Trial]:
 
 def events_after(db: Connection, job_id: str, since: int) -> list[Event]:
     """What happened after this sequence number, in order."""
-    trials = sa.select(TRIALS.c.trial).where(TRIALS.c.job_id == job_id, TRIALS.c.sequence > since)
-    notes = sa.select(EVENTS.c.event).where(EVENTS.c.job_id == job_id, EVENTS.c.sequence > since)
-    found: list[Event] = [to_trial(row) for row in db.execute(trials)]
-    found += [jsonl.note_from_json(loads(text)) for text in db.scalars(notes)]
+    found = [_event(text) for text in db.scalars(_FACTS, {"of": job_id, "after": since})]
     return [event for event in history(found) if event.sequence > since]
+
+
+def _event(text: str) -> Event:
+    data = loads(text)
+    return from_json(data, Trial) if data.get("kind") == "trial" else jsonl.note_from_json(data)
 
 
 def add_event(db: Connection, job_id: str, note: Note) -> Note:
@@ -160,10 +195,6 @@ def put_profile(db: Connection, key: ProfileKey, profile: PowerProfile) -> None:
     if not db.execute(sa.update(PROFILES).where(is_key(key)).values(profile=text)).rowcount:
         row = {name: getattr(key, name) for name in ("job", "batch_size", "gpu_model", "gpu_count")}
         db.execute(sa.insert(PROFILES), [{**row, "profile": text}])
-
-
-def _of(job_id: str, number: int) -> sa.ColumnElement[bool]:
-    return (TRIALS.c.job_id == job_id) & (TRIALS.c.number == number)
 
 
 def is_key(key: ProfileKey) -> sa.ColumnElement[bool]:

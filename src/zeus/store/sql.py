@@ -38,13 +38,14 @@ from zeus.store.rows import (
     insert_job,
     insert_note,
     is_key,
+    open_trial,
     put_profile,
     revisions_of,
     row_of,
     take_job,
     to_job,
-    to_trial,
     trials_of,
+    tries_of,
 )
 from zeus.wire import dumps, from_json, loads
 
@@ -55,6 +56,7 @@ class SqlStore:
     def __init__(self, url: str, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
         self._engine = connect(url)
+        self._writer = self._engine.execution_options(zeus_begin="BEGIN IMMEDIATE")
         self._pid = os.getpid()
         self._name = self._engine.url.render_as_string(hide_password=True)
         try:
@@ -120,15 +122,12 @@ class SqlStore:
                 row, now = take_job(db, job_id), self._wall()
                 if expire(db, row, utc(now)):
                     continue  # committed first: what `decide` has seen and folded can then not be undone
-                tries: list[Trial] = []
-                if request.recurrence is not None:
-                    of_it = (TRIALS.c.job_id == job_id) & (TRIALS.c.recurrence == request.recurrence)
-                    tries = [to_trial(one) for one in db.execute(sa.select(TRIALS.c.trial).where(of_it))]
+                tries = [] if request.recurrence is None else tries_of(db, job_id, request.recurrence)
                 ask = rules.next_ask(job_id, request, row.trials + 1, row.recurrences, tries)
                 decision = decide(to_job(row), ask, lambda since: events_after(db, job_id, since))
                 trial = Trial(ask=ask, decision=decision, asked=row.sequence + 1)
                 kept = Kept(trial=trial, asked_at=utc(now), changed_at=utc(now), leased_until=utc(now + lease))
-                db.execute(sa.insert(TRIALS), [row_of(job_id, kept)])
+                open_trial(db, job_id, kept)
                 advance(db, job_id, trial.asked, trials=ask.number, recurrences=max(row.recurrences, ask.recurrence))
                 return trial
 
@@ -246,16 +245,20 @@ class SqlStore:
     # ------------------------------------------------------------------ transactions
 
     def _write(self) -> AbstractContextManager[Connection]:
-        return self._transaction(self._here().execution_options(zeus_begin="BEGIN IMMEDIATE"))
+        return self._transaction(self._writer)
 
     def _read(self, isolation_level: str | None = None) -> AbstractContextManager[Connection]:
-        engine = self._here()
-        if isolation_level is not None and engine.dialect.name != "sqlite":  # whose every read is of one moment
-            engine = engine.execution_options(isolation_level=isolation_level)
-        return self._transaction(engine)
+        if isolation_level is None or self._engine.dialect.name == "sqlite":  # whose every read is of one moment
+            return self._transaction(self._engine)
+        return self._transaction(self._engine.execution_options(isolation_level=isolation_level))
 
     @contextmanager
     def _transaction(self, engine: Engine) -> Iterator[Connection]:
+        if self._pid != os.getpid():  # a forked child does not touch its parent's connections
+            self._engine.dispose(close=False)
+            self._writer = self._engine.execution_options(zeus_begin="BEGIN IMMEDIATE")
+            self._pid = os.getpid()
+            engine = self._engine.execution_options(**engine.get_execution_options())
         try:
             with engine.begin() as db:
                 yield db
@@ -265,10 +268,3 @@ class SqlStore:
             raise ZeusError(
                 f"the store {self._name} did not answer: {wrong.orig}. Nothing was changed; try again."
             ) from wrong
-
-    def _here(self) -> Engine:
-        """The engine; a forked child does not touch its parent's connections."""
-        if self._pid != os.getpid():
-            self._engine.dispose(close=False)
-            self._pid = os.getpid()
-        return self._engine
