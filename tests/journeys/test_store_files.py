@@ -14,6 +14,7 @@ from zeus.errors import InputError, ZeusError
 from zeus.job import JobSpec
 from zeus.store import Request, open_store
 from zeus.store.open import mount_of, refuse_network
+from zeus.store.sql import SqlStore
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
 HERE = Request(max_watts=250.0)
@@ -174,4 +175,17 @@ def test_a_store_whose_maker_was_killed_halfway_is_made_by_the_next(tmp_path: Pa
     store = open_store(f"sqlite:///{path}")
     assert store.jobs() == []
     assert len(indexes(path)) == 3
+    store.close()
+
+
+def test_a_store_that_others_hold_for_too_long_is_said_to_be_busy(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/zeus.db", busy_seconds=0.01)
+    raw = sqlite3.connect(tmp_path / "zeus.db", isolation_level=None)
+    raw.execute("BEGIN IMMEDIATE")
+    assert store.jobs() == []  # reading goes on
+    with pytest.raises(ZeusError, match="did not answer: database is locked"):
+        store.register(SPEC)
+    raw.execute("ROLLBACK")
+    raw.close()
+    assert store.register(SPEC).id == "asr"
     store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from sqlalchemy.engine import Connection, Engine
 from zeus.errors import InputError
 
 HEAD = "0002"  # the newest step under migrations/versions
-BUSY_SECONDS = 30  # how long a writer waits for the others before it gives up
+BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
 MIGRATIONS = Path(__file__).parent / "migrations"
 ADVISORY_LOCK = 0x5A455553  # "ZEUS"
 
@@ -68,24 +69,29 @@ PROFILES = sa.Table(
 )
 
 
-def connect(url: str) -> Engine:
+def connect(url: str, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """An engine whose transactions begin as its option `zeus_begin` says, where the database lets it choose."""
     engine = sa.create_engine(url)
     if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "connect", _set_up_sqlite)
+
+        def set_up(connection: Any, _record: object) -> None:
+            connection.isolation_level = None  # the driver's own idea of when to begin is not ours
+            for pragma in (f"busy_timeout={int(busy_seconds * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
+                connection.execute(f"PRAGMA {pragma}")
+
+        sa.event.listen(engine, "connect", set_up)
         sa.event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
-def _set_up_sqlite(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver's own idea of when to begin is not ours
-    for pragma in (f"busy_timeout={BUSY_SECONDS * 1000}", "synchronous=NORMAL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
 def _begin_sqlite(connection: Connection) -> None:
     # A reader that turns writer halfway is refused at once where another one writes: who will write says so first.
-    connection.exec_driver_sql(connection.get_execution_options().get("zeus_begin", "BEGIN"))
+    begin = connection.get_execution_options().get("zeus_begin", "BEGIN")
+    driver: Any = connection.connection.driver_connection
+    try:
+        driver.execute(begin)
+    except sqlite3.Error as wrong:
+        raise sa.exc.OperationalError(begin, None, wrong) from wrong
 
 
 def bring_up_to_date(engine: Engine) -> None:

@@ -23,10 +23,13 @@ Note = TypeVar("Note", Profiled, Pardoned)
 
 # Built once: to put a statement together takes longer than to run it. `of` and `nr` name the row, as the names of
 # columns stand for what is written.
-_OF, _NR, _AFTER = sa.bindparam("of"), sa.bindparam("nr"), sa.bindparam("after")
+_OF: sa.BindParameter[str] = sa.bindparam("of")
+_NR: sa.BindParameter[int] = sa.bindparam("nr")
+_AFTER: sa.BindParameter[Any] = sa.bindparam("after")
 _THIS = (TRIALS.c.job_id == _OF) & (TRIALS.c.number == _NR)
+_FIRST_LAPSE = sa.select(sa.func.min(TRIALS.c.leased_until)).where(TRIALS.c.job_id == _OF).scalar_subquery()
 _JOB = sa.select(JOBS).where(JOBS.c.id == _OF)
-_JOB_TAKEN = _JOB.with_for_update()
+_JOB_TAKEN = sa.select(JOBS, _FIRST_LAPSE.label("first_lapse")).where(JOBS.c.id == _OF).with_for_update(of=JOBS)
 _ADVANCE = sa.update(JOBS).where(JOBS.c.id == _OF)
 _TRIAL = sa.select(TRIALS).where(_THIS)
 _TRIES = sa.select(TRIALS.c.trial).where(TRIALS.c.job_id == _OF, TRIALS.c.recurrence == _NR).order_by(TRIALS.c.number)
@@ -155,6 +158,8 @@ def change_trial(db: Connection, job_id: str, kept: Kept) -> None:
 def expire(db: Connection, job: Row, now: str) -> list[Trial]:
     """Lose what has lapsed."""
     lost: list[Trial] = []
+    if job.first_lapse is None or job.first_lapse > now:
+        return lost
     for row in db.execute(_LAPSED, {"of": job.id, "after": now}).all():
         kept = _to_kept(row)
         trial = kept.trial.lose(job.sequence + len(lost) + 1, kept.so_far)

@@ -25,7 +25,7 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rules
 from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
-from zeus.store.database import EVENTS, JOBS, PROFILES, REVISIONS, TRIALS, bring_up_to_date, connect
+from zeus.store.database import BUSY_SECONDS, EVENTS, JOBS, PROFILES, REVISIONS, TRIALS, bring_up_to_date, connect
 from zeus.store.lines import Dump, History
 from zeus.store.rows import (
     add_event,
@@ -53,9 +53,9 @@ from zeus.wire import dumps, from_json, loads
 class SqlStore:
     """A `Store` over one database."""
 
-    def __init__(self, url: str, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, url: str, wall: Callable[[], float] = time.time, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self._wall = wall
-        self._engine = connect(url)
+        self._engine = connect(url, busy_seconds)
         self._writer = self._engine.execution_options(zeus_begin="BEGIN IMMEDIATE")
         self._pid = os.getpid()
         self._name = self._engine.url.render_as_string(hide_password=True)
