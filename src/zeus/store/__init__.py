@@ -1,0 +1,9 @@
+"""Jobs, trials and power profiles, kept: the promises are in `zeus.store.api`."""
+
+from __future__ import annotations
+
+from zeus.store.api import LEASE_SECONDS, Job, Kept, Request, Store, StoreProfiles
+from zeus.store.memory import MemoryStore
+from zeus.store.open import open_store
+
+__all__ = ["LEASE_SECONDS", "Job", "Kept", "MemoryStore", "Request", "Store", "StoreProfiles", "open_store"]

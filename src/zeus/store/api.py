@@ -1,0 +1,173 @@
+"""Where the facts are kept: jobs, their trials and their power profiles. What every store promises.
+
+    register ─▶ Job            ask ─▶ Trial (OPEN, leased) ──tell──▶ ended
+                                          │  ▲ renew      lapses ─▶ LOST ──late tell──▶ ended
+
+**Facts only.** No belief is stored. Whatever a policy knows, it folds from `facts`.
+
+**One order.** Asks, tells, losses, profiled costs and pardons of a job take its sequence numbers 1, 2, 3, ...: each
+is used once and none is left out. Trials of a job are numbered 1, 2, 3, ... likewise.
+
+**All or nothing.** Each verb happens as a whole or not at all, whatever is killed meanwhile, and has happened for
+every process once it returns. Verbs on one job happen one after the other, and nobody has to clean up.
+
+**Deciding is inside.** `ask` calls `decide` while it holds the job, so that no two asks decide on the same past.
+`decide` sees committed facts alone; if it raises, no trial is opened. It must not call the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol, TypeAlias
+
+from zeus.errors import InputError
+from zeus.job import MAX_TRIES, Ask, Decision, Event, JobSpec, Outcome, Pardoned, Profiled, Trial
+from zeus.profile import PowerProfile, ProfileKey
+
+LEASE_SECONDS = 600.0  # renewed every two minutes, so that four renewals may fail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A registered job as its latest revision has it."""
+
+    spec: JobSpec  # with its id and its seed filled in
+    policy_version: int  # of `spec.policy`: what the job is folded with
+    revision: int = 1
+    since: int = 0  # trials asked for up to this sequence number had another target: their costs are of something else
+    at: str  # when this revision was made
+    generation: str  # changes when a job is forgotten or imported, so that a cached fold of another life is not used
+
+    @property
+    def id(self) -> str:
+        """What it is found by."""
+        return self.spec.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the asker knows; the store adds the numbers and makes an `Ask` of it."""
+
+    gpu_model: str = ""
+    max_watts: float
+    recurrence: int | None = None  # None: a new one; a number: another try of that one
+    max_tries: int = MAX_TRIES
+
+    def __post_init__(self) -> None:
+        if self.max_tries < 1:
+            raise InputError(f"max_tries={self.max_tries!r}: give a whole number of at least 1.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A trial and when things happened to it."""
+
+    trial: Trial
+    asked_at: str
+    changed_at: str
+    leased_until: str | None  # None: not open any more
+    so_far: Outcome | None = None  # what it had used at its last renewal
+
+
+Facts: TypeAlias = Callable[[int], list[Event]]
+Decide: TypeAlias = Callable[[Job, Ask, Facts], Decision]
+
+
+class Store(Protocol):
+    """The verbs. InputError: what was given cannot be used, or is not known; nothing was changed."""
+
+    def register(self, spec: JobSpec, *, policy_version: int = 1) -> Job:
+        """The job of this id, made if there is none.
+
+        A seed that is None is drawn once and kept. A known job whose spec differs gets a new revision: its history
+        goes on, except that trials for another target are marked by `Job.since`. While the policy keeps its name,
+        the job keeps the version it has been folded with.
+        """
+
+    def job(self, job_id: str) -> Job:
+        """Its latest revision."""
+
+    def jobs(self) -> list[Job]:
+        """All, by id."""
+
+    def revisions(self, job_id: str) -> list[Job]:
+        """All revisions of a job, the first one first."""
+
+    def ask(self, job_id: str, request: Request, decide: Decide, *, lease: float = LEASE_SECONDS) -> Trial:
+        """Open a trial with the batch size that `decide(job, ask, facts)` names; lapsed leases are expired before.
+
+        A recurrence that has converged or used up its tries is not asked for again: InputError.
+        """
+
+    def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
+        """An open trial holds from now on for so long again; what it `so_far` used (ending LOST) outlives its loss.
+
+        One that is no longer open comes back as it stands and is not reopened; it may still tell.
+        """
+
+    def tell(self, job_id: str, number: int, outcome: Outcome) -> Trial:
+        """How a trial ended. An open or a lost one ends now, however late.
+
+        The same outcome told again changes nothing, so that a tell may be repeated until it is heard. Another
+        outcome for a trial that has ended is an InputError: the first one may have been learnt from. Ending LOST gives
+        an open trial up before its lease lapses, and changes nothing about any other.
+        """
+
+    def expire(self, job_id: str) -> list[Trial]:
+        """The trials that are LOST as of now, because their leases lapsed; `ask` does this by itself."""
+
+    def facts(self, job_id: str, since: int = 0) -> list[Event]:
+        """What happened after this sequence number, in order, ready to be observed; its cost is that of the answer."""
+
+    def trials(self, job_id: str) -> list[Kept]:
+        """Each trial as it stands, by number."""
+
+    def profiled(self, job_id: str, batch_size: int, gpu_model: str, epoch_cost: float) -> Profiled:
+        """EpochCost of a size became known on a GPU model: an event of the job."""
+
+    def pardon(self, job_id: str, batch_size: int) -> Pardoned:
+        """A size that crashed may be offered again: an event of the job."""
+
+    def get_profile(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of exactly this key; the job need not be registered."""
+
+    def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """Keep it in place of what was kept under its key."""
+
+    def forget(self, job_id: str) -> None:
+        """Remove a job with all its facts and profiles."""
+
+    def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
+        """All facts of these jobs, or of all, as they were at one moment: lines of JSON."""
+
+    def import_lines(self, lines: Iterable[str]) -> list[str]:
+        """Take in what `export` gave, all or nothing; the ids of the jobs. A job that is already here: InputError."""
+
+    def close(self) -> None:
+        """Let go of connections; what was kept stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProfiles:
+    """A store's profiles, in the shape that the power-limit optimizer takes."""
+
+    store: Store
+
+    def get(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of exactly this key."""
+        return self.store.get_profile(key)
+
+    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """Keep this profile in place of what was kept under its key."""
+        self.store.put_profile(key, profile)
+
+
+def utc(wall: float) -> str:
+    """Seconds since 1970 as ISO-8601, always of one length, so that texts sort as times do.
+
+    >>> utc(1_700_000_000.25)
+    '2023-11-14T22:13:20.250000+00:00'
+    """
+    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,213 @@
+"""A store that lives as long as its process: for tests, simulations and the demo of an idea."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from uuid import uuid4
+
+from zeus.job import Event, JobSpec, Outcome, Pardoned, Profiled, Trial, history
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.store import lines as jsonl
+from zeus.store import rules
+from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
+from zeus.store.lines import Dump, History
+
+
+class _Life:
+    """A job's facts, and what is asked of them so often that it must not cost more as they grow."""
+
+    def __init__(self, past: History) -> None:
+        self.past = past
+        self.log = history([*(kept.trial for kept in past.trials), *past.notes])  # event n is at n - 1
+        self.leased = {kept.trial.number for kept in past.trials if kept.leased_until is not None}
+        self.tries: defaultdict[int, list[int]] = defaultdict(list)  # numbers of trials by recurrence
+        for kept in past.trials:
+            self.tries[kept.trial.ask.recurrence].append(kept.trial.number)
+
+    @property
+    def job(self) -> Job:
+        return self.past.revisions[-1]
+
+    @property
+    def next(self) -> int:
+        """The sequence number of what happens next."""
+        return len(self.log) + 1
+
+    def open(self, kept: Kept) -> None:
+        self.past.trials.append(kept)
+        self.log.append(kept.trial)
+        self.leased.add(kept.trial.number)
+        self.tries[kept.trial.ask.recurrence].append(kept.trial.number)
+
+    def settle(self, kept: Kept) -> Trial:
+        trial = kept.trial
+        self.past.trials[trial.number - 1] = replace(kept, leased_until=None)
+        self.leased.discard(trial.number)
+        self.log.append(trial)
+        if trial.ended is not None and trial.lost is not None:  # what it told in the end covers what it had used
+            self.log[trial.lost - 1] = replace(trial, ended=None, outcome=None)
+        return trial
+
+
+class MemoryStore:
+    """A `Store` behind one lock."""
+
+    def __init__(self, wall: Callable[[], float] = time.time) -> None:
+        self._wall = wall
+        self._lock = threading.RLock()
+        self._jobs: dict[str, _Life] = {}
+        self._profiles: dict[ProfileKey, PowerProfile] = {}
+
+    def register(self, spec: JobSpec, *, policy_version: int = 1) -> Job:
+        """Made, found or revised."""
+        with self._lock:
+            now = utc(self._wall())
+            if spec.id not in self._jobs:
+                job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex)
+                self._jobs[job.id] = _Life(History([job]))
+                return job
+            known = self._jobs[spec.id]
+            job = rules.revised(known.job, spec, policy_version, now, len(known.log))
+            if job != known.job:
+                known.past.revisions.append(job)
+            return job
+
+    def job(self, job_id: str) -> Job:
+        """Its latest revision."""
+        with self._lock:
+            return self._known(job_id).job
+
+    def jobs(self) -> list[Job]:
+        """All, by id."""
+        with self._lock:
+            return [known.job for _, known in sorted(self._jobs.items())]
+
+    def revisions(self, job_id: str) -> list[Job]:
+        """The first one first."""
+        with self._lock:
+            return list(self._known(job_id).past.revisions)
+
+    def ask(self, job_id: str, request: Request, decide: Decide, *, lease: float = LEASE_SECONDS) -> Trial:
+        """Expire, decide, open."""
+        with self._lock:
+            self.expire(job_id)
+            known, now = self._known(job_id), self._wall()
+            trials, again = known.past.trials, known.tries.get(request.recurrence or 0, [])
+            tries = [trials[number - 1].trial for number in again]
+            ask = rules.next_ask(job_id, request, len(trials) + 1, len(known.tries), tries)
+            decision = decide(known.job, ask, lambda since: self.facts(job_id, since))
+            trial = Trial(ask=ask, decision=decision, asked=known.next)
+            known.open(Kept(trial=trial, asked_at=utc(now), changed_at=utc(now), leased_until=utc(now + lease)))
+            return trial
+
+    def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
+        """Hold on to an open trial."""
+        with self._lock:
+            so_far = rules.lost(so_far)
+            known, kept = self._kept(job_id, number)
+            if kept.leased_until is not None:
+                until = utc(self._wall() + lease)
+                known.past.trials[number - 1] = replace(kept, leased_until=until, so_far=so_far or kept.so_far)
+            return kept.trial
+
+    def tell(self, job_id: str, number: int, outcome: Outcome) -> Trial:
+        """End a trial, once."""
+        with self._lock:
+            known, kept = self._kept(job_id, number)
+            trial = rules.told(job_id, kept.trial, outcome, known.next)
+            if trial is not kept.trial:
+                known.settle(replace(kept, trial=trial, changed_at=utc(self._wall())))
+            return trial
+
+    def expire(self, job_id: str) -> list[Trial]:
+        """Lose what has lapsed."""
+        with self._lock:
+            known, now = self._known(job_id), utc(self._wall())
+            lost: list[Trial] = []
+            for number in sorted(known.leased):
+                kept = known.past.trials[number - 1]
+                if kept.leased_until is not None and kept.leased_until <= now:
+                    trial = kept.trial.lose(known.next, kept.so_far)
+                    lost.append(known.settle(replace(kept, trial=trial, changed_at=now)))
+            return lost
+
+    def facts(self, job_id: str, since: int = 0) -> list[Event]:
+        """Events after this sequence number."""
+        with self._lock:
+            return self._known(job_id).log[max(0, since) :]
+
+    def trials(self, job_id: str) -> list[Kept]:
+        """By number."""
+        with self._lock:
+            return list(self._known(job_id).past.trials)
+
+    def profiled(self, job_id: str, batch_size: int, gpu_model: str, epoch_cost: float) -> Profiled:
+        """Note an epoch's cost."""
+        with self._lock:
+            known = self._known(job_id)
+            note = Profiled(sequence=known.next, batch_size=batch_size, gpu_model=gpu_model, epoch_cost=epoch_cost)
+            known.past.notes.append(note)
+            known.log.append(note)
+            return note
+
+    def pardon(self, job_id: str, batch_size: int) -> Pardoned:
+        """Note a pardon."""
+        with self._lock:
+            known = self._known(job_id)
+            note = Pardoned(sequence=known.next, batch_size=batch_size)
+            known.past.notes.append(note)
+            known.log.append(note)
+            return note
+
+    def get_profile(self, key: ProfileKey) -> PowerProfile | None:
+        """Of exactly this key."""
+        with self._lock:
+            return self._profiles.get(key)
+
+    def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """In place of the last."""
+        with self._lock:
+            self._profiles[key] = profile
+
+    def forget(self, job_id: str) -> None:
+        """Remove a job and its profiles."""
+        with self._lock:
+            self._known(job_id)
+            del self._jobs[job_id]
+            self._profiles = {key: kept for key, kept in self._profiles.items() if key.job != job_id}
+
+    def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
+        """As lines of JSON."""
+        with self._lock:
+            wanted = {job_id: self._known(job_id).past for job_id in (self._jobs if job_ids is None else job_ids)}
+            profiles = {key: one for key, one in self._profiles.items() if job_ids is None or key.job in wanted}
+            return jsonl.write(Dump(wanted, profiles))
+
+    def import_lines(self, lines: Iterable[str]) -> list[str]:
+        """All or nothing."""
+        dump = jsonl.read(lines)
+        with self._lock:
+            if here := sorted(set(dump.jobs) & set(self._jobs)):
+                raise rules.already_here(here)
+            self._jobs.update({job_id: _Life(past) for job_id, past in dump.jobs.items()})
+            self._profiles.update(dump.profiles)
+        return sorted(dump.jobs)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _known(self, job_id: str) -> _Life:
+        if job_id not in self._jobs:
+            raise rules.no_job(job_id, sorted(self._jobs))
+        return self._jobs[job_id]
+
+    def _kept(self, job_id: str, number: int) -> tuple[_Life, Kept]:
+        known = self._known(job_id)
+        if not 1 <= number <= len(known.past.trials):
+            raise rules.no_trial(job_id, number, len(known.past.trials))
+        return known, known.past.trials[number - 1]

@@ -1,0 +1,92 @@
+"""The store that the user means: ZEUS_STORE, or a file under the user's data folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from zeus.errors import InputError
+from zeus.store.api import Store
+
+NETWORK = re.compile(
+    r"nfs\d?|cifs|smbfs|smb3|ncpfs|afs|ceph|glusterfs|fuse\.(sshfs|glusterfs|ceph|s3fs|gcsfuse|juicefs|rclone)"
+    r"|lustre|beegfs|gpfs|pvfs2|orangefs"
+)
+
+
+def open_store(
+    url: str | None = None, *, environ: Mapping[str, str] = os.environ, wall: Callable[[], float] = time.time
+) -> Store:
+    """The store at this address, made if there is none, and upgraded if it is old.
+
+    Raises:
+        InputError: Not an address of a store, or a place where SQLite would lose data.
+    """
+    url = url or environ.get("ZEUS_STORE") or f"sqlite:///{default_path(environ)}"
+    scheme, colon, _ = url.partition("://")
+    if colon and scheme in ("http", "https"):
+        raise InputError(f"{_shown(url)} is a service, not a database: it is reached with server_url.")
+    if not colon or scheme.partition("+")[0] not in ("sqlite", "postgresql"):
+        raise InputError(
+            f"ZEUS_STORE={_shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
+        )
+    if scheme.startswith("sqlite"):
+        path = Path(url.partition(":///")[2]).expanduser()
+        if path.name in ("", ":memory:"):
+            raise InputError(f"ZEUS_STORE={url!r}: give a file, as in sqlite:////home/me/zeus.db.")
+        refuse_network(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as wrong:
+            raise InputError(f"{url}: its folder cannot be made: {wrong}. Set ZEUS_STORE to another.") from wrong
+        url = f"sqlite:///{path.resolve()}"
+
+    from zeus.store.sql import SqlStore  # a quarter of a second that those who need no database are spared
+
+    return SqlStore(url, wall)
+
+
+def default_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$XDG_DATA_HOME/zeus/zeus.db`."""
+    data = environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(data) / "zeus" / "zeus.db"
+
+
+def refuse_network(path: Path, mounts: str | None = None) -> None:
+    """SQLite's write-ahead log needs memory that all its processes share, which files on another machine are not."""
+    if mounts is None:
+        try:
+            mounts = Path("/proc/mounts").read_text()
+        except OSError:  # not Linux: nothing is known, so nothing is refused
+            return
+    found = mount_of(path.resolve(), mounts)
+    if found is not None and NETWORK.fullmatch(found[1]):
+        raise InputError(
+            f"{path} is on a network file system ({found[1]} at {found[0]}), where SQLite's locks do not hold between "
+            "machines and its data may be lost. Set ZEUS_STORE to a file on a local disk, to Postgres or to a service."
+        )
+
+
+def mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
+    """The mount point that holds a path and its file system, from the text of /proc/mounts.
+
+    >>> mount_of(Path("/home/me/zeus.db"), "/dev/sda / ext4 rw 0 0\\nserver:/h /home nfs4 rw 0 0")
+    ('/home', 'nfs4')
+    """
+    best: tuple[str, str] | None = None
+    for line in mounts.splitlines():
+        words = line.split(" ")
+        if len(words) < 3:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[1])
+        if path.is_relative_to(point) and (best is None or len(point) >= len(best[0])):  # a later mount hides others
+            best = (point, words[2])
+    return best
+
+
+def _shown(url: str) -> str:
+    """Without the password or token."""
+    return re.sub(r"://([^/@]*):[^/@]*@", r"://\1:***@", url)

@@ -1,0 +1,103 @@
+"""What the verbs of a store mean, as pure functions, so that no two stores can differ in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+
+from zeus.errors import InputError
+from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
+from zeus.store.api import Job, Request
+
+
+def created(spec: JobSpec, policy_version: int, at: str, seed: Callable[[], int], generation: str) -> Job:
+    """The first revision."""
+    spec = replace(spec, job_id=spec.id, mab_seed=seed() if spec.mab_seed is None else spec.mab_seed)
+    return Job(spec=spec, policy_version=policy_version, at=at, generation=generation)
+
+
+def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int) -> Job:
+    """The job itself where nothing differs, or its next revision, made after this sequence number."""
+    seed = job.spec.mab_seed if spec.mab_seed is None else spec.mab_seed
+    spec = replace(spec, job_id=job.id, job_id_prefix=job.spec.job_id_prefix, mab_seed=seed)
+    if spec == job.spec:
+        return job
+    target = ("target_metric", "higher_is_better_metric")
+    moved = any(getattr(spec, name) != getattr(job.spec, name) for name in target)
+    return replace(
+        job,
+        spec=spec,
+        policy_version=job.policy_version if spec.policy == job.spec.policy else policy_version,
+        revision=job.revision + 1,
+        since=sequence if moved else job.since,
+        at=at,
+    )
+
+
+def differences(job: Job, spec: JobSpec) -> list[str]:
+    """The names of the fields in which a spec differs from a registered job."""
+    after = revised(job, spec, job.policy_version, job.at, job.since).spec
+    return [one.name for one in fields(JobSpec) if getattr(after, one.name) != getattr(job.spec, one.name)]
+
+
+def next_ask(job_id: str, request: Request, number: int, recurrences: int, tries: Sequence[Trial]) -> Ask:
+    """The ask that a request becomes: `tries` are those of its recurrence so far, `recurrences` the last one begun."""
+    recurrence = recurrences + 1 if request.recurrence is None else request.recurrence
+    if not 1 <= recurrence <= recurrences + 1 or (request.recurrence is not None and not tries):
+        raise InputError(
+            f"job {job_id!r}: recurrence {recurrence} was never begun; the last one is {recurrences}. "
+            "Name none to begin a new one."
+        )
+    if any(trial.ending is Ending.CONVERGED for trial in tries):
+        raise InputError(f"job {job_id!r}: recurrence {recurrence} has reached its target. Begin a new one.")
+    attempt = len(tries) + 1
+    if attempt > request.max_tries:
+        raise InputError(
+            f"job {job_id!r}: recurrence {recurrence} has used up its {request.max_tries} tries. "
+            "Begin a new one, or allow more."
+        )
+    return Ask(
+        number=number,
+        recurrence=recurrence,
+        attempt=attempt,
+        gpu_model=request.gpu_model,
+        max_watts=request.max_watts,
+        last=attempt == request.max_tries,
+    )
+
+
+def told(job_id: str, trial: Trial, outcome: Outcome, sequence: int) -> Trial:
+    """The trial after this tell: the very same one where nothing changes."""
+    if outcome.ending is Ending.LOST:
+        return trial.lose(sequence, outcome) if trial.ending is Ending.OPEN else trial
+    if trial.ended is None:
+        return trial.end(sequence, outcome)
+    if trial.outcome == outcome:
+        return trial
+    raise InputError(
+        f"job {job_id!r}: trial {trial.number} has already ended as {trial.outcome}, and now {outcome} is told. "
+        "The first one stands; open another trial with ask."
+    )
+
+
+def lost(so_far: Outcome | None) -> Outcome | None:
+    """What a renewal says of a trial, which must be fit to be the last that is heard of it."""
+    if so_far is not None and so_far.ending is not Ending.LOST:
+        raise InputError(f"so_far={so_far}: a trial that still runs has ending LOST, were it lost now.")
+    return so_far
+
+
+def no_job(job_id: str, known: Sequence[str]) -> InputError:
+    """Nobody registered it."""
+    some = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "") if known else "none yet"
+    return InputError(f"job {job_id!r} is not in this store; it has: {some}. Register it first.")
+
+
+def no_trial(job_id: str, number: int, last: int) -> InputError:
+    """It was never asked for."""
+    return InputError(f"job {job_id!r} has no trial {number}; its last one is {last}. A trial begins with ask.")
+
+
+def already_here(job_ids: Sequence[str]) -> InputError:
+    """An import would mix two histories."""
+    return InputError(f"already in this store: {', '.join(job_ids)}. Forget them first, or leave them out.")

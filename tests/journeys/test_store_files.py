@@ -1,0 +1,191 @@
+"""Opening a store: where it lies, what is refused, how old ones are brought up to date, and what forks and kills do."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from store_worker import CONVERGED, first_size
+from zeus.errors import InputError, ZeusError
+from zeus.job import JobSpec
+from zeus.store import Request, open_store
+from zeus.store.open import mount_of, refuse_network
+from zeus.store.sql import SqlStore
+
+SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
+HERE = Request(max_watts=250.0)
+ALONE = "import sys; from zeus.store import open_store; store = open_store(sys.argv[1]); "
+
+
+def python(code: str, *arguments: str) -> str:
+    call = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(call, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_store_lies_in_the_users_data_folder_unless_told_otherwise(tmp_path: Path) -> None:
+    open_store(environ={"XDG_DATA_HOME": str(tmp_path / "data")}).close()
+    assert (tmp_path / "data" / "zeus" / "zeus.db").exists()
+    open_store(environ={"XDG_DATA_HOME": "/nowhere", "ZEUS_STORE": f"sqlite:///{tmp_path}/mine.db"}).close()
+    assert (tmp_path / "mine.db").exists()
+
+
+@pytest.mark.parametrize("url", ["zeus.db", "/tmp/zeus.db", "mysql://host/zeus", "sqlite://", "sqlite:///:memory:"])
+def test_what_is_no_store_is_refused_with_what_is(url: str) -> None:
+    with pytest.raises(InputError, match="give "):
+        open_store(url)
+
+
+def test_a_token_is_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="server_url") as told:
+        open_store("http://:secret@host:5930")
+    assert "secret" not in str(told.value)
+
+
+MOUNTS = """/dev/sda1 / ext4 rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/sdb1 /home/me/fast\\040disk xfs rw 0 0
+//server/share /mnt/share cifs rw 0 0
+me@host: /mnt/ssh fuse.sshfs rw 0 0
+"""
+
+
+@pytest.mark.parametrize("path", ["/home/me/zeus.db", "/mnt/share/zeus.db", "/mnt/ssh/a/zeus.db"])
+def test_sqlite_on_a_network_file_system_is_refused_with_the_reason(path: str) -> None:
+    with pytest.raises(InputError, match=r"is on a network file system .* Set ZEUS_STORE to"):
+        refuse_network(Path(path), MOUNTS)
+
+
+@pytest.mark.parametrize("path", ["/zeus.db", "/home/me/fast disk/zeus.db", "/homes/zeus.db"])
+def test_a_local_disk_is_fine_wherever_it_is_mounted(path: str) -> None:
+    refuse_network(Path(path), MOUNTS)
+    assert mount_of(Path(path), "") is None
+
+
+def test_a_file_that_is_no_database_and_a_folder_that_cannot_be_made_are_input_errors(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a database, but long enough to look at" * 50)
+    with pytest.raises(InputError, match="cannot be opened: file is not a database"):
+        open_store(f"sqlite:///{tmp_path}/text")
+    with pytest.raises(InputError, match="its folder cannot be made"):
+        open_store(f"sqlite:///{tmp_path}/text/zeus.db")
+
+
+def test_a_store_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
+    code = ALONE + "print('alembic' in sys.modules)"
+    url = f"sqlite:///{tmp_path}/zeus.db"
+    assert [python(code, url), python(code, url)] == ["True", "False"]
+
+
+def test_neither_database_library_is_imported_before_a_store_is_opened() -> None:
+    code = "import sys, zeus.store; print([m for m in ('sqlalchemy', 'alembic') if m in sys.modules])"
+    assert python(code) == "[]"
+
+
+def test_the_file_is_in_write_ahead_mode(tmp_path: Path) -> None:
+    open_store(f"sqlite:///{tmp_path}/zeus.db").close()
+    with sqlite3.connect(tmp_path / "zeus.db") as raw:
+        assert raw.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    raw.close()
+
+
+def versions(path: Path, *, set_to: str | None = None) -> list[tuple[str]]:
+    raw = sqlite3.connect(path)
+    with raw:
+        if set_to is not None:
+            raw.execute("UPDATE alembic_version SET version_num = ?", (set_to,))
+        found = raw.execute("SELECT version_num FROM alembic_version").fetchall()
+    raw.close()
+    return found
+
+
+def indexes(path: Path) -> set[str]:
+    raw = sqlite3.connect(path)
+    found = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE name LIKE 'zeus_trials_by_%'")}
+    raw.close()
+    return found
+
+
+def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "zeus.db"
+    store = open_store(f"sqlite:///{path}")
+    store.register(SPEC)
+    store.tell("asr", store.ask("asr", HERE, first_size).number, CONVERGED)
+    lines, made = store.export(), indexes(path)
+    store.close()
+    raw = sqlite3.connect(path)
+    for name in made:  # version 1 is this one without its indexes
+        raw.execute(f"DROP INDEX {name}")
+    raw.close()
+    versions(path, set_to="0001")
+    again = open_store(f"sqlite:///{path}")
+    assert (indexes(path), versions(path)) == (made, [("0002",)])
+    assert len(made) == 3
+    assert again.export() == lines
+    again.close()
+
+
+def test_a_store_of_a_newer_zeus_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "zeus.db"
+    open_store(f"sqlite:///{path}").close()
+    versions(path, set_to="0099")
+    with pytest.raises(InputError, match=r"the store is of version 0099.*written by a newer one"):
+        open_store(f"sqlite:///{path}")
+    assert versions(path) == [("0099",)]
+
+
+def test_a_forked_child_uses_connections_of_its_own(tmp_path: Path) -> None:
+    code = ALONE + (
+        "import os; from zeus.job import JobSpec; sys.path.insert(0, sys.argv[2]);"
+        "from store_worker import first_size; from zeus.store import Request;"
+        "store.register(JobSpec(job_id='a', job_id_prefix='a', batch_sizes=(8,), default_batch_size=8));"
+        "ask = lambda: store.ask('a', Request(max_watts=1.0), first_size).number;"
+        "ask(); child = os.fork(); ask(); child and os.waitpid(child, 0);"
+        "child and print(len(store.trials('a')))"
+    )
+    assert python(code, f"sqlite:///{tmp_path}/zeus.db", str(Path(__file__).parent.parent)) == "3"
+
+
+def test_a_database_that_fails_is_an_error_of_ours_that_names_it(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/zeus.db")
+    raw = sqlite3.connect(tmp_path / "zeus.db")
+    raw.execute("DROP TABLE zeus_trials")
+    raw.close()
+    store.register(SPEC)
+    with pytest.raises(ZeusError, match=r"the store sqlite:.*zeus\.db did not answer: no such table"):
+        store.ask("asr", HERE, first_size)
+    store.close()
+
+
+def test_a_store_whose_maker_was_killed_halfway_is_made_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "zeus.db"
+    code = (
+        "import os, signal, sys, sqlalchemy as sa; from zeus.store import database;"
+        "engine = database.connect(sys.argv[1]);"
+        "sa.event.listen(engine, 'before_cursor_execute',"
+        " lambda *a: os.kill(os.getpid(), signal.SIGKILL) if 'CREATE INDEX' in a[2] else None);"
+        "database.bring_up_to_date(engine)"
+    )
+    died = subprocess.run([sys.executable, "-c", code, f"sqlite:///{path}"], check=False, timeout=60)
+    assert died.returncode == -9
+    store = open_store(f"sqlite:///{path}")
+    assert store.jobs() == []
+    assert len(indexes(path)) == 3
+    store.close()
+
+
+def test_a_store_that_others_hold_for_too_long_is_said_to_be_busy(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/zeus.db", busy_seconds=0.01)
+    raw = sqlite3.connect(tmp_path / "zeus.db", isolation_level=None)
+    raw.execute("BEGIN IMMEDIATE")
+    assert store.jobs() == []  # reading goes on
+    with pytest.raises(ZeusError, match="did not answer: database is locked"):
+        store.register(SPEC)
+    raw.execute("ROLLBACK")
+    raw.close()
+    assert store.register(SPEC).id == "asr"
+    store.close()
