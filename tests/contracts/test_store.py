@@ -3,67 +3,25 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from store_places import HERE, SPEC, STORES, Place, ask, sound
 from store_worker import CONVERGED, first_size
-from zeus.device.clock import VirtualClock
 from zeus.errors import InputError
-from zeus.job import Ask, Decision, Ending, JobSpec, Outcome, Profiled, Trial, history
+from zeus.job import Ask, Decision, Ending, Outcome, Profiled, history
 from zeus.optimizer.batch_size.policy import find_policy, fold
 from zeus.profile import PowerProfile, ProfileKey, Slice
-from zeus.store import Job, MemoryStore, Request, Store, StoreProfiles, open_store
+from zeus.store import Job, MemoryStore, Store, StoreProfiles
 from zeus.store.api import Facts
 
-SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16)
-HERE = Request(max_watts=250.0, gpu_model="V100")
 STOPPED = Outcome(ending=Ending.STOPPED, joules=10.0, seconds=1.0, epochs=1)
 SO_FAR = Outcome(ending=Ending.LOST, joules=40.0, seconds=3.0, epochs=2)
 KEY = ProfileKey("asr", 16, "V100", 4)
 PROFILE = PowerProfile.of([Slice(250.0, 10, 1.0, 200.0), Slice(150.0, 10, 1.2, 150.0)], limits=[250, 150, 100])
-
-
-@dataclass
-class Place:
-    """Where stores lie: `open` gives the same one each time, as another process would, `another` an empty one."""
-
-    make: Callable[[str, VirtualClock], Store]
-    url: str | None = None  # by which other processes reach the first; None: they cannot
-    clock: VirtualClock = field(default_factory=VirtualClock)
-    opened: list[Store] = field(default_factory=list)
-
-    def open(self, name: str = "zeus") -> Store:
-        self.opened.append(self.make(name, self.clock))
-        return self.opened[-1]
-
-    def another(self) -> Store:
-        return self.open("another")
-
-    def close(self) -> None:
-        for store in self.opened:
-            store.close()
-
-
-def memory(tmp_path: Path) -> Place:
-    kept: dict[str, Store] = {}
-    return Place(lambda name, clock: kept.setdefault(name, MemoryStore(clock.wall)))
-
-
-def sqlite(tmp_path: Path) -> Place:
-    def url(name: str) -> str:
-        return f"sqlite:///{tmp_path}/a b/{name}.db"
-
-    return Place(lambda name, clock: open_store(url(name), wall=clock.wall), url("zeus"))
-
-
-STORES = {"memory": memory, "sqlite": sqlite}  # a new kind of store is added here and nowhere else
-REACHABLE = {name: make for name, make in STORES.items() if name != "memory"}
 
 
 @pytest.fixture(params=STORES)
@@ -73,33 +31,13 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     place.close()
 
 
-@pytest.fixture(params=REACHABLE)
-def reachable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    place = REACHABLE[request.param](tmp_path)
-    yield place
-    place.close()
-
-
 @pytest.fixture
 def store(place: Place) -> Store:
     return place.open()
 
 
-def ask(store: Store, recurrence: int | None = None) -> Trial:
-    return store.ask("asr", replace(HERE, recurrence=recurrence), first_size)
-
-
 def refuse(job: Job, ask: Ask, facts: Facts) -> Decision:
     raise InputError("nothing is left to offer")
-
-
-def sound(store: Store, job_id: str = "asr") -> None:
-    """Numbers are 1, 2, 3, ...; each decision saw exactly what came before it."""
-    trials = [kept.trial for kept in store.trials(job_id)]
-    assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
-    events = store.facts(job_id)
-    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    assert all(trial.decision.reason == str(trial.asked - 1) for trial in trials)
 
 
 # ---------------------------------------------------------------------- jobs
@@ -390,78 +328,3 @@ def test_an_import_mixes_no_histories_and_happens_whole_or_not_at_all(place: Pla
     with pytest.raises(InputError, match=f"line {trial + 1}: trial of version 2"):
         another.import_lines([*lines[:trial], json.dumps(newer)])
     assert another.export() == before
-
-
-# ---------------------------------------------------------------------- many at once
-
-
-def test_threads_lose_and_double_no_trial(place: Place) -> None:
-    store = place.open()
-    store.register(SPEC)
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            for _ in range(10):
-                store.tell("asr", ask(store).number, CONVERGED)
-        except BaseException as wrong:
-            failed.append(wrong)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert failed == []
-    assert [kept.trial.ending for kept in store.trials("asr")] == [Ending.CONVERGED] * 40
-    sound(store)
-
-
-def start(place: Place, times: int) -> subprocess.Popen[str]:
-    worker = Path(__file__).parent.parent / "store_worker.py"
-    assert place.url is not None
-    return subprocess.Popen(
-        [sys.executable, str(worker), place.url, "asr", str(times)], stdout=subprocess.PIPE, text=True
-    )
-
-
-def test_processes_that_open_a_new_store_at_once_all_find_it_whole(reachable: Place) -> None:
-    assert reachable.url is not None
-    code = "import sys; from zeus.store import open_store; print(open_store(sys.argv[1]).jobs())"
-    crowd = [
-        subprocess.Popen([sys.executable, "-c", code, reachable.url], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    assert [one.communicate(timeout=60)[0] for one in crowd] == ["[]\n"] * 3
-
-
-def test_processes_lose_and_double_no_trial(reachable: Place) -> None:
-    store = reachable.open()
-    store.register(SPEC)
-    crowd = [start(reachable, 10) for _ in range(3)]
-    said = [one.communicate(timeout=60)[0].split("\n") for one in crowd]
-    assert [one.returncode for one in crowd] == [0, 0, 0]
-    asked = sorted(int(line.split()[1]) for lines in said for line in lines if line.startswith("asked"))
-    assert asked == list(range(1, 31))
-    assert {kept.trial.ending for kept in store.trials("asr")} == {Ending.CONVERGED}
-    sound(store)
-
-
-def test_killed_processes_leave_a_store_that_works_at_once_and_all_they_said_was_done(reachable: Place) -> None:
-    store = reachable.open()
-    store.register(SPEC)
-    crowd = [start(reachable, 10_000) for _ in range(3)]
-    said: list[str] = []
-    for one in crowd:
-        assert one.stdout is not None
-        said += [one.stdout.readline() for _ in range(5)]
-        one.kill()
-        said += [line for line in one.stdout.read().split("\n") if line.count(" ") == 1]
-        one.wait(60)
-        one.stdout.close()
-        assert ask(store).ending is Ending.OPEN
-    endings = {kept.trial.number: kept.trial.ending for kept in store.trials("asr")}
-    for verb, number in (line.split() for line in said if line.strip()):
-        assert endings[int(number)] is (Ending.CONVERGED if verb == "told" else endings[int(number)])
-    assert len(endings) - sum(ending is Ending.CONVERGED for ending in endings.values()) <= 6
-    sound(store)

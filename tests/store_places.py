@@ -1,0 +1,65 @@
+"""Every store there is, for the suites that hold them to their promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from store_worker import first_size
+from zeus.device.clock import VirtualClock
+from zeus.job import JobSpec, Trial
+from zeus.store import MemoryStore, Request, Store, open_store
+
+SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16)
+HERE = Request(max_watts=250.0, gpu_model="V100")
+
+
+@dataclass
+class Place:
+    """Where stores lie: `open` gives the same one each time, as another process would, `another` an empty one."""
+
+    make: Callable[[str, VirtualClock], Store]
+    url: str | None = None  # by which other processes reach the first; None: they cannot
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    opened: list[Store] = field(default_factory=list)
+
+    def open(self, name: str = "zeus") -> Store:
+        self.opened.append(self.make(name, self.clock))
+        return self.opened[-1]
+
+    def another(self) -> Store:
+        return self.open("another")
+
+    def close(self) -> None:
+        for store in self.opened:
+            store.close()
+
+
+def memory(tmp_path: Path) -> Place:
+    kept: dict[str, Store] = {}
+    return Place(lambda name, clock: kept.setdefault(name, MemoryStore(clock.wall)))
+
+
+def sqlite(tmp_path: Path) -> Place:
+    def url(name: str) -> str:
+        return f"sqlite:///{tmp_path}/a b/{name}.db"
+
+    return Place(lambda name, clock: open_store(url(name), wall=clock.wall), url("zeus"))
+
+
+STORES = {"memory": memory, "sqlite": sqlite}  # a new kind of store is added here and nowhere else
+REACHABLE = {name: make for name, make in STORES.items() if name != "memory"}
+
+
+def ask(store: Store, recurrence: int | None = None) -> Trial:
+    return store.ask("asr", replace(HERE, recurrence=recurrence), first_size)
+
+
+def sound(store: Store, job_id: str = "asr") -> None:
+    """Numbers are 1, 2, 3, ...; each decision saw exactly what came before it."""
+    trials = [kept.trial for kept in store.trials(job_id)]
+    assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
+    events = store.facts(job_id)
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert all(trial.decision.reason == str(trial.asked - 1) for trial in trials)
