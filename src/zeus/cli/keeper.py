@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-DEFAULT_SOCKET = "/run/zeus/keeper.sock"
+from zeus.device.keeper.client import DEFAULT_SOCKET
+
 RULE = "ExecStart=/usr/bin/python3 "
 
 
@@ -17,7 +18,7 @@ RULE = "ExecStart=/usr/bin/python3 "
     "--socket",
     "path",
     type=click.Path(path_type=Path),
-    default=DEFAULT_SOCKET,
+    default=str(DEFAULT_SOCKET),
     show_default=True,
     envvar="ZEUS_KEEPER",
     help="The unix socket to listen on.",
@@ -37,7 +38,7 @@ def keeper(path: Path, group: str | None, print_unit: bool) -> None:
 def unit(path: Path, group: str | None) -> str:
     """The systemd unit, for this interpreter."""
     text = (Path(__file__).parents[1] / "device" / "keeper" / "zeus-keeper.service").read_text()
-    text = text.replace(RULE, f"ExecStart={sys.executable} ").replace(DEFAULT_SOCKET, str(path.absolute()))
+    text = text.replace(RULE, f"ExecStart={sys.executable} ").replace(str(DEFAULT_SOCKET), str(path.absolute()))
     if group is not None:
         text = text.replace(f"--socket {path.absolute()}", f"--socket {path.absolute()} --group {group}")
         text = text.replace('group "zeus"', f'group "{group}"').replace("system zeus", f"system {group}")
