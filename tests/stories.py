@@ -82,7 +82,11 @@ class Story:
         self.observe(now)
 
     def profile(self, size: int, epoch_cost: float, gpu: str = "") -> None:
-        self.observe(Profiled(sequence=self.next(), batch_size=size, gpu_model=gpu, epoch_cost=epoch_cost))
+        self.observe(
+            Profiled(
+                sequence=self.next(), batch_size=size, gpu_model=gpu, joules=epoch_cost, seconds=1, max_watts=WATTS
+            )
+        )
 
     def pardon(self, size: int) -> None:
         self.observe(Pardoned(sequence=self.next(), batch_size=size))

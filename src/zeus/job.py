@@ -226,15 +226,22 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled:
-    """EpochCost(b) became known on a GPU model: profiled training at the best limit, and measured evaluation."""
+    """What an epoch uses became known on a GPU model: profiled training at the best limit, and measured evaluation.
+
+    EpochCost(b) follows from it for any η, so that it stays known when the owner changes η.
+    """
 
     sequence: int
     batch_size: int
     gpu_model: str = ""
-    epoch_cost: float
+    joules: float
+    seconds: float
+    max_watts: float  # MAXPOWER of the GPUs it ran on, summed
 
     def __post_init__(self) -> None:
-        _need(_finite(self.epoch_cost) and self.epoch_cost > 0, "epoch_cost", self.epoch_cost, "a cost above 0")
+        for name in ("joules", "seconds", "max_watts"):
+            value = getattr(self, name)
+            _need(_finite(value) and value > 0, name, value, "a finite number above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

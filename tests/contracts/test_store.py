@@ -18,6 +18,8 @@ from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import Job, MemoryStore, Store, StoreProfiles
 from zeus.store.api import Facts
 
+EPOCH = {"joules": 12.5, "seconds": 0.5, "max_watts": 250.0}
+
 STOPPED = Outcome(ending=Ending.STOPPED, joules=10.0, seconds=1.0, epochs=1)
 SO_FAR = Outcome(ending=Ending.LOST, joules=40.0, seconds=3.0, epochs=2)
 KEY = ProfileKey("asr", 16, "V100", 4)
@@ -238,9 +240,9 @@ def test_times_are_utc_and_iso_8601(place: Place, store: Store) -> None:
 def test_profiled_costs_and_pardons_are_events_like_others(store: Store) -> None:
     store.register(SPEC)
     trial = ask(store)
-    profiled = store.profiled("asr", 8, "V100", 12.5)
+    profiled = store.profiled("asr", 8, "V100", **EPOCH)
     pardoned = store.pardon("asr", 8)
-    assert profiled == Profiled(sequence=2, batch_size=8, gpu_model="V100", epoch_cost=12.5)
+    assert profiled == Profiled(sequence=2, batch_size=8, gpu_model="V100", **EPOCH)
     assert store.facts("asr") == [trial, profiled, pardoned]
     assert store.facts("asr", since=2) == [pardoned]
 
@@ -274,7 +276,7 @@ def full(place: Place) -> Store:
     store.tell("asr", ask(store).number, CONVERGED)
     store.tell("asr", lost.number, STOPPED)
     store.renew("asr", ask(store).number, SO_FAR)
-    store.profiled("asr", 8, "V100", 12.5)
+    store.profiled("asr", 8, "V100", **EPOCH)
     store.pardon("asr", 8)
     store.register(replace(SPEC, target_metric=0.7))
     store.put_profile(KEY, PROFILE)
@@ -328,3 +330,11 @@ def test_an_import_mixes_no_histories_and_happens_whole_or_not_at_all(place: Pla
     with pytest.raises(InputError, match=f"line {trial + 1}: trial of version 2"):
         another.import_lines([*lines[:trial], json.dumps(newer)])
     assert another.export() == before
+
+
+def test_one_trial_can_be_looked_at_alone(store: Store) -> None:
+    store.register(SPEC)
+    trial = ask(store)
+    assert store.trial("asr", trial.number) == store.trials("asr")[0]
+    with pytest.raises(InputError, match="99"):
+        store.trial("asr", 99)

@@ -104,10 +104,12 @@ def test_unknown_energy_is_none() -> None:
     assert Outcome(ending=Ending.CONVERGED, seconds=1.0, epochs=3).joules is None
 
 
-@pytest.mark.parametrize("cost", [0.0, math.nan, math.inf])
-def test_an_epoch_cost_that_cannot_be_is_rejected(cost: float) -> None:
-    with pytest.raises(InputError, match="epoch_cost"):
-        Profiled(sequence=1, batch_size=8, epoch_cost=cost)
+@pytest.mark.parametrize("wrong", [0.0, math.nan, math.inf])
+@pytest.mark.parametrize("name", ["joules", "seconds", "max_watts"])
+def test_an_epoch_that_cannot_be_is_rejected(name: str, wrong: float) -> None:
+    epoch = {"joules": 1.0, "seconds": 1.0, "max_watts": 1.0, name: wrong}
+    with pytest.raises(InputError, match=name):
+        Profiled(sequence=1, batch_size=8, **epoch)
 
 
 def test_a_trial_ends_once_in_time_or_late() -> None:

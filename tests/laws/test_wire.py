@@ -62,9 +62,9 @@ def trials(draw: st.DrawFn) -> Trial:
 
 SLICES = st.builds(Slice, ABOVE, WHOLE, ABOVE, ABOVE)
 PROFILES = st.builds(PowerProfile.of, st.lists(SLICES, max_size=4), st.lists(ABOVE, max_size=4))
-EVENTS = st.builds(Profiled, sequence=WHOLE, batch_size=WHOLE, gpu_model=st.text(), epoch_cost=ABOVE) | st.builds(
-    Pardoned, sequence=WHOLE, batch_size=WHOLE
-)
+EVENTS = st.builds(
+    Profiled, sequence=WHOLE, batch_size=WHOLE, gpu_model=st.text(), joules=ABOVE, seconds=ABOVE, max_watts=ABOVE
+) | st.builds(Pardoned, sequence=WHOLE, batch_size=WHOLE)
 KEYS = st.builds(ProfileKey, NAME, WHOLE, NAME, WHOLE)
 WORDS: Any = specs() | trials() | outcomes(*list(Ending)[1:]) | EVENTS | PROFILES | KEYS
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from zeus.job import MAX_TRIES, Ask, Decision, Ending, JobSpec, Outcome, Profiled, Trial
 from zeus.optimizer.batch_size.policy import Policy
+from zeus.profile import Slice
 from zeus.simulate.workload import Workload
 
 
@@ -135,7 +136,7 @@ class _World:
                 break
             joules, seconds, epochs = joules + next_joules, seconds + next_seconds, epochs + 1
             if epochs == 1:
-                self._know(size, self._cost.cost(best.joules, best.seconds))
+                self._know(size, best)
                 next_joules, next_seconds = best.joules, best.seconds
             if epochs == needed:
                 ending = Ending.CONVERGED
@@ -143,11 +144,16 @@ class _World:
         following = self._cost.cost(next_joules, next_seconds) if ending is Ending.STOPPED else None
         return Outcome(ending=ending, joules=joules, seconds=seconds, epochs=epochs, next_epoch_cost=following)
 
-    def _know(self, size: int, epoch_cost: float) -> None:
+    def _know(self, size: int, epoch: Slice) -> None:
         if size not in self._profiled:
             self._profiled.add(size)
             known = Profiled(
-                sequence=self._next(), batch_size=size, gpu_model=self._workload.gpu, epoch_cost=epoch_cost
+                sequence=self._next(),
+                batch_size=size,
+                gpu_model=self._workload.gpu,
+                joules=epoch.joules,
+                seconds=epoch.seconds,
+                max_watts=self._workload.max_watts,
             )
             self._state = self._policy.observe(self._state, known)
 

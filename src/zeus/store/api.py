@@ -121,11 +121,16 @@ class Store(Protocol):
     def facts(self, job_id: str, since: int = 0) -> list[Event]:
         """What happened after this sequence number, in order, ready to be observed; its cost is that of the answer."""
 
+    def trial(self, job_id: str, number: int) -> Kept:
+        """One trial as it stands."""
+
     def trials(self, job_id: str) -> list[Kept]:
         """Each trial as it stands, by number."""
 
-    def profiled(self, job_id: str, batch_size: int, gpu_model: str, epoch_cost: float) -> Profiled:
-        """EpochCost of a size became known on a GPU model: an event of the job."""
+    def profiled(
+        self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
+    ) -> Profiled:
+        """What an epoch of a size uses became known on a GPU model: an event of the job."""
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
         """A size that crashed may be offered again: an event of the job."""

@@ -141,16 +141,30 @@ class MemoryStore:
         with self._lock:
             return self._known(job_id).log[max(0, since) :]
 
+    def trial(self, job_id: str, number: int) -> Kept:
+        """As it stands."""
+        with self._lock:
+            return self._kept(job_id, number)[1]
+
     def trials(self, job_id: str) -> list[Kept]:
         """By number."""
         with self._lock:
             return list(self._known(job_id).past.trials)
 
-    def profiled(self, job_id: str, batch_size: int, gpu_model: str, epoch_cost: float) -> Profiled:
+    def profiled(
+        self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
+    ) -> Profiled:
         """Note an epoch's cost."""
         with self._lock:
             known = self._known(job_id)
-            note = Profiled(sequence=known.next, batch_size=batch_size, gpu_model=gpu_model, epoch_cost=epoch_cost)
+            note = Profiled(
+                sequence=known.next,
+                batch_size=batch_size,
+                gpu_model=gpu_model,
+                joules=joules,
+                seconds=seconds,
+                max_watts=max_watts,
+            )
             known.past.notes.append(note)
             known.log.append(note)
             return note

@@ -158,6 +158,11 @@ class SqlStore:
         with self._write() as db:
             return expire(db, take_job(db, job_id), utc(self._wall()))
 
+    def trial(self, job_id: str, number: int) -> Kept:
+        """As it stands."""
+        with self._read() as db:
+            return find_trial(db, find_job(db, job_id), number)
+
     def trials(self, job_id: str) -> list[Kept]:
         """By number."""
         with self._read() as db:
@@ -172,11 +177,20 @@ class SqlStore:
             find_job(db, job_id)
             return events_after(db, job_id, since)
 
-    def profiled(self, job_id: str, batch_size: int, gpu_model: str, epoch_cost: float) -> Profiled:
+    def profiled(
+        self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
+    ) -> Profiled:
         """Note an epoch's cost."""
         with self._write() as db:
             sequence = take_job(db, job_id).sequence + 1
-            note = Profiled(sequence=sequence, batch_size=batch_size, gpu_model=gpu_model, epoch_cost=epoch_cost)
+            note = Profiled(
+                sequence=sequence,
+                batch_size=batch_size,
+                gpu_model=gpu_model,
+                joules=joules,
+                seconds=seconds,
+                max_watts=max_watts,
+            )
             return add_event(db, job_id, note)
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:

@@ -126,7 +126,8 @@ class Past:
         past = replace(self, sequence=event.sequence)
         match event:
             case Profiled():
-                known = {**self.epoch_costs, (event.gpu_model, event.batch_size): event.epoch_cost}
+                epoch = CostModel(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
+                known = {**self.epoch_costs, (event.gpu_model, event.batch_size): epoch}
                 return replace(past, epoch_costs=known)
             case Pardoned():
                 return replace(past, sides={model: _pardon(side, event) for model, side in self.sides.items()})

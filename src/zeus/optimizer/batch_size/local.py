@@ -1,0 +1,124 @@
+"""A recurring job over a store: the policy decides here, inside the store's transaction."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from zeus.job import MAX_TRIES, Ask, Decision, Ending, Event, JobSpec, Outcome, Trial
+from zeus.optimizer.batch_size.policy import find_policy
+from zeus.optimizer.batch_size.verbs import Place
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.store.api import Facts, Job, Request, Store
+
+KEPT = 64  # folds; a service has many jobs, and one that falls out is replayed when it is asked for again
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    life: tuple[str, int]  # of its job: generation and revision
+    sequence: int
+    state: Any
+
+
+class Folds:
+    """What policies know of their jobs, each folded up to some sequence number and carried on from there.
+
+    A cache: thrown away it is replayed. Safe to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._folds: dict[str, _Fold] = {}
+        self._lock = threading.Lock()
+
+    def state(self, job: Job, facts: Facts) -> Any:
+        """The state of the job's policy after all of its facts."""
+        policy, life = find_policy(job.spec.policy, job.policy_version), (job.generation, job.revision)
+        with self._lock:
+            known = self._folds.pop(job.id, None)
+        if known is None or known.life != life:
+            known = _Fold(life, 0, policy.start(job.spec))
+        state, sequence = known.state, known.sequence
+        for event in facts(sequence):
+            sequence = event.sequence
+            if counts(event, job.since):
+                state = policy.observe(state, event)
+        with self._lock:
+            self._folds[job.id] = _Fold(life, sequence, state)
+            while len(self._folds) > KEPT:
+                del self._folds[next(iter(self._folds))]
+        return state
+
+    def decide(self, job: Job, ask: Ask, facts: Facts) -> Decision:
+        """What `Store.ask` calls."""
+        policy = find_policy(job.spec.policy, job.policy_version)
+        decision: Decision = policy.decide(
+            self.state(job, facts), random.Random(f"{job.spec.mab_seed}:{ask.number}"), ask
+        )
+        return decision
+
+
+def counts(event: Event, since: int) -> bool:
+    """Whether an event is still of this job: runs towards another target are not, except that a crash is a crash."""
+    return not isinstance(event, Trial) or event.asked > since or event.ending is Ending.CRASHED
+
+
+class LocalJob:
+    """A `RecurringJob` over a store."""
+
+    def __init__(self, store: Store, job_id: str, folds: Folds | None = None) -> None:
+        self._store = store
+        self._job = store.job(job_id)
+        self._folds = folds or Folds()
+
+    @classmethod
+    def register(cls, store: Store, spec: JobSpec, folds: Folds | None = None) -> LocalJob:
+        """The job of this spec, made or revised."""
+        job = store.register(spec, policy_version=find_policy(spec.policy).version)
+        return cls(store, job.id, folds)
+
+    @property
+    def spec(self) -> JobSpec:
+        """With its id and its seed."""
+        return self._job.spec
+
+    def ask(self, place: Place, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
+        """Decide and open."""
+        request = Request(gpu_model=place.model, max_watts=place.max_watts, recurrence=recurrence, max_tries=max_tries)
+        return self._store.ask(self._job.id, request, self._folds.decide)
+
+    def trial(self, number: int) -> Trial:
+        """As it stands."""
+        return self._store.trial(self._job.id, number).trial
+
+    def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
+        """Hold on to it."""
+        return self._store.renew(self._job.id, number, so_far)
+
+    def progress(self, number: int, so_far: Outcome, next_cost: float) -> bool:
+        """Renew, and ask the policy."""
+        trial = self.renew(number, so_far)
+        job = self._store.job(self._job.id)
+        policy = find_policy(job.spec.policy, job.policy_version)
+        state = self._folds.state(job, lambda since: self._store.facts(job.id, since))
+        return policy.keep_going(state, trial, so_far.epochs, next_cost)
+
+    def tell(self, number: int, outcome: Outcome) -> Trial:
+        """End it."""
+        return self._store.tell(self._job.id, number, outcome)
+
+    def profiled(self, batch_size: int, place: Place, *, joules: float, seconds: float) -> None:
+        """Note an epoch's use."""
+        self._store.profiled(
+            self._job.id, batch_size, place.model, joules=joules, seconds=seconds, max_watts=place.max_watts
+        )
+
+    def get(self, key: ProfileKey) -> PowerProfile | None:
+        """Of exactly this key."""
+        return self._store.get_profile(key)
+
+    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """In place of the last."""
+        self._store.put_profile(key, profile)

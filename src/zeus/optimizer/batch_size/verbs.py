@@ -1,0 +1,73 @@
+"""One recurring job as those who run it see it: ask, progress, tell. Over a store (`local`) or a service (`remote`).
+
+    ask ──▶ Trial ──progress, after each epoch──▶ go on? ──▶ tell
+                └── renew, every two minutes while it runs
+
+Whoever runs a trial says where it runs (`Place`) and what it used; the other side holds the facts and decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from zeus.job import MAX_TRIES, JobSpec, Outcome, Trial
+from zeus.profile import PowerProfile, ProfileKey
+
+RENEW_SECONDS = 120.0  # a lease is five times as long
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The GPUs that a trial runs on.
+
+    Another number of GPUs is another place: its costs are not comparable, and Epochs(b) carries over all the same.
+
+    >>> Place("V100", 2, 500.0).model
+    '2 x V100'
+    """
+
+    gpu_name: str
+    gpus: int
+    max_watts: float  # summed
+
+    @property
+    def model(self) -> str:
+        """What costs on these GPUs are kept under."""
+        return self.gpu_name if self.gpus == 1 else f"{self.gpus} x {self.gpu_name}"
+
+
+class RecurringJob(Protocol):
+    """The verbs. Each happens as a whole or raises; repeating `renew`, `progress` or `tell` does no harm."""
+
+    @property
+    def spec(self) -> JobSpec:
+        """The job as registered, with its id and its seed filled in."""
+
+    def ask(self, place: Place, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
+        """Open a trial: of a new recurrence, or another try of this one.
+
+        Raises:
+            InputError: No size is left to offer, or the recurrence has converged or used up its tries.
+        """
+
+    def trial(self, number: int) -> Trial:
+        """A trial as it stands."""
+
+    def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
+        """The trial is still running; what it used so far (ending LOST) outlives its loss."""
+
+    def progress(self, number: int, so_far: Outcome, next_cost: float) -> bool:
+        """Renew, and ask the policy whether to begin the next epoch, after which the trial would have cost this."""
+
+    def tell(self, number: int, outcome: Outcome) -> Trial:
+        """How it ended, in time or late."""
+
+    def profiled(self, batch_size: int, place: Place, *, joules: float, seconds: float) -> None:
+        """What an epoch of this size uses in this place became known, evaluation included."""
+
+    def get(self, key: ProfileKey) -> PowerProfile | None:
+        """The power profile of exactly this key."""
+
+    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """Keep this profile in place of what was kept under its key."""
