@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from store_places import HERE, SPEC, STORES, Place, ask, sound
+from store_places import HERE, SPEC, Place, ask, sound
 from store_worker import CONVERGED, first_size
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Ending, Outcome, Profiled, history
@@ -24,13 +22,6 @@ STOPPED = Outcome(ending=Ending.STOPPED, joules=10.0, seconds=1.0, epochs=1)
 SO_FAR = Outcome(ending=Ending.LOST, joules=40.0, seconds=3.0, epochs=2)
 KEY = ProfileKey("asr", 16, "V100", 4)
 PROFILE = PowerProfile.of([Slice(250.0, 10, 1.0, 200.0), Slice(150.0, 10, 1.2, 150.0)], limits=[250, 150, 100])
-
-
-@pytest.fixture(params=STORES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    place = STORES[request.param](tmp_path)
-    yield place
-    place.close()
 
 
 @pytest.fixture

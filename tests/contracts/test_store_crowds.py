@@ -5,28 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from store_places import REACHABLE, SPEC, STORES, Place, ask, sound
+from store_places import SPEC, Place, ask, sound
 from store_worker import CONVERGED
 from zeus.job import Ending
-
-
-@pytest.fixture(params=STORES)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    place = STORES[request.param](tmp_path)
-    yield place
-    place.close()
-
-
-@pytest.fixture(params=REACHABLE)
-def reachable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    place = REACHABLE[request.param](tmp_path)
-    yield place
-    place.close()
 
 
 def test_threads_lose_and_double_no_trial(place: Place) -> None:
