@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import random
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ from zeus.errors import InputError
 
 HEAD = "0002"  # the newest step under migrations/versions
 BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
+NAP_SECONDS = 0.01  # at most, between two tries; a random share of it, so that all who wait have the same chance
+IDLE_SECONDS = 60.0  # how long Postgres lets a process hold a job without a word; deciding takes milliseconds
 MIGRATIONS = Path(__file__).parent / "migrations"
 ADVISORY_LOCK = 0x5A455553  # "ZEUS"
 
@@ -70,28 +74,86 @@ PROFILES = sa.Table(
 
 
 def connect(url: str, busy_seconds: float = BUSY_SECONDS) -> Engine:
-    """An engine whose transactions begin as its option `zeus_begin` says, where the database lets it choose."""
-    engine = sa.create_engine(url)
-    if engine.dialect.name == "sqlite":
+    """An engine whose transactions begin as its option `zeus_begin` says, where the database lets it choose.
 
-        def set_up(connection: Any, _record: object) -> None:
-            connection.isolation_level = None  # the driver's own idea of when to begin is not ours
-            for pragma in (f"busy_timeout={int(busy_seconds * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
-                connection.execute(f"PRAGMA {pragma}")
+    Nobody waits for ever: neither for another process, however it hangs, nor for a machine that went away.
+    """
+    return _sqlite(url, busy_seconds) if url.startswith("sqlite") else _postgres(sa.make_url(url), busy_seconds)
 
-        sa.event.listen(engine, "connect", set_up)
-        sa.event.listen(engine, "begin", _begin_sqlite)
+
+def _sqlite(url: str, busy_seconds: float) -> Engine:
+    engine = sa.create_engine(url, paramstyle="named")
+
+    def set_up(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # the driver's own idea of when to begin is not ours
+        for pragma in (f"busy_timeout={int(busy_seconds * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    def begin(connection: Connection) -> None:
+        # A reader that turns writer halfway is refused at once where another one writes: who will write says so first.
+        statement = connection.get_execution_options().get("zeus_begin", "BEGIN")
+        driver: Any = connection.connection.driver_connection
+        try:
+            if statement == "BEGIN":
+                driver.execute(statement)
+            else:
+                _begin_in_turn(driver, statement, busy_seconds)
+        except sqlite3.Error as wrong:
+            raise sa.exc.OperationalError(statement, None, wrong) from wrong
+
+    sa.event.listen(engine, "connect", set_up)
+    sa.event.listen(engine, "begin", begin)
     return engine
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    # A reader that turns writer halfway is refused at once where another one writes: who will write says so first.
-    begin = connection.get_execution_options().get("zeus_begin", "BEGIN")
-    driver: Any = connection.connection.driver_connection
+def _begin_in_turn(driver: Any, statement: str, busy_seconds: float) -> None:
+    """Wait for other writers. SQLite's own waiting is ever longer naps, in which newcomers overtake without end."""
+    deadline = None
+    driver.execute("PRAGMA busy_timeout=0")
     try:
-        driver.execute(begin)
-    except sqlite3.Error as wrong:
-        raise sa.exc.OperationalError(begin, None, wrong) from wrong
+        while True:
+            try:
+                driver.execute(statement)
+                return
+            except sqlite3.OperationalError as wrong:
+                now = time.monotonic()
+                deadline = deadline or now + busy_seconds
+                if not _is_busy(wrong) or now >= deadline:
+                    raise
+                time.sleep(random.uniform(0.0, NAP_SECONDS))
+    finally:
+        driver.execute(f"PRAGMA busy_timeout={int(busy_seconds * 1000)}")
+
+
+def _postgres(url: sa.URL, busy_seconds: float) -> Engine:
+    patience = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": int(busy_seconds * 1000)}
+    # pool_pre_ping: a server that was started again is noticed before a verb begins, not by its failing.
+    try:
+        engine = sa.create_engine(
+            url, pool_pre_ping=True, connect_args={name: of for name, of in patience.items() if name not in url.query}
+        )
+    except ImportError as missing:
+        raise InputError(f"Postgres needs its driver ({missing}): pip install 'zeus-energy[postgres]'.") from missing
+
+    def set_up(connection: Any, _record: object) -> None:
+        # The second is for a machine that lost its power or network while it held a job: nobody waits for it.
+        for limit, seconds in (("lock_timeout", busy_seconds), ("idle_in_transaction_session_timeout", IDLE_SECONDS)):
+            connection.execute(f"SET {limit} = {max(1, int(seconds * 1000))}")
+        connection.commit()
+
+    sa.event.listen(engine, "connect", set_up)
+    return engine
+
+
+def is_away(wrong: BaseException | None) -> bool:
+    """Whether a database that cannot be opened may be there again later: it is down or busy, not wrong."""
+    if isinstance(wrong, sqlite3.Error):
+        return _is_busy(wrong)
+    return type(wrong).__name__ == "OperationalError"
+
+
+def _is_busy(wrong: sqlite3.Error) -> bool:
+    return getattr(wrong, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY  # not set where Python itself refuses
 
 
 def bring_up_to_date(engine: Engine) -> None:

@@ -24,16 +24,19 @@ def open_store(
 
     Raises:
         InputError: Not an address of a store, or a place where SQLite would lose data.
+        StoreError: It does not answer; it may do so later.
     """
     url = url or environ.get("ZEUS_STORE") or f"sqlite:///{default_path(environ)}"
     scheme, colon, _ = url.partition("://")
     if colon and scheme in ("http", "https"):
         raise InputError(f"{_shown(url)} is a service, not a database: it is reached with server_url.")
-    if not colon or scheme.partition("+")[0] not in ("sqlite", "postgresql"):
+    if not colon or scheme not in ("sqlite", "postgresql", "postgresql+psycopg"):
         raise InputError(
             f"ZEUS_STORE={_shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
         )
-    if scheme.startswith("sqlite"):
+    if scheme == "postgresql":
+        url = url.replace(scheme, "postgresql+psycopg", 1)
+    if scheme == "sqlite":
         path = Path(url.partition(":///")[2]).expanduser()
         if path.name in ("", ":memory:"):
             raise InputError(f"ZEUS_STORE={url!r}: give a file, as in sqlite:////home/me/zeus.db.")

@@ -13,35 +13,50 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DatabaseError, IntegrityError
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from zeus.errors import InputError, ZeusError
+from zeus.errors import InputError, StoreError
 from zeus.job import Event, JobSpec, Outcome, Pardoned, Profiled, Trial
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rules
 from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
-from zeus.store.database import BUSY_SECONDS, EVENTS, JOBS, PROFILES, REVISIONS, TRIALS, bring_up_to_date, connect
+from zeus.store.database import (
+    BUSY_SECONDS,
+    EVENTS,
+    JOBS,
+    PROFILES,
+    REVISIONS,
+    TRIALS,
+    bring_up_to_date,
+    connect,
+    is_away,
+)
+from zeus.store.driver import Transaction
 from zeus.store.lines import Dump, History
 from zeus.store.rows import (
+    TAKE_JOB,
+    JobRow,
     add_event,
     advance,
+    all_jobs,
     change_trial,
     events_after,
     expire,
     find_job,
     find_trial,
     insert_job,
-    insert_note,
+    insert_notes,
+    insert_trials,
     is_key,
     open_trial,
     put_profile,
     revisions_of,
-    row_of,
     take_job,
     to_job,
     trials_of,
@@ -57,12 +72,14 @@ class SqlStore:
         self._wall = wall
         self._engine = connect(url, busy_seconds)
         self._writer = self._engine.execution_options(zeus_begin="BEGIN IMMEDIATE")
+        self._driver = self._engine.dialect.loaded_dbapi  # whose errors come as they are from what is run often
         self._pid = os.getpid()
         self._name = self._engine.url.render_as_string(hide_password=True)
         try:
             bring_up_to_date(self._engine)
-        except DatabaseError as wrong:
-            raise InputError(f"the store {self._name} cannot be opened: {wrong.orig}. Check ZEUS_STORE.") from wrong
+        except DBAPIError as wrong:
+            what = StoreError if is_away(wrong.orig) else InputError
+            raise what(f"the store {self._name} cannot be opened: {_said(wrong)}. Check ZEUS_STORE.") from wrong
 
     # ------------------------------------------------------------------ jobs
 
@@ -76,17 +93,19 @@ class SqlStore:
     def _register(self, spec: JobSpec, policy_version: int) -> Job:
         with self._write() as db:
             now = utc(self._wall())
-            row = db.execute(sa.select(JOBS).where(JOBS.c.id == spec.id).with_for_update()).one_or_none()
-            if row is None:
+            found = db.row(TAKE_JOB, {"of": spec.id})
+            if found is None:
                 job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex)
-                insert_job(db, History([job]))
+                insert_job(db.connection, History([job]))
                 return job
+            row = JobRow(*found)
             known = to_job(row)
             job = rules.revised(known, spec, policy_version, now, row.sequence)
             if job != known:
                 text = dumps(jsonl.job_to_json(job))
-                db.execute(sa.insert(REVISIONS).values(job_id=job.id, revision=job.revision, job=text))
-                db.execute(sa.update(JOBS).where(JOBS.c.id == job.id).values(job=text))
+                revision = {"job_id": job.id, "revision": job.revision, "job": text}
+                db.connection.execute(sa.insert(REVISIONS), revision)
+                db.connection.execute(sa.update(JOBS).where(JOBS.c.id == job.id).values(job=text))
             return job
 
     def job(self, job_id: str) -> Job:
@@ -97,21 +116,19 @@ class SqlStore:
     def jobs(self) -> list[Job]:
         """All, by id."""
         with self._read() as db:
-            return sorted((to_job(row) for row in db.execute(sa.select(JOBS))), key=lambda job: job.id)
+            return sorted((to_job(row) for row in all_jobs(db.connection)), key=lambda job: job.id)
 
     def revisions(self, job_id: str) -> list[Job]:
         """The first one first."""
         with self._read() as db:
-            return revisions_of(db, find_job(db, job_id))
+            return revisions_of(db.connection, find_job(db, job_id))
 
     def forget(self, job_id: str) -> None:
         """Remove a job and its profiles."""
         with self._write() as db:
             take_job(db, job_id)
-            for table in (TRIALS, EVENTS, REVISIONS):
-                db.execute(sa.delete(table).where(table.c.job_id == job_id))
-            db.execute(sa.delete(PROFILES).where(PROFILES.c.job == job_id))
-            db.execute(sa.delete(JOBS).where(JOBS.c.id == job_id))
+            for column in (TRIALS.c.job_id, EVENTS.c.job_id, REVISIONS.c.job_id, PROFILES.c.job, JOBS.c.id):
+                db.connection.execute(sa.delete(column.table).where(column == job_id))
 
     # ------------------------------------------------------------------ trials
 
@@ -122,13 +139,13 @@ class SqlStore:
                 row, now = take_job(db, job_id), self._wall()
                 if expire(db, row, utc(now)):
                     continue  # committed first: what `decide` has seen and folded can then not be undone
-                tries = [] if request.recurrence is None else tries_of(db, job_id, request.recurrence)
+                tries = tries_of(db, row, request.recurrence)
                 ask = rules.next_ask(job_id, request, row.trials + 1, row.recurrences, tries)
-                decision = decide(to_job(row), ask, lambda since: events_after(db, job_id, since))
+                decision = decide(to_job(row), ask, partial(events_after, db, row))
                 trial = Trial(ask=ask, decision=decision, asked=row.sequence + 1)
-                kept = Kept(trial=trial, asked_at=utc(now), changed_at=utc(now), leased_until=utc(now + lease))
-                open_trial(db, job_id, kept)
-                advance(db, job_id, trial.asked, trials=ask.number, recurrences=max(row.recurrences, ask.recurrence))
+                at = utc(now)
+                open_trial(db, job_id, Kept(trial=trial, asked_at=at, changed_at=at, leased_until=utc(now + lease)))
+                advance(db, row, trial.asked, ask)
                 return trial
 
     def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
@@ -150,7 +167,7 @@ class SqlStore:
             trial = rules.told(job_id, kept.trial, outcome, row.sequence + 1)
             if trial is not kept.trial:
                 change_trial(db, job_id, replace(kept, trial=trial, changed_at=utc(self._wall()), leased_until=None))
-                advance(db, job_id, trial.sequence)
+                advance(db, row, trial.sequence)
             return trial
 
     def expire(self, job_id: str) -> list[Trial]:
@@ -174,34 +191,34 @@ class SqlStore:
     def facts(self, job_id: str, since: int = 0) -> list[Event]:
         """Events after this sequence number."""
         with self._read() as db:
-            find_job(db, job_id)
-            return events_after(db, job_id, since)
+            return events_after(db, find_job(db, job_id), since)
 
     def profiled(
         self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
     ) -> Profiled:
         """Note an epoch's cost."""
         with self._write() as db:
-            sequence = take_job(db, job_id).sequence + 1
+            row = take_job(db, job_id)
             note = Profiled(
-                sequence=sequence,
+                sequence=row.sequence + 1,
                 batch_size=batch_size,
                 gpu_model=gpu_model,
                 joules=joules,
                 seconds=seconds,
                 max_watts=max_watts,
             )
-            return add_event(db, job_id, note)
+            return add_event(db, row, note)
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
         """Note a pardon."""
         with self._write() as db:
-            return add_event(db, job_id, Pardoned(sequence=take_job(db, job_id).sequence + 1, batch_size=batch_size))
+            row = take_job(db, job_id)
+            return add_event(db, row, Pardoned(sequence=row.sequence + 1, batch_size=batch_size))
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""
         with self._read() as db:
-            text = db.scalar(sa.select(PROFILES.c.profile).where(is_key(key)))
+            text = db.connection.scalar(sa.select(PROFILES.c.profile).where(is_key(key)))
             return None if text is None else from_json(loads(text), PowerProfile)
 
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
@@ -213,7 +230,7 @@ class SqlStore:
 
     def _put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         with self._write() as db:
-            put_profile(db, key, profile)
+            put_profile(db.connection, key, profile)
 
     # ------------------------------------------------------------------ export and import
 
@@ -221,15 +238,14 @@ class SqlStore:
         """As lines of JSON."""
         dump, wanted = Dump(), None if job_ids is None else list(job_ids)
         with self._read(isolation_level="REPEATABLE READ") as db:
-            rows = db.execute(sa.select(JOBS)).all() if wanted is None else [find_job(db, one) for one in wanted]
+            rows = all_jobs(db.connection) if wanted is None else [find_job(db, one) for one in wanted]
             for row in rows:
                 events = sa.select(EVENTS.c.event).where(EVENTS.c.job_id == row.id).order_by(EVENTS.c.sequence)
-                notes = [jsonl.note_from_json(loads(text)) for text in db.scalars(events)]
-                dump.jobs[row.id] = History(revisions_of(db, row), trials_of(db, row.id), notes)
-            for row in db.execute(sa.select(PROFILES)):
-                if wanted is None or row.job in wanted:
-                    key = ProfileKey(row.job, row.batch_size, row.gpu_model, row.gpu_count)
-                    dump.profiles[key] = from_json(loads(row.profile), PowerProfile)
+                notes = [jsonl.note_from_json(loads(text)) for text in db.connection.scalars(events)]
+                dump.jobs[row.id] = History(revisions_of(db.connection, row), trials_of(db, row.id), notes)
+            for job, *rest, profile in db.connection.execute(sa.select(PROFILES)):
+                if wanted is None or job in wanted:
+                    dump.profiles[ProfileKey(job, *rest)] = from_json(loads(profile), PowerProfile)
         return jsonl.write(dump)
 
     def import_lines(self, lines: Iterable[str]) -> list[str]:
@@ -237,17 +253,15 @@ class SqlStore:
         dump = jsonl.read(lines)
         try:
             with self._write() as db:
-                here = set(db.scalars(sa.select(JOBS.c.id)))
+                here = set(db.connection.scalars(sa.select(JOBS.c.id)))
                 if both := sorted(set(dump.jobs) & here):
                     raise rules.already_here(both)
                 for job_id, past in dump.jobs.items():
-                    insert_job(db, past)
-                    if past.trials:
-                        db.execute(sa.insert(TRIALS), [row_of(job_id, kept) for kept in past.trials])
-                    for note in past.notes:
-                        insert_note(db, job_id, note)
+                    insert_job(db.connection, past)
+                    insert_trials(db.connection, job_id, past.trials)
+                    insert_notes(db.connection, job_id, past.notes)
                 for key, profile in dump.profiles.items():
-                    put_profile(db, key, profile)
+                    put_profile(db.connection, key, profile)
         except IntegrityError as wrong:  # somebody registered one of them meanwhile
             raise rules.already_here(sorted(dump.jobs)) from wrong
         return sorted(dump.jobs)
@@ -258,27 +272,37 @@ class SqlStore:
 
     # ------------------------------------------------------------------ transactions
 
-    def _write(self) -> AbstractContextManager[Connection]:
+    def _write(self) -> AbstractContextManager[Transaction]:
         return self._transaction(self._writer)
 
-    def _read(self, isolation_level: str | None = None) -> AbstractContextManager[Connection]:
+    def _read(self, isolation_level: str | None = None) -> AbstractContextManager[Transaction]:
         if isolation_level is None or self._engine.dialect.name == "sqlite":  # whose every read is of one moment
             return self._transaction(self._engine)
         return self._transaction(self._engine.execution_options(isolation_level=isolation_level))
 
     @contextmanager
-    def _transaction(self, engine: Engine) -> Iterator[Connection]:
+    def _transaction(self, engine: Engine) -> Iterator[Transaction]:
         if self._pid != os.getpid():  # a forked child does not touch its parent's connections
             self._engine.dispose(close=False)
             self._writer = self._engine.execution_options(zeus_begin="BEGIN IMMEDIATE")
             self._pid = os.getpid()
             engine = self._engine.execution_options(**engine.get_execution_options())
+        ending = False
         try:
-            with engine.begin() as db:
-                yield db
-        except IntegrityError:
-            raise
-        except DatabaseError as wrong:
-            raise ZeusError(
-                f"the store {self._name} did not answer: {wrong.orig}. Nothing was changed; try again."
-            ) from wrong
+            with engine.begin() as connection:
+                yield Transaction(connection)
+                ending = True
+        except (DBAPIError, self._driver.Error) as wrong:
+            cause = wrong.orig if isinstance(wrong, DBAPIError) else wrong
+            if isinstance(cause, self._driver.IntegrityError):
+                raise  # its caller knows what it means
+            if isinstance(cause, self._driver.DataError):
+                raise InputError(f"the store {self._name} cannot hold what was given: {_said(wrong)}.") from wrong
+            so = "Whether the change was made is not known." if ending else "Nothing was changed; try again."
+            raise StoreError(f"the store {self._name} did not answer: {_said(wrong)}. {so}") from wrong
+
+
+def _said(wrong: BaseException) -> str:
+    """What the database said, on one line."""
+    cause = wrong.orig if isinstance(wrong, DBAPIError) else wrong
+    return " ".join(str(cause).split()).rstrip(".")
