@@ -4,7 +4,8 @@
 
 With the paper's policy, its fold kept by the process as in use. PostgreSQL is started for the purpose, with the
 durability it has by default; SQLite is as the store sets it (write-ahead log, synchronous=NORMAL), also for the bare
-insert. The three take turns, so that a busy moment of the machine is none's alone. With --check exit 1 where an ask
+insert, which is one row with a trial's columns: `execute(insert(table), row)` within `engine.begin()`. All take turns,
+so that a busy moment of the machine is none's alone. With --check exit 1 where an ask
 or a tell is above 3 bare inserts, or an ask after 10,000 trials above twice one after 100.
 """
 
@@ -25,7 +26,8 @@ import sqlalchemy as sa
 from zeus.job import Ask, Ending, JobSpec, Outcome
 from zeus.optimizer.batch_size.local import Folds
 from zeus.store import Request, Store, open_store
-from zeus.store.database import connect
+from zeus.store.api import utc
+from zeus.store.tables import TRIALS
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server of one's own
 
@@ -36,8 +38,9 @@ ROUNDS = 400
 MOST_BARE, MOST_GROWTH = 3.0, 2.0
 
 metadata = sa.MetaData()
-BARE = sa.Table("bare", metadata, sa.Column("id", sa.Integer, primary_key=True), sa.Column("text", sa.Text))
-INSERT, TEXT = sa.insert(BARE), "x" * 500  # built once, as the store's are; about what a row of a trial holds
+BARE = sa.Table(
+    "bare", metadata, *(sa.Column(of.name, of.type, primary_key=of.primary_key) for of in TRIALS.columns)
+)  # the columns of a trial, and no index but its key
 
 
 def microseconds(action: Callable[[], object]) -> float:
@@ -52,13 +55,21 @@ class Bench:
     def __init__(self, url: str) -> None:
         self.store: Store = open_store(url)
         self.store.register(SPEC)
-        self.engine = connect(url) if url.startswith("sqlite") else sa.create_engine(url)
+        self.engine = sa.create_engine(url)
+        if url.startswith("sqlite"):
+            sa.event.listen(self.engine, "connect", lambda db, _: db.execute("PRAGMA synchronous=NORMAL"))
         metadata.create_all(self.engine)
+        now = utc(time.time())
+        self.row = {
+            **{"job_id": SPEC.id, "number": 0, "recurrence": 1, "sequence": 1, "trial": "x" * 400, "so_far": None},
+            **{"asked_at": now, "changed_at": now, "leased_until": now},
+        }
         self.folds, self.rng, self.done, self.open = Folds(), random.Random(0), 0, 0
 
     def bare(self) -> None:
+        self.row["number"] += 1
         with self.engine.begin() as db:
-            db.execute(INSERT, {"text": TEXT})
+            db.execute(sa.insert(BARE), self.row)
 
     def ask(self) -> None:
         self.open = self.store.ask(SPEC.id, HERE, self.folds.decide).number

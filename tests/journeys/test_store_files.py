@@ -164,11 +164,11 @@ def test_a_database_that_fails_is_an_error_of_ours_that_names_it(tmp_path: Path)
 def test_a_store_whose_maker_was_killed_halfway_is_made_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "zeus.db"
     code = (
-        "import os, signal, sys, sqlalchemy as sa; from zeus.store import database;"
-        "engine = database.connect(sys.argv[1]);"
+        "import os, signal, sys, sqlalchemy as sa; from zeus.store.upgrade import bring_up_to_date;"
+        "engine = sa.create_engine(sys.argv[1]);"
         "sa.event.listen(engine, 'before_cursor_execute',"
         " lambda *a: os.kill(os.getpid(), signal.SIGKILL) if 'CREATE INDEX' in a[2] else None);"
-        "database.bring_up_to_date(engine)"
+        "bring_up_to_date(engine)"
     )
     died = subprocess.run([sys.executable, "-c", code, f"sqlite:///{path}"], check=False, timeout=60)
     assert died.returncode == -9

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
 from zeus.job import Ask, Event, Outcome, Pardoned, Profiled, Trial, history
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rules
 from zeus.store.api import Job, Kept
-from zeus.store.database import EVENTS, JOBS, PROFILES, REVISIONS, TRIALS
-from zeus.store.driver import Statement, Transaction
+from zeus.store.database import Statement, Transaction
 from zeus.store.lines import History
+from zeus.store.tables import EVENTS, JOBS, PROFILES, REVISIONS, TRIALS
 from zeus.wire import dumps, from_json, loads, to_json
 
 LATELY = 256  # trials that are not parsed again; the tries of a recurrence and what runs at the same time are fewer
@@ -54,13 +52,20 @@ _OF: sa.BindParameter[str] = sa.bindparam("of")
 _NR: sa.BindParameter[int] = sa.bindparam("nr", type_=sa.Integer)
 _AFTER: sa.BindParameter[int] = sa.bindparam("after", type_=sa.Integer)
 _NOW: sa.BindParameter[str] = sa.bindparam("now", type_=sa.Text)
-_JOB = sa.select(*(JOBS.c[name] for name in JobRow._fields)).where(JOBS.c.id == _OF)
+_JOBS = sa.select(*(JOBS.c[name] for name in JobRow._fields))
+_JOB = _JOBS.where(JOBS.c.id == _OF)
 _TRIALS = sa.select(*(TRIALS.c[name] for name in TrialRow._fields)).where(TRIALS.c.job_id == _OF)
 _CHANGES = ("sequence", "changed_at", "leased_until", "so_far", "trial")
 
+ALL_JOBS = Statement(_JOBS)
+IDS = Statement(sa.select(JOBS.c.id).order_by(JOBS.c.id))
 FIND_JOB = Statement(_JOB)
 # Nothing but the row itself is asked for: Postgres would read the rest as it was before the row was free to take.
 TAKE_JOB = Statement(_JOB.with_for_update())
+MAKE_JOB = Statement(sa.insert(JOBS), JobRow._fields)
+REVISE_JOB = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("job",))
+ADD_REVISION = Statement(sa.insert(REVISIONS), ("job_id", "revision", "job"))
+REVISIONS_OF = Statement(sa.select(REVISIONS.c.job).where(REVISIONS.c.job_id == _OF).order_by(REVISIONS.c.revision))
 ADVANCE = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("sequence", "trials", "recurrences"))
 FIND_TRIAL = Statement(_TRIALS.where(TRIALS.c.number == _NR))
 ALL_TRIALS = Statement(_TRIALS.order_by(TRIALS.c.number))
@@ -76,22 +81,56 @@ FACTS = Statement(
 )
 
 
-def find_job(db: Transaction, job_id: str, *, take: bool = False) -> JobRow:
-    """Its row, taken until the transaction ends where it is to be changed."""
-    row = db.row(TAKE_JOB if take else FIND_JOB, {"of": job_id})
+ADD_NOTE = Statement(sa.insert(EVENTS), ("job_id", "sequence", "event"))
+NOTES = Statement(sa.select(EVENTS.c.event).where(EVENTS.c.job_id == _OF).order_by(EVENTS.c.sequence))
+_KEY = ("job", "batch_size", "gpu_model", "gpu_count")
+ALL_PROFILES = Statement(sa.select(*(PROFILES.c[name] for name in (*_KEY, "profile"))))
+FIND_PROFILE = Statement(
+    sa.select(PROFILES.c.profile).where(*(PROFILES.c[name] == sa.bindparam(name) for name in _KEY))
+)
+PUT_PROFILE = Statement(
+    sa.text(
+        "INSERT INTO zeus_profiles (job, batch_size, gpu_model, gpu_count, profile)"
+        " VALUES (:job, :batch_size, :gpu_model, :gpu_count, :profile)"
+        " ON CONFLICT (job, batch_size, gpu_model, gpu_count) DO UPDATE SET profile = excluded.profile"
+    )
+)
+FORGET = [
+    Statement(sa.delete(column.table).where(column == _OF))
+    for column in (TRIALS.c.job_id, EVENTS.c.job_id, REVISIONS.c.job_id, PROFILES.c.job, JOBS.c.id)
+]
+
+
+def find_job(db: Transaction, job_id: str) -> JobRow:
+    """Its row."""
+    row = db.row(FIND_JOB, {"of": job_id})
     if row is None:
-        raise rules.no_job(job_id, sorted(db.connection.scalars(sa.select(JOBS.c.id))))
+        raise rules.no_job(job_id, job_ids(db))
     return JobRow(*row)
 
 
 def take_job(db: Transaction, job_id: str) -> JobRow:
     """Its row, which nobody else changes until this transaction ends."""
-    return find_job(db, job_id, take=True)
+    row = take_job_if_any(db, job_id)
+    if row is None:
+        raise rules.no_job(job_id, job_ids(db))
+    return row
 
 
-def all_jobs(db: Connection) -> list[JobRow]:
+def take_job_if_any(db: Transaction, job_id: str) -> JobRow | None:
+    """Its row likewise, or None where there is no such job."""
+    row = db.row(TAKE_JOB, {"of": job_id})
+    return None if row is None else JobRow(*row)
+
+
+def job_ids(db: Transaction) -> list[str]:
+    """All, in order."""
+    return [job_id for (job_id,) in db.rows(IDS)]
+
+
+def all_jobs(db: Transaction) -> list[JobRow]:
     """In no order."""
-    return [JobRow(*row) for row in db.execute(sa.select(*(JOBS.c[name] for name in JobRow._fields)))]
+    return [JobRow(*row) for row in db.rows(ALL_JOBS)]
 
 
 def to_job(row: JobRow) -> Job:
@@ -104,14 +143,13 @@ def _read_job(text: str, generation: str) -> Job:
     return jsonl.job_from_json(loads(text), generation)
 
 
-def revisions_of(db: Connection, row: JobRow) -> list[Job]:
+def revisions_of(db: Transaction, row: JobRow) -> list[Job]:
     """The first one first."""
-    query = sa.select(REVISIONS.c.job).where(REVISIONS.c.job_id == row.id).order_by(REVISIONS.c.revision)
-    return [jsonl.job_from_json(loads(text), row.generation) for text in db.scalars(query)]
+    return [jsonl.job_from_json(loads(text), row.generation) for (text,) in db.rows(REVISIONS_OF, {"of": row.id})]
 
 
-def insert_job(db: Connection, past: History) -> None:
-    """A job with its revisions and counters."""
+def insert_job(db: Transaction, past: History) -> None:
+    """A job with its revisions, trials and other events."""
     latest = past.revisions[-1]
     texts = [dumps(jsonl.job_to_json(job)) for job in past.revisions]
     row = JobRow(
@@ -122,9 +160,24 @@ def insert_job(db: Connection, past: History) -> None:
         recurrences=past.recurrences,
         job=texts[-1],
     )
-    db.execute(sa.insert(JOBS), row._asdict())
-    rows = [{"job_id": latest.id, "revision": number, "job": text} for number, text in enumerate(texts, 1)]
-    db.execute(sa.insert(REVISIONS), rows)
+    db.run(MAKE_JOB, row._asdict())
+    revisions = [{"job_id": latest.id, "revision": number, "job": text} for number, text in enumerate(texts, 1)]
+    db.run_each(ADD_REVISION, revisions)
+    db.run_each(OPEN, [_row_of(latest.id, kept) for kept in past.trials])
+    db.run_each(ADD_NOTE, [_note_row(latest.id, note) for note in past.notes])
+
+
+def revise_job(db: Transaction, job: Job) -> None:
+    """Its next revision."""
+    text = dumps(jsonl.job_to_json(job))
+    db.run(ADD_REVISION, {"job_id": job.id, "revision": job.revision, "job": text})
+    db.run(REVISE_JOB, {"of": job.id, "job": text})
+
+
+def forget_job(db: Transaction, job_id: str) -> None:
+    """All that is kept under its id."""
+    for statement in FORGET:
+        db.run(statement, {"of": job_id})
 
 
 def advance(db: Transaction, job: JobRow, sequence: int, ask: Ask | None = None) -> None:
@@ -180,39 +233,33 @@ def _to_kept(values: tuple[Any, ...]) -> Kept:
     )
 
 
-def _row_of(job_id: str, kept: Kept) -> TrialRow:
+def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
     """The row that a trial is kept as."""
-    text = dumps(to_json(kept.trial))
-    _keep(text, kept.trial)
-    return TrialRow(
-        job_id=job_id,
-        number=kept.trial.number,
-        recurrence=kept.trial.ask.recurrence,
-        sequence=kept.trial.sequence,
-        asked_at=kept.asked_at,
-        changed_at=kept.changed_at,
-        leased_until=kept.leased_until,
-        so_far=None if kept.so_far is None else dumps(to_json(kept.so_far)),
-        trial=text,
-    )
-
-
-def insert_trials(db: Connection, job_id: str, trials: Sequence[Kept]) -> None:
-    """Write trials as they stand."""
-    if trials:
-        db.execute(sa.insert(TRIALS), [_row_of(job_id, kept)._asdict() for kept in trials])
+    trial = kept.trial
+    text = dumps(to_json(trial))
+    _keep(text, trial)
+    return {
+        "job_id": job_id,
+        "number": trial.ask.number,
+        "recurrence": trial.ask.recurrence,
+        "sequence": trial.sequence,
+        "asked_at": kept.asked_at,
+        "changed_at": kept.changed_at,
+        "leased_until": kept.leased_until,
+        "so_far": None if kept.so_far is None else dumps(to_json(kept.so_far)),
+        "trial": text,
+    }
 
 
 def open_trial(db: Transaction, job_id: str, kept: Kept) -> None:
     """Write a new one."""
-    db.run(OPEN, _row_of(job_id, kept)._asdict())
+    db.run(OPEN, _row_of(job_id, kept))
 
 
 def change_trial(db: Transaction, job_id: str, kept: Kept) -> None:
     """Write a trial as it stands now."""
     row = _row_of(job_id, kept)
-    changes = {name: getattr(row, name) for name in _CHANGES}
-    db.run(CHANGE, {"of": job_id, "nr": row.number, **changes})
+    db.run(CHANGE, {"of": job_id, "nr": row["number"], **{name: row[name] for name in _CHANGES}})
 
 
 def expire(db: Transaction, job: JobRow, now: str) -> list[Trial]:
@@ -239,33 +286,35 @@ def events_after(db: Transaction, job: JobRow, since: int) -> list[Event]:
 
 def add_event(db: Transaction, job: JobRow, note: Note) -> Note:
     """Something happened that is not a trial's."""
-    insert_notes(db.connection, job.id, [note])
+    db.run(ADD_NOTE, _note_row(job.id, note))
     advance(db, job, note.sequence)
     return note
 
 
-def insert_notes(db: Connection, job_id: str, notes: Sequence[Profiled | Pardoned]) -> None:
-    """Write events that have their numbers."""
-    if notes:
-        rows = [{"job_id": job_id, "sequence": note.sequence, "event": dumps(to_json(note))} for note in notes]
-        db.execute(sa.insert(EVENTS), rows)
+def notes_of(db: Transaction, job_id: str) -> list[Profiled | Pardoned]:
+    """The events that are not a trial's, in order."""
+    return [jsonl.note_from_json(loads(text)) for (text,) in db.rows(NOTES, {"of": job_id})]
 
 
-def put_profile(db: Connection, key: ProfileKey, profile: PowerProfile) -> None:
+def _note_row(job_id: str, note: Profiled | Pardoned) -> dict[str, Any]:
+    return {"job_id": job_id, "sequence": note.sequence, "event": dumps(to_json(note))}
+
+
+def find_profile(db: Transaction, key: ProfileKey) -> PowerProfile | None:
+    """The one of exactly this key."""
+    found = db.row(FIND_PROFILE, _key_row(key))
+    return None if found is None else from_json(loads(found[0]), PowerProfile)
+
+
+def all_profiles(db: Transaction) -> dict[ProfileKey, PowerProfile]:
+    """In no order."""
+    return {ProfileKey(*key): from_json(loads(text), PowerProfile) for *key, text in db.rows(ALL_PROFILES)}
+
+
+def put_profile(db: Transaction, key: ProfileKey, profile: PowerProfile) -> None:
     """In place of the last one of its key."""
-    text = dumps(to_json(profile))
-    if not db.execute(sa.update(PROFILES).where(is_key(key)).values(profile=text)).rowcount:
-        row = {name: getattr(key, name) for name in ("job", "batch_size", "gpu_model", "gpu_count")}
-        db.execute(sa.insert(PROFILES), [{**row, "profile": text}])
+    db.run(PUT_PROFILE, {**_key_row(key), "profile": dumps(to_json(profile))})
 
 
-def is_key(key: ProfileKey) -> sa.ColumnElement[bool]:
-    """Exactly this key."""
-    c = PROFILES.c
-    same = (
-        c.job == key.job,
-        c.batch_size == key.batch_size,
-        c.gpu_model == key.gpu_model,
-        c.gpu_count == key.gpu_count,
-    )
-    return sa.and_(*same)
+def _key_row(key: ProfileKey) -> dict[str, Any]:
+    return {name: getattr(key, name) for name in _KEY}
