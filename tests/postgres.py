@@ -24,7 +24,7 @@ import pytest
 USER = "postgres"
 WAIT_SECONDS = 60
 # Ends with whoever holds the other end of its standard input, however that one ends.
-LEASHED = '"$@" & server=$!; read -r _; kill -INT $server; wait $server'
+LEASHED = '"$@" & server=$!; read -r _; kill -QUIT $server; wait $server'
 
 
 class PostgresServer(AbstractContextManager["PostgresServer"]):
@@ -73,7 +73,7 @@ class PostgresServer(AbstractContextManager["PostgresServer"]):
             time.sleep(0.05)
 
     def down(self) -> None:
-        """Cut all connections and stop; what was committed stays."""
+        """As if it had crashed; what was committed stays."""
         if self._leash is not None:
             self._leash.communicate(timeout=WAIT_SECONDS)  # lets go of its standard input
             self._leash = None

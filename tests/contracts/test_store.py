@@ -76,7 +76,11 @@ def test_what_is_not_there_is_said_with_what_is(store: Store) -> None:
     store.register(SPEC)
     with pytest.raises(InputError, match="it has: asr"):
         store.facts("lm")
-    for verb in (lambda: store.tell("asr", 1, CONVERGED), lambda: store.renew("asr", 0)):
+    for verb in (
+        lambda: store.tell("asr", 1, CONVERGED),
+        lambda: store.renew("asr", 0),
+        lambda: store.trial("asr", 2**70),
+    ):
         with pytest.raises(InputError, match="has no trial"):
             verb()
 
@@ -107,6 +111,7 @@ def test_asks_and_tells_share_one_row_of_sequence_numbers(place: Place) -> None:
     assert (first.ask.recurrence, second.ask.recurrence) == (1, 2)
     assert place.open().facts("asr") == [first, second, ended]
     assert place.open().facts("asr", since=2) == [ended]
+    assert place.open().facts("asr", since=2**70) == []
     sound(place.open())
 
 
@@ -123,7 +128,7 @@ def test_another_try_belongs_to_its_recurrence_and_the_last_one_is_said_to_be(st
     store.tell("asr", other.number, CONVERGED)
     with pytest.raises(InputError, match="has reached its target"):
         ask(store, recurrence=2)
-    for strange in (3, 4, 0, -1):
+    for strange in (3, 4, 0, -1, 2**70):
         with pytest.raises(InputError, match="was never begun"):
             ask(store, recurrence=strange)
     sound(store)

@@ -127,3 +127,30 @@ def test_who_is_killed_while_it_decides_has_opened_nothing_and_is_waited_for_by_
     assert subprocess.run(call, check=False, timeout=DEADLINE).returncode == -signal.SIGKILL
     assert ask(store).number == 1
     sound(store)
+
+
+FORKS = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from store_worker import WALL, first_size
+from zeus.store import Request, open_store
+store = open_store(sys.argv[1], wall=lambda: WALL)
+def ask():
+    return store.ask("asr", Request(max_watts=250.0), first_size).number
+ask()
+child = os.fork()
+ask()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+ask()
+"""
+
+
+def test_a_forked_child_uses_connections_of_its_own(reachable: Place) -> None:
+    store = reachable.open()
+    store.register(SPEC)
+    assert reachable.url is not None
+    subprocess.run([sys.executable, "-c", FORKS, reachable.url, str(WORKER.parent)], check=True, timeout=DEADLINE)
+    assert ask(store).number == 5
+    sound(store)

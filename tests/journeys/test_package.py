@@ -30,6 +30,7 @@ PUBLIC = {
         "NotPermitted",
         "ReadOnly",
         "Refused",
+        "StoreError",
         "Unsupported",
         "WindowError",
         "ZeusError",

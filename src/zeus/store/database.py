@@ -195,6 +195,7 @@ def _postgres(address: str, busy_seconds: float) -> Engine:
         raise InputError(f"Postgres needs its driver ({missing}): pip install 'zeus-energy[postgres]'.") from missing
 
     def set_up(connection: Any, _record: object) -> None:
+        connection.execute("SET default_transaction_isolation = 'read committed'")  # whatever the server's default
         connection.execute(f"SET lock_timeout = {milliseconds}")
         # For a machine that lost its power or its network while it held a job.
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(IDLE_SECONDS * 1000)}")
