@@ -260,7 +260,7 @@ def history(facts: Iterable[Event]) -> list[Event]:
     events: list[Event] = []
     for fact in facts:
         if isinstance(fact, Trial):
-            asked = replace(fact, lost=None, ended=None, outcome=None)
+            asked = Trial(ask=fact.ask, decision=fact.decision, asked=fact.asked)
             events.append(asked)
             if fact.lost is not None:
                 said = fact.outcome if fact.ending is Ending.LOST else None

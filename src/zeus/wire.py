@@ -33,6 +33,16 @@ _KINDS: dict[type[Any], str] = {
 }
 
 
+def to_text(word: Word) -> str:
+    """`to_json` as one line of JSON.
+
+    >>> to_text(Pardoned(sequence=7, batch_size=32))
+    '{"kind":"pardoned","version":1,"sequence":7,"batch_size":32}'
+    """
+    body = word.to_json() if isinstance(word, PowerProfile) else _inner(word)
+    return dumps({"kind": _KINDS[type(word)], "version": VERSION, **body})
+
+
 def to_json(word: Word) -> Json:
     """A dict that JSON can hold.
 
@@ -63,11 +73,8 @@ def from_json(data: object, wanted: type[T]) -> T:
     return _read(wanted, body) if read is None else read(body)
 
 
-_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
-
-
 def dumps(data: Json) -> str:
-    """One line of JSON."""
+    """One line of JSON, in which words may stand for their dicts."""
     try:
         return _ENCODER.encode(data)
     except ValueError as wrong:
@@ -92,10 +99,20 @@ _FIELDS: dict[type[Any], dict[str, bool]] = {
 }
 
 
+def _inner(word: Any) -> Json:
+    """Its fields as they are; the encoder asks for those of its own."""
+    names = _FIELDS.get(type(word))
+    if names is None:
+        raise TypeError(f"{word!r} is no word of Zeus and cannot be written as JSON")
+    return {name: getattr(word, name) for name in names}
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_inner)
+
+
 def _plain(value: Any) -> Any:
-    names = _FIELDS.get(type(value))
-    if names is not None:
-        return {name: _plain(getattr(value, name)) for name in names}
+    if type(value) in _FIELDS:
+        return {name: _plain(inner) for name, inner in _inner(value).items()}
     if isinstance(value, StrEnum):
         return value.value
     return list(value) if isinstance(value, tuple) else value

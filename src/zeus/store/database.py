@@ -13,11 +13,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection
 
 from zeus.errors import InputError, StoreError
 from zeus.store.upgrade import bring_up_to_date
@@ -89,9 +90,11 @@ class Database:
     def __init__(self, url: str, busy_seconds: float = BUSY_SECONDS) -> None:
         self._busy_seconds = busy_seconds
         self._engine = _sqlite(url, busy_seconds) if url.startswith("sqlite") else _postgres(url, busy_seconds)
+        # SQLite's writers wait in a way of their own.
+        self._writers = _sqlite(url, 0.0) if url.startswith("sqlite") else self._engine
         self._dialect = self._engine.dialect
         self._pid = os.getpid()
-        driver: Any = self._dialect.loaded_dbapi
+        self._driver = driver = cast("Any", self._dialect.loaded_dbapi)
         self._errors = (driver.Error, SQLAlchemyError)
         self._not_data: type[Exception] = driver.DataError
         self.conflict: type[Exception] = driver.IntegrityError  # the one error of the driver that a caller may see
@@ -106,14 +109,13 @@ class Database:
     def transaction(self, mode: Mode) -> Iterator[Transaction]:
         """All that is run within happens at its end, or, where an exception leaves it, nothing does."""
         if self._pid != os.getpid():  # a forked child does not touch its parent's connections
-            self._engine.dispose(close=False)
+            for engine in {self._engine, self._writers}:
+                engine.dispose(close=False)
             self._pid = os.getpid()
         ending = False
         try:
-            connection = self._engine.raw_connection()
+            connection, cursor = self._begin(mode)
             try:
-                cursor = connection.cursor()
-                self._begin(cursor, mode)
                 yield Transaction(cursor, self._dialect)
                 ending = True
                 connection.commit()
@@ -136,17 +138,36 @@ class Database:
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._engine.dispose()
+        for engine in {self._engine, self._writers}:
+            engine.dispose()
 
-    def _begin(self, cursor: Any, mode: Mode) -> None:
-        if self._dialect.name != "sqlite":  # begins by itself
-            if mode is Mode.SNAPSHOT:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    def _begin(self, mode: Mode) -> tuple[PoolProxiedConnection, Any]:
+        engine, again = self._writers if mode is Mode.WRITE else self._engine, False
+        while True:
+            connection = engine.raw_connection()
+            try:
+                return connection, self._begin_on(connection, mode)
+            except BaseException as wrong:
+                away = isinstance(wrong, self._driver.Error) and self._dialect.is_disconnect(
+                    wrong, connection.dbapi_connection, None
+                )
+                connection.invalidate()
+                if again or not away:
+                    raise
+            engine.dispose()  # the server was restarted or hung up before anything began: once more, connected anew
+            again = True
+
+    def _begin_on(self, connection: PoolProxiedConnection, mode: Mode) -> Any:
+        cursor: Any = connection.cursor()
+        if self._dialect.name != "sqlite":
+            level = "REPEATABLE READ" if mode is Mode.SNAPSHOT else "READ COMMITTED"
+            cursor.execute(f"BEGIN ISOLATION LEVEL {level}")
         elif mode is Mode.WRITE:
             # A reader that turns writer halfway is refused where another one writes: who will write says so first.
             _begin_in_turn(cursor, self._busy_seconds)
         else:
             cursor.execute("BEGIN")
+        return cursor
 
 
 def _sqlite(url: str, busy_seconds: float) -> Engine:
@@ -154,34 +175,26 @@ def _sqlite(url: str, busy_seconds: float) -> Engine:
 
     def set_up(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # the driver's own idea of when to begin is not ours
-        for pragma in (_patience(busy_seconds), "PRAGMA synchronous=NORMAL", "PRAGMA foreign_keys=ON"):
-            connection.execute(pragma)
+        for pragma in (f"busy_timeout={int(busy_seconds * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
 
     sa.event.listen(engine, "connect", set_up)
     return engine
 
 
-def _patience(seconds: float) -> str:
-    return f"PRAGMA busy_timeout={int(seconds * 1000)}"
-
-
 def _begin_in_turn(cursor: Any, busy_seconds: float) -> None:
     """Wait for other writers. SQLite's own waiting is ever longer naps, in which newcomers overtake without end."""
     deadline = None
-    cursor.execute(_patience(0))
-    try:
-        while True:
-            try:
-                cursor.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as wrong:
-                now = time.monotonic()
-                deadline = deadline or now + busy_seconds
-                if not _is_busy(wrong) or now >= deadline:
-                    raise
-                time.sleep(random.uniform(0.0, NAP_SECONDS))
-    finally:
-        cursor.execute(_patience(busy_seconds))
+    while True:
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as wrong:
+            now = time.monotonic()
+            deadline = deadline or now + busy_seconds
+            if not _is_busy(wrong) or now >= deadline:
+                raise
+            time.sleep(random.uniform(0.0, NAP_SECONDS))
 
 
 def _postgres(address: str, busy_seconds: float) -> Engine:
@@ -189,17 +202,15 @@ def _postgres(address: str, busy_seconds: float) -> Engine:
     patience = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": milliseconds}
     patience = {name: value for name, value in patience.items() if name not in url.query}
     try:
-        # pool_pre_ping: that the server was started again is noticed before a verb begins, not by its failing.
-        engine = sa.create_engine(url, pool_pre_ping=True, connect_args=patience)
+        engine = sa.create_engine(url, connect_args=patience)
     except ImportError as missing:
         raise InputError(f"Postgres needs its driver ({missing}): pip install 'zeus-energy[postgres]'.") from missing
 
     def set_up(connection: Any, _record: object) -> None:
-        connection.execute("SET default_transaction_isolation = 'read committed'")  # whatever the server's default
+        connection.autocommit = True  # as above
         connection.execute(f"SET lock_timeout = {milliseconds}")
         # For a machine that lost its power or its network while it held a job.
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(IDLE_SECONDS * 1000)}")
-        connection.commit()
 
     sa.event.listen(engine, "connect", set_up)
     return engine

@@ -16,7 +16,7 @@ from zeus.store.api import Job, Kept
 from zeus.store.database import Statement, Transaction
 from zeus.store.lines import History
 from zeus.store.tables import EVENTS, JOBS, PROFILES, REVISIONS, TRIALS
-from zeus.wire import dumps, from_json, loads, to_json
+from zeus.wire import dumps, from_json, loads, to_text
 
 LATELY = 256  # trials that are not parsed again; the tries of a recurrence and what runs at the same time are fewer
 Note = TypeVar("Note", Profiled, Pardoned)
@@ -236,7 +236,7 @@ def _to_kept(values: tuple[Any, ...]) -> Kept:
 def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
     """The row that a trial is kept as."""
     trial = kept.trial
-    text = dumps(to_json(trial))
+    text = to_text(trial)
     _keep(text, trial)
     return {
         "job_id": job_id,
@@ -246,7 +246,7 @@ def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
         "asked_at": kept.asked_at,
         "changed_at": kept.changed_at,
         "leased_until": kept.leased_until,
-        "so_far": None if kept.so_far is None else dumps(to_json(kept.so_far)),
+        "so_far": None if kept.so_far is None else to_text(kept.so_far),
         "trial": text,
     }
 
@@ -297,7 +297,7 @@ def notes_of(db: Transaction, job_id: str) -> list[Profiled | Pardoned]:
 
 
 def _note_row(job_id: str, note: Profiled | Pardoned) -> dict[str, Any]:
-    return {"job_id": job_id, "sequence": note.sequence, "event": dumps(to_json(note))}
+    return {"job_id": job_id, "sequence": note.sequence, "event": to_text(note)}
 
 
 def find_profile(db: Transaction, key: ProfileKey) -> PowerProfile | None:
@@ -313,7 +313,7 @@ def all_profiles(db: Transaction) -> dict[ProfileKey, PowerProfile]:
 
 def put_profile(db: Transaction, key: ProfileKey, profile: PowerProfile) -> None:
     """In place of the last one of its key."""
-    db.run(PUT_PROFILE, {**_key_row(key), "profile": dumps(to_json(profile))})
+    db.run(PUT_PROFILE, {**_key_row(key), "profile": to_text(profile)})
 
 
 def _key_row(key: ProfileKey) -> dict[str, Any]:

@@ -82,14 +82,15 @@ class SqlStore:
         while True:
             with self._write() as db:
                 row, now = take_job(db, job_id), self._wall()
-                if rows.expire(db, row, utc(now)):
+                at = utc(now)
+                if rows.expire(db, row, at):
                     continue  # committed first: what `decide` has seen and folded can then not be undone
                 tries = rows.tries_of(db, row, request.recurrence)
                 ask = rules.next_ask(job_id, request, row.trials + 1, row.recurrences, tries)
                 decision = decide(rows.to_job(row), ask, partial(rows.events_after, db, row))
                 trial = Trial(ask=ask, decision=decision, asked=row.sequence + 1)
-                at, until = utc(now), utc(now + lease)
-                rows.open_trial(db, job_id, Kept(trial=trial, asked_at=at, changed_at=at, leased_until=until))
+                kept = Kept(trial=trial, asked_at=at, changed_at=at, leased_until=utc(now + lease))
+                rows.open_trial(db, job_id, kept)
                 rows.advance(db, row, trial.asked, ask)
                 return trial
 

@@ -46,14 +46,20 @@ def _alone(engine: Engine) -> Iterator[Connection]:
     with _one:
         if engine.dialect.name != "sqlite":
             with engine.begin() as connection:
+                connection.exec_driver_sql("BEGIN")  # the driver does not begin by itself, here and below
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
                 yield connection
             return
         with Path(f"{engine.url.database}.lock").open("w") as lock:  # goes with its process, however that ends
             fcntl.flock(lock, fcntl.LOCK_EX)
             with engine.begin() as connection:
-                connection.exec_driver_sql("PRAGMA journal_mode=WAL")  # stays with the file
-                connection.exec_driver_sql("BEGIN IMMEDIATE")  # the driver has not begun anything by itself
+                mode = connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()  # stays with the file
+                if mode != "wal":
+                    raise InputError(
+                        f"SQLite cannot keep a write-ahead log at {engine.url.database} (it says {mode!r}): this file "
+                        "system lacks shared memory. Set ZEUS_STORE to a file on a local disk."
+                    )
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
                 yield connection
 
 

@@ -31,13 +31,13 @@ class PaperPolicy:
         """The batch size of the next trial."""
         model = ask.gpu_model
         limit = state.limit(model) if self.early_stop else None
+        if not ask.last and len(state.job.batch_sizes) > 1 and state.side(model).walk.done:
+            return self._sample(state, rng, model, limit)
         best = state.best_known(model)
         if ask.last:
             return Decision(best, Phase.UNBOUNDED, f"the last try: {best}, the best known, with no bound")
         if len(state.job.batch_sizes) == 1:
             return Decision(best, Phase.SAMPLING, f"{best} is the only batch size")
-        if state.side(model).walk.done:
-            return self._sample(state, rng, model, limit, best)
         if state.explored_by_another(model):
             what = "the best known" if state.costs(best, model).count else "as nothing has converged yet"
             return Decision(best, Phase.CONCURRENT, f"{best}, {what}, while another trial explores", limit)
@@ -51,14 +51,16 @@ class PaperPolicy:
         """Whether a trial that ran so many epochs may begin the next, after which it would have this cost."""
         return epochs < state.job.max_epochs and fits(cost, trial.decision.cost_limit)
 
-    def _sample(self, state: Past, rng: Rng, model: str, limit: float | None, best: int) -> Decision:
+    def _sample(self, state: Past, rng: Rng, model: str, limit: float | None) -> Decision:
         job, side = state.job, state.side(model)
         kept = [size for size in side.walk.sizes if size not in side.crashed]
         sizes = [size for size in kept if state.first_epoch_fits(size, model, limit)]
         if not kept:
+            best = state.best_known(model)
             reason = f"{best}: each size that converged has crashed since" + _remark(state, model)
             return Decision(best, Phase.SAMPLING, reason, limit)
         if not sizes:
+            best = state.best_known(model)
             reason = f"{best}, the best known, with no bound: not even one epoch of {kept} fits under {limit:g}"
             return Decision(best, Phase.UNBOUNDED, reason)
         prior = Gaussian(job.mab_prior_mean, job.mab_prior_precision)
@@ -74,6 +76,7 @@ class PaperPolicy:
             if not isinstance(arm, Gaussian) or arm.precision > 0
         }
         if not arms:
+            best = state.best_known(model)
             return Decision(best, Phase.SAMPLING, f"{best}: no run has told what it cost yet", limit)
         size = predict(arms, rng)
         reason = f"{size} drew the least of {len(arms)} sampled mean costs" + _remark(state, model)

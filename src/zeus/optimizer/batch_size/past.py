@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from zeus.cost import CostModel
 from zeus.errors import InputError
@@ -123,43 +124,44 @@ class Past:
                 f"job {self.job.id!r}: event {event.sequence} after event {self.sequence}. Each is observed once, "
                 "in the order of sequence numbers."
             )
-        past = replace(self, sequence=event.sequence)
         match event:
             case Profiled():
                 epoch = CostModel(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
                 known = {**self.epoch_costs, (event.gpu_model, event.batch_size): epoch}
-                return replace(past, epoch_costs=known)
+                return replace(self, sequence=event.sequence, epoch_costs=known)
             case Pardoned():
-                return replace(past, sides={model: _pardon(side, event) for model, side in self.sides.items()})
+                sides = {model: _pardon(side, event) for model, side in self.sides.items()}
+                return replace(self, sequence=event.sequence, sides=sides)
             case Trial():
-                return past._trial(event)
+                return self._trial(event)
 
     def _trial(self, trial: Trial) -> Past:
         if trial.batch_size not in self.job.batch_sizes:  # asked before the job's sizes were revised
-            return self
+            return replace(self, sequence=trial.sequence)
         model, others = trial.ask.gpu_model, {n: one for n, one in self.open.items() if n != trial.number}
         if trial.outcome is None and trial.ending is Ending.OPEN:
             asked = Open(trial.batch_size, trial.decision.phase, model)
-            side = self.side(model)
-            return replace(self, sides={**self.sides, model: side}, open={**others, trial.number: asked})
+            sides = {**self.sides, model: self.side(model)}
+            return replace(self, sequence=trial.sequence, sides=sides, open={**others, trial.number: asked})
         if trial.outcome is None or trial.ending is Ending.LOST:
-            return replace(self, open=others)
+            return replace(self, sequence=trial.sequence, open=others)
         waited = {
             n: replace(one, later_ended=one.later_ended + 1) if n < trial.number else one for n, one in others.items()
         }
-        return replace(self, open=waited)._learn(trial, trial.outcome)
+        return self._learn(trial, trial.outcome, waited)
 
-    def _learn(self, trial: Trial, outcome: Outcome) -> Past:
+    def _learn(self, trial: Trial, outcome: Outcome, still_open: Mapping[int, Open]) -> Past:
         model, size = trial.ask.gpu_model, trial.batch_size
         cost, side, arms, spent = cost_of(trial, self.job.eta_knob), self.side(model), self.arms, dict(self.spent)
         converged = outcome.ending is Ending.CONVERGED
         pruning = trial.decision.phase is Phase.PRUNING
+        changes: dict[str, Any] = {}  # of the side
         if outcome.ending is Ending.CRASHED:
-            side = replace(side, crashed=side.crashed | {size})
+            changes["crashed"] = side.crashed | {size}
         elif outcome.epochs:
-            side = replace(side, looks={**side.looks, size: side.looks.get(size, 0) + 1})
+            changes["looks"] = {**side.looks, size: side.looks.get(size, 0) + 1}
         elif not pruning and outcome.next_epoch_cost is not None:
-            side = replace(side, aside={**side.aside, size: outcome.next_epoch_cost})
+            changes["aside"] = {**side.aside, size: outcome.next_epoch_cost}
 
         observation = _observation(trial, outcome, cost)
         if observation is not None:
@@ -173,9 +175,10 @@ class Past:
         if not converged and trial.ask.attempt < MAX_TRIES and not trial.ask.last:
             spent[recurrence] = total
         elif converged and total is not None:
-            side = replace(side, cheapest=side.cheapest.add(total))
-        side = replace(side, walk=_walk_on(side.walk, trial, outcome.ending, cost))
-        return replace(self, arms=arms, sides={**self.sides, model: side}, spent=spent)
+            changes["cheapest"] = side.cheapest.add(total)
+        side = replace(side, walk=_walk_on(side.walk, trial, outcome.ending, cost), **changes)
+        sides = {**self.sides, model: side}
+        return replace(self, sequence=trial.sequence, arms=arms, sides=sides, open=still_open, spent=spent)
 
 
 def cost_of(trial: Trial, eta: float) -> float | None:
