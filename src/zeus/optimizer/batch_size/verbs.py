@@ -64,6 +64,9 @@ class RecurringJob(Protocol):
     def trial(self, number: int) -> Trial:
         """A trial as it stands."""
 
+    def so_far(self, number: int) -> Outcome | None:
+        """What the trial had used at its last renewal (ending LOST); None where nothing was said."""
+
     def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
         """The trial is still running; what it used so far (ending LOST) outlives its loss."""
 
