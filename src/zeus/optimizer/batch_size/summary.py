@@ -63,8 +63,8 @@ class Recurrence:
     epochs: int
     gpu_model: str
     use: Use | None  # None: not known
-    known_joules: float  # what is known of its energy, be it all or not
-    unknown_tries: int  # whose energy nobody knows
+    known_joules: float | None  # what is known of its energy, be it all or not; None: nothing
+    unknown_tries: int  # that are over, and whose energy nobody knows
     current: bool  # towards the target that the job has now
 
 
@@ -113,12 +113,12 @@ class JobSummary:
     @property
     def joules(self) -> float | None:
         """All energy that is known, exploring and lost tries included; None where nothing has been reported."""
-        heard = any(one.tries > one.unknown_tries for one in self.recurrences)
-        return sum(one.known_joules for one in self.recurrences) if heard else None
+        heard = [one.known_joules for one in self.recurrences if one.known_joules is not None]
+        return sum(heard) if heard else None
 
     @property
     def unknown_tries(self) -> int:
-        """Tries whose energy nobody knows; it is not in `joules`."""
+        """Tries that are over and whose energy nobody knows; it is not in `joules`."""
         return sum(one.unknown_tries for one in self.recurrences)
 
     @property
@@ -212,8 +212,8 @@ def _recurrence(job: Job, number: int, tries: Sequence[Kept]) -> Recurrence:
         epochs=0 if told is None else told.epochs,
         gpu_model=last.trial.ask.gpu_model,
         use=total if known else None,
-        known_joules=total.joules,
-        unknown_tries=len(unknown),
+        known_joules=total.joules if heard else None,
+        unknown_tries=sum(ending is not Ending.OPEN for ending in unknown),
         current=all(kept.trial.asked > job.since for kept in tries),
     )
 
