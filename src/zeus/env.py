@@ -62,6 +62,26 @@ def orders(environ: Mapping[str, str] = os.environ) -> Orders:
     )
 
 
+def written(said: Orders) -> dict[str, str]:
+    """The variables that say this; `orders` reads them back.
+
+    >>> written(Orders(job_id="asr", batch_size=128))
+    {'ZEUS_JOB_ID': 'asr', 'ZEUS_BATCH_SIZE': '128'}
+    """
+    words = {
+        "ZEUS_JOB_ID": said.job_id,
+        "ZEUS_TRIAL": said.trial,
+        "ZEUS_BATCH_SIZE": said.batch_size,
+        "ZEUS_LEARNING_RATE": said.learning_rate,
+        "ZEUS_COST_THRESH": said.cost_limit,
+        "ZEUS_ETA_KNOB": said.eta,
+        "ZEUS_TARGET_METRIC": said.target_metric,
+        "ZEUS_MAX_EPOCHS": said.max_epochs,
+        "ZEUS_SEED": said.seed,
+    }
+    return {name: str(value) for name, value in words.items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Prices:
     """What a kilowatt-hour costs, given by the user as plain numbers; nobody is asked over a network."""
