@@ -41,6 +41,7 @@ class Orders:
     target_metric: float | None = None
     max_epochs: int | None = None
     seed: int | None = None
+    outcome_file: str | None = None  # where the script leaves how it ended, if it cannot tell the store
 
 
 def orders(environ: Mapping[str, str] = os.environ) -> Orders:
@@ -59,6 +60,7 @@ def orders(environ: Mapping[str, str] = os.environ) -> Orders:
         target_metric=_number(environ, "ZEUS_TARGET_METRIC"),
         max_epochs=_whole(environ, "ZEUS_MAX_EPOCHS", least=1),
         seed=_whole(environ, "ZEUS_SEED", least=0),
+        outcome_file=environ.get("ZEUS_OUTCOME_FILE") or None,
     )
 
 
