@@ -43,6 +43,7 @@ class Orders:
     target_metric: float | None = None
     max_epochs: int | None = None
     seed: int | None = None
+    outcome_file: str | None = None  # where the script leaves how it ended, if it cannot tell the store
 
 
 def orders(environ: Mapping[str, str] = os.environ) -> Orders:
@@ -61,7 +62,28 @@ def orders(environ: Mapping[str, str] = os.environ) -> Orders:
         target_metric=_number(environ, "ZEUS_TARGET_METRIC"),
         max_epochs=_whole(environ, "ZEUS_MAX_EPOCHS", least=1),
         seed=_whole(environ, "ZEUS_SEED", least=0),
+        outcome_file=environ.get("ZEUS_OUTCOME_FILE") or None,
     )
+
+
+def written(said: Orders) -> dict[str, str]:
+    """The variables that say this; `orders` reads them back.
+
+    >>> written(Orders(job_id="asr", batch_size=128))
+    {'ZEUS_JOB_ID': 'asr', 'ZEUS_BATCH_SIZE': '128'}
+    """
+    words = {
+        "ZEUS_JOB_ID": said.job_id,
+        "ZEUS_TRIAL": said.trial,
+        "ZEUS_BATCH_SIZE": said.batch_size,
+        "ZEUS_LEARNING_RATE": said.learning_rate,
+        "ZEUS_COST_THRESH": said.cost_limit,
+        "ZEUS_ETA_KNOB": said.eta,
+        "ZEUS_TARGET_METRIC": said.target_metric,
+        "ZEUS_MAX_EPOCHS": said.max_epochs,
+        "ZEUS_SEED": said.seed,
+    }
+    return {name: str(value) for name, value in words.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

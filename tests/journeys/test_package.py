@@ -25,6 +25,7 @@ PUBLIC = {
         "DeviceLost",
         "InputError",
         "KeeperLost",
+        "LaunchError",
         "LeaseRefused",
         "NoDevice",
         "NotPermitted",

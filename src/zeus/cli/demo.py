@@ -35,7 +35,8 @@ def run() -> dict[str, Any]:
     from zeus.cost import CostModel
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-    from zeus.training.session import Session, sentence
+    from zeus.training.session import Session
+    from zeus.training.summary import sentence
 
     with tempfile.TemporaryDirectory(prefix="zeus-demo-") as folder:
         os.environ["ZEUS_GPU"] = GPU
