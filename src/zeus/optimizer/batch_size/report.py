@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from zeus.errors import InputError
 from zeus.job import Ask, Decision, Profiled
 from zeus.optimizer.batch_size.local import Folds, counts
 from zeus.optimizer.batch_size.policy import find_policy
-from zeus.optimizer.batch_size.summary import Default, JobSummary, Recurrence, Saving, said, summarise, use_of
+from zeus.optimizer.batch_size.summary import Default, JobSummary, Recurrence, Saving, Use, said, summarise, use_of
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.optimizer.batch_size.view import SizeView, view
 from zeus.profile import PowerProfile, ProfileKey
@@ -94,6 +95,7 @@ def brief(report: Report, prices: Prices | None = None) -> dict[str, Any]:
         "trials": len(report.trials),
         "batch_size": None if following is None else following.batch_size,
         "last": None if last is None else _recurrence(last),
+        "recent": _recent(summary.recent),
         "default": None if default is None else _default(default),
         "saving": _saving(summary.saving(), prices or Prices()),
         "recent_saving": _saving(summary.saving(summary.recent), prices or Prices()),
@@ -129,6 +131,15 @@ def _recurrence(one: Recurrence) -> dict[str, Any]:
     named = asdict(replace(one, use=None))
     del named["use"]
     return {**named, **use}
+
+
+def _recent(some: tuple[Recurrence, ...]) -> dict[str, Any] | None:
+    """What the job has come to: the size that it mostly runs, and the mean of its latest recurrences."""
+    uses = [one.use for one in some if one.use is not None]
+    if not uses:
+        return None
+    size = Counter(one.batch_size for one in some).most_common(1)[0][0]
+    return {"recurrences": len(uses), "batch_size": size, **asdict(sum(uses, Use()).times(1 / len(uses)))}
 
 
 def _default(one: Default) -> dict[str, Any]:
