@@ -78,7 +78,7 @@ def _comparison(report: dict[str, Any]) -> list[str]:
     return [
         *plain_table(headings, rows, numbers=headings[1:]),
         "",
-        f"The default is the mean of the {default['runs']} runs without Zeus; Zeus's recurrences count all their tries.",
+        f"The default is the mean of the {default['runs']} runs without Zeus; a recurrence counts all its tries.",
         f"Over all {saving['recurrences']} recurrences, exploring included, Zeus used {joules(abs(saving['joules']))} "
         f"{'less' if saving['joules'] >= 0 else 'more'} than the default",
         f"({change(saving['share'])} energy, {change(saving['time_share'])} time).",
