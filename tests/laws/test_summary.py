@@ -136,13 +136,21 @@ def test_the_default_is_its_epochs_times_a_profiled_epoch_brought_to_the_highest
         kept(2, 2, 16, Ending.CONVERGED, None, epochs=6),
         kept(3, 3, 32, Ending.CONVERGED, 500.0, epochs=50),
     ]
-    epoch = Profiled(sequence=99, batch_size=16, gpu_model="V100", joules=200.0, seconds=2.0, max_watts=WATTS)
+    epoch = Profiled(sequence=99, batch_size=16, gpu_model="V100", joules=256.0, seconds=2.0, max_watts=WATTS)
     profile = PowerProfile.of([Slice(250, 20, 2.0, 480.0), Slice(150, 10, 1.25, 160.0)])
     default = summarise(JOB, trials, [epoch], {"V100": profile}).defaults["V100"]
     assert (default.limit_watts, default.runs, default.epochs) == (250, 2, 5.0)
-    assert math.isclose(default.use.joules, 5 * 200.0 * 24 / 16)
+    assert math.isclose(default.use.joules, 5 * 256.0 * 24 / 16)
     assert math.isclose(default.use.seconds, 5 * 2.0 * 0.1 / 0.125)
     assert math.isclose(default.use.cost, CostModel(0.5, WATTS).cost(default.use.joules, default.use.seconds))
+
+
+def test_an_epoch_that_was_only_observed_at_the_highest_limit_is_not_brought_there_twice() -> None:
+    trials = [kept(1, 1, 16, Ending.CONVERGED, 900.0, epochs=4)]
+    epoch = Profiled(sequence=99, batch_size=16, gpu_model="V100", joules=480.0, seconds=2.0, max_watts=WATTS)
+    profile = PowerProfile.of([Slice(250, 20, 2.0, 480.0), Slice(150, 10, 1.25, 160.0)])
+    default = summarise(JOB, trials, [epoch], {"V100": profile}).defaults["V100"]
+    assert (default.use.joules, default.use.seconds) == (4 * 480.0, 4 * 2.0)
 
 
 @pytest.mark.parametrize("profile", [None, PowerProfile.of([Slice(150, 10, 1.25, 160.0)], limits=[250])])

@@ -10,7 +10,7 @@ from typing import Any
 from zeus.cost import CostModel
 from zeus.env import Prices
 from zeus.errors import InputError
-from zeus.job import Ask, Decision, Profiled
+from zeus.job import Ask, Decision, Event, Profiled
 from zeus.optimizer.batch_size.local import Folds, counts
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.summary import Default, JobSummary, Recurrence, Saving, Use, said, summarise, use_of
@@ -47,6 +47,10 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     folds = folds or Folds()
     job, trials = store.job(job_id), tuple(store.trials(job_id))
     facts = store.facts(job_id)
+
+    def since(sequence: int) -> list[Event]:
+        return [event for event in facts if event.sequence > sequence]
+
     epochs = [event for event in facts if isinstance(event, Profiled)]
     places = {kept.trial.ask.gpu_model: Place.of(kept.trial.ask.gpu_model, kept.trial.ask.max_watts) for kept in trials}
     profiles = {model: _profiles(store, job, place) for model, place in places.items()}
@@ -57,7 +61,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     model = trials[-1].trial.ask.gpu_model if trials else ""
     place = places.get(model)
     policy = find_policy(job.spec.policy, job.policy_version)
-    state = folds.state(job, lambda since: store.facts(job_id, since))
+    state = folds.state(job, since)
     sizes = view(policy, state, job.spec, (event for event in facts if counts(event, job.since)), model)
     limits, following, stuck = dict[int, float](), None, None
     if place is not None:
@@ -66,7 +70,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
         last = trials[-1].trial.ask
         ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpu_model=model, max_watts=place.max_watts)
         try:
-            following = folds.decide(job, ask, lambda since: store.facts(job_id, since))
+            following = folds.decide(job, ask, since)
         except InputError as wrong:
             stuck = str(wrong)
     return Report(job, trials, summary, place, sizes, limits, following, stuck)
