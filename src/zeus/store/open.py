@@ -28,10 +28,10 @@ def open_store(
     url = url or environ.get("ZEUS_STORE") or f"sqlite:///{default_path(environ)}"
     scheme, colon, _ = url.partition("://")
     if colon and scheme in ("http", "https"):
-        raise InputError(f"{_shown(url)} is a service, not a database: it is reached with server_url.")
+        raise InputError(f"{shown(url)} is a service, not a database: it is reached with server_url.")
     if not colon or scheme.partition("+")[0] not in ("sqlite", "postgresql"):
         raise InputError(
-            f"ZEUS_STORE={_shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
+            f"ZEUS_STORE={shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
         )
     if scheme.startswith("sqlite"):
         path = Path(url.partition(":///")[2]).expanduser()
@@ -87,6 +87,6 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
     return best
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """Without the password or token."""
     return re.sub(r"://([^/@]*):[^/@]*@", r"://\1:***@", url)
