@@ -67,7 +67,7 @@ def orders(environ: Mapping[str, str] = os.environ) -> Orders:
 
 
 def written(said: Orders) -> dict[str, str]:
-    """The variables that say this; `orders` reads them back.
+    """The variables that say this; `orders` reads them back. What is not said must be absent, not left over.
 
     >>> written(Orders(job_id="asr", batch_size=128))
     {'ZEUS_JOB_ID': 'asr', 'ZEUS_BATCH_SIZE': '128'}
@@ -82,6 +82,7 @@ def written(said: Orders) -> dict[str, str]:
         "ZEUS_TARGET_METRIC": said.target_metric,
         "ZEUS_MAX_EPOCHS": said.max_epochs,
         "ZEUS_SEED": said.seed,
+        "ZEUS_OUTCOME_FILE": said.outcome_file,
     }
     return {name: str(value) for name, value in words.items() if value is not None}
 

@@ -80,7 +80,7 @@ PUBLIC = {
         "virtual_gpus",
     ],
 }
-COMMANDS = ["demo", "env", "jobs", "keeper", "measure", "monitor", "restore"]
+COMMANDS = ["demo", "env", "jobs", "keeper", "measure", "monitor", "restore", "run"]
 
 REPORT = """
 import json, sys, threading

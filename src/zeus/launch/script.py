@@ -31,9 +31,9 @@ class ScriptRunner:
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         """Run one trial to its end."""
-        file = log.with_suffix(".outcome.json")
+        file = outcome_file(log)
         file.unlink(missing_ok=True)
-        with Child(command, {**environ, "ZEUS_OUTCOME_FILE": str(file)}, log) as child:
+        with Child(command, environ, log) as child:
             renew_at, shown = time.monotonic() + RENEW_SECONDS, None
             while (status := child.wait(LOOK_SECONDS)) is None:
                 if time.monotonic() >= renew_at:
@@ -63,6 +63,11 @@ class ScriptRunner:
             "`for epoch in ZeusDataLoader(...).epochs()`, or the callbacks? If it is to stay as it is, add a [metrics] "
             f"table to the job file. Its output is in {log}."
         )
+
+
+def outcome_file(log: Path) -> Path:
+    """Where the trial of this log leaves its outcome when the store cannot be told: ZEUS_OUTCOME_FILE."""
+    return log.with_suffix(".outcome.json")
 
 
 def _read(file: Path) -> Outcome | None:

@@ -101,8 +101,12 @@ class _Watch:
             raise LaunchError(
                 f"trial {self._trial.number} ended well, but {_silence(self._by.metrics)}. Its output is in {log}."
             )
+        told = job.trial(self._trial.number)
+        outcome = self._outcome(ending, following)
+        if told.ended is not None and told.outcome is not None:  # a script that speaks for itself after all
+            outcome = told.outcome
         last = tuple(child.last_lines()) if ending is Ending.CRASHED else ()
-        return Ran(self._outcome(ending, following), log, self._limits.in_force, status, last)
+        return Ran(outcome, log, self._limits.in_force, status, last)
 
     # ------------------------------------------------------------------ the watch
 
