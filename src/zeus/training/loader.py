@@ -142,7 +142,7 @@ class ZeusDataLoader(DataLoader[Any]):
             batch_size=self._samples_per_step(),
             target_metric=told.target_metric if told.target_metric is not None else target_metric,
             higher_is_better=higher_is_better if terms is None else terms.higher_is_better,
-            keep_going=keep_going if report is None else report.keep_going_or(keep_going),
+            keep_going=keep_going if report is None else report.keep_going,
             over=_nobody if report is None else report.over,
             steps_per_epoch=None if report is None and keep_going is None else self._steps_per_epoch(),
             prices=prices(),
