@@ -31,7 +31,8 @@ class RunningTrial:
     Args:
         job_id: What the trial is of.
         number: The trial's.
-        find: Finds the job, when it is first needed and as long as it has not been found.
+        find: Finds the job when it is first needed. One that was not found is looked for again after each epoch and
+            at the end, not more often: not to be answered may take minutes.
         cost_limit: What the trial may cost where the policy cannot be asked.
         outcome_file: Where the outcome is left for a launcher where the store cannot be told.
     """
@@ -75,7 +76,7 @@ class RunningTrial:
     def keep_going(self, so_far: Outcome, next_cost: float) -> bool:
         """The policy's word on the next epoch, after which the trial would have cost this; else the cost limit's."""
         self._so_far = so_far
-        word = self._try("go on?", lambda job: job.progress(self.number, so_far, next_cost))
+        word = self._try("go on?", lambda job: job.progress(self.number, so_far, next_cost), again=True)
         return fits(next_cost, self._limit) if word is None else word
 
     def profiled(self, joules: float, seconds: float) -> None:
@@ -106,7 +107,7 @@ class RunningTrial:
                 self._warn("how it ended", refused)
             return True
 
-        if not self._try("how it ended", tell):
+        if not self._try("how it ended", tell, again=True):
             self.leave(outcome)
 
     def leave(self, outcome: Outcome) -> None:
@@ -140,7 +141,9 @@ class RunningTrial:
     def _renew(self) -> None:
         self._try("still running", lambda job: job.renew(self.number, self._so_far))
 
-    def _try(self, what: str, say: Callable[[RecurringJob], T]) -> T | None:
+    def _try(self, what: str, say: Callable[[RecurringJob], T], again: bool = False) -> T | None:
+        if self._job is None and self._warned and not again:
+            return None
         try:
             self._job = self._job or self._find()
             return say(self._job)
