@@ -299,7 +299,13 @@ def launch(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loc
     job = LocalJob.register(open_store(url), bench.spec)
     trial = job.ask(place_of(bench.monitor))
     told = {"JOB_ID": job.spec.id, "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
-    told |= {"TARGET_METRIC": 0.8, "MAX_EPOCHS": 100, "ETA_KNOB": 0.5, "OUTCOME_FILE": tmp_path / "outcome.json"}
+    told |= {
+        "TARGET_METRIC": 0.8,
+        "HIGHER_IS_BETTER": 1,
+        "MAX_EPOCHS": 100,
+        "ETA_KNOB": 0.5,
+        "OUTCOME_FILE": tmp_path / "outcome.json",
+    }
     for name, value in told.items():
         monkeypatch.setenv(f"ZEUS_{name}", str(value))
     return job
@@ -336,6 +342,9 @@ def test_under_zeus_run_a_store_that_is_away_stops_nothing(tmp_path: Path, monke
     assert bench.train(optimizer, after(2)) == 64
     left = from_json(loads((tmp_path / "outcome.json").read_text()), Outcome)
     assert (left.ending, left.epochs) == (Ending.CONVERGED, 2)
+    monkeypatch.delenv("ZEUS_HIGHER_IS_BETTER")  # then nobody knows what the target is
+    with pytest.raises(InputError, match="the environment says too little"):
+        BatchSizeOptimizer(bench.monitor).get_batch_size()
 
 
 # ---------------------------------------------------------------------------------------------- bad input

@@ -93,7 +93,7 @@ class BatchSizeOptimizer(Callback):
         clock: Clock = REAL,
     ) -> None:
         if server_url is not None and store is not None:
-            raise InputError(f"server_url={server_url!r} and store={store!r}: give one of the two.")
+            raise InputError("server_url and store both say where jobs are kept: give one of the two.")
         self._orders = orders()
         self._from_launcher = launched(self._orders) is not None
         if job is None and not self._from_launcher:
@@ -315,8 +315,8 @@ def _outcome(books: _Books, ending: Ending, next_epoch_cost: float | None = None
 
 def _spec(told: Orders, size: int) -> JobSpec:
     """As much of a job as its launcher's environment tells."""
-    target, epochs, eta = told.target_metric, told.max_epochs, told.eta
-    if target is None or epochs is None or told.job_id is None:
+    target, higher, epochs, eta = told.target_metric, told.higher_is_better, told.max_epochs, told.eta
+    if target is None or higher is None or epochs is None or told.job_id is None:
         raise InputError(f"job {told.job_id!r}: its store cannot be asked, and the environment says too little.")
     return JobSpec(
         job_id=told.job_id,
@@ -325,5 +325,6 @@ def _spec(told: Orders, size: int) -> JobSpec:
         default_batch_size=size,
         eta_knob=0.5 if eta is None else eta,
         target_metric=target,
+        higher_is_better_metric=higher,
         max_epochs=epochs,
     )
