@@ -31,6 +31,7 @@ PUBLIC = {
         "NotPermitted",
         "ReadOnly",
         "Refused",
+        "StoreError",
         "Unsupported",
         "WindowError",
         "ZeusError",
