@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test bench docs lint clean system
 
-demo: $(VENV)/.core
+demo: $(VENV)/.torch
 	$(BIN)/zeus demo
 
 test: system $(VENV)/.dev
@@ -41,6 +41,10 @@ $(VENV)/bin/python:
 
 $(VENV)/.core: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.torch: $(VENV)/.core pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[torch]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core pyproject.toml
