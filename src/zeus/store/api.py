@@ -76,7 +76,11 @@ Decide: TypeAlias = Callable[[Job, Ask, Facts], Decision]
 
 
 class Store(Protocol):
-    """The verbs. InputError: what was given cannot be used, or is not known; nothing was changed."""
+    """The verbs.
+
+    InputError: what was given cannot be used, or is not known; nothing was changed. StoreError: the store did not
+    answer; nothing was changed, unless it says that this is not known.
+    """
 
     def register(self, spec: JobSpec, *, policy_version: int = 1) -> Job:
         """The job of this id, made if there is none.

@@ -79,8 +79,6 @@ FACTS = Statement(
         sa.select(EVENTS.c.event, sa.literal_column("0")).where(EVENTS.c.job_id == _OF, EVENTS.c.sequence > _AFTER),
     )
 )
-
-
 ADD_NOTE = Statement(sa.insert(EVENTS), ("job_id", "sequence", "event"))
 NOTES = Statement(sa.select(EVENTS.c.event).where(EVENTS.c.job_id == _OF).order_by(EVENTS.c.sequence))
 _KEY = ("job", "batch_size", "gpu_model", "gpu_count")
