@@ -15,6 +15,7 @@ from zeus.device.gpu import Gpu
 from zeus.env import Mode, Orders, mode, written
 from zeus.errors import InputError
 from zeus.job import Outcome, Trial
+from zeus.launch.guard import GRACE_SECONDS
 from zeus.launch.job_file import JobFile, trial_seed
 from zeus.launch.limits import STEP_WATTS
 from zeus.launch.recurrence import Recurrence, recur
@@ -46,8 +47,15 @@ class Launcher:
         InputError: The file asks for what is not here: a GPU, a power limit, a command.
     """
 
-    def __init__(self, file: JobFile, hooks: Hooks | None = None, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        file: JobFile,
+        hooks: Hooks | None = None,
+        store: Store | None = None,
+        grace: float = GRACE_SECONDS,
+    ) -> None:
         self.file = file
+        self._grace = grace
         self._hooks = hooks or Hooks()
         self._mode = mode(file.mode)
         self._gpus = find(file.gpus)
@@ -103,6 +111,7 @@ class Launcher:
             metrics=self.file.metrics,
             mode=self._mode,
             on_live=self._hooks.on_live,
+            grace=self._grace,
         )
 
     def _environ(self, trial: Trial, seed: int, log: Path) -> dict[str, str]:

@@ -28,17 +28,18 @@ class ScriptRunner:
 
     job: RecurringJob
     on_live: Callable[[Live], None] = lambda live: None
+    renew_seconds: float = RENEW_SECONDS
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         """Run one trial to its end."""
         file = outcome_file(log)
         file.unlink(missing_ok=True)
         with Child(command, environ, log) as child:
-            renew_at, shown = time.monotonic() + RENEW_SECONDS, None
-            while (status := child.wait(LOOK_SECONDS)) is None:
+            renew_at, shown = time.monotonic() + self.renew_seconds, None
+            while (status := child.wait(min(LOOK_SECONDS, self.renew_seconds))) is None:
                 if time.monotonic() >= renew_at:
                     self.job.renew(trial.number)
-                    renew_at = time.monotonic() + RENEW_SECONDS
+                    renew_at = time.monotonic() + self.renew_seconds
                 if (so_far := self.job.so_far(trial.number)) is not None and so_far != shown:
                     shown = so_far
                     self.on_live(Live(trial, so_far))

@@ -49,6 +49,7 @@ class Watcher:
     mode: Mode
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = GRACE_SECONDS
+    renew_seconds: float = RENEW_SECONDS
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         """Run one trial to its end."""
@@ -75,7 +76,7 @@ class _Watch:
         self._used = Used()  # since the start
         self._lines: Lines[Measurement] = Lines(reader_of(said), self._split)
         self._lock = threading.Lock()  # over the window, which is split where a line is read
-        self._renew_at = time.monotonic() + RENEW_SECONDS
+        self._renew_at = time.monotonic() + self._by.renew_seconds
 
     def run(self, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         monitor, job, file = self._by.monitor, self._by.job, self._file
@@ -190,7 +191,7 @@ class _Watch:
         used = self._epochs.charged(self._used)
         spent = self._cost.cost(used.joules, used.seconds)
         cost = spent + following if math.isfinite(spent) else 0.0  # what is not known stops nothing
-        self._renew_at = time.monotonic() + RENEW_SECONDS
+        self._renew_at = time.monotonic() + self._by.renew_seconds
         return self._by.job.progress(self._trial.number, self._outcome(Ending.LOST), cost)
 
     # ------------------------------------------------------------------ the books
@@ -212,7 +213,7 @@ class _Watch:
 
     def _renew(self) -> None:
         if time.monotonic() >= self._renew_at:
-            self._renew_at = time.monotonic() + RENEW_SECONDS
+            self._renew_at = time.monotonic() + self._by.renew_seconds
             self._by.job.renew(self._trial.number, self._outcome(Ending.LOST))
 
 
