@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,11 @@ def test_a_metric_that_is_no_number_reaches_no_target_and_harms_nothing(
     (only,) = recur(place, monkeypatch).tries
     assert only.outcome is not None
     assert (only.ending, only.outcome.metric) == (Ending.CONVERGED, 0.225)
+
+
+def test_the_example_of_an_unmodified_script_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path, "virtual:v100")
+    examples = Path(__file__).parents[2] / "examples"
+    shutil.copytree(examples, tmp_path / "examples")
+    shutil.copy(examples / "unmodified.toml", tmp_path / "job.toml")
+    assert recur(place, monkeypatch).converged

@@ -14,6 +14,7 @@ from zeus.errors import InputError
 from zeus.job import JobSpec
 from zeus.launch.job_file import PLACEHOLDERS, JobFile, parse_job_file, read_job_file, trial_seed
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 GOOD = r"""name = "sentiment"
 command = "python train.py --batch-size {batch_size} --lr {learning_rate} --epochs {epochs} --seed {seed}"
 batch_sizes = [8, 16, 32, 64, 128]
@@ -71,6 +72,18 @@ def test_the_documented_file_says_what_it_says() -> None:
     assert job.arguments(128, 7)[1:] == [
         *("train.py", "--batch-size", "128", "--lr", "8e-05", "--epochs", "10", "--seed", "7")
     ]
+
+
+@pytest.mark.parametrize("name", ["job.toml", "unmodified.toml"])
+def test_the_examples_are_job_files(name: str) -> None:
+    example = read_job_file(EXAMPLES / name)
+    assert (EXAMPLES.parent / example.command[1]).exists()
+    assert (example.metrics is None) == (name == "job.toml")
+
+
+def test_the_page_shows_a_job_file() -> None:
+    page = (EXAMPLES.parent / "docs" / "running.md").read_text()
+    assert read(page.partition("```toml\n")[2].partition("```")[0]).spec == read(GOOD).spec
 
 
 def test_everything_that_can_be_tuned_reaches_the_job() -> None:

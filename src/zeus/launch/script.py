@@ -1,7 +1,9 @@
 """A trial of a script that uses Zeus itself: told everything in ZEUS_*, it measures, profiles, stops and reports.
 
-start ──▶ wait, renewing ──▶ ended ──▶ told to the store ──────────────────────▶ done
-                                         └── not told: by its outcome file, or by its exit code
+    start ──▶ wait, renewing ──▶ ended ──▶ told to the store ──▶ done
+                                              └── not told: by its outcome file, or by its exit code
+
+The launcher only looks on, and finds out how a trial ended of which nobody told.
 """
 
 from __future__ import annotations
