@@ -39,6 +39,7 @@ class Orders:
     cost_limit: float | None = None
     eta: float | None = None
     target_metric: float | None = None
+    higher_is_better: bool | None = None
     max_epochs: int | None = None
     seed: int | None = None
     outcome_file: str | None = None  # where the script leaves how it ended, if it cannot tell the store
@@ -58,6 +59,7 @@ def orders(environ: Mapping[str, str] = os.environ) -> Orders:
         cost_limit=_number(environ, "ZEUS_COST_THRESH"),
         eta=_number(environ, "ZEUS_ETA_KNOB"),
         target_metric=_number(environ, "ZEUS_TARGET_METRIC"),
+        higher_is_better=_flag(environ, "ZEUS_HIGHER_IS_BETTER"),
         max_epochs=_whole(environ, "ZEUS_MAX_EPOCHS", least=1),
         seed=_whole(environ, "ZEUS_SEED", least=0),
         outcome_file=environ.get("ZEUS_OUTCOME_FILE") or None,
@@ -78,6 +80,7 @@ def written(said: Orders) -> dict[str, str]:
         "ZEUS_COST_THRESH": said.cost_limit,
         "ZEUS_ETA_KNOB": said.eta,
         "ZEUS_TARGET_METRIC": said.target_metric,
+        "ZEUS_HIGHER_IS_BETTER": None if said.higher_is_better is None else int(said.higher_is_better),
         "ZEUS_MAX_EPOCHS": said.max_epochs,
         "ZEUS_SEED": said.seed,
         "ZEUS_OUTCOME_FILE": said.outcome_file,
@@ -128,3 +131,10 @@ def _whole(environ: Mapping[str, str], name: str, least: int) -> int | None:
     if value != int(value) or value < least:
         raise InputError(f"{name}={environ[name]!r}: give a whole number of at least {least}.")
     return int(value)
+
+
+def _flag(environ: Mapping[str, str], name: str) -> bool | None:
+    text = environ.get(name, "").strip()
+    if text not in ("", "0", "1"):
+        raise InputError(f"{name}={text!r}: give 1 or 0.")
+    return None if not text else text == "1"

@@ -46,6 +46,7 @@ PUBLIC = {
     ],
     "zeus.device": [],
     "zeus.callback": ["Callback", "CallbackSet"],
+    "zeus.optimizer.batch_size": ["BatchSizeOptimizer", "JobSpec"],
     "zeus.optimizer.power_limit": [
         "Energy",
         "GlobalPowerLimitOptimizer",

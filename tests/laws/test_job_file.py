@@ -238,6 +238,7 @@ whole = st.none() | st.integers(1, 2**31)
         cost_limit=numbers,
         eta=numbers,
         target_metric=numbers,
+        higher_is_better=st.none() | st.booleans(),
         max_epochs=whole,
         seed=whole,
         outcome_file=st.none() | st.just("x.json"),

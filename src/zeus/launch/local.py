@@ -125,6 +125,7 @@ class Launcher:
             cost_limit=trial.decision.cost_limit,
             eta=spec.eta_knob,
             target_metric=spec.target_metric,
+            higher_is_better=spec.higher_is_better_metric,
             max_epochs=spec.max_epochs,
             seed=seed,
             outcome_file=str(outcome_file(log)),

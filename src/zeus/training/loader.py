@@ -132,6 +132,10 @@ class ZeusDataLoader(DataLoader[Any]):
             key=ProfileKey(told.job_id or "", self._samples_per_step(), model, int(count)),
             crew=ranks,
         )
+        if terms is not None:
+            higher_is_better = terms.higher_is_better
+        elif told.higher_is_better is not None:
+            higher_is_better = told.higher_is_better
         keep_going = None if told.cost_limit is None else within(told.cost_limit)
         watts = optimizer.max_watts if terms is None else terms.max_watts
         return Session(
@@ -141,8 +145,8 @@ class ZeusDataLoader(DataLoader[Any]):
             max_epochs=told.max_epochs or max_epochs,
             batch_size=self._samples_per_step(),
             target_metric=told.target_metric if told.target_metric is not None else target_metric,
-            higher_is_better=higher_is_better if terms is None else terms.higher_is_better,
-            keep_going=keep_going if report is None else report.keep_going_or(keep_going),
+            higher_is_better=higher_is_better,
+            keep_going=keep_going if report is None else report.keep_going,
             over=_nobody if report is None else report.over,
             steps_per_epoch=None if report is None and keep_going is None else self._steps_per_epoch(),
             prices=prices(),

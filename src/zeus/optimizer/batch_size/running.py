@@ -10,8 +10,11 @@ from typing import TypeVar
 
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock, Ticker
+from zeus.env import Orders
 from zeus.errors import InputError
-from zeus.job import Ending, Outcome, Trial
+from zeus.job import Ending, JobSpec, Outcome, Trial
+from zeus.optimizer.batch_size.find import find_job
+from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, Place, RecurringJob
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.wire import dumps, to_json
@@ -26,57 +29,98 @@ class RunningTrial:
     """One open trial. Nothing here raises: a store that does not answer is warned of once and asked again next time.
 
     Args:
-        job: What the trial is of.
-        trial: As it was opened.
+        job_id: What the trial is of.
+        number: The trial's.
+        find: Finds the job when it is first needed. One that was not found is looked for again after each epoch and
+            at the end, not more often: not to be answered may take minutes.
+        cost_limit: What the trial may cost where the policy cannot be asked.
         outcome_file: Where the outcome is left for a launcher where the store cannot be told.
     """
 
-    def __init__(self, job: RecurringJob, trial: Trial, outcome_file: str | None = None) -> None:
-        self.job = job
-        self.trial = trial
+    def __init__(
+        self,
+        job_id: str,
+        number: int,
+        find: Callable[[], RecurringJob],
+        *,
+        cost_limit: float | None = None,
+        outcome_file: str | None = None,
+    ) -> None:
+        self.job_id, self.number = job_id, number
+        self._find = find
+        self._job: RecurringJob | None = None
+        self._trial: Trial | None = None
+        self._limit = cost_limit
         self._file = Path(outcome_file) if outcome_file else None
         self._warned = False
         self._profiled: tuple[float, float] | None = None
         self._so_far: Outcome | None = None
         self._renewing: Ticker | None = None
 
+    @property
+    def spec(self) -> JobSpec | None:
+        """The job's; None where it cannot be asked."""
+        return self._try("its job", lambda job: job.spec)
+
+    @property
+    def trial(self) -> Trial | None:
+        """As it was opened; None where the store cannot be asked."""
+        if self._trial is None:
+            self._trial = self._try("itself", lambda job: job.trial(self.number))
+        return self._trial
+
     def hold(self, clock: Clock = REAL) -> None:
         """Renew the lease until the trial is told of, where no launcher does it."""
         self._renewing = clock.every(RENEW_SECONDS, self._renew)
 
-    def keep_going(self, so_far: Outcome, next_cost: float) -> bool | None:
-        """The policy's word on the next epoch, after which the trial would have cost this; None: no answer."""
+    def keep_going(self, so_far: Outcome, next_cost: float) -> bool:
+        """The policy's word on the next epoch, after which the trial would have cost this; else the cost limit's."""
         self._so_far = so_far
-        return self._try("go on?", lambda: self.job.progress(self.trial.number, so_far, next_cost))
+        word = self._try("go on?", lambda job: job.progress(self.number, so_far, next_cost), again=True)
+        return fits(next_cost, self._limit) if word is None else word
 
     def profiled(self, joules: float, seconds: float) -> None:
         """What an epoch uses; told when it is first known, and when it has changed."""
         sound = all(math.isfinite(value) and value > 0 for value in (joules, seconds))
-        if not sound or (self._profiled is not None and _close(self._profiled, (joules, seconds))):
+        if not sound or (self._profiled is not None and _alike(self._profiled, (joules, seconds))):
             return
-        ask = self.trial.ask
-        where = Place(ask.gpu_model, 1, ask.max_watts)  # by the name that the trial's own cost is kept under
-        size = self.trial.batch_size
+        trial = self.trial
+        if trial is None:
+            return
+        place = Place(trial.ask.gpu_model, 1, trial.ask.max_watts)  # by the name that its own cost is kept under
 
-        def tell() -> bool:
-            self.job.profiled(size, where, joules=joules, seconds=seconds)
+        def tell(job: RecurringJob) -> bool:
+            job.profiled(trial.batch_size, place, joules=joules, seconds=seconds)
             return True
 
         if self._try("what an epoch uses", tell):
             self._profiled = joules, seconds
 
-    def tell(self, outcome: Outcome) -> bool:
-        """How the trial ended, and whether that stands. What was not heard is left in the outcome file."""
+    def tell(self, outcome: Outcome) -> None:
+        """How the trial ended. What was not heard is left in the outcome file."""
         self.let_go()
-        try:
-            self.trial = self.job.tell(self.trial.number, outcome)
+
+        def tell(job: RecurringJob) -> bool:
+            try:
+                job.tell(self.number, outcome)
+            except InputError as refused:  # it was heard: another outcome stands, or the job is no more
+                self._warn("how it ended", refused)
             return True
-        except InputError as refused:  # it was heard: another outcome stands, or the job is no more
-            self._warn("how it ended", refused)
-        except Exception as failed:
-            self._warn("how it ended", failed)
-            leave(outcome, self._file)
-        return False
+
+        if not self._try("how it ended", tell, again=True):
+            self.leave(outcome)
+
+    def leave(self, outcome: Outcome) -> None:
+        """Write an outcome where a launcher looks for it. One that says LOST has it add how the process ended."""
+        self.let_go()
+        if self._file is None:
+            return
+        try:
+            part = self._file.with_name(f".{self._file.name}.part")
+            part.write_text(dumps(to_json(outcome)))
+            part.replace(self._file)
+        except OSError as failed:
+            log.warning("the outcome %s could not be left in %s: %s", outcome, self._file, failed)
 
     def let_go(self) -> None:
         """Stop renewing."""
@@ -86,39 +130,41 @@ class RunningTrial:
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The power profile of exactly this key."""
-        return self._try("the power profile", lambda: self.job.get(key))
+        return self._try("the power profile", lambda job: job.get(key))
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Keep this power profile."""
-        self._try("the power profile", lambda: self.job.put(key, profile))
+        self._try("the power profile", lambda job: job.put(key, profile))
+
+    # ------------------------------------------------------------------ the other side
 
     def _renew(self) -> None:
-        self._try("still running", lambda: self.job.renew(self.trial.number, self._so_far))
+        self._try("still running", lambda job: job.renew(self.number, self._so_far))
 
-    def _try(self, what: str, say: Callable[[], T]) -> T | None:
+    def _try(self, what: str, say: Callable[[RecurringJob], T], again: bool = False) -> T | None:
+        if self._job is None and self._warned and not again:
+            return None
         try:
-            return say()
-        except Exception as failed:  # of a database, a network, a disk: the training matters more
+            self._job = self._job or self._find()
+            return say(self._job)
+        except Exception as failed:  # of a database that is away or not installed, a network, a disk
             self._warn(what, failed)
             return None
 
     def _warn(self, what: str, failed: Exception) -> None:
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
-        name, number = self.job.spec.id, self.trial.number
-        log.log(level, "job %r, trial %s (%s): %s; the training goes on", name, number, what, failed)
+        log.log(level, "job %r, trial %s (%s): %s; training goes on", self.job_id, self.number, what, failed)
 
 
-def leave(outcome: Outcome, file: Path | None) -> None:
-    """Write an outcome where a launcher looks for it. One that says LOST has it add how the process ended."""
-    if file is None:
-        return
-    try:
-        part = file.with_name(f".{file.name}.part")
-        part.write_text(dumps(to_json(outcome)))
-        part.replace(file)
-    except OSError as failed:
-        log.warning("the outcome %s could not be left in %s: %s", outcome, file, failed)
+def launched(told: Orders) -> RunningTrial | None:
+    """The trial that a launcher has opened for this script; None where none has."""
+    if told.job_id is None or told.trial is None:
+        return None
+    job_id = told.job_id
+    return RunningTrial(
+        job_id, told.trial, lambda: find_job(job_id), cost_limit=told.cost_limit, outcome_file=told.outcome_file
+    )
 
 
 def used(
@@ -150,5 +196,5 @@ def used(
     )
 
 
-def _close(before: tuple[float, float], now: tuple[float, float]) -> bool:
+def _alike(before: tuple[float, float], now: tuple[float, float]) -> bool:
     return all(abs(b - a) <= NOTICEABLE * a for a, b in zip(before, now, strict=True))
