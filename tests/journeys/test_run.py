@@ -67,7 +67,7 @@ def test_a_size_that_costs_too_much_is_stopped_and_another_is_tried_in_the_same_
     assert stopped["ending"] == "stopped"
     assert 0 < stopped["epochs"] < 6
     assert report["recurrences"][1]["converged"] is True
-    assert not is_running(place.pid())
+    eventually(lambda: not is_running(place.pid()))
 
 
 def test_a_crash_is_told_with_its_last_lines_and_the_size_is_not_offered_again(place: Place) -> None:
@@ -114,7 +114,7 @@ def test_an_interrupted_run_ends_its_script_restores_the_limit_and_goes_on_next_
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "interrupted" in err
-    assert not is_running(pid)
+    eventually(lambda: not is_running(pid))
     assert limit() == LIMIT
     lost = place.store().trial("toy", 1).trial
     assert lost.ending is Ending.LOST

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from launch_place import Place, eventually, is_running, tries
+from zeus.device.clock import RealClock
 from zeus.env import Mode
 from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.launch.job_file import Metrics
@@ -88,10 +89,25 @@ def test_an_interrupted_script_is_ended_and_its_joules_are_kept(place: Place) ->
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
-    assert not is_running(place.pid())
+    eventually(lambda: not is_running(place.pid()))
     lost = place.store().trial("toy", 1).trial
     assert lost.ending is Ending.LOST
     assert lost.outcome is not None and lost.outcome.joules == 500.0
+
+
+class Deaf(LocalJob):
+    """A store that is away while the training runs."""
+
+    def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
+        raise OSError("the database does not answer")
+
+
+def test_a_store_that_is_away_meanwhile_ends_no_training(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.script()
+    place.job(batch_sizes=[16])
+    launcher = place.launcher(monkeypatch)
+    launcher.job = Deaf(launcher.store, "toy")
+    assert launcher.recur().converged
 
 
 class Renewed(LocalJob):
@@ -114,13 +130,13 @@ def test_a_lease_is_renewed_while_the_script_runs(
     here = place_of(monitor)
     trial, log = job.ask(here), tmp_path / "1.log"
     waits = "import os, time\nwhile not os.path.exists('renewed'): time.sleep(0.01)\nprint('acc=1', flush=True)"
-    command = [sys.executable, "-c", waits]
+    command, hasty = [sys.executable, "-c", waits], RealClock(speed=10_000)
     if way == "script":
         job.tell(trial.number, Outcome(ending=Ending.CONVERGED, joules=1.0, seconds=1.0, epochs=1))
-        ran = ScriptRunner(job=job, renew_seconds=0.01).run(trial, command, os.environ, log)
+        ran = ScriptRunner(job=job, clock=hasty).run(trial, command, os.environ, log)
     else:
         metrics = Metrics(regex=r"acc=(\d)")
-        watcher = Watcher(job=job, place=here, monitor=monitor, metrics=metrics, mode=Mode.OFF, renew_seconds=0.01)
+        watcher = Watcher(job=job, place=here, monitor=monitor, metrics=metrics, mode=Mode.OFF, clock=hasty)
         ran = watcher.run(trial, command, os.environ, log)
     assert (ran.outcome.ending, ran.exit_code) == (Ending.CONVERGED, 0)
 

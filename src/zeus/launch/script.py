@@ -9,16 +9,18 @@ The launcher only looks on, and finds out how a trial ended of which nobody told
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from zeus.device.clock import REAL
+from zeus.device.gpu import Clock
 from zeus.errors import InputError, LaunchError
 from zeus.job import Ending, Outcome, Trial
 from zeus.launch.child import Child
 from zeus.launch.report import Live, Ran
-from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, RecurringJob
+from zeus.optimizer.batch_size.running import RunningTrial
+from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.wire import from_json, loads
 
 LOOK_SECONDS = 1.0  # how often what it has told is looked up, to be shown
@@ -30,24 +32,32 @@ class ScriptRunner:
 
     job: RecurringJob
     on_live: Callable[[Live], None] = lambda live: None
-    renew_seconds: float = RENEW_SECONDS
+    clock: Clock = REAL  # that leases are renewed by
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         """Run one trial to its end."""
         file = outcome_file(log)
         file.unlink(missing_ok=True)
-        with Child(command, environ, log) as child:
-            renew_at, shown = time.monotonic() + self.renew_seconds, None
-            while (status := child.wait(min(LOOK_SECONDS, self.renew_seconds))) is None:
-                if time.monotonic() >= renew_at:
-                    self.job.renew(trial.number)
-                    renew_at = time.monotonic() + self.renew_seconds
-                if (so_far := self.job.so_far(trial.number)) is not None and so_far != shown:
-                    shown = so_far
-                    self.on_live(Live(trial, so_far))
+        running = RunningTrial(self.job.spec.id, trial.number, lambda: self.job)
+        running.hold(self.clock)
+        try:
+            with Child(command, environ, log) as child:
+                shown = None
+                while (status := child.wait(LOOK_SECONDS)) is None:
+                    if (so_far := self._so_far(trial)) is not None and so_far != shown:
+                        shown = so_far
+                        self.on_live(Live(trial, so_far))
+        finally:
+            running.let_go()
         outcome = self._outcome(trial, status, file, log)
         last = tuple(child.last_lines()) if outcome.ending is Ending.CRASHED else ()
         return Ran(outcome, log, None, status, last)
+
+    def _so_far(self, trial: Trial) -> Outcome | None:
+        """Only to be shown: a store that does not answer is no reason to end a training."""
+        with contextlib.suppress(Exception):
+            return self.job.so_far(trial.number)
+        return None
 
     def _outcome(self, trial: Trial, status: int, file: Path, log: Path) -> Outcome:
         told = self.job.trial(trial.number)
