@@ -91,6 +91,23 @@ def test_when_each_size_crashes_the_run_fails_with_what_to_do(place: Place) -> N
     assert [one["ending"] for one in tries(json.loads(done.stdout))] == ["crashed", "crashed"]
 
 
+@pytest.mark.parametrize(
+    ("trap", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGTERM)", "ended from outside by SIGTERM"),
+        ("sys.exit(127)", "could not be run"),
+    ],
+    ids=["ended", "not run"],
+)
+def test_what_is_not_the_batch_sizes_fault_is_not_held_against_it(place: Place, trap: str, said: str) -> None:
+    place.script(before=f"if not os.path.exists('once'): open('once', 'w'); {trap}")
+    done = place.run()
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert place.store().trial("toy", 1).trial.ending is Ending.LOST
+    assert [one["batch_size"] for one in tries(place.report())] == [16]
+
+
 def test_a_target_that_is_never_reached_ends_with_exit_code_3(place: Place) -> None:
     place.job(target_metric=2.0, max_tries=2)
     done = place.run("--json", "--recurrences", "5")

@@ -147,7 +147,7 @@ def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
     words = {
         Ending.CONVERGED: "reached the target",
         Ending.STOPPED: "stopped: the next epoch would not fit under the bound",
-        Ending.NOT_CONVERGED: "did all its epochs without reaching the target",
+        Ending.NOT_CONVERGED: "ended without reaching the target",
         Ending.CRASHED: f"crashed with exit code {ran.exit_code if ran is not None else '?'}",
     }.get(outcome.ending, "given up")
     metric = "" if outcome.metric is None else f", metric {outcome.metric:g}"

@@ -91,6 +91,24 @@ class Child:
                 os.killpg(self._process.pid, 0)
                 time.sleep(0.01)
 
+    def check(self, status: int) -> None:
+        """Whether an exit status says something about the trial at all, of whatever batch size.
+
+        Raises:
+            LaunchError: The command could not be run, or somebody ended it.
+        """
+        by = status - guard.BY_SIGNAL
+        if status in (guard.CANNOT_RUN, guard.NOT_FOUND):
+            raise LaunchError(
+                f"the command could not be run (exit code {status}): {' '.join(self.last_lines()[-1:])} "
+                f"Its output is in {self.log}."
+            )
+        if by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            raise LaunchError(
+                f"the command was ended from outside by {signal.Signals(by).name}. Run it again to go on; its output "
+                f"is in {self.log}."
+            )
+
     def last_lines(self) -> list[str]:
         """The end of its log."""
         try:

@@ -61,6 +61,8 @@ class Launcher:
         self._gpus = find(file.gpus)
         self._monitor = ZeusMonitor(list(self._gpus), sync_execution_with=None)
         self.place = place_of(self._monitor)
+        if file.metrics is None:
+            self._monitor.close()  # the script measures itself
         candidates(list(self._gpus.values()), STEP_WATTS, file.spec.power_limits)  # refuses what the cards do not take
         _check_command(file)
         self.store = store or open_store()
@@ -166,7 +168,7 @@ def _log_folder(job_id: str) -> Path:
     """ZEUS_LOG_DIR, or beside the store where that is a file, or in the user's data folder."""
     given, (scheme, _, place) = os.environ.get("ZEUS_LOG_DIR"), os.environ.get("ZEUS_STORE", "").partition(":///")
     beside = Path(place).expanduser() if scheme.startswith("sqlite") else default_path()
-    folder = (Path(given) if given else beside.parent / "logs").absolute() / quote(job_id, safe=" ")
+    folder = (Path(given) if given else beside.parent / "logs").absolute() / quote(job_id, safe=" ").replace(".", "%2E")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as failed:

@@ -49,7 +49,7 @@ class ScriptRunner:
                         self.on_live(Live(trial, so_far))
         finally:
             running.let_go()
-        outcome = self._outcome(trial, status, file, log)
+        outcome = self._outcome(trial, child, status, file)
         last = tuple(child.last_lines()) if outcome.ending is Ending.CRASHED else ()
         return Ran(outcome, log, None, status, last)
 
@@ -59,13 +59,14 @@ class ScriptRunner:
             return self.job.so_far(trial.number)
         return None
 
-    def _outcome(self, trial: Trial, status: int, file: Path, log: Path) -> Outcome:
+    def _outcome(self, trial: Trial, child: Child, status: int, file: Path) -> Outcome:
         told = self.job.trial(trial.number)
         if told.ended is not None and told.outcome is not None:
             return told.outcome
         left = _read(file)
         if left is not None and left.ending is not Ending.LOST:  # the store could not be told then
             return left
+        child.check(status)
         if status:
             so_far = left or self.job.so_far(trial.number) or Outcome(ending=Ending.LOST)
             return replace(so_far, ending=Ending.CRASHED)
@@ -74,7 +75,7 @@ class ScriptRunner:
         raise LaunchError(
             f"trial {trial.number} ended well, but nobody told how: does the script train with "
             "`for epoch in ZeusDataLoader(...).epochs()`, or the callbacks? If it is to stay as it is, add a [metrics] "
-            f"table to the job file. Its output is in {log}."
+            f"table to the job file. Its output is in {child.log}."
         )
 
 

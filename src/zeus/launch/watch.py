@@ -100,7 +100,7 @@ class _Watch:
         if file is not None and file.exists():
             file.replace(file.with_name(f"{file.name}.old"))  # what an earlier trial said is not this one's
         monitor.begin_window(WINDOW, sync_execution=False, restart=True)
-        monitor.watch_closely(True)
+        monitor.watch_closely(self._limits.best is None)
         try:
             with Child(command, environ, log, read=True) as child:
                 self._lines.follow_output(child.output, log, says=file is None)
@@ -144,6 +144,7 @@ class _Watch:
                 return (Ending.NOT_CONVERGED, None) if enough else (Ending.STOPPED, following)
         while (status := child.wait(1.0)) is None:  # it has closed its output
             pass
+        child.check(status)
         self._add(self._split())
         return (Ending.CRASHED if status else Ending.NOT_CONVERGED), None
 
@@ -193,6 +194,7 @@ class _Watch:
         if profile is not None:
             self._running.put(self._key, profile)
         if best is not None:
+            self._by.monitor.watch_closely(False)  # no limit is waiting for an epoch's energy any more
             self._running.profiled(best.joules, best.seconds)
 
     def _next_epoch(self) -> float:
