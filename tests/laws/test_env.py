@@ -38,10 +38,11 @@ def test_everything_a_launcher_says_is_heard() -> None:
             "ZEUS_COST_THRESH": "2.5e6",
             "ZEUS_ETA_KNOB": "0.5",
             "ZEUS_TARGET_METRIC": "40",
+            "ZEUS_HIGHER_IS_BETTER": "0",
             "ZEUS_MAX_EPOCHS": "16",
             "ZEUS_SEED": "7",
         }
-    ) == Orders("asr", 3, 128, 1e-3, 2.5e6, 0.5, 40.0, 16, 7)
+    ) == Orders("asr", 3, 128, 1e-3, 2.5e6, 0.5, 40.0, False, 16, 7)
 
 
 @given(st.sampled_from(sorted(NUMBERS)), st.floats(allow_nan=False, allow_infinity=False))
