@@ -299,13 +299,8 @@ def launch(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loc
     job = LocalJob.register(open_store(url), bench.spec)
     trial = job.ask(place_of(bench.monitor))
     told = {"JOB_ID": job.spec.id, "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
-    told |= {
-        "TARGET_METRIC": 0.8,
-        "HIGHER_IS_BETTER": 1,
-        "MAX_EPOCHS": 100,
-        "ETA_KNOB": 0.5,
-        "OUTCOME_FILE": tmp_path / "outcome.json",
-    }
+    told |= {"TARGET_METRIC": 0.8, "HIGHER_IS_BETTER": 1, "MAX_EPOCHS": 100, "ETA_KNOB": 0.5}
+    told |= {"OUTCOME_FILE": tmp_path / "outcome.json"}
     for name, value in told.items():
         monkeypatch.setenv(f"ZEUS_{name}", str(value))
     return job
