@@ -31,6 +31,7 @@ PUBLIC = {
         "NotPermitted",
         "ReadOnly",
         "Refused",
+        "StoreError",
         "Unsupported",
         "WindowError",
         "ZeusError",
@@ -81,7 +82,7 @@ PUBLIC = {
         "virtual_gpus",
     ],
 }
-COMMANDS = ["demo", "env", "keeper", "measure", "monitor", "restore", "run"]
+COMMANDS = ["demo", "env", "jobs", "keeper", "measure", "monitor", "restore", "run"]
 
 REPORT = """
 import json, sys, threading
