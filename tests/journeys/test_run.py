@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -81,6 +84,17 @@ def test_a_crash_is_told_with_its_last_lines_and_the_size_is_not_offered_again(p
     sizes = [one.trial.batch_size for one in place.store().trials("toy")]
     assert sizes == [16, 32, 32]
     assert "has not reached the target here: nothing to compare with" in done.stdout
+
+
+def test_a_size_that_crashed_is_offered_again_when_the_user_says_so(place: Place) -> None:
+    place.job(batch_sizes=[16])
+    place.script(before="if not os.path.exists('mended'): sys.exit(1)")
+    advice = re.search(r"`zeus (jobs reset .*)`", place.run().stderr)
+    assert advice is not None
+    (place.folder / "mended").touch()
+    assert place.run().returncode == 1  # not yet
+    subprocess.run([sys.executable, "-m", "zeus.cli", *advice[1].split()], env=place.env, check=True, timeout=60)
+    assert [one["ending"] for one in tries(place.report())] == ["converged"]
 
 
 def test_when_each_size_crashes_the_run_fails_with_what_to_do(place: Place) -> None:
