@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ class Plain:
 
     def live(self, live: Live) -> None:
         """A line now and then."""
-        if time.monotonic() >= self._next:
+        if live.so_far.epochs and time.monotonic() >= self._next:
             self._next = time.monotonic() + EVERY_SECONDS
             self.say("  " + ", ".join(f"{name} {value}" for name, value in standing(self._said, live).items()))
 
@@ -76,7 +77,7 @@ class Terminal(Plain):
         """Begin or remove the table."""
         super().trial(trial, ran)
         open_ = trial.ending is Ending.OPEN
-        self._screen.update(self._table(Live(trial, Outcome(ending=Ending.LOST))) if open_ else "")
+        self._screen.update(self._table(Live(trial, Outcome(ending=Ending.LOST, joules=0.0))) if open_ else "")
 
     def live(self, live: Live) -> None:
         """Renew the table."""
@@ -90,15 +91,15 @@ class Terminal(Plain):
         from rich.table import Table
 
         ask, decision = live.trial.ask, live.trial.decision
-        table = Table(box=None, padding=(0, 2, 0, 0))
+        table = Table(box=None, padding=(0, 1, 0, 0))
         cells = {
             "recurrence": f"{ask.recurrence}, try {ask.attempt}",
             "phase": str(decision.phase),
-            "batch size": str(live.trial.batch_size),
+            "size": str(live.trial.batch_size),
             **standing(self._said, live),
         }
         for name in cells:
-            table.add_column(name, header_style="dim")
+            table.add_column(name, header_style="dim", no_wrap=True)
         table.add_row(*cells.values())
         return table
 
@@ -147,7 +148,7 @@ def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
     words = {
         Ending.CONVERGED: "reached the target",
         Ending.STOPPED: "stopped: the next epoch would not fit under the bound",
-        Ending.NOT_CONVERGED: "did all its epochs without reaching the target",
+        Ending.NOT_CONVERGED: "ended without reaching the target",
         Ending.CRASHED: f"crashed with exit code {ran.exit_code if ran is not None else '?'}",
     }.get(outcome.ending, "given up")
     metric = "" if outcome.metric is None else f", metric {outcome.metric:g}"
@@ -155,7 +156,7 @@ def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
     used = f"{joules(outcome.joules)}, {outcome.seconds:.1f} s, cost {joules(cost_of(said, trial, outcome))}"
     lines = [f"  {words}; epoch {outcome.epochs}{metric}{at}, {used}"]
     if ran is not None and outcome.ending is Ending.CRASHED:
-        size, job = trial.batch_size, said.spec.id
+        size, job = trial.batch_size, shlex.quote(said.spec.id)
         lines += [f"  | {line}" for line in ran.last_lines]
         lines += [
             f"  The whole output is in {ran.log}. Batch size {size} is not offered again until you say so: "
