@@ -1,0 +1,56 @@
+"""Figure 7 (§6.2): cumulative regret of Zeus and Grid Search for DeepSpeech2 and ResNet-50."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from zeus.reproduce import drawing, style
+from zeus.reproduce.panel import Panel, Result, rows
+from zeus.reproduce.study import Case, Floats, Study
+from zeus.simulate import regret
+
+NAME = "figure_07"
+TITLE = "Cumulative regret of Zeus and Grid Search (V100)"
+POLICIES = {"Grid Search": "grid", "Zeus": "paper"}
+WORKLOADS = ("DeepSpeech2", "ResNet-50")
+
+
+def cases(study: Study) -> list[Case]:
+    """Both methods."""
+    return [Case(name, policy) for name in WORKLOADS for policy in POLICIES.values()]
+
+
+def cumulative(study: Study, case: Case) -> Floats:
+    """Equation 8 after each recurrence, one row a seed."""
+    least = regret.optimum(study.workload(case), case.eta)
+    return np.cumsum(study.past(case).cost - least, axis=1)
+
+
+def panel_of(study: Study, workload: str, name: str) -> Panel:
+    """Mean and range over seeds, recurrence by recurrence."""
+    lines = []
+    for method, policy in POLICIES.items():
+        sums = cumulative(study, Case(workload, policy))
+        for recurrence, column in enumerate(sums.T, start=1):
+            lines.append((method, recurrence, column.mean(), column.min(), column.max()))
+    columns = ("method", "recurrence", "cumulative_regret", "low", "high")
+    return Panel(name, f"{workload}: cumulative regret (mean and range over seeds)", columns, rows(lines))
+
+
+def compute(study: Study) -> Result:
+    """Over all seeds."""
+    return Result(tuple(panel_of(study, one, f"{NAME}{'ab'[i]}") for i, one in enumerate(WORKLOADS)))
+
+
+def draw(axes: Axes, panel: Panel) -> None:
+    """Two lines with bands."""
+    divisor, prefix = drawing.scaled(panel.column("high"))
+    for method in panel.values("method"):
+        some = panel.where(method=method)
+        colour = style.METHODS[method]
+        drawing.line_with_band(axes, some, "recurrence", "cumulative_regret", colour, method, divisor)
+    axes.set_xlabel("Recurrence")
+    axes.set_ylabel(f"Cumulative regret ({prefix}J)")
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="best")

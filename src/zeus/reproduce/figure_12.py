@@ -1,0 +1,49 @@
+"""Figure 12 (§6.7): cumulative energy by the early-stopping threshold β, against β = 2."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+
+from zeus.reproduce import drawing, style
+from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.study import Case, Study
+from zeus.reproduce.tables import geometric_mean
+
+NAME = "figure_12"
+TITLE = "Cumulative energy of Zeus by the early-stopping threshold β (V100)"
+BETAS = (1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
+CHOSEN = 2.0
+
+
+def cases(study: Study) -> list[Case]:
+    """A sweep of β."""
+    return [Case(name, beta=beta) for name in study.main for beta in BETAS]
+
+
+def compute(study: Study) -> Result:
+    """Energy of all recurrences, mean over seeds, relative to β = 2."""
+    energy = {
+        (name, beta): float(study.past(Case(name, beta=beta)).joules.sum(axis=1).mean())
+        for name in study.main
+        for beta in BETAS
+    }
+    lines = [(name, beta, energy[name, beta] / energy[name, CHOSEN]) for name in study.main for beta in BETAS]
+    means = {beta: geometric_mean(ratio for _, b, ratio in lines if b == beta) for beta in BETAS}
+    table = rows([*lines, *(("Geometric mean", beta, mean) for beta, mean in means.items())])
+    title = "Cumulative energy by β, relative to β = 2"
+    panel = Panel(NAME, title, ("workload", "beta", "relative_energy"), table, (6.0, 3.6))
+    best = min(means, key=lambda beta: means[beta])
+    note = "Geometric means: " + ", ".join(f"β={beta:g}: {mean:.4f}" for beta, mean in means.items()) + "."
+    return Result((panel,), (Number(f"{NAME}.best", best, note=note),))
+
+
+def draw(axes: Axes, panel: Panel) -> None:
+    """A line a workload, the geometric mean in black."""
+    for name in panel.values("workload"):
+        some, (colour, marker) = panel.where(workload=name), style.WORKLOADS[name]
+        width = 2.4 if name == "Geometric mean" else 1.2
+        places = some.column("beta")
+        axes.plot(places, some.column("relative_energy"), f"-{marker}", color=colour, label=name, linewidth=width)
+    axes.set_xlabel("Early-stopping threshold β")
+    axes.set_ylabel("Cumulative energy / that at β = 2")
+    drawing.legend_right(axes)

@@ -1,0 +1,124 @@
+"""report.html: every picture beside what the paper says and what we get. One file, no script, nothing fetched."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from zeus.reproduce.compare import Row
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --ground: #fff; --line: #d8dee4; --band: #f5f7f9;
+  --good: #00664a; --bad: #9a3412; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --soft: #9aa4ae; --ground: #14171a; --line: #353b42;
+  --band: #1c2126; --good: #4fd1a5; --bad: #f5a26b; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 84rem; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; color: var(--ink);
+  background: var(--ground); }
+h1 { margin: 0 0 .3rem; } h2 { margin: 2.5rem 0 .5rem; font-size: 1.15rem; border-top: 1px solid var(--line);
+  padding-top: 1rem; }
+a { color: inherit; } nav { columns: 3 18rem; font-size: .9rem; } nav a { display: block; }
+.remark, .note, .where { color: var(--soft); } .note { font-size: .85rem; max-width: 44rem; }
+.pictures { display: flex; flex-wrap: wrap; gap: .8rem; margin: .8rem 0; }
+.pictures figure { margin: 0; } .pictures img { background: #fff; border-radius: 6px; border: 1px solid var(--line);
+  max-width: 100%; width: 30rem; height: auto; display: block; }
+table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
+  padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); }
+th { font-size: .85rem; color: var(--soft); } td.n { white-space: nowrap; font-variant-numeric: tabular-nums; }
+.yes { color: var(--good); font-weight: 600; } .no { color: var(--bad); font-weight: 600; }
+.none { color: var(--soft); }
+.sum { display: flex; gap: 2rem; background: var(--band); border-radius: 8px; padding: .8rem 1.2rem; margin: 1rem 0;
+  flex-wrap: wrap; } .sum b { font-size: 1.4rem; display: block; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A figure, table or section of the paper, as the report shows it."""
+
+    name: str
+    title: str
+    remark: str
+    pictures: tuple[tuple[str, bytes], ...]  # title and PNG
+    rows: tuple[Row, ...]
+
+
+def label(name: str) -> str:
+    """A section's name for people.
+
+    >>> label("figure_06"), label("section_65"), label("table_1"), label("reference")
+    ('Figure 6', '§6.5', 'Table 1', 'Reference')
+    """
+    kind, _, number = name.partition("_")
+    if kind == "section":
+        return "§" + ".".join(number)
+    return f"{kind.capitalize()} {number.lstrip('0')}".strip()
+
+
+def html(sections: Sequence[Section], facts: Sequence[str]) -> str:
+    """The whole page; `facts` say on what it was made."""
+    rows = [row for section in sections for row in section.rows]
+    counts = (
+        ("numbers compared", sum(row.within is not None for row in rows)),
+        ("within tolerance", sum(row.within is True for row in rows)),
+        ("outside, with the reason", sum(row.within is False for row in rows)),
+        ("not computed, with the reason", sum(row.within is None for row in rows)),
+    )
+    summary = "".join(f"<div><b>{count}</b>{words}</div>" for words, count in counts)
+    outside = [row for row in rows if row.within is False]
+    missing = [row for row in rows if row.within is None]
+    links = "".join(f'<a href="#{s.name}">{label(s.name)}: {escape(s.title)}</a>' for s in sections)
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>Zeus: the paper's figures again</title><style>{STYLE}</style></head><body>",
+            "<h1>The paper's figures, again</h1>",
+            f'<p class="remark">{"<br>".join(escape(fact) for fact in facts)}</p>',
+            f'<div class="sum">{summary}</div>',
+            f"<nav>{links}</nav>",
+            "<h2>Outside the tolerance</h2>" + _table(outside) if outside else "",
+            *(_section(section) for section in sections),
+            "<h2>Not computed</h2>" + _table(missing) if missing else "",
+            "</body></html>",
+        ]
+    )
+
+
+def _section(section: Section) -> str:
+    pictures = "".join(
+        f'<figure><img alt="{escape(title)}" src="data:image/png;base64,{base64.b64encode(png).decode()}"></figure>'
+        for title, png in section.pictures
+    )
+    remark = f'<p class="remark">{escape(section.remark)}</p>' if section.remark else ""
+    heading = f'<h2 id="{section.name}">{label(section.name)}: {escape(section.title)}</h2>'
+    return heading + remark + f'<div class="pictures">{pictures}</div>' + (_table(section.rows) if section.rows else "")
+
+
+def _table(rows: Sequence[Row]) -> str:
+    head = "<tr><th>Quantity</th><th>Paper says</th><th>We get</th><th>Tolerance</th><th>Within?</th></tr>"
+    return f"<table>{head}{''.join(_row(row) for row in rows)}</table>"
+
+
+def _row(row: Row) -> str:
+    kind, word = {True: ("yes", "yes"), False: ("no", "no"), None: ("none", "not computed")}[row.within]
+    note = f'<div class="note">{escape(row.note)}</div>' if row.note else ""
+    tolerance = "" if row.tolerance is None else f"± {shown(row.tolerance, row.unit)}"
+    return (
+        f'<tr><td>{escape(row.quantity)} <span class="where">({escape(row.where)})</span>{note}</td>'
+        f'<td class="n">{escape(shown(row.paper, row.unit))}</td><td class="n">{escape(shown(row.ours, row.unit))}</td>'
+        f'<td class="n">{escape(tolerance)}</td><td class="{kind}">{word}</td></tr>'
+    )
+
+
+def shown(value: float | str | None, unit: str) -> str:
+    """A number for people.
+
+    >>> shown(23.846, "%"), shown(250.0, "W"), shown(None, "W"), shown("yes", ""), shown(6.8e7, "J")
+    ('23.85 %', '250 W', '–', 'yes', '6.8e+07 J')
+    """
+    if value is None:
+        return "–"
+    return f"{value if isinstance(value, str) else format(value, '.4g')} {unit}".strip()

@@ -1,0 +1,68 @@
+"""How every picture looks: one set of sizes, and colours that the colour-blind can tell apart (Okabe and Ito's)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any, Final
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from zeus.reproduce.panel import Panel
+
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY, BLACK = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#56B4E9",
+    "#CC79A7",
+    "#F0E442",
+    "#8A8A8A",
+    "#222222",
+)
+METHODS: Final = {"Zeus": BLUE, "Grid Search": ORANGE, "Default": GREY}
+WORKLOADS: Final = {
+    "DeepSpeech2": (BLUE, "o"),
+    "BERT-QA": (ORANGE, "s"),
+    "BERT-SA": (GREEN, "^"),
+    "ResNet-50": (RED, "D"),
+    "ShuffleNet-v2": (SKY, "v"),
+    "NeuMF": (PURPLE, "P"),
+    "Geometric mean": (BLACK, "*"),
+}
+GPUS: Final = {"a40": "A40", "v100": "V100", "rtx6000": "RTX6000", "p100": "P100"}
+DPI: Final = 130
+SETTINGS: Final[dict[Any, Any]] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "figure.constrained_layout.use": True,
+    "svg.hashsalt": "zeus",
+}
+
+
+def picture(panel: Panel, draw: Callable[[Axes, Panel], None], dpi: int = DPI) -> bytes:
+    """The panel as PNG. The same panel gives the same bytes: no date is written into it."""
+    with rc_context(SETTINGS):
+        figure = Figure(figsize=panel.size, dpi=dpi)
+        axes = figure.add_subplot()
+        axes.set_title(panel.title, wrap=True)
+        draw(axes, panel)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", metadata={"Software": None})
+    return file.getvalue()

@@ -1,0 +1,91 @@
+"""What several figures compute: expected time and energy of every configuration, fronts, means, ratios to Default."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from zeus.reproduce.panel import Number
+from zeus.reproduce.study import Case, Floats, Study
+from zeus.simulate import baselines
+from zeus.simulate.workload import Workload
+
+LAST: Final = 5  # recurrences that stand for where a method converged to (§6.2)
+
+
+class Point(NamedTuple):
+    """A configuration and what it takes to the target, expected over the traced runs (Equation 1)."""
+
+    batch_size: int
+    limit_watts: float
+    seconds: float  # TTA
+    joules: float  # ETA
+
+
+def points(workload: Workload) -> list[Point]:
+    """Every configuration whose size reaches the target in every traced run."""
+    return [
+        point(workload, size, epoch.limit_watts)
+        for size in workload.sizes
+        if workload.always_converges(size)
+        for epoch in workload.profiles[size].slices
+    ]
+
+
+def point(workload: Workload, size: int, limit_watts: float) -> Point:
+    """One configuration."""
+    epochs, epoch = workload.epochs_charged(size), workload.profiles[size].at(limit_watts)
+    return Point(size, limit_watts, epochs * epoch.seconds, epochs * epoch.joules)
+
+
+def default_point(workload: Workload) -> Point:
+    """Default: b0 at the highest limit."""
+    return point(workload, workload.default, workload.profiles[workload.default].slices[0].limit_watts)
+
+
+def front(every: Sequence[Point]) -> list[Point]:
+    """Those that no other beats in both time and energy, fastest first.
+
+    >>> kept = front([Point(8, 250, 1.0, 3.0), Point(8, 100, 2.0, 2.0), Point(16, 250, 2.0, 4.0)])
+    >>> [(one.batch_size, one.limit_watts) for one in kept]
+    [(8, 250), (8, 100)]
+    """
+    kept: list[Point] = []
+    for one in sorted(every, key=lambda p: (p.seconds, p.joules)):
+        if not kept or one.joules < kept[-1].joules:
+            kept.append(one)
+    return kept
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Of ratios.
+
+    >>> geometric_mean([0.5, 2.0])
+    1.0
+    """
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+class Ratios(NamedTuple):
+    """Last five recurrences against Default, one value a seed."""
+
+    energy: Floats
+    time: Floats
+
+
+def converged(study: Study, case: Case) -> Ratios:
+    """Where a case converged to, against Default."""
+    past, default = study.past(case), baselines.default(study.workload(case))
+    return Ratios(
+        past.joules[:, -LAST:].mean(axis=1) / default.joules, past.seconds[:, -LAST:].mean(axis=1) / default.seconds
+    )
+
+
+def over_seeds(name: str, values: Floats | Sequence[float], note: str = "") -> Number:
+    """The mean over seeds, with their range."""
+    array = np.asarray(values, dtype=float)
+    return Number(name, float(array.mean()), float(array.min()), float(array.max()), note)
