@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from zeus.reproduce import style
 from zeus.reproduce.panel import Panel
+from zeus.reproduce.study import Floats
+
+LEAST_REGRET = 0.01  # of the least cost; below it all is equally good
 
 
 def bars(axes: Axes, panel: Panel, group: str, series: str, value: str, colours: Mapping[str, str]) -> None:
@@ -25,10 +28,11 @@ def bars(axes: Axes, panel: Panel, group: str, series: str, value: str, colours:
         whiskers = None
         if "low" in panel.columns:
             low, high = (np.array(some.column(end), dtype=float) for end in ("low", "high"))
-            whiskers = np.vstack([heights - low, high - heights])
+            whiskers = np.vstack([heights - low, high - heights]) if (high > low).any() else None
         axes.bar(places, heights, width * 0.92, label=name, color=colours[name], yerr=whiskers, ecolor=style.BLACK,
                  error_kw={"elinewidth": 0.8, "capsize": 1.5})  # fmt: skip
-    axes.set_xticks(range(len(groups)), groups, rotation=20, ha="right", rotation_mode="anchor")
+    slanted: dict[str, Any] = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"} if len(groups) > 4 else {}
+    axes.set_xticks(range(len(groups)), groups, **slanted)
     axes.grid(axis="x", visible=False)
 
 
@@ -86,40 +90,42 @@ def line_with_band(axes: Axes, panel: Panel, x: str, value: str, colour: str, la
 
 
 def front(axes: Axes, panel: Panel, zoom: bool, annotate: bool = False) -> None:
-    """Time and energy of every configuration, the Pareto front and the default."""
-    seconds, unit = seconds_scaled(panel.column("tta_seconds"))
-    joules, prefix = scaled(panel.column("eta_joules"))
-    times, energies = np.array(panel.column("tta_seconds")) / seconds, np.array(panel.column("eta_joules")) / joules
-    best = panel.where(on_front=True)
-    axes.scatter(times, energies, s=14, color=style.SKY, label="configuration", zorder=2)
-    front_times = np.array(best.column("tta_seconds")) / seconds
-    front_energies = np.array(best.column("eta_joules")) / joules
-    axes.plot(front_times, front_energies, "-o", color=style.GREEN, label="Pareto front", zorder=3)
-    start = panel.where(default=True)
-    axes.plot(
-        np.array(start.column("tta_seconds")) / seconds,
-        np.array(start.column("eta_joules")) / joules,
-        "^",
-        color=style.RED,
-        markersize=8,
-        linestyle="none",
-        label="Default",
-        zorder=4,
-    )
-    if annotate:
-        for size, limit, time, energy in zip(
-            best.column("batch_size"), best.column("limit_watts"), front_times, front_energies, strict=True
-        ):
-            axes.annotate(f"({size}, {limit:g} W)", (time, energy), (5, 5), textcoords="offset points", fontsize=7)
+    """Time and energy of every configuration, the Pareto front and the default; rows are sorted by time."""
+    best, start = panel.where(on_front=True), panel.where(default=True)
+    kept = best.rows + (() if annotate else start.rows) if zoom else panel.rows
+    inside = Panel("", "", panel.columns, kept)  # what the axes span
+    seconds, unit = seconds_scaled(inside.column("tta_seconds"))
+    joules, prefix = scaled(inside.column("eta_joules"))
+
+    def places(some: Panel) -> tuple[Floats, Floats]:
+        return np.array(some.column("tta_seconds")) / seconds, np.array(some.column("eta_joules")) / joules
+
+    axes.plot(*places(panel), "o", color=style.SKY, markersize=4, label="configuration", zorder=2)
+    axes.plot(*places(best), "-o", color=style.GREEN, label="Pareto front", zorder=3)
+    if not annotate:
+        axes.plot(*places(start), "^", color=style.RED, markersize=8, linestyle="none", label="Default", zorder=4)
+    else:
+        _name_each(axes, best, *places(best))
     if zoom:
-        chosen = [*zip(front_times, front_energies, strict=True)]
-        if not annotate:
-            chosen += [(start.column("tta_seconds")[0] / seconds, start.column("eta_joules")[0] / joules)]
-        for values, bound in (([t for t, _ in chosen], axes.set_xlim), ([e for _, e in chosen], axes.set_ylim)):
-            margin = 0.12 * (max(values) - min(values)) or 0.1 * max(values)
-            bound(min(values) - margin, max(values) + margin * (2.0 if annotate else 1.0))
+        times, energies = places(inside)
+        axes.set_xlim(around(times, 0.15))
+        axes.set_ylim(around(energies, 0.15))
     axes.set_xlabel(f"Time to accuracy ({unit})")
     axes.set_ylabel(f"Energy to accuracy ({prefix}J)")
+
+
+def around(values: Floats, margin: float) -> tuple[float, float]:
+    """Where an axis begins and ends to show these with some room, as a share of their span."""
+    room = margin * float(np.ptp(values)) or margin * float(values.max())
+    return float(values.min()) - room, float(values.max()) + room
+
+
+def _name_each(axes: Axes, best: Panel, times: Floats, energies: Floats) -> None:
+    """Labels to the right of the line, and in turn to its left, so that neighbours do not meet."""
+    for index, (size, limit) in enumerate(zip(best.column("batch_size"), best.column("limit_watts"), strict=True)):
+        offset, side = ((6, 4), "left") if index % 2 == 0 else ((-6, -10), "right")
+        axes.annotate(f"({size}, {limit:g} W)", (times[index], energies[index]), offset, textcoords="offset points",
+                      fontsize=7.5, ha=side)  # fmt: skip
 
 
 def search_path(axes: Axes, panel: Panel) -> None:
@@ -128,31 +134,43 @@ def search_path(axes: Axes, panel: Panel) -> None:
     sizes, limits = sorted(set(ground.column("batch_size"))), sorted(set(ground.column("limit_watts")))
     heat = np.full((len(limits), len(sizes)), np.nan)
     for size, limit, regret in zip(
-        ground.column("batch_size"), ground.column("limit_watts"), ground.column("regret"), strict=True
+        *(ground.column(name) for name in ("batch_size", "limit_watts", "regret")), strict=True
     ):
-        heat[limits.index(limit), sizes.index(size)] = np.nan if regret is None else max(regret, 0.01)
+        heat[limits.index(limit), sizes.index(size)] = np.nan if regret is None else max(regret, LEAST_REGRET)
     axes.grid(visible=False)
-    axes.set_facecolor("white")
-    top = float(np.nanmax(heat))
-    picture = axes.imshow(
-        heat, origin="lower", aspect="auto", cmap="Greys_r", norm=LogNorm(0.003, max(1.0, top)), interpolation="nearest"
-    )
+    axes.set_facecolor("#F6E7DB")
+    shades = LogNorm(LEAST_REGRET / 3, max(1.0, float(np.nanmax(heat))))
+    picture = axes.imshow(heat, origin="lower", aspect="auto", cmap="Greys_r", norm=shades, interpolation="nearest")
     for column in range(len(sizes)):
         if np.isnan(heat[:, column]).any():
             axes.text(column, (len(limits) - 1) / 2, "misses the target", rotation=90, ha="center", va="center",
-                      fontsize=6.5, color=style.GREY)  # fmt: skip
-    across = np.array([sizes.index(size) for size in path.column("batch_size")], dtype=float)
-    up = np.array([limits.index(limit) for limit in path.column("limit_watts")], dtype=float)
-    order = np.arange(len(across))
-    axes.plot(across, up, color=style.ORANGE, linewidth=0.7, alpha=0.6, zorder=2)
-    dots = axes.scatter(across, up, c=order, cmap="YlOrRd", s=26, edgecolor="white", linewidth=0.5, zorder=3,
-                        vmin=-0.25 * len(order))  # fmt: skip
-    axes.plot(across[-1:], up[-1:], "*", color=style.BLUE, markersize=13, markeredgecolor="white", zorder=4)
+                      fontsize=7, color=style.BLACK)  # fmt: skip
+    across, up = _apart(
+        [sizes.index(size) for size in path.column("batch_size")],
+        [limits.index(limit) for limit in path.column("limit_watts")],
+    )
+    axes.plot(across, up, color=style.ORANGE, linewidth=0.6, alpha=0.55, zorder=2)
+    late = LinearSegmentedColormap.from_list("late", ["#FFE9A8", "#FD8D3C", "#B10026", "#4A0012"])
+    dots = axes.scatter(
+        across, up, c=np.arange(1, len(across) + 1), cmap=late, s=16, edgecolor=style.BLACK, linewidth=0.25, zorder=3
+    )
+    axes.plot(across[-1:], up[-1:], "*", color=style.SKY, markersize=13, markeredgecolor=style.BLACK, zorder=4)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=45 if len(sizes) > 7 else 0)
     axes.set_yticks(range(len(limits)), [f"{limit:g}" for limit in limits])
     axes.set_xlabel("Batch size")
     axes.set_ylabel("Power limit (W)")
-    figure = axes.figure
-    bar = figure.colorbar(picture, ax=axes, pad=0.02, label="Regret / least cost (dark: good)")
+    bar = axes.figure.colorbar(picture, ax=axes, pad=0.02, label="Regret / least cost (dark: good)")
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    figure.colorbar(dots, ax=axes, pad=0.02, label="Try (dark: late; star: last)")
+    axes.figure.colorbar(dots, ax=axes, pad=0.02, label="Try (dark: late; star: last)")
+
+
+def _apart(columns: list[int], lines: list[int]) -> tuple[Floats, Floats]:
+    """Tries of the same configuration on a spiral within its cell, so that none hides another."""
+    visits: dict[tuple[int, int], int] = {}
+    places = []
+    for column, line in zip(columns, lines, strict=True):
+        visit = visits[column, line] = visits.get((column, line), -1) + 1
+        radius, angle = min(0.36, 0.055 * np.sqrt(visit)), 2.399963 * visit  # the golden angle: no two in line
+        places.append((column + radius * np.cos(angle), line + radius * np.sin(angle)))
+    across, up = np.array(places).T
+    return across, up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from matplotlib.axes import Axes
@@ -28,21 +29,32 @@ def panel_of(workload: Workload, name: str) -> Panel:
     return Panel(name, f"{workload.name}: energy by batch size at {workload.max_watts:g} W", columns, rows(lines))
 
 
-def wrong_turns(energies: list[float]) -> int:
-    """Steps between neighbours that rise before the least or fall after it: none on a curve with one valley.
+def wrong_turns(curve: Sequence[tuple[float, float, float]]) -> int:
+    """Steps between neighbours (mean, low, high) that rise before the least mean or fall after it.
 
-    >>> wrong_turns([5, 3, 1, 2, 4]), wrong_turns([5, 6, 1, 2, 4])
-    (0, 1)
+    Only those that are clear of the range over runs count; a curve with one valley has none.
+
+    >>> wrong_turns([(5, 5, 5), (3, 3, 3), (1, 1, 1), (2, 2, 2)])
+    0
+    >>> wrong_turns([(5, 4, 6), (7, 6.5, 8), (1, 1, 1)]), wrong_turns([(5, 4, 6), (7, 5.5, 8), (1, 1, 1)])
+    (1, 0)
     """
-    least = energies.index(min(energies))
-    steps = [after - before for before, after in pairwise(energies)]
-    return sum(step > 0 for step in steps[:least]) + sum(step < 0 for step in steps[least:])
+    means = [mean for mean, _, _ in curve]
+    least = means.index(min(means))
+    steps = list(pairwise(curve))
+    rises = sum(after[1] > before[2] for before, after in steps[:least])
+    return rises + sum(after[2] < before[1] for before, after in steps[least:])
+
+
+def curve(panel: Panel) -> list[tuple[float, float, float]]:
+    """Mean, low and high of each size."""
+    return list(zip(*(panel.column(name) for name in ("eta_joules", "low", "high")), strict=True))
 
 
 def compute(study: Study) -> Result:
     """From the traces alone."""
     panel = panel_of(study.main["DeepSpeech2"], NAME)
-    return Result((panel,), (Number(f"{NAME}.wrong_turns", wrong_turns(panel.column("eta_joules"))),))
+    return Result((panel,), (Number(f"{NAME}.wrong_turns", wrong_turns(curve(panel))),))
 
 
 def draw(axes: Axes, panel: Panel) -> None:

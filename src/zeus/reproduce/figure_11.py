@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 
@@ -13,6 +15,7 @@ from zeus.reproduce.tables import LAST, Point, front, points
 NAME = "figure_11"
 TITLE = "The Pareto front of DeepSpeech2, and how η navigates it (V100)"
 WORKLOAD = "DeepSpeech2"
+LINES = (0.3, 0.5, 0.7, 1.0)  # η for which a line of equal cost is drawn
 ETAS = tuple(round(0.1 * step, 1) for step in range(11))
 
 
@@ -37,9 +40,21 @@ def compute(study: Study) -> Result:
         lines.append(("zeus", eta, None, None, seconds, joules))
         off = max(off, _above(best, seconds, joules))
     columns = ("kind", "eta", "batch_size", "limit_watts", "tta_seconds", "eta_joules")
+    lines += _equal_cost(lines, workload.max_watts)
     panel = Panel(NAME, "DeepSpeech2: optimum and Zeus for η from 0 to 1", columns, rows(lines), (6.0, 3.8))
     on_front = all(Point(*row[2:]) in best for row in panel.where(kind="optimum").rows)  # type: ignore[arg-type]
     return Result((panel,), (Number(f"{NAME}.on_front", "yes" if on_front else "no"), Number(f"{NAME}.off", 100 * off)))
+
+
+def _equal_cost(lines: list[tuple[Any, ...]], max_watts: float) -> list[tuple[Cell, ...]]:
+    """The two ends of the lines on which Equation 2 stays at the optimum, for some η."""
+    ends = [0.95 * min(line[4] for line in lines), 1.05 * max(line[4] for line in lines)]
+    return [
+        ("equal cost", eta, None, None, end, joules - (1 - eta) / eta * max_watts * (end - seconds))
+        for kind, eta, _, _, seconds, joules in lines
+        if kind == "optimum" and eta in LINES
+        for end in ends
+    ]
 
 
 def _above(best: list[Point], seconds: float, joules: float) -> float:
@@ -49,38 +64,29 @@ def _above(best: list[Point], seconds: float, joules: float) -> float:
 
 def draw(axes: Axes, panel: Panel) -> None:
     """Lines of equal cost touch the front at the optimum of their η."""
-    kinds = {kind: panel.where(kind=kind) for kind in ("front", "optimum", "zeus")}
-    seconds, unit = drawing.seconds_scaled(panel.column("tta_seconds"))
-    joules, prefix = drawing.scaled(panel.column("eta_joules"))
+    shown = Panel("", "", panel.columns, tuple(row for row in panel.rows if row[0] != "equal cost"))
+    seconds, unit = drawing.seconds_scaled(shown.column("tta_seconds"))
+    joules, prefix = drawing.scaled(shown.column("eta_joules"))
 
-    def plot(kind: str, look: str, colour: str, label: str, size: float) -> None:
-        some = kinds[kind]
+    def plot(some: Panel, look: str, **look_of: Any) -> None:
         times, energies = np.array(some.column("tta_seconds")), np.array(some.column("eta_joules"))
-        axes.plot(times / seconds, energies / joules, look, color=colour, label=label, markersize=size)
+        axes.plot(times / seconds, energies / joules, look, **look_of)
 
-    plot("front", "-o", style.GREEN, "Pareto front", 4)
-    plot("optimum", "D", style.RED, "optimum for an η", 6)
-    plot("zeus", "x", style.BLUE, "Zeus, last five recurrences", 6)
-    ends = np.array([0.95 * min(panel.column("tta_seconds")), 1.05 * max(panel.column("tta_seconds"))])
-    top = max(250.0, *kinds["front"].column("limit_watts"))
-    for eta, time, energy in zip(
-        *(kinds["optimum"].column(name) for name in ("eta", "tta_seconds", "eta_joules")), strict=True
-    ):
-        if eta in (0.3, 0.5, 0.7, 1.0):
-            line = energy - (1 - eta) / eta * top * (ends - time)  # where Equation 2 stays the same
-            axes.plot(ends / seconds, line / joules, ":", color=style.GREY, linewidth=1)
-    labels: dict[tuple[float, float], list[float]] = {}
-    for eta, time, energy in zip(
-        *(kinds["optimum"].column(name) for name in ("eta", "tta_seconds", "eta_joules")), strict=True
-    ):
-        labels.setdefault((time, energy), []).append(eta)
-    for (time, energy), etas in labels.items():
-        text = f"η={etas[0]:g}" + (f"–{etas[-1]:g}" if len(etas) > 1 else "")
-        axes.annotate(text, (time / seconds, energy / joules), (-6, -11), textcoords="offset points", fontsize=7,
+    best = panel.where(kind="optimum")
+    plot(panel.where(kind="front"), "-o", color=style.GREEN, label="Pareto front", markersize=4)
+    plot(best, "D", color=style.RED, label="optimum for an η", markersize=6)
+    plot(panel.where(kind="zeus"), "x", color=style.BLUE, label="Zeus, last five recurrences", markersize=6)
+    for eta in LINES:
+        plot(panel.where(kind="equal cost", eta=eta), ":", color=style.GREY, linewidth=1)
+    named: dict[tuple[float, float], list[float]] = {}
+    for eta, time, energy in zip(*(best.column(name) for name in ("eta", "tta_seconds", "eta_joules")), strict=True):
+        named.setdefault((time, energy), []).append(eta)
+    for (time, energy), etas in named.items():
+        text = f"η = {etas[0]:g}" + (f" to {etas[-1]:g}" if len(etas) > 1 else "")
+        axes.annotate(text, (time / seconds, energy / joules), (-7, -12), textcoords="offset points", fontsize=8,
                       ha="right")  # fmt: skip
-    energies = [value / joules for value in panel.column("eta_joules")]
-    axes.set_ylim(0.93 * min(energies), 1.05 * max(energies))
-    axes.set_xlim(*(ends / seconds))
+    axes.set_xlim(drawing.around(np.array(shown.column("tta_seconds")) / seconds, 0.2))
+    axes.set_ylim(drawing.around(np.array(shown.column("eta_joules")) / joules, 0.15))
     axes.set_xlabel(f"Time to accuracy ({unit})")
     axes.set_ylabel(f"Energy to accuracy ({prefix}J)")
     axes.legend(loc="upper right")

@@ -27,7 +27,7 @@ def compute(study: Study) -> Result:
         means = np.exp(logs.mean(axis=0))
         card = style.GPUS.get(gpu, gpu)
         lines += [(card, "Default", 1.0, 1.0, 1.0), (card, "Zeus", means.mean(), means.min(), means.max())]
-    title = "Energy of the last five recurrences, geometric mean of six"
+    title = "Energy, geometric mean of six workloads"
     panel = Panel(NAME, title, ("gpu", "method", "energy_ratio", "low", "high"), rows(lines), (4.8, 3.2))
     zeus = panel.where(method="Zeus").column("energy_ratio")
     share = 100 * sum(ratio < 1 for ratio in zeus) / len(zeus)

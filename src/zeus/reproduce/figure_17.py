@@ -17,6 +17,6 @@ def compute(study: Study) -> Result:
         figure_05.panel_of(workload, f"{NAME}{letter}")
         for letter, workload in zip("abcdef", study.main.values(), strict=True)
     )
-    turns = {name: figure_05.wrong_turns(p.column("eta_joules")) for name, p in zip(study.main, panels, strict=True)}
+    turns = {name: figure_05.wrong_turns(figure_05.curve(p)) for name, p in zip(study.main, panels, strict=True)}
     note = "Steps in the wrong direction: " + ", ".join(f"{name} {count}" for name, count in turns.items()) + "."
     return Result(panels, (Number(f"{NAME}.one_valley", sum(not count for count in turns.values()), note=note),))
