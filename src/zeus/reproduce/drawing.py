@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, LogNorm
-from matplotlib.ticker import FuncFormatter, NullLocator
 
 from zeus.reproduce import style
 from zeus.reproduce.panel import Panel
 from zeus.reproduce.study import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LEAST_REGRET = 0.01  # of the least cost; below it all is equally good
 
@@ -48,6 +48,8 @@ def legend_right(axes: Axes) -> None:
 
 def batch_axis(axes: Any, sizes: list[int]) -> None:
     """Batch sizes on a log axis, each with its own number where there is room."""
+    from matplotlib.ticker import NullLocator
+
     axes.set_xscale("log", base=2)
     shown = sizes if len(sizes) <= 9 else [size for size in sizes if size & (size - 1) == 0]
     axes.set_xticks(shown, [str(size) for size in shown])
@@ -130,6 +132,9 @@ def _name_each(axes: Axes, best: Panel, times: Floats, energies: Floats) -> None
 
 def search_path(axes: Axes, panel: Panel) -> None:
     """Expected regret of each configuration as the ground, and the path over it from light to dark."""
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+    from matplotlib.ticker import FuncFormatter
+
     ground, path = panel.where(kind="configuration"), panel.where(kind="try")
     sizes, limits = sorted(set(ground.column("batch_size"))), sorted(set(ground.column("limit_watts")))
     heat = np.full((len(limits), len(sizes)), np.nan)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from matplotlib.axes import Axes
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.reproduce.tables import default_point, front, points
 from zeus.simulate.workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_02"
 TITLE = "Energy and time of DeepSpeech2 in every configuration (V100)"

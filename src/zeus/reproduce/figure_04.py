@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from zeus.job import Ending, Phase
 from zeus.reproduce import style
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_04"
 TITLE = "Batch sizes chosen for a recurring job, from pruning to sampling (ShuffleNet-v2, V100)"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_05"
 TITLE = "Energy of DeepSpeech2 by batch size (V100)"

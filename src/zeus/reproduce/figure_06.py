@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from matplotlib.axes import Axes
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Cell, Panel, Result, rows
 from zeus.reproduce.study import MAIN, Case, Study
 from zeus.reproduce.tables import converged, over_seeds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_06"
 TITLE = "Energy and time of the last five recurrences, against Default (V100)"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from matplotlib.axes import Axes
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Panel, Result, rows
 from zeus.reproduce.study import Case, Floats, Study
 from zeus.simulate import regret
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_07"
 TITLE = "Cumulative regret of Zeus and Grid Search (V100)"

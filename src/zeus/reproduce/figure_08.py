@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from zeus.reproduce import drawing
 from zeus.reproduce.panel import Cell, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 from zeus.reproduce.tables import point
 from zeus.simulate import regret
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_08"
 TITLE = "Search paths of Zeus and Grid Search over DeepSpeech2's configurations (V100)"

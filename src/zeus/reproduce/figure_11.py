@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 from zeus.reproduce.tables import LAST, Point, front, points
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_11"
 TITLE = "The Pareto front of DeepSpeech2, and how η navigates it (V100)"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 from zeus.reproduce.tables import geometric_mean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_13"
 TITLE = "Cumulative time, energy and cost without one part of Zeus (V100)"

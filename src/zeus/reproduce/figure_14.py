@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from matplotlib.axes import Axes
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 from zeus.reproduce.tables import converged
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_14"
 TITLE = "Geometric mean of the energy against Default, by GPU"

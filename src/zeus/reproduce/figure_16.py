@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from zeus.reproduce import drawing, figure_02
 from zeus.reproduce.panel import Number, Panel, Result
 from zeus.reproduce.study import Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_16"
 TITLE = "Energy against time for all workloads, near the Pareto front (V100)"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from matplotlib.axes import Axes
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 from zeus.reproduce.tables import converged, geometric_mean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "figure_22"
 TITLE = "Improvement in energy and time over Default, by η (V100)"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "section_65"
 TITLE = "Overhead of profiling the power limits just in time (V100)"

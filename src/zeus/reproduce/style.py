@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Any, Final
-
-from matplotlib import rc_context
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, Final
 
 from zeus.reproduce.panel import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY, BLACK = (
     "#0072B2",
@@ -61,6 +60,9 @@ SETTINGS: Final[dict[Any, Any]] = {
 
 def picture(panel: Panel, draw: Callable[[Axes, Panel], None], dpi: int = DPI) -> bytes:
     """The panel as PNG. The same panel gives the same bytes: no date is written into it."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     with rc_context(SETTINGS):
         figure = Figure(figsize=panel.size, dpi=dpi)
         axes = figure.add_subplot()

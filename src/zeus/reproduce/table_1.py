@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
 from zeus.reproduce.study import MAIN, ORDER, Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NAME = "table_1"
 TITLE = "Workloads, batch sizes and power limits in the traces (Tables 1 and 2)"
