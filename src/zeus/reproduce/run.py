@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from zeus.errors import InputError
-from zeus.reproduce import compare, expected, report
+from zeus.reproduce import compare, expected, reference, report
 from zeus.reproduce.panel import Panel, Result
 from zeus.reproduce.spread import spread
 from zeus.reproduce.study import Case, Study
@@ -18,6 +18,7 @@ FIGURES: Final = (
     "table_1",
     *(f"figure_{number:02}" for number in (1, 2, 4, 5, 6, 7, 8, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23)),
     "section_65",
+    "reference",
 )
 
 
@@ -112,7 +113,8 @@ def _cases(one: Any, study: Study) -> Iterable[Case]:
 
 def _wanted(names: Sequence[str]) -> list[expected.Expected]:
     """The numbers of these figures, and those that nobody can compute."""
-    return [one for one in expected.read() if one.figure in names or (one.missing and set(names) == set(FIGURES))]
+    every = [*expected.read(), *reference.expected()]
+    return [one for one in every if one.figure in names or (one.missing and set(names) == set(FIGURES))]
 
 
 def _draw(

@@ -33,6 +33,7 @@ WORKLOADS: Final = {
     "Geometric mean": (BLACK, "*"),
 }
 GPUS: Final = {"a40": "A40", "v100": "V100", "rtx6000": "RTX6000", "p100": "P100"}
+CARDS: Final = {"A40": ORANGE, "V100": BLUE, "RTX6000": GREEN, "P100": PURPLE}
 DPI: Final = 130
 SETTINGS: Final[dict[Any, Any]] = {
     "font.family": "DejaVu Sans",

@@ -39,8 +39,7 @@ def compute(study: Study) -> Result:
 
 def draw(axes: Axes, panel: Panel) -> None:
     """Horizons by GPU."""
-    cards = {"A40": style.ORANGE, "V100": style.BLUE, "RTX6000": style.GREEN, "P100": style.PURPLE}
-    colours = {card: cards.get(card, style.GREY) for card in panel.values("gpu")}
+    colours = {card: style.CARDS.get(card, style.GREY) for card in panel.values("gpu")}
     drawing.bars(axes, panel, "workload", "gpu", "recurrences", colours)
     axes.set_ylabel("Recurrences")
     drawing.legend_below(axes)
