@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zeus.simulate.published import SETTINGS
+from zeus.simulate.settings import table_1
 from zeus.simulate.traces import POWER_COLUMNS, TRAINING_COLUMNS
 
 GPUS = {"v100": (250, 150), "a40": (300, 200)}
@@ -14,7 +14,7 @@ def write(folder: Path) -> Path:
     """Energy falls with the limit, and the middle size needs the fewest epochs for its time."""
     training = [",".join(TRAINING_COLUMNS)]
     power = {gpu: [",".join(POWER_COLUMNS)] for gpu in GPUS}
-    for setting in SETTINGS.values():
+    for setting in table_1().values():
         dataset, network, optimizer = setting.key
         for share, epochs, seconds in ((4, 2, 90.0), (2, 2, 60.0), (1, 3, 50.0)):
             size = setting.default // share

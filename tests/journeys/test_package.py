@@ -79,7 +79,7 @@ PUBLIC = {
         "virtual_gpus",
     ],
 }
-COMMANDS = ["demo", "env", "keeper", "measure", "monitor", "reproduce", "restore"]
+COMMANDS = ["demo", "env", "keeper", "measure", "monitor", "reproduce", "restore", "simulate"]
 
 REPORT = """
 import json, sys, threading

@@ -21,6 +21,7 @@ COMMANDS = {
     "monitor": ("zeus.cli.monitor", "monitor", "Live view of power, energy and limits."),
     "reproduce": ("zeus.cli.reproduce", "reproduce", "Every figure of the paper from its published traces."),
     "restore": ("zeus.cli.keeper", "restore", "Put back power limits that a dead keeper left behind."),
+    "simulate": ("zeus.cli.simulate", "simulate", "What batch size policies would cost, on traces or virtual GPUs."),
 }
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from zeus.reproduce import drawing
 from zeus.reproduce.panel import Cell, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
-from zeus.reproduce.tables import point
 from zeus.simulate import regret
 
 if TYPE_CHECKING:
@@ -23,11 +22,10 @@ def panel_of(study: Study, case: Case, name: str) -> Panel:
     workload = study.workload(case)
     least, model = regret.optimum(workload, case.eta), workload.cost_model(case.eta)
     lines: list[tuple[Cell, ...]] = []
-    for size in workload.sizes:
-        for epoch in workload.profiles[size].slices:
-            one = point(workload, size, epoch.limit_watts)
-            over = model.cost(one.joules, one.seconds) / least - 1 if workload.always_converges(size) else None
-            lines.append(("configuration", None, size, epoch.limit_watts, over))
+    for size, limit_watts in workload.pairs:
+        cost = model.cost(*workload.expected(size, limit_watts))
+        over = cost / least - 1 if workload.always_converges(size) else None
+        lines.append(("configuration", None, size, limit_watts, over))
     for number, recurrence in enumerate(study.tries(case), start=1):
         lines += [("try", number, one.decision.batch_size, one.limit_watts, None) for one in recurrence.tries]
     title = f"{case.workload}: search path of {METHODS[case.policy]}"

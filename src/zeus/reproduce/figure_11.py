@@ -9,7 +9,8 @@ import numpy as np
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
-from zeus.reproduce.tables import LAST, Point, front, points
+from zeus.reproduce.tables import Point, front, points
+from zeus.simulate.runs import LAST
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

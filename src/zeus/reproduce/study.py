@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeus.errors import InputError
-from zeus.optimizer.batch_size.policy import find_policy
 from zeus.reproduce.spread import spread
 from zeus.simulate import published
+from zeus.simulate.baselines import contender
 from zeus.simulate.replay import Recurrence, job_of, replay
+from zeus.simulate.settings import table_1
 from zeus.simulate.workload import Workload
 
 MAIN: Final = "v100"  # all experiments are on it unless said otherwise (§6.1)
@@ -83,20 +84,24 @@ class Study:
 
 def read(traces: Path, seeds: int = SEEDS) -> Study:
     """All GPUs whose power trace is in the folder."""
-    found = {path.stem.removeprefix("summary_power_") for path in traces.glob("summary_power_*.csv")}
+    found = published.gpus(traces)
     if MAIN not in found:
         raise InputError(
             f"{traces}: no summary_power_{MAIN}.csv. Most figures of the paper were measured on that GPU; give the "
             "folder with the published traces (summary_train.csv and a summary_power_GPU.csv for each GPU)."
         )
-    order = [gpu for gpu in ORDER if gpu in found] + sorted(found - set(ORDER))
-    return Study({gpu: published.load(traces, gpu) for gpu in order}, seeds)
+    order = [gpu for gpu in ORDER if gpu in found] + [gpu for gpu in found if gpu not in ORDER]
+    workloads = {gpu: published.load(traces, gpu) for gpu in order}
+    if absent := [name for name in table_1() if name not in workloads[MAIN]]:
+        raise InputError(f"{traces}: no traces of {', '.join(absent)} on {MAIN}. The figures need all of Table 1.")
+    return Study(workloads, seeds)
 
 
 def run(workload: Workload, case: Case, seed: int) -> list[Recurrence]:
     """One seed of a case."""
+    who = contender(case.policy, workload, case.eta)
     job = job_of(workload, eta_knob=case.eta, beta_knob=case.beta, mab_seed=seed)
-    return list(islice(replay(workload, find_policy(case.policy), job, seed), workload.horizon))
+    return list(islice(replay(workload, who.policy, job, seed, limits=who.limits), workload.horizon))
 
 
 def replayed(task: tuple[Workload, Case, int]) -> Past:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from zeus.reproduce.panel import Number
 from zeus.reproduce.study import Case, Floats, Study
 from zeus.simulate import baselines
+from zeus.simulate.runs import LAST
 from zeus.simulate.workload import Workload
-
-LAST: Final = 5  # recurrences that stand for where a method converged to (§6.2)
 
 
 class Point(NamedTuple):
@@ -27,23 +26,18 @@ class Point(NamedTuple):
 
 def points(workload: Workload) -> list[Point]:
     """Every configuration whose size reaches the target in every traced run."""
-    return [
-        point(workload, size, epoch.limit_watts)
-        for size in workload.sizes
-        if workload.always_converges(size)
-        for epoch in workload.profiles[size].slices
-    ]
+    return [point(workload, *pair) for pair in workload.pairs if workload.always_converges(pair[0])]
 
 
 def point(workload: Workload, size: int, limit_watts: float) -> Point:
     """One configuration."""
-    epochs, epoch = workload.epochs_charged(size), workload.profiles[size].at(limit_watts)
-    return Point(size, limit_watts, epochs * epoch.seconds, epochs * epoch.joules)
+    use = workload.expected(size, limit_watts)
+    return Point(size, limit_watts, use.seconds, use.joules)
 
 
 def default_point(workload: Workload) -> Point:
     """Default: b0 at the highest limit."""
-    return point(workload, workload.default, workload.profiles[workload.default].slices[0].limit_watts)
+    return point(workload, *baselines.default_pair(workload))
 
 
 def front(every: Sequence[Point]) -> list[Point]:
