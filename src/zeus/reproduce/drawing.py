@@ -28,7 +28,7 @@ def bars(axes: Axes, panel: Panel, group: str, series: str, value: str, colours:
         whiskers = None
         if "low" in panel.columns:
             low, high = (np.array(some.column(end), dtype=float) for end in ("low", "high"))
-            whiskers = np.vstack([heights - low, high - heights]) if (high > low).any() else None
+            whiskers = np.vstack([heights - low, high - heights]).clip(min=0) if (high > low).any() else None
         axes.bar(places, heights, width * 0.92, label=name, color=colours[name], yerr=whiskers, ecolor=style.BLACK,
                  error_kw={"elinewidth": 0.8, "capsize": 1.5})  # fmt: skip
     slanted: dict[str, Any] = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"} if len(groups) > 4 else {}
