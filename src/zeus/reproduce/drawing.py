@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +57,16 @@ def batch_axis(axes: Any, sizes: list[int]) -> None:
     if len(shown) > 7 or max(shown) >= 4096:
         axes.tick_params(axis="x", labelrotation=45)
     axes.set_xlabel("Batch size")
+
+
+def plain_ticks(axis: Any, values: Sequence[float]) -> None:
+    """These numbers on a log axis, as far as they fit, in place of powers of ten."""
+    from matplotlib.ticker import NullLocator
+
+    low, high = axis.get_view_interval()
+    shown = [value for value in values if low <= value <= high]
+    axis.set_ticks(shown, [f"{value:g}" for value in shown])
+    axis.set_minor_locator(NullLocator())
 
 
 def scaled(values: list[float]) -> tuple[float, str]:

@@ -52,6 +52,9 @@ def draw(axes: Axes, panel: Panel) -> None:
     """Three bars a workload."""
     drawing.bars(axes, panel, "workload", "left_out", "relative", COLOURS)
     axes.axhline(1, color=style.BLACK, linewidth=0.8)
+    axes.set_yscale("log")  # one workload stands out tenfold
+    axes.set_ylim(0.8, 1.3 * max(panel.column("relative")))
+    drawing.plain_ticks(axes.yaxis, (1, 1.5, 2, 3, 5, 10, 20))
     word = {"seconds": "time", "joules": "energy", "cost": "cost"}[panel.column("quantity")[0]]
     axes.set_ylabel(f"Cumulative {word} / Zeus's")
     drawing.legend_below(axes)

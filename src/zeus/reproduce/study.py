@@ -101,7 +101,8 @@ def run(workload: Workload, case: Case, seed: int) -> list[Recurrence]:
     """One seed of a case."""
     who = contender(case.policy, workload, case.eta)
     job = job_of(workload, eta_knob=case.eta, beta_knob=case.beta, mab_seed=seed)
-    return list(islice(replay(workload, who.policy, job, seed, limits=who.limits), workload.horizon))
+    past = islice(replay(workload, who.policy, job, seed, limits=who.limits), workload.horizon)
+    return [one if who.failures_charged else one.charged_if_converged() for one in past]
 
 
 def replayed(task: tuple[Workload, Case, int]) -> Past:

@@ -22,7 +22,7 @@ BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY, BLACK = (
     "#8A8A8A",
     "#222222",
 )
-METHODS: Final = {"Zeus": BLUE, "Grid Search": ORANGE, "Default": GREY}
+METHODS: Final = {"Zeus": BLUE, "Grid Search": ORANGE, "Grid Search, failures free": RED, "Default": GREY}
 WORKLOADS: Final = {
     "DeepSpeech2": (BLUE, "o"),
     "BERT-QA": (ORANGE, "s"),
