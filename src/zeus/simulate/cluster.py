@@ -1,10 +1,10 @@
 """A whole cluster replayed (§6.3): each group a recurring job, its submissions as far apart as the trace has them.
 
 Submissions overlap: the next may come before the last has ended, and the policy then decides without knowing how that
-one will end (§4.4). A traced job that ran r times as long as its cluster's mean is r times as much work: energy and time
-are charged r-fold, while the policy learns the cost of one unit of work. On the trace's own time line a Default run of
-the matched workload takes exactly as long as the traced job did, so that jobs overlap under Default as they did in the
-cluster, and less or more as a policy is faster or slower.
+one will end (§4.4). A traced job that ran r times as long as the mean of its cluster is r times as much work: energy
+and time are charged r-fold, while the policy learns the cost of one unit of work. On the time line of the trace a
+Default run of the matched workload takes exactly as long as the traced job did, so that under Default jobs overlap as
+they did in the cluster, and under a policy less or more as it is faster or slower.
 """
 
 from __future__ import annotations
