@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from zeus.errors import InputError
-from zeus.simulate.cluster_traces import ClusterTrace, collect, seconds
+from zeus.simulate.cluster_traces import ClusterTrace, collect
+from zeus.simulate.tables import number
 
 DLRM: Final = Path("alibaba_gpu_v2025_dlrm") / "disaggregated_DLRM_trace.csv"
 PHILLY: Final = Path("philly_jobs_adaptdl") / "philly.csv"
@@ -51,7 +52,7 @@ def _applications(path: Path) -> dict[str, list[tuple[float, float]]]:
     lives: dict[str, list[tuple[float, float]]] = {}
     for line, row in _dicts(path, ("app_name", "creation_time", "deletion_time")):
         if row["creation_time"] and row["deletion_time"]:
-            start, end = (seconds(path, line, column, row[column]) for column in ("creation_time", "deletion_time"))
+            start, end = (number(path, line, column, row[column]) for column in ("creation_time", "deletion_time"))
             if end > start:
                 lives.setdefault(row["app_name"], []).append((start, end))
     return {name: sorted(each) for name, each in lives.items()}
@@ -61,7 +62,7 @@ def _durations(path: Path) -> list[list[float]]:
     """Durations of jobs in order of submission, by virtual cluster and number of GPUs."""
     queues: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for line, row in _dicts(path, ("timestamp", "duration", "num_gpus", "cluster")):
-        took = seconds(path, line, "duration", row["duration"])
+        took = number(path, line, "duration", row["duration"])
         if took > 0:
             queues.setdefault((row["cluster"], row["num_gpus"]), []).append((row["timestamp"], took))
     return [[took for _, took in sorted(queue)] for queue in queues.values()]

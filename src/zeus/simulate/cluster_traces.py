@@ -7,7 +7,6 @@ file, the line and what is wrong there. Jobs that did not end well are no fault:
 
 from __future__ import annotations
 
-import csv
 import math
 from array import array
 from collections.abc import Iterable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from zeus.errors import InputError
+from zeus.simulate.tables import number, read_table
 
 PLAIN_COLUMNS: Final = ("group", "start_time", "end_time")
 PAI_COLUMNS: Final[dict[str, tuple[str, ...]]] = {  # the published files hold no header line
@@ -86,46 +86,12 @@ def collect(source: str, jobs: Iterable[tuple[str, float, float | None]], ungrou
     )
 
 
-def read_table(path: Path | str, columns: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a CSV with these columns, with line numbers; a header line is checked and passed over."""
-    path, line = Path(path), 0
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            for line, cells in enumerate(csv.reader(file, quoting=csv.QUOTE_NONE, strict=True), start=1):
-                if not cells:  # a blank line, as at the end of some files
-                    continue
-                if len(cells) != len(columns):
-                    raise InputError(
-                        f"{path}, line {line}: {len(cells)} cells where {len(columns)} are needed "
-                        f"({', '.join(columns)})."
-                    )
-                if line > 1 or not set(cells) & set(columns):
-                    yield line, cells
-                elif tuple(cells) != columns:
-                    raise InputError(f"{path}, line 1: the header {','.join(cells)} must be {','.join(columns)}.")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path}, line {line + 1}: not a CSV text in UTF-8 ({error}).") from error
-
-
-def seconds(path: Path, line: int, column: str, text: str) -> float:
-    """A cell that holds seconds."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{path}, line {line}: {column} is {text!r}; seconds as a number are needed.")
-    return value
-
-
 def _read_plain(path: Path) -> ClusterTrace:
     def jobs() -> Iterator[tuple[str, float, float | None]]:
         for line, (group, start, end) in read_table(path, PLAIN_COLUMNS):
             if not group.strip():
                 raise InputError(f"{path}, line {line}: group is {group!r}; a name is needed.")
-            began, ended = seconds(path, line, "start_time", start), _time(path, line, "end_time", end)
+            began, ended = number(path, line, "start_time", start), _time(path, line, "end_time", end)
             if ended is not None and ended < began:
                 raise InputError(f"{path}, line {line}: end_time {end} is before start_time {start}.")
             yield group, began, ended
@@ -167,7 +133,7 @@ def _read_pai(folder: Path) -> ClusterTrace:
 
 def _time(path: Path, line: int, column: str, text: str) -> float | None:
     """Seconds, or None where the cell is empty."""
-    return seconds(path, line, column, text) if text else None
+    return number(path, line, column, text) if text else None
 
 
 def _by_start(name: str, starts: array[float], runtimes: array[float]) -> Group:
