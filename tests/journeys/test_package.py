@@ -79,7 +79,7 @@ PUBLIC = {
         "virtual_gpus",
     ],
 }
-COMMANDS = ["demo", "env", "keeper", "measure", "monitor", "restore"]
+COMMANDS = ["demo", "env", "keeper", "measure", "monitor", "restore", "simulate"]
 
 REPORT = """
 import json, sys, threading

@@ -20,6 +20,7 @@ COMMANDS = {
     "measure": ("zeus.cli.measure", "measure", "Run a command and report its time and energy, like `time`."),
     "monitor": ("zeus.cli.monitor", "monitor", "Live view of power, energy and limits."),
     "restore": ("zeus.cli.keeper", "restore", "Put back power limits that a dead keeper left behind."),
+    "simulate": ("zeus.cli.simulate", "simulate", "What batch size policies would cost, on traces or virtual GPUs."),
 }
 
 

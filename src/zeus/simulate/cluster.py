@@ -9,21 +9,19 @@ they did in the cluster, and under a policy less or more as it is faster or slow
 
 from __future__ import annotations
 
-import heapq
 import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from multiprocessing import get_context
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from zeus.job import MAX_TRIES, Ending, Outcome, Trial
-from zeus.optimizer.batch_size.policy import Policy, find_policy
 from zeus.simulate import baselines, regret
 from zeus.simulate.cluster_match import Cluster
 from zeus.simulate.cluster_traces import Group
-from zeus.simulate.replay import World, job_of
+from zeus.simulate.replay import Flight, Recurrence, World, job_of
 from zeus.simulate.workload import Workload
 
 TASK_JOBS = 4_000  # handed to a worker at once: about a second, so that a progress bar moves
@@ -38,6 +36,17 @@ class Totals(NamedTuple):
     time: float = 0.0  # seconds
     cost: float = 0.0  # Equation 2
     work: float = 0.0  # in jobs of the cluster's mean length
+
+    def add(self, one: Recurrence, ratio: float) -> Totals:
+        """One more job, this many times as much work as the mean."""
+        return Totals(
+            self.tries + len(one.tries),
+            self.failed + (not one.converged),
+            self.energy + ratio * one.joules,
+            self.time + ratio * one.seconds,
+            self.cost + ratio * one.cost,
+            self.work + ratio,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ class Row:
     energy: float
     time: float
     cost: float
-    cumulative_regret: float
+    cumulative_regret: float | None  # None where no size always reaches the target
     energy_ratio: float  # against Default
     time_ratio: float
 
@@ -78,80 +87,50 @@ def simulate(
     progress: Callable[[int], None] = lambda jobs: None,
 ) -> list[Row]:
     """Each cluster under each policy; `progress` hears of every so many jobs done. Any number of workers, same rows."""
-    rows: dict[tuple[str, str], Row] = {}
     tasks: list[_Task] = []
     for policy in policies:
         for cluster in clusters:
-            if policy == "default":
-                rows[policy, cluster.workload.name] = _row(cluster, policy, seed, knobs, [_by_default(cluster, knobs)])
-                progress(cluster.jobs)
-            else:
-                find_policy(policy)  # an unknown name is refused before anything is run
-                tasks += _tasks(cluster, policy, seed, knobs)
+            baselines.contender(policy, cluster.workload, knobs.eta)  # what cannot run is refused before anything does
+            tasks += _tasks(cluster, policy, seed, knobs)
     found: dict[tuple[str, str], list[Totals]] = {}
     for task, totals in zip(tasks, _each(tasks, workers), strict=True):
         found.setdefault((task.policy, task.workload.name), []).extend(totals)
         progress(sum(len(group.starts) for group in task.groups))
-    by_name = {cluster.workload.name: cluster for cluster in clusters}
-    for (policy, name), totals in found.items():
-        rows[policy, name] = _row(by_name[name], policy, seed, knobs, totals)
-    return [rows[policy, cluster.workload.name] for policy in policies for cluster in clusters]
+    return [
+        _row(cluster, policy, seed, knobs, found[policy, cluster.workload.name])
+        for policy in policies
+        for cluster in clusters
+    ]
 
 
-def replay_group(
-    workload: Workload, policy: Policy[Any], knobs: Knobs, group: Group, mean_runtime: float, seed: int
-) -> Totals:
-    """One group: its submissions and ends in order of time."""
+def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, mean_runtime: float, seed: int) -> Totals:
+    """One group: its submissions, and what becomes of them, in order of time."""
+    who = baselines.contender(policy, workload, knobs.eta)
     job = job_of(workload, eta_knob=knobs.eta, beta_knob=knobs.beta, window_size=knobs.window)
-    world = World(workload, policy, job, zlib.crc32(f"{seed}:{group.name}".encode()))
-    default_seconds = baselines.default(workload).seconds
-    ahead: list[tuple[float, int, Trial, Outcome | None]] = []  # ends of trials; without outcome: of a first epoch
-    order = failed = tries = 0
-    energy = time = cost = 0.0
+    luck = zlib.crc32(f"{seed}:{group.name}".encode())
+    world = World(workload, who.policy, job, luck, who.limits(workload, knobs.eta))
+    usual = baselines.default(workload).seconds
+    ahead: list[tuple[float, int, Flight]] = []  # by when something next happens to each job
+    totals = Totals()
 
-    def push(when: float, trial: Trial, outcome: Outcome | None) -> None:
-        nonlocal order
-        order += 1  # of things at the same time the first to be known comes first
-        heapq.heappush(ahead, (when, order, trial, outcome))
-
-    def begin(now: float, recurrence: int, attempt: int) -> None:
-        while True:
-            trial = world.ask(recurrence, attempt)
-            outcome = world.run(trial)
-            if outcome.epochs:
-                break
-            world.end(trial, outcome)  # not even one epoch fits: not run, no try
-        pace = group.runtimes[recurrence - 1] / default_seconds
-        if not world.knows(trial.batch_size):
-            push(now + pace * world.first_epoch(trial.batch_size)[1], trial, None)
-        push(now + pace * outcome.seconds, trial, outcome)
-
-    def until(now: float) -> None:
-        nonlocal failed, tries, energy, time, cost
+    def until(now: float, totals: Totals) -> Totals:
         while ahead and ahead[0][0] <= now:
-            when, _, trial, outcome = heapq.heappop(ahead)
-            if outcome is None:
-                world.know(trial.batch_size)
+            when, number, one = heappop(ahead)
+            seconds = world.go_on(one)
+            runtime = group.runtimes[number - 1]
+            if seconds is not None:
+                heappush(ahead, (when + seconds * runtime / usual, number, one))
                 continue
-            world.end(trial, outcome)
-            recurrence, attempt = trial.ask.recurrence, trial.ask.attempt
-            ratio = group.runtimes[recurrence - 1] / mean_runtime
-            joules = outcome.joules or 0.0
-            tries += 1
-            energy += ratio * joules
-            time += ratio * outcome.seconds
-            cost += ratio * world.cost.cost(joules, outcome.seconds)
-            if outcome.ending is not Ending.CONVERGED:
-                if attempt < MAX_TRIES:
-                    begin(when, recurrence, attempt + 1)
-                else:
-                    failed += 1
+            over = Recurrence(tuple(one.tries))
+            charged = over if who.failures_charged else over.charged_if_converged()
+            totals = totals.add(charged, runtime / mean_runtime)
+        return totals
 
-    for recurrence, start in enumerate(group.starts, start=1):
-        until(start)
-        begin(start, recurrence, 1)
-    until(math.inf)
-    return Totals(tries, failed, energy, time, cost, sum(group.runtimes) / mean_runtime)
+    for number, start in enumerate(group.starts, start=1):
+        totals = until(start, totals)
+        one = Flight(number)
+        heappush(ahead, (start + world.ask(one) * group.runtimes[number - 1] / usual, number, one))
+    return until(math.inf, totals)
 
 
 class _Task(NamedTuple):
@@ -166,10 +145,8 @@ class _Task(NamedTuple):
 
 
 def _run(task: _Task) -> list[Totals]:
-    policy = find_policy(task.policy)
-    return [
-        replay_group(task.workload, policy, task.knobs, group, task.mean_runtime, task.seed) for group in task.groups
-    ]
+    rest = (task.mean_runtime, task.seed)
+    return [replay_group(task.workload, task.policy, task.knobs, group, *rest) for group in task.groups]
 
 
 def _each(tasks: Sequence[_Task], workers: int) -> Iterator[list[Totals]]:
@@ -190,18 +167,12 @@ def _tasks(cluster: Cluster, policy: str, seed: int, knobs: Knobs) -> Iterator[_
             part = []
 
 
-def _by_default(cluster: Cluster, knobs: Knobs) -> Totals:
-    """Default as it is expected to be: nothing about it depends on when jobs are submitted."""
-    usual, work = baselines.default(cluster.workload), float(cluster.jobs)
-    cost = cluster.workload.cost_model(knobs.eta).cost(usual.joules, usual.seconds)
-    return Totals(cluster.jobs, 0, work * usual.joules, work * usual.seconds, work * cost, work)
-
-
 def _row(cluster: Cluster, policy: str, seed: int, knobs: Knobs, totals: Iterable[Totals]) -> Row:
     tries, failed, energy, time, cost, work = (sum(column) for column in zip(*totals, strict=True))
-    usual = baselines.default(cluster.workload)
+    usual, workload = baselines.default(cluster.workload), cluster.workload
+    best_known = any(workload.always_converges(size) for size in workload.sizes)
     return Row(
-        workload=cluster.workload.name,
+        workload=workload.name,
         policy=policy,
         seed=seed,
         groups=len(cluster.groups),
@@ -211,7 +182,7 @@ def _row(cluster: Cluster, policy: str, seed: int, knobs: Knobs, totals: Iterabl
         energy=energy,
         time=time,
         cost=cost,
-        cumulative_regret=cost - work * regret.optimum(cluster.workload, knobs.eta),
+        cumulative_regret=cost - work * regret.optimum(workload, knobs.eta) if best_known else None,
         energy_ratio=energy / (work * usual.joules),
         time_ratio=time / (work * usual.seconds),
     )

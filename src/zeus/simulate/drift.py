@@ -16,13 +16,13 @@ from typing import Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from zeus.device import physics, presets
+from zeus.device import presets
 from zeus.errors import InputError
 from zeus.job import JobSpec
 from zeus.optimizer.batch_size.policy import find_policy
-from zeus.profile import PowerProfile, Slice
 from zeus.simulate import capriccio, tweet_model
 from zeus.simulate.replay import Recurrence, job_of, replay_each
+from zeus.simulate.virtual import profile
 from zeus.simulate.workload import Workload
 
 WINDOW: Final = 10  # the paper's
@@ -122,9 +122,9 @@ def tweets(
     found = []
     for number, one in enumerate(cut):
         data = _Data(one)
-        here = replace(load, samples_per_epoch=int((~data.held).sum()))
+        samples = len(one.tweets) * (tweet_model.VALIDATED - 1) // tweet_model.VALIDATED
         runs = {size: _Runs(data, size, target, (seed, number)) for size in SIZES}
-        profiles = {size: _profile(card, here, size) for size in SIZES}
+        profiles = {size: profile(card, replace(load, samples_per_epoch=samples), size) for size in SIZES}
         workload = Workload("Capriccio", f"virtual {gpu}", card.max_watts, MAX_EPOCHS, DEFAULT, runs, profiles)
         found.append((one.date, workload))
     return found
@@ -178,9 +178,3 @@ class _Runs(Sequence[int | None]):
                 seed=(*self._seed, run),
             )
         return self._known[run]
-
-
-def _profile(card: physics.Card, load: physics.Load, size: int) -> PowerProfile:
-    limits = np.arange(card.max_watts, card.min_watts - 1, -25)
-    epochs = {float(watts): physics.epoch(card, load, size, watts) for watts in limits}
-    return PowerProfile.of(Slice(watts, 1, one.seconds, one.joules) for watts, one in epochs.items())

@@ -79,6 +79,11 @@ def noise_scale(workload: str, traces: Path | str | None = None) -> NoiseScale:
     """φ for a workload of the paper, from the run at its base size. InputError where no run of theirs is near."""
     model = _model(workload)
     path = Path(traces or published()) / model.folder / f"validation-{model.base}.csv"
+    if not path.exists():
+        raise InputError(
+            f"{path} is not there. It is part of the Pollux artifact of OSDI 2021 (github.com/petuum/adaptdl, branch "
+            "osdi21-artifact, simulator/traces); set ZEUS_DATA to the folder that holds pollux_osdi21/traces."
+        )
     points: list[tuple[float, float]] = []
     for line, cells in read_table(path, VALIDATION):
         progress, _, metric, squared, variance = (

@@ -1,15 +1,26 @@
-"""Replays a policy against a traced workload: the same decisions as in a real job, charged by the trace (§6.1)."""
+"""Replays a policy against a known workload: the same decisions as in a real job, charged by the trace (§6.1).
+
+    submit ──▶ ask ──▶ [first epoch, if it profiles] ──▶ the rest ──▶ tell ──▶ over
+                ▲                                                      │
+                └────────────── missed the target: another try ◀───────┘
+
+With `concurrency` K, K recurrences are in flight (§4.4): the next is submitted when one is over. What happens is in the
+order of simulated time, so that a decision knows what has ended by then, and which trials are still open.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import repeat
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from typing import Any
 
+from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Ask, Decision, Ending, JobSpec, Outcome, Profiled, Trial
 from zeus.optimizer.batch_size.policy import Policy
+from zeus.simulate.limits import JustInTime, Limits, Plan
 from zeus.simulate.workload import Workload
 
 
@@ -21,6 +32,7 @@ class Try:
     limit_watts: float
     outcome: Outcome
     cost: float
+    charged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +49,30 @@ class Recurrence:
     @property
     def cost(self) -> float:
         """Equation 2 over all tries."""
-        return sum(one.cost for one in self.tries)
+        return sum(one.cost for one in self.tries if one.charged)
 
     @property
     def joules(self) -> float:
         """Energy of all tries."""
-        return sum(one.outcome.joules or 0.0 for one in self.tries)
+        return sum(one.outcome.joules or 0.0 for one in self.tries if one.charged)
 
     @property
     def seconds(self) -> float:
         """Time of all tries."""
-        return sum(one.outcome.seconds for one in self.tries)
+        return sum(one.outcome.seconds for one in self.tries if one.charged)
 
     @property
     def choice(self) -> tuple[int, float]:
         """Batch size and power limit of the last try."""
         return self.tries[-1].decision.batch_size, self.tries[-1].limit_watts
 
+    def charged_if_converged(self) -> Recurrence:
+        """The same, but tries that missed the target are free."""
+        return Recurrence(tuple(replace(t, charged=t.outcome.ending is Ending.CONVERGED) for t in self.tries))
+
 
 def job_of(workload: Workload, **knobs: Any) -> JobSpec:
-    """The traced workload as a job; `knobs` are JobSpec's own."""
+    """The workload as a job; `knobs` are JobSpec's own."""
     return JobSpec(
         job_id=f"{workload.name} on {workload.gpu}",
         job_id_prefix=workload.name,
@@ -67,119 +83,168 @@ def job_of(workload: Workload, **knobs: Any) -> JobSpec:
     )
 
 
-def replay(workload: Workload, policy: Policy[Any], job: JobSpec, seed: int) -> Iterator[Recurrence]:
-    """One recurrence after another, for ever."""
-    return replay_each(repeat(workload), policy, job, seed)
+def replay(
+    workload: Workload,
+    policy: Policy[Any],
+    job: JobSpec,
+    seed: int,
+    *,
+    limits: Callable[[Workload, float], Limits] = JustInTime,
+    concurrency: int = 1,
+) -> Iterator[Recurrence]:
+    """One recurrence after another, for ever, in the order in which they were submitted."""
+    if concurrency < 1:
+        raise InputError(f"concurrency={concurrency}: at least one recurrence is in flight.")
+    world = World(workload, policy, job, seed, limits(workload, job.eta_knob))
+    flight: list[tuple[float, int, Flight]] = []  # by when something next happens to each
+    over: dict[int, Recurrence] = {}
+    now, submitted, following = 0.0, 0, 1
+    while True:
+        while len(flight) < concurrency:
+            submitted += 1
+            one = Flight(submitted)
+            heappush(flight, (now + world.ask(one), submitted, one))
+        now, number, one = heappop(flight)
+        seconds = world.go_on(one)
+        if seconds is not None:
+            heappush(flight, (now + seconds, number, one))
+            continue
+        over[number] = Recurrence(tuple(one.tries))
+        while following in over:
+            yield over.pop(following)
+            following += 1
 
 
 def replay_each(workloads: Iterable[Workload], policy: Policy[Any], job: JobSpec, seed: int) -> Iterator[Recurrence]:
-    """One recurrence after another, each on the next of these workloads: the same job while its data drift (§6.4)."""
+    """One recurrence after another, each on the next of these: one job whose data drift (§6.4).
+
+    They differ in the epochs that runs need. What an epoch uses is profiled once, so it is taken from the first.
+    """
     world: World | None = None
     for recurrence, workload in enumerate(workloads, start=1):
-        if world is None:
-            world = World(workload, policy, job, seed)
+        world = world or World(workload, policy, job, seed, JustInTime(workload, job.eta_knob))
         world.workload = workload
-        yield _recur(world, recurrence)
+        one = Flight(recurrence)
+        world.ask(one)
+        while world.go_on(one) is not None:
+            pass
+        yield Recurrence(tuple(one.tries))
 
 
-def _recur(world: World, recurrence: int) -> Recurrence:
-    tries: list[Try] = []
-    while len(tries) < MAX_TRIES and not (tries and tries[-1].outcome.ending is Ending.CONVERGED):
-        trial = world.ask(recurrence, len(tries) + 1)
-        outcome = world.run(trial)
-        if outcome.epochs:  # a size of which not even one epoch fits is not run: no try, no charge
-            world.know(trial.batch_size)
-            limit = world.best[trial.batch_size].limit_watts
-            tries.append(Try(trial.decision, limit, outcome, world.cost.cost(outcome.joules or 0.0, outcome.seconds)))
-        world.end(trial, outcome)
-    return Recurrence(tuple(tries))
+@dataclass(slots=True)
+class Flight:
+    """A recurrence in flight, and its present try."""
+
+    recurrence: int
+    tries: list[Try] = field(default_factory=list)
+    trial: Trial | None = None
+    plan: Plan | None = None
+    outcome: Outcome | None = None  # not known yet while its first epoch profiles
 
 
 class World:
-    """A job on a traced GPU: its history so far, and which sizes are profiled.
+    """A job on a GPU: what its policy knows, what has been profiled, and chance.
 
-    trial = world.ask(recurrence, attempt)   # decided and open
-    outcome = world.run(trial)               # what will become of it; until it ends, others may ask
-    world.know(size)                         # its first epoch is over
-    world.end(trial, outcome)                # learnt
+    Whoever drives it keeps the time: `ask` and `go_on` say in how many seconds to come back to a flight.
     """
 
-    def __init__(self, workload: Workload, policy: Policy[Any], job: JobSpec, seed: int) -> None:
+    def __init__(self, workload: Workload, policy: Policy[Any], job: JobSpec, seed: int, limits: Limits) -> None:
         self.workload = workload
-        self.cost = workload.cost_model(job.eta_knob)
-        self.best = {size: workload.best_epoch(size, job.eta_knob) for size in workload.sizes}
         self._policy = policy
+        self._limits = limits
         self._seed = seed
-        self._profiled: set[int] = set()
+        self._cost = workload.cost_model(job.eta_knob)
+        self._monotone = getattr(policy, "monotone", False)
         self._state = policy.start(job)
         self._sequence = 0
         self._number = 0
 
-    def ask(self, recurrence: int, attempt: int) -> Trial:
-        """Open a trial."""
+    def ask(self, one: Flight) -> float:
+        """Begin a try; the seconds until something happens to it."""
         self._number += 1
         ask = Ask(
             number=self._number,
-            recurrence=recurrence,
-            attempt=attempt,
+            recurrence=one.recurrence,
+            attempt=len(one.tries) + 1,
             gpu_model=self.workload.gpu,
             max_watts=self.workload.max_watts,
         )
         decision = self._policy.decide(self._state, random.Random(f"{self._seed}:{ask.number}"), ask)
-        trial = Trial(ask=ask, decision=decision, asked=self._next())
-        self._state = self._policy.observe(self._state, trial)
-        return trial
+        one.trial = Trial(ask=ask, decision=decision, asked=self._next())
+        self._state = self._policy.observe(self._state, one.trial)
+        one.plan, one.outcome = self._limits.plan(decision), None
+        if one.plan.profiles and self._goes_on(one.trial, one.plan, 0):
+            return one.plan.first.seconds
+        one.outcome = self._run(one.trial, one.plan, 0)
+        return one.outcome.seconds
 
-    def run(self, trial: Trial) -> Outcome:
-        """One run. Which traced one depends on (seed, recurrence, try, size) alone: policies meet the same luck."""
-        size, ask = trial.batch_size, trial.ask
+    def go_on(self, one: Flight) -> float | None:
+        """What was awaited has happened; the seconds until the next thing does, None once the recurrence is over."""
+        trial, plan = one.trial, one.plan
+        assert trial is not None
+        assert plan is not None
+        if one.outcome is None:
+            self._learn(trial, plan)
+            one.outcome = self._run(trial, plan, 1)
+            return one.outcome.seconds - plan.first.seconds
+        outcome = one.outcome
+        self._state = self._policy.observe(self._state, trial.end(self._next(), outcome))
+        if outcome.epochs:  # a size of which not even one epoch fits is not run: no try, no charge
+            cost = self._cost.cost(outcome.joules or 0.0, outcome.seconds)
+            one.tries.append(Try(trial.decision, plan.limit_watts, outcome, cost))
+        if outcome.ending is Ending.CONVERGED or len(one.tries) == MAX_TRIES:
+            return None
+        return self.ask(one)
+
+    def _run(self, trial: Trial, plan: Plan, done: int) -> Outcome:
+        """How a run ends of which this many epochs are done. It depends on (seed, recurrence, try, size) alone."""
+        ask = trial.ask
+        needed = self._draw(ask.recurrence, ask.attempt, trial.batch_size)
+        reaches = needed is not None and needed <= self.workload.max_epochs
+        last = needed if needed is not None and reaches else self.workload.max_epochs
+        epochs = self._stop(trial, plan, done, last)
+        joules = plan.first.joules + (epochs - 1) * plan.rest.joules if epochs else 0.0
+        seconds = plan.first.seconds + (epochs - 1) * plan.rest.seconds if epochs else 0.0
+        if epochs == last:
+            ending = Ending.CONVERGED if reaches else Ending.NOT_CONVERGED
+            return Outcome(ending=ending, joules=joules, seconds=seconds, epochs=epochs)
+        following = self._cost.cost(*(plan.rest if epochs else plan.first))
+        return Outcome(ending=Ending.STOPPED, joules=joules, seconds=seconds, epochs=epochs, next_epoch_cost=following)
+
+    def _stop(self, trial: Trial, plan: Plan, done: int, last: int) -> int:
+        """After how many epochs the policy stops it, or `last`."""
+        if not self._monotone:
+            return next((n for n in range(done, last) if not self._goes_on(trial, plan, n)), last)
+        if done >= last or self._goes_on(trial, plan, last - 1):  # then it went on before, too
+            return last
+        return done + bisect_left(range(done, last), True, key=lambda n: not self._goes_on(trial, plan, n))
+
+    def _goes_on(self, trial: Trial, plan: Plan, epochs: int) -> bool:
+        """Whether the policy lets it begin the next epoch after this many."""
+        cost = self._cost.cost(
+            plan.first.joules + epochs * plan.rest.joules, plan.first.seconds + epochs * plan.rest.seconds
+        )
+        return self._policy.keep_going(self._state, trial, epochs, cost)
+
+    def _draw(self, recurrence: int, attempt: int, size: int) -> int | None:
+        """A traced run of this size. Policies meet the same luck."""
         # Seven spellings of this key were tried and this one agrees best with the reference on NeuMF: see
         # benchmarks/reference.py before leaning on that agreement.
-        luck = random.Random(f"{(self._seed, ask.recurrence, ask.attempt, size)}")
-        needed = luck.choice(self.workload.runs[size])
-        best = self.best[size]
-        joules, seconds, epochs, ending = 0.0, 0.0, 0, Ending.NOT_CONVERGED
-        next_joules, next_seconds = self.first_epoch(size)
-        while epochs < self.workload.max_epochs:
-            predicted = self.cost.cost(joules + next_joules, seconds + next_seconds)
-            if not self._policy.keep_going(self._state, trial, epochs, predicted):
-                ending = Ending.STOPPED
-                break
-            joules, seconds, epochs = joules + next_joules, seconds + next_seconds, epochs + 1
-            next_joules, next_seconds = best.joules, best.seconds
-            if epochs == needed:
-                ending = Ending.CONVERGED
-                break
-        following = self.cost.cost(next_joules, next_seconds) if ending is Ending.STOPPED else None
-        return Outcome(ending=ending, joules=joules, seconds=seconds, epochs=epochs, next_epoch_cost=following)
+        luck = random.Random(f"{(self._seed, recurrence, attempt, size)}")
+        return luck.choice(self.workload.runs[size])
 
-    def first_epoch(self, size: int) -> tuple[float, float]:
-        """Joules and seconds of a run's first epoch: where the size is not profiled, all limits take their turn."""
-        best = self.best[size]
-        return (best.joules, best.seconds) if self.knows(size) else self.workload.profiling_epoch(size)
-
-    def knows(self, size: int) -> bool:
-        """Whether this size is profiled."""
-        return size in self._profiled
-
-    def know(self, size: int) -> None:
-        """An epoch of this size is over: it is profiled."""
-        if not self.knows(size):
-            self._profiled.add(size)
-            epoch = self.best[size]
+    def _learn(self, trial: Trial, plan: Plan) -> None:
+        use = self._limits.learn(trial.decision, plan)
+        if use is not None:
             known = Profiled(
                 sequence=self._next(),
-                batch_size=size,
+                batch_size=trial.batch_size,
                 gpu_model=self.workload.gpu,
-                joules=epoch.joules,
-                seconds=epoch.seconds,
+                joules=use.joules,
+                seconds=use.seconds,
                 max_watts=self.workload.max_watts,
             )
             self._state = self._policy.observe(self._state, known)
-
-    def end(self, trial: Trial, outcome: Outcome) -> None:
-        """The trial told how it ended."""
-        self._state = self._policy.observe(self._state, trial.end(self._next(), outcome))
 
     def _next(self) -> int:
         self._sequence += 1

@@ -18,6 +18,7 @@ class PaperPolicy:
     version: int = 1
     pruning: bool = True
     early_stop: bool = True
+    monotone: bool = True
 
     def start(self, job: JobSpec) -> Past:
         """Nothing has happened yet."""
