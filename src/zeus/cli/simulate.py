@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from zeus.cli.output import joules, print_json
+from zeus.cli.simulate_cluster import cluster
+from zeus.cli.simulate_drift import capriccio, drift
 
 if TYPE_CHECKING:
     from zeus.simulate.runs import Run
@@ -52,6 +55,9 @@ def simulate(
 ) -> None:
     """Replay batch size policies on traced or virtual workloads and compare what they cost."""
     if ctx.invoked_subcommand is not None:
+        given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        if given:
+            raise click.UsageError(f"`{ctx.invoked_subcommand}` has options of its own: give them after it.")
         return
     from zeus.simulate.baselines import check
 
@@ -148,3 +154,7 @@ def _tell(gpu: str, workloads: dict[str, Workload], names: Sequence[str], runs: 
     width = None if sys.stdout.isatty() else 120
     Console(width=width).print(table)
     click.echo("Regret: cost above that of the best pair, expected. Last 5 recurrences against Default (= 1).")
+
+
+for command in (cluster, capriccio, drift):
+    simulate.add_command(command)

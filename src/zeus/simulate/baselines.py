@@ -128,6 +128,8 @@ class Contender:
 
 Maker: TypeAlias = Callable[[Workload, float], Contender]  # of a workload and η
 
+POLLUX: Final = "pollux"  # no contender for a batch size held for a run; replayed by `zeus.simulate.pollux`
+
 OWN: Final[dict[str, Maker]] = {
     "default": lambda workload, eta: Contender(Fixed("default", default_pair(workload)), Told),
     "grid": lambda workload, eta: Contender(Grid(workload.pairs), Told),
@@ -139,7 +141,7 @@ OWN: Final[dict[str, Maker]] = {
 
 def names() -> list[str]:
     """Everything that can be replayed."""
-    return sorted({*OWN, *(name for name, _ in POLICIES)})
+    return sorted({*OWN, POLLUX, *(name for name, _ in POLICIES)})
 
 
 def check(name: str) -> None:
@@ -153,4 +155,9 @@ def check(name: str) -> None:
 def contender(name: str, workload: Workload, eta: float) -> Contender:
     """The contender of this name, for this workload."""
     check(name)
+    if name == POLLUX:
+        raise InputError(
+            "pollux changes the batch size while it trains and learns nothing from one recurrence to the next: it can "
+            "be replayed by `zeus simulate` alone (`zeus.simulate.pollux`)."
+        )
     return OWN[name](workload, eta) if name in OWN else Contender(find_policy(name))

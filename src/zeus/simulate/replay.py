@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Any
@@ -95,14 +95,14 @@ def replay(
     """One recurrence after another, for ever, in the order in which they were submitted."""
     if concurrency < 1:
         raise InputError(f"concurrency={concurrency}: at least one recurrence is in flight.")
-    world = _World(workload, policy, job, seed, limits(workload, job.eta_knob))
-    flight: list[tuple[float, int, _Flight]] = []  # by when something next happens to each
+    world = World(workload, policy, job, seed, limits(workload, job.eta_knob))
+    flight: list[tuple[float, int, Flight]] = []  # by when something next happens to each
     over: dict[int, Recurrence] = {}
     now, submitted, following = 0.0, 0, 1
     while True:
         while len(flight) < concurrency:
             submitted += 1
-            one = _Flight(submitted)
+            one = Flight(submitted)
             heappush(flight, (now + world.ask(one), submitted, one))
         now, number, one = heappop(flight)
         seconds = world.go_on(one)
@@ -115,8 +115,24 @@ def replay(
             following += 1
 
 
+def replay_each(workloads: Iterable[Workload], policy: Policy[Any], job: JobSpec, seed: int) -> Iterator[Recurrence]:
+    """One recurrence after another, each on the next of these: one job whose data drift (§6.4).
+
+    They differ in the epochs that runs need. What an epoch uses is profiled once, so it is taken from the first.
+    """
+    world: World | None = None
+    for recurrence, workload in enumerate(workloads, start=1):
+        world = world or World(workload, policy, job, seed, JustInTime(workload, job.eta_knob))
+        world.workload = workload
+        one = Flight(recurrence)
+        world.ask(one)
+        while world.go_on(one) is not None:
+            pass
+        yield Recurrence(tuple(one.tries))
+
+
 @dataclass(slots=True)
-class _Flight:
+class Flight:
     """A recurrence in flight, and its present try."""
 
     recurrence: int
@@ -126,11 +142,14 @@ class _Flight:
     outcome: Outcome | None = None  # not known yet while its first epoch profiles
 
 
-class _World:
-    """A job on a GPU: what its policy knows, what has been profiled, and chance."""
+class World:
+    """A job on a GPU: what its policy knows, what has been profiled, and chance.
+
+    Whoever drives it keeps the time: `ask` and `go_on` say in how many seconds to come back to a flight.
+    """
 
     def __init__(self, workload: Workload, policy: Policy[Any], job: JobSpec, seed: int, limits: Limits) -> None:
-        self._workload = workload
+        self.workload = workload
         self._policy = policy
         self._limits = limits
         self._seed = seed
@@ -140,15 +159,15 @@ class _World:
         self._sequence = 0
         self._number = 0
 
-    def ask(self, one: _Flight) -> float:
+    def ask(self, one: Flight) -> float:
         """Begin a try; the seconds until something happens to it."""
         self._number += 1
         ask = Ask(
             number=self._number,
             recurrence=one.recurrence,
             attempt=len(one.tries) + 1,
-            gpu_model=self._workload.gpu,
-            max_watts=self._workload.max_watts,
+            gpu_model=self.workload.gpu,
+            max_watts=self.workload.max_watts,
         )
         decision = self._policy.decide(self._state, random.Random(f"{self._seed}:{ask.number}"), ask)
         one.trial = Trial(ask=ask, decision=decision, asked=self._next())
@@ -159,7 +178,7 @@ class _World:
         one.outcome = self._run(one.trial, one.plan, 0)
         return one.outcome.seconds
 
-    def go_on(self, one: _Flight) -> float | None:
+    def go_on(self, one: Flight) -> float | None:
         """What was awaited has happened; the seconds until the next thing does, None once the recurrence is over."""
         trial, plan = one.trial, one.plan
         assert trial is not None
@@ -181,8 +200,8 @@ class _World:
         """How a run ends of which this many epochs are done. It depends on (seed, recurrence, try, size) alone."""
         ask = trial.ask
         needed = self._draw(ask.recurrence, ask.attempt, trial.batch_size)
-        reaches = needed is not None and needed <= self._workload.max_epochs
-        last = needed if needed is not None and reaches else self._workload.max_epochs
+        reaches = needed is not None and needed <= self.workload.max_epochs
+        last = needed if needed is not None and reaches else self.workload.max_epochs
         epochs = self._stop(trial, plan, done, last)
         joules = plan.first.joules + (epochs - 1) * plan.rest.joules if epochs else 0.0
         seconds = plan.first.seconds + (epochs - 1) * plan.rest.seconds if epochs else 0.0
@@ -212,7 +231,7 @@ class _World:
         # Seven spellings of this key were tried and this one agrees best with the reference on NeuMF: see
         # benchmarks/reference.py before leaning on that agreement.
         luck = random.Random(f"{(self._seed, recurrence, attempt, size)}")
-        return luck.choice(self._workload.runs[size])
+        return luck.choice(self.workload.runs[size])
 
     def _learn(self, trial: Trial, plan: Plan) -> None:
         use = self._limits.learn(trial.decision, plan)
@@ -220,10 +239,10 @@ class _World:
             known = Profiled(
                 sequence=self._next(),
                 batch_size=trial.batch_size,
-                gpu_model=self._workload.gpu,
+                gpu_model=self.workload.gpu,
                 joules=use.joules,
                 seconds=use.seconds,
-                max_watts=self._workload.max_watts,
+                max_watts=self.workload.max_watts,
             )
             self._state = self._policy.observe(self._state, known)
 

@@ -8,7 +8,8 @@ from itertools import islice
 from statistics import fmean
 from typing import Any
 
-from zeus.simulate.baselines import contender, default
+from zeus.simulate import pollux
+from zeus.simulate.baselines import POLLUX, contender, default
 from zeus.simulate.regret import cumulative, optimum
 from zeus.simulate.replay import Recurrence, job_of, replay
 from zeus.simulate.workload import Workload
@@ -51,13 +52,14 @@ def simulate(
     concurrency: int = 1,
 ) -> Run:
     """Replay the contender of this name for so many recurrences (default: the workload's horizon)."""
+    recurrences = recurrences or workload.horizon
+    if policy == POLLUX:  # nothing is learnt between recurrences, so that concurrency, β and the window do not matter
+        tuned = islice(pollux.replay(workload, pollux.noise_scale(workload.name), seed, eta), recurrences)
+        return summarize(workload, policy, seed, list(tuned), eta=eta, beta=beta)
     who = contender(policy, workload, eta)
     job = job_of(workload, eta_knob=eta, beta_knob=beta, window_size=window, mab_seed=seed)
     steps = replay(workload, who.policy, job, seed, limits=who.limits, concurrency=concurrency)
-    past = [
-        one if who.failures_charged else one.charged_if_converged()
-        for one in islice(steps, recurrences or workload.horizon)
-    ]
+    past = [one if who.failures_charged else one.charged_if_converged() for one in islice(steps, recurrences)]
     return summarize(workload, policy, seed, past, eta=eta, beta=beta)
 
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Mapping
 
 from zeus.device import presets
-from zeus.device.physics import Card, epoch
+from zeus.device.physics import Card, Load, epoch
 from zeus.errors import InputError
 from zeus.profile import PowerProfile, Slice
 from zeus.simulate.settings import Setting, Stand, find, table_1
@@ -34,15 +34,18 @@ def load(
     return workloads
 
 
+def profile(card: Card, work: Load, size: int) -> PowerProfile:
+    """One epoch of this size at each limit."""
+    epochs = [(watts, epoch(card, work, size, watts)) for watts in _limits(card)]
+    return PowerProfile.of([Slice(watts, 1, one.seconds, one.joules) for watts, one in epochs])
+
+
 def _workload(name: str, gpu: str, setting: Setting) -> Workload:
     stand = setting.virtual
     if stand is None:
         raise InputError(f"{name} has no [{name}.virtual] table that stands in for its traces. Give --traces DIR.")
     card, work = presets.card(gpu), presets.load(gpu, stand.load)
-    profiles = {}
-    for size in stand.batch_sizes:
-        epochs = [(watts, epoch(card, work, size, watts)) for watts in _limits(card)]
-        profiles[size] = PowerProfile.of([Slice(watts, 1, one.seconds, one.joules) for watts, one in epochs])
+    profiles = {size: profile(card, work, size) for size in stand.batch_sizes}
     default = max((size for size in stand.batch_sizes if size <= setting.default), default=stand.batch_sizes[0])
     runs = {size: _runs(name, stand, size) for size in stand.batch_sizes}
     return Workload(name, f"virtual:{gpu}", card.max_watts, setting.max_epochs, default, runs, profiles)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class Workload:
     max_watts: float  # the highest limit in the GPU's trace
     max_epochs: int
     default: int
-    runs: Mapping[int, tuple[int | None, ...]]  # by size: the epoch in which each run reached the target; None: never
+    runs: Mapping[int, Sequence[int | None]]  # by size: the epoch in which each run reached the target; None: never
     profiles: Mapping[int, PowerProfile]  # by size: one epoch at each limit
 
     def __post_init__(self) -> None:
