@@ -87,7 +87,7 @@ def test_a_csv_holds_exactly_the_rows_of_its_panel(lines: list[tuple[str, float]
 
 def test_the_page_shows_text_as_text() -> None:
     row = compare(says("<b>", None), Number("figure_01.x", "&"))
-    page = html([Section("figure_01", "<i>", "", (("<u>", b"png"),), (row,))], ["<s>"])
+    page = html([Section("figure_01", "<i>", "", (("<u>", b"png"),), (row,))], [row], ["<s>"])
     assert not {"<b>&", "<i>", "<u>", "<s>"} & set(page.split())
     for raw in ("<i>", "<u>", "<s>"):
         assert raw not in page

@@ -16,11 +16,21 @@ QUICK_SEEDS = 2
 @click.option("--traces", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True,
               help="Folder with summary_train.csv and a summary_power_GPU.csv for each GPU.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder for the report.")
+@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), default=None,
+              help="Folder with the other data sets; default: the one that holds --traces.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=None, help="Replays of each policy (20).")
 @click.option("--quick", is_flag=True, help=f"Only {QUICK_SEEDS} seeds and small pictures, to see that all works.")
 @click.option("--only", default=None, help="Some figures, such as figure_01,figure_06.")
 @click.option("--processes", type=click.IntRange(min=1), default=None, help="How many at a time (all cores).")
-def reproduce(traces: Path, out: Path, seeds: int | None, quick: bool, only: str | None, processes: int | None) -> None:
+def reproduce(
+    traces: Path,
+    out: Path,
+    data: Path | None,
+    seeds: int | None,
+    quick: bool,
+    only: str | None,
+    processes: int | None,
+) -> None:
     """Draw Figures 1, 2 and 4 to 23 again, and compare each number of the paper with ours.
 
     Writes OUT/report.html, OUT/report.json and OUT/figures/ with a PNG and a CSV for each panel.
@@ -34,10 +44,11 @@ def reproduce(traces: Path, out: Path, seeds: int | None, quick: bool, only: str
     from zeus.reproduce import run, study
 
     names = run.FIGURES if only is None else tuple(name.strip() for name in only.split(","))
-    data = study.read(traces, seeds or (QUICK_SEEDS if quick else study.SEEDS))
+    seeds = seeds or (QUICK_SEEDS if quick else study.SEEDS)
+    known = study.read(traces, seeds, data=data, quick=quick)
     with _Bar() as bar:
         rows = run.reproduce(
-            data, out, names, processes or len(os.sched_getaffinity(0)), dpi=50 if quick else 130, steps=bar
+            known, out, names, processes or len(os.sched_getaffinity(0)), dpi=50 if quick else 130, steps=bar
         )
     within = sum(row.within is True for row in rows)
     judged = sum(row.within is not None for row in rows)

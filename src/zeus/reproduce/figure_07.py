@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from zeus.reproduce import drawing, style
-from zeus.reproduce.panel import Panel, Result, rows
+from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Floats, Study
 from zeus.simulate import regret
 
@@ -45,7 +45,12 @@ def panel_of(study: Study, workload: str, name: str) -> Panel:
 
 def compute(study: Study) -> Result:
     """Over all seeds."""
-    return Result(tuple(panel_of(study, one, f"{NAME}{'ab'[i]}") for i, one in enumerate(WORKLOADS)))
+    panels = tuple(panel_of(study, one, f"{NAME}{letter}") for letter, one in zip("ab", WORKLOADS, strict=True))
+    below = 0
+    for name in WORKLOADS:
+        zeus, grid = (cumulative(study, Case(name, policy)).mean(axis=0) for policy in ("paper", "grid"))
+        below += bool((zeus < grid).all())
+    return Result(panels, (Number(f"{NAME}.below_throughout", below),))
 
 
 def draw(axes: Axes, panel: Panel) -> None:

@@ -6,10 +6,12 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Final
 
 from zeus.reproduce.compare import Row
 
-STYLE = """
+FEW: Final = 3  # pictures that a table has room beside
+STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --ground: #fff; --line: #d8dee4; --band: #f5f7f9;
   --good: #00664a; --bad: #9a3412; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --soft: #9aa4ae; --ground: #14171a; --line: #353b42;
@@ -24,6 +26,7 @@ a { color: inherit; } nav { columns: 3 18rem; font-size: .9rem; } nav a { displa
 .pictures { display: flex; flex-wrap: wrap; gap: .8rem; margin: .8rem 0; }
 .pictures figure { margin: 0; } .pictures img { background: #fff; border-radius: 6px; border: 1px solid var(--line);
   max-width: 100%; width: 30rem; height: auto; display: block; }
+@media (min-width: 70rem) { .beside { display: grid; grid-template-columns: 30rem 1fr; gap: 1.5rem; } }
 table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
   padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); }
 th { font-size: .85rem; color: var(--soft); } td.n { white-space: nowrap; font-variant-numeric: tabular-nums; }
@@ -57,9 +60,8 @@ def label(name: str) -> str:
     return f"{kind.capitalize()} {number.lstrip('0')}".strip()
 
 
-def html(sections: Sequence[Section], facts: Sequence[str]) -> str:
-    """The whole page; `facts` say on what it was made."""
-    rows = [row for section in sections for row in section.rows]
+def html(sections: Sequence[Section], rows: Sequence[Row], facts: Sequence[str]) -> str:
+    """The whole page; `rows` are all comparisons, with or without a section, and `facts` say on what it was made."""
     counts = (
         ("numbers compared", sum(row.within is not None for row in rows)),
         ("within tolerance", sum(row.within is True for row in rows)),
@@ -80,8 +82,8 @@ def html(sections: Sequence[Section], facts: Sequence[str]) -> str:
             f'<div class="sum">{summary}</div>',
             f"<nav>{links}</nav>",
             "<h2>Outside the tolerance</h2>" + _table(outside) if outside else "",
+            "<h2>Not computed, and why</h2>" + _table(missing) if missing else "",
             *(_section(section) for section in sections),
-            "<h2>Not computed</h2>" + _table(missing) if missing else "",
             "</body></html>",
         ]
     )
@@ -94,7 +96,9 @@ def _section(section: Section) -> str:
     )
     remark = f'<p class="remark">{escape(section.remark)}</p>' if section.remark else ""
     heading = f'<h2 id="{section.name}">{label(section.name)}: {escape(section.title)}</h2>'
-    return heading + remark + f'<div class="pictures">{pictures}</div>' + (_table(section.rows) if section.rows else "")
+    table = f"<div>{_table(section.rows)}</div>" if section.rows else ""
+    beside = " beside" if section.rows and len(section.pictures) <= FEW else ""
+    return f'{heading}{remark}<div class="both{beside}"><div class="pictures">{pictures}</div>{table}</div>'
 
 
 def _table(rows: Sequence[Row]) -> str:

@@ -47,6 +47,8 @@ def compute(study: Study) -> Result:
         for short, name in (("deepspeech2", "DeepSpeech2"), ("shufflenet", "ShuffleNet-v2"))
         for what, value in every[name]._asdict().items()
     ]
+    taken = max(SECONDS * len(workload.limits) for workload in study.main.values())
+    numbers.append(Number(f"{NAME}.seconds", "less than a minute" if taken < 60 else f"{taken:g} s"))
     return Result((panel,), tuple(numbers))
 
 

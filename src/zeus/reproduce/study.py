@@ -50,7 +50,9 @@ class Study:
     """Traces, seeds, and what has been replayed so far."""
 
     workloads: dict[str, dict[str, Workload]]  # by GPU, by name
+    data: Path  # the folder of further data sets
     seeds: int = SEEDS
+    quick: bool = False  # leave out what takes long
     made: dict[Case, Past] = field(default_factory=dict)
 
     @property
@@ -82,8 +84,8 @@ class Study:
             tell()
 
 
-def read(traces: Path, seeds: int = SEEDS) -> Study:
-    """All GPUs whose power trace is in the folder."""
+def read(traces: Path, seeds: int = SEEDS, *, data: Path | None = None, quick: bool = False) -> Study:
+    """All GPUs whose power trace is in the folder; other data sets are beside it unless `data` says where."""
     found = published.gpus(traces)
     if MAIN not in found:
         raise InputError(
@@ -94,7 +96,7 @@ def read(traces: Path, seeds: int = SEEDS) -> Study:
     workloads = {gpu: published.load(traces, gpu) for gpu in order}
     if absent := [name for name in table_1() if name not in workloads[MAIN]]:
         raise InputError(f"{traces}: no traces of {', '.join(absent)} on {MAIN}. The figures need all of Table 1.")
-    return Study(workloads, seeds)
+    return Study(workloads, data or traces.parent, seeds, quick)
 
 
 def run(workload: Workload, case: Case, seed: int) -> list[Recurrence]:

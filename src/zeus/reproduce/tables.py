@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeus.reproduce.panel import Number
+from zeus.reproduce.panel import Number, Result
 from zeus.reproduce.study import Case, Floats, Study
 from zeus.simulate import baselines
 from zeus.simulate.runs import LAST
@@ -77,6 +77,11 @@ def converged(study: Study, case: Case) -> Ratios:
     return Ratios(
         past.joules[:, -LAST:].mean(axis=1) / default.joules, past.seconds[:, -LAST:].mean(axis=1) / default.seconds
     )
+
+
+def unknown(figure: str, names: Iterable[str], why: str) -> Result:
+    """A figure whose data are not at hand."""
+    return Result(numbers=tuple(Number(f"{figure}.{name}", None, note=why) for name in names), remark=why)
 
 
 def over_seeds(name: str, values: Floats | Sequence[float], note: str = "") -> Number:
