@@ -120,7 +120,7 @@ def front(axes: Axes, panel: Panel, zoom: bool, annotate: bool = False) -> None:
         _name_each(axes, best, *places(best))
     if zoom:
         times, energies = places(inside)
-        axes.set_xlim(around(times, 0.15))
+        axes.set_xlim(around(times, 0.22 if annotate else 0.15))
         axes.set_ylim(around(energies, 0.15))
     axes.set_xlabel(f"Time to accuracy ({unit})")
     axes.set_ylabel(f"Energy to accuracy ({prefix}J)")
@@ -134,10 +134,20 @@ def around(values: Floats, margin: float) -> tuple[float, float]:
 
 def _name_each(axes: Axes, best: Panel, times: Floats, energies: Floats) -> None:
     """Labels to the right of the line, and in turn to its left, so that neighbours do not meet."""
+    from matplotlib.patheffects import withStroke
+
     for index, (size, limit) in enumerate(zip(best.column("batch_size"), best.column("limit_watts"), strict=True)):
         offset, side = ((6, 4), "left") if index % 2 == 0 else ((-6, -10), "right")
-        axes.annotate(f"({size}, {limit:g} W)", (times[index], energies[index]), offset, textcoords="offset points",
-                      fontsize=7.5, ha=side)  # fmt: skip
+        axes.annotate(
+            f"({size}, {limit:g} W)",
+            (times[index], energies[index]),
+            offset,
+            textcoords="offset points",
+            fontsize=7.5,
+            ha=side,
+            path_effects=[withStroke(linewidth=2, foreground="white")],
+            zorder=5,
+        )
 
 
 def search_path(axes: Axes, panel: Panel) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "reference"
+WHO = "They say"
 TITLE = "The paper's policy beside an independent simulator of it"
 RATIO: Final = 0.04  # how far a ratio to Default may be off
 REGRET: Final = 0.30  # and a regret, relatively: 20 seeds scatter that much

@@ -23,10 +23,11 @@ h1 { margin: 0 0 .3rem; } h2 { margin: 2.5rem 0 .5rem; font-size: 1.15rem; borde
   padding-top: 1rem; }
 a { color: inherit; } nav { columns: 3 18rem; font-size: .9rem; } nav a { display: block; }
 .remark, .note, .where { color: var(--soft); } .note { font-size: .85rem; max-width: 44rem; }
-.pictures { display: flex; flex-wrap: wrap; gap: .8rem; margin: .8rem 0; }
-.pictures figure { margin: 0; } .pictures img { background: #fff; border-radius: 6px; border: 1px solid var(--line);
-  max-width: 100%; width: 30rem; height: auto; display: block; }
-@media (min-width: 70rem) { .beside { display: grid; grid-template-columns: 30rem 1fr; gap: 1.5rem; } }
+.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(25rem, 100%), 1fr)); gap: .8rem;
+  margin: .8rem 0; align-items: start; align-content: start; }
+.pictures figure { margin: 0; max-width: 42rem; } .pictures img { background: #fff; border-radius: 6px; width: 100%;
+  border: 1px solid var(--line); height: auto; display: block; }
+@media (min-width: 70rem) { .beside { display: grid; grid-template-columns: 34rem 1fr; gap: 1.5rem; } }
 table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
   padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); }
 th { font-size: .85rem; color: var(--soft); } td.n { white-space: nowrap; font-variant-numeric: tabular-nums; }
@@ -46,6 +47,7 @@ class Section:
     remark: str
     pictures: tuple[tuple[str, bytes], ...]  # title and PNG
     rows: tuple[Row, ...]
+    who: str = "Paper says"
 
 
 def label(name: str) -> str:
@@ -96,33 +98,46 @@ def _section(section: Section) -> str:
     )
     remark = f'<p class="remark">{escape(section.remark)}</p>' if section.remark else ""
     heading = f'<h2 id="{section.name}">{label(section.name)}: {escape(section.title)}</h2>'
-    table = f"<div>{_table(section.rows)}</div>" if section.rows else ""
-    beside = " beside" if section.rows and len(section.pictures) <= FEW else ""
+    table = f"<div>{_table(section.rows, section.who)}</div>" if section.rows else ""
+    beside = " beside" if section.rows and 1 <= len(section.pictures) <= FEW else ""
     return f'{heading}{remark}<div class="both{beside}"><div class="pictures">{pictures}</div>{table}</div>'
 
 
-def _table(rows: Sequence[Row]) -> str:
-    head = "<tr><th>Quantity</th><th>Paper says</th><th>We get</th><th>Tolerance</th><th>Within?</th></tr>"
+def _table(rows: Sequence[Row], who: str = "Paper says") -> str:
+    head = f"<tr><th>Quantity</th><th>{who}</th><th>We get</th><th>Tolerance</th><th>Within?</th></tr>"
     return f"<table>{head}{''.join(_row(row) for row in rows)}</table>"
 
 
 def _row(row: Row) -> str:
     kind, word = {True: ("yes", "yes"), False: ("no", "no"), None: ("none", "not computed")}[row.within]
     note = f'<div class="note">{escape(row.note)}</div>' if row.note else ""
-    tolerance = "" if row.tolerance is None else f"± {shown(row.tolerance, row.unit)}"
+    tolerance = "" if row.tolerance is None else f"± {shown(row.tolerance, row.unit)}" if row.tolerance else "exact"
+    cells = "".join(_cell(value, row.unit) for value in (row.paper, row.ours))
     return (
-        f'<tr><td>{escape(row.quantity)} <span class="where">({escape(row.where)})</span>{note}</td>'
-        f'<td class="n">{escape(shown(row.paper, row.unit))}</td><td class="n">{escape(shown(row.ours, row.unit))}</td>'
-        f'<td class="n">{escape(tolerance)}</td><td class="{kind}">{word}</td></tr>'
+        f'<tr><td>{escape(row.quantity)} <span class="where">({escape(row.where)})</span>{note}</td>{cells}'
+        f'<td class="n">{tolerance}</td><td class="{kind}">{word}</td></tr>'
     )
+
+
+def _cell(value: float | str | None, unit: str) -> str:
+    kind = "" if isinstance(value, str) else ' class="n"'  # words may wrap
+    return f"<td{kind}>{escape(shown(value, unit))}</td>"
 
 
 def shown(value: float | str | None, unit: str) -> str:
     """A number for people.
 
-    >>> shown(23.846, "%"), shown(250.0, "W"), shown(None, "W"), shown("yes", ""), shown(6.8e7, "J")
-    ('23.85 %', '250 W', '–', 'yes', '6.8e+07 J')
+    >>> shown(23.846, "%"), shown(250.0, "W"), shown(None, "W"), shown("yes", ""), shown(1.2e6, "jobs")
+    ('23.85 %', '250 W', '–', 'yes', '1,200,000 jobs')
+    >>> shown(6.8e7, "J"), shown(6.04e4, "J")
+    ('68 MJ', '60.4 kJ')
     """
     if value is None:
         return "–"
-    return f"{value if isinstance(value, str) else format(value, '.4g')} {unit}".strip()
+    if isinstance(value, str):
+        return f"{value} {unit}".strip()
+    if unit == "J":
+        size, unit = (1e6, "MJ") if abs(value) >= 1e6 else (1e3, "kJ")
+        value /= size
+    text = f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return f"{text} {unit}".strip()

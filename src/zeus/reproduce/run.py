@@ -143,6 +143,7 @@ def _sections(
             result.remark,
             tuple(drawn[name]),
             tuple(row for row in rows if row.figure == name),
+            getattr(module(name), "WHO", "Paper says"),
         )
         for name, result in results.items()
     ]
