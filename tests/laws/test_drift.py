@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import fmean
@@ -121,6 +122,16 @@ def test_a_window_follows_a_shift_that_a_long_memory_misses() -> None:
         return fmean(row.cost for rows in runs for row in rows[30:])
 
     assert after(window=10) < 0.6 * after(window=0)
+
+
+def test_a_rise_of_all_costs_does_not_stop_every_run_for_ever() -> None:
+    base = virtual.load("v100", ["BERT-SA"])["BERT-SA"]
+    cheap, dear = (drift.valley(base, 32, least=least) for least in (2, 20))
+    dear = replace(dear, max_epochs=200)
+    series = [("cheap", replace(cheap, max_epochs=200))] * 20 + [("dear", dear)] * 30
+    rows = drift.run(series, window=10)
+    assert all(row.converged for row in rows)
+    assert [row.tries for row in rows[-5:]] == [1] * 5
 
 
 def test_no_slices_are_refused() -> None:

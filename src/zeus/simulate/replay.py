@@ -118,11 +118,12 @@ def replay(
 def replay_each(workloads: Iterable[Workload], policy: Policy[Any], job: JobSpec, seed: int) -> Iterator[Recurrence]:
     """One recurrence after another, each on the next of these: one job whose data drift (§6.4).
 
-    They differ in the epochs that runs need. What an epoch uses is profiled once, so it is taken from the first.
+    They differ in the epochs that runs need. What an epoch uses is profiled once, so it is taken from the first. As in
+    real runs the last try has no bound: else a rise of all costs would stop every run for ever.
     """
     world: World | None = None
     for recurrence, workload in enumerate(workloads, start=1):
-        world = world or World(workload, policy, job, seed, JustInTime(workload, job.eta_knob))
+        world = world or World(workload, policy, job, seed, JustInTime(workload, job.eta_knob), frees_last_try=True)
         world.workload = workload
         one = Flight(recurrence)
         world.ask(one)
@@ -148,8 +149,18 @@ class World:
     Whoever drives it keeps the time: `ask` and `go_on` say in how many seconds to come back to a flight.
     """
 
-    def __init__(self, workload: Workload, policy: Policy[Any], job: JobSpec, seed: int, limits: Limits) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        policy: Policy[Any],
+        job: JobSpec,
+        seed: int,
+        limits: Limits,
+        *,
+        frees_last_try: bool = False,
+    ) -> None:
         self.workload = workload
+        self._frees_last_try = frees_last_try
         self._policy = policy
         self._limits = limits
         self._seed = seed
@@ -168,6 +179,7 @@ class World:
             attempt=len(one.tries) + 1,
             gpu_model=self.workload.gpu,
             max_watts=self.workload.max_watts,
+            last=self._frees_last_try and len(one.tries) + 1 == MAX_TRIES,
         )
         decision = self._policy.decide(self._state, random.Random(f"{self._seed}:{ask.number}"), ask)
         one.trial = Trial(ask=ask, decision=decision, asked=self._next())
