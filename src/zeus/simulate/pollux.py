@@ -16,7 +16,6 @@ Their jobs are not the paper's in all respects, see `MODELS`; two of the six wor
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -28,7 +27,7 @@ from zeus.errors import InputError
 from zeus.job import Decision, Ending, Outcome, Phase
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.profile import PowerProfile, Slice
-from zeus.simulate.replay import Recurrence, Try, job_of
+from zeus.simulate.replay import Recurrence, Try, draw, job_of
 from zeus.simulate.replay import replay as play
 from zeus.simulate.tables import number, read_table
 from zeus.simulate.workload import Workload
@@ -116,9 +115,7 @@ def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -
     """One recurrence after another, for ever: nothing is learnt from one to the next, only the luck differs."""
     cost = workload.cost_model(eta)
     for recurrence in count(1):
-        runs = {
-            size: random.Random(f"{(seed, recurrence, 1, size)}").choice(workload.runs[size]) for size in workload.sizes
-        }
+        runs = {size: draw(workload, seed, recurrence, 1, size) for size in workload.sizes}
         joules = seconds = done = 0.0
         sizes: list[int] = []
         while len(sizes) < workload.max_epochs and done < 1 - 1e-9:
