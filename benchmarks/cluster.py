@@ -79,9 +79,9 @@ def main() -> None:
             f"energy {row.energy_ratio:.3f} time {row.time_ratio:.3f} of Default"
         )
     print(f"read {read - begun:.1f} s, matched {matched - read:.1f} s, replayed {done - matched:.1f} s")
-    print(
-        f"in all {done - begun:.1f} s: {trace.jobs / (done - begun):.0f} jobs/s; {peak_megabytes(args.workers):.0f} MB"
-    )
+    used, took = cpu_seconds() - cpu, done - begun
+    print(f"in all {took:.1f} s: {trace.jobs / took:.0f} jobs/s; {peak_megabytes(args.workers):.0f} MB")
+    print(f"{used:.1f} CPU-seconds: {trace.jobs / used:.0f} jobs per CPU-second, whoever else used the cores")
 
 
 if __name__ == "__main__":

@@ -105,9 +105,9 @@ def test_without_jit_each_run_of_a_size_tries_another_limit_and_then_the_best() 
     for one in play("paper:no-jit", n=60):
         for t in one.tries:
             tried.setdefault(t.decision.batch_size, []).append(t.limit_watts)
-    assert tried[16][:2] == [200, 100]
-    best = SMALL.best_epoch(16, 0.5).limit_watts
-    assert set(tried[16][2:]) == {best}
+    assert [limits[:2] for limits in tried.values() if len(limits) > 1] == [[200, 100], [200, 100]]
+    assert len(tried[8]) > 20
+    assert set(tried[8][2:]) == {SMALL.best_epoch(8, 0.5).limit_watts}
 
 
 def test_a_policy_is_asked_before_every_epoch_unless_it_says_that_it_is_monotone() -> None:

@@ -16,21 +16,24 @@ Their jobs are not the paper's in all respects, see `MODELS`; two of the six wor
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
+from statistics import fmean
 from typing import Final
 
 from zeus.errors import InputError
 from zeus.job import Decision, Ending, Outcome, Phase
+from zeus.optimizer.batch_size.policy import find_policy
 from zeus.profile import PowerProfile, Slice
-from zeus.simulate.replay import Recurrence, Try
+from zeus.simulate.replay import Recurrence, Try, draw, job_of
+from zeus.simulate.replay import replay as play
 from zeus.simulate.tables import number, read_table
 from zeus.simulate.workload import Workload
 
 VALIDATION: Final = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
+LAST: Final = 5  # recurrences that show what a policy has come to
 PLACEMENTS: Final = ("placement", "local_bsz", "step_time", "sync_time")
 
 
@@ -112,9 +115,7 @@ def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -
     """One recurrence after another, for ever: nothing is learnt from one to the next, only the luck differs."""
     cost = workload.cost_model(eta)
     for recurrence in count(1):
-        runs = {
-            size: random.Random(f"{(seed, recurrence, 1, size)}").choice(workload.runs[size]) for size in workload.sizes
-        }
+        runs = {size: draw(workload, seed, recurrence, 1, size) for size in workload.sizes}
         joules = seconds = done = 0.0
         sizes: list[int] = []
         while len(sizes) < workload.max_epochs and done < 1 - 1e-9:
@@ -128,6 +129,37 @@ def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -
         way = ", ".join(f"{size} x {sizes.count(size)}" for size in dict.fromkeys(sizes))
         decision = Decision(sizes[-1], Phase.DEFAULT, f"greatest goodput, epoch by epoch: {way}")
         yield Recurrence((Try(decision, workload.max_watts, outcome, cost.cost(joules, seconds)),))
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """A policy beside Pollux on one workload, per recurrence."""
+
+    gpu: str
+    workload: str
+    policy: str
+    energy: float
+    time: float
+    energy_ratio: float  # against Pollux
+    time_ratio: float
+
+
+def compare(
+    workload: Workload, noise: NoiseScale, *, policy: str = "paper", eta: float = 0.5, seeds: int = 20
+) -> list[Versus]:
+    """§6.6 for one workload: Pollux, and what a policy has come to in its last five recurrences, means over seeds."""
+    job = job_of(workload, eta_knob=eta)
+    ours: list[Recurrence] = []
+    theirs: list[Recurrence] = []
+    for seed in range(seeds):
+        ours += list(islice(play(workload, find_policy(policy), job, seed), workload.horizon))[-LAST:]
+        theirs += islice(replay(workload, noise, seed, eta), LAST)
+    energy, time = fmean(one.joules for one in theirs), fmean(one.seconds for one in theirs)
+    rows = []
+    for name, past in (("pollux", theirs), (policy, ours)):
+        used, took = fmean(one.joules for one in past), fmean(one.seconds for one in past)
+        rows.append(Versus(workload.gpu, workload.name, name, used, took, used / energy, took / time))
+    return rows
 
 
 def on_gpus(workload: Workload, gpus: int, traces: Path | str | None = None) -> Workload:
