@@ -41,14 +41,20 @@ def reproduce(
         import matplotlib  # noqa: F401
     except ImportError:
         raise InputError("pictures need matplotlib: pip install 'zeus-energy[plots]'.") from None
-    from zeus.reproduce import run, study
+    from zeus.reproduce import run, study, style
+    from zeus.reproduce.report import shown
 
     names = run.FIGURES if only is None else tuple(name.strip() for name in only.split(","))
     seeds = seeds or (QUICK_SEEDS if quick else study.SEEDS)
     known = study.read(traces, seeds, data=data, quick=quick)
     with _Bar() as bar:
         rows = run.reproduce(
-            known, out, names, processes or len(os.sched_getaffinity(0)), dpi=50 if quick else 130, steps=bar
+            known,
+            out,
+            names,
+            processes or len(os.sched_getaffinity(0)),
+            dpi=style.QUICK_DPI if quick else style.DPI,
+            steps=bar,
         )
     within = sum(row.within is True for row in rows)
     judged = sum(row.within is not None for row in rows)
@@ -57,7 +63,7 @@ def reproduce(
     )
     for row in rows:
         if row.within is False:
-            click.echo(f"  outside: {row.id}: the paper says {row.paper} {row.unit}, we get {row.ours}")
+            click.echo(f"  outside: {row.id}: {shown(row.paper, row.unit)} there, {shown(row.ours, row.unit)} here")
     click.echo(f"Open {out / 'report.html'}")
 
 

@@ -105,7 +105,7 @@ def front(axes: Axes, panel: Panel, zoom: bool, annotate: bool = False) -> None:
     """Time and energy of every configuration, the Pareto front and the default; rows are sorted by time."""
     best, start = panel.where(on_front=True), panel.where(default=True)
     kept = best.rows + (() if annotate else start.rows) if zoom else panel.rows
-    inside = Panel("", "", panel.columns, kept)  # what the axes span
+    inside = panel.only(kept)  # what the axes span
     seconds, unit = seconds_scaled(inside.column("tta_seconds"))
     joules, prefix = scaled(inside.column("eta_joules"))
 

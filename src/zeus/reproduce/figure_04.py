@@ -24,7 +24,7 @@ def compute(study: Study) -> Result:
     lines = []
     for number, recurrence in enumerate(study.tries(CASE)[:SHOWN], start=1):
         for one in recurrence.tries:
-            phase = "sampling" if one.decision.phase is Phase.SAMPLING else "pruning"
+            phase = "pruning" if one.decision.phase is Phase.PRUNING else "sampling"
             lines.append((number, one.decision.batch_size, phase, one.outcome.ending is Ending.CONVERGED))
     panel = Panel(
         NAME,

@@ -41,9 +41,8 @@ def compute(study: Study) -> Result:
         for letter, what in zip("abc", SHOWN, strict=True)
     )
     worst = max(found, key=lambda r: r.energy)
-    reacts = (
-        "yes" if worst.tries > 1 or len({r.batch_size for r in found[worst.slice - 2 : worst.slice + 1]}) > 1 else "no"
-    )
+    around = {r.batch_size for r in found if abs(r.slice - worst.slice) <= 1}
+    reacts = "yes" if worst.tries > 1 or len(around) > 1 else "no"
     part = f" Only the first {len(found)} slices in this quick run." if study.quick else ""
     remark = (
         f"Windows of {window} of the sample's {len(tweets)} tweets, the share that 500,000 are of 1.6 million. A small "
@@ -57,7 +56,7 @@ def draw(axes: Axes, panel: Panel) -> None:
     """One quantity, slice by slice; slices that took several tries are marked."""
     what = dict(zip("abc", SHOWN, strict=True))[panel.name[-1]]
     axes.plot(panel.column("slice"), panel.column(what), "-o", color=style.BLUE, markersize=3.5, label="a slice")
-    again = Panel("", "", panel.columns, tuple(row for row in panel.rows if int(str(row[4])) > 1))
+    again = panel.only(row for row, tries in zip(panel.rows, panel.column("tries"), strict=True) if tries > 1)
     if again.rows:
         axes.plot(again.column("slice"), again.column(what), "D", color=style.RED, label="several tries")
     axes.set_yscale("log", base=2 if what == "batch_size" else 10)

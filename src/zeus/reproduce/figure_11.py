@@ -67,7 +67,7 @@ def _above(best: list[Point], seconds: float, joules: float) -> float:
 
 def draw(axes: Axes, panel: Panel) -> None:
     """Lines of equal cost touch the front at the optimum of their η."""
-    shown = Panel("", "", panel.columns, tuple(row for row in panel.rows if row[0] != "equal cost"))
+    shown = panel.only(row for row in panel.rows if row[0] != "equal cost")
     seconds, unit = drawing.seconds_scaled(shown.column("tta_seconds"))
     joules, prefix = drawing.scaled(shown.column("eta_joules"))
 

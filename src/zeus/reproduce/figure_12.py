@@ -29,31 +29,20 @@ def cases(study: Study) -> list[Case]:
 def compute(study: Study) -> Result:
     """Energy of all recurrences, mean over seeds, relative to β = 2."""
     energy = {
-        (name, beta): float(study.past(Case(name, beta=beta)).joules.sum(axis=1).mean())
-        for name in study.main
-        for beta in BETAS
+        (name, beta): study.past(Case(name, beta=beta)).joules.sum(axis=1) for name in study.main for beta in BETAS
     }
-    lines = [(name, beta, energy[name, beta] / energy[name, CHOSEN]) for name in study.main for beta in BETAS]
+    lines = [(n, beta, float(some.mean() / energy[n, CHOSEN].mean())) for (n, beta), some in energy.items()]
     means = {beta: geometric_mean(ratio for _, b, ratio in lines if b == beta) for beta in BETAS}
     table = rows([*lines, *(("Geometric mean", beta, mean) for beta, mean in means.items())])
     title = "Cumulative energy by β, relative to β = 2"
     panel = Panel(NAME, title, ("workload", "beta", "relative_energy"), table, (6.0, 3.6))
     best = min((beta for beta in BETAS if beta >= SWEPT), key=lambda beta: means[beta])
     note = "Geometric means: " + ", ".join(f"β={beta:g}: {mean:.4f}" for beta, mean in means.items()) + "."
-    return Result((panel,), (Number(f"{NAME}.best", best, note=f"{note} {_apart(study, best)}"),))
-
-
-def _apart(study: Study, best: float) -> str:
-    """How far the best is from the paper's choice, beside the scatter over seeds."""
-    if best == CHOSEN or study.seeds < 2:
-        return ""
-    energy = {
-        beta: np.array([study.past(Case(name, beta=beta)).joules.sum(axis=1) for name in study.main])
-        for beta in (best, CHOSEN)
-    }
-    by_seed = np.exp(np.log(energy[best] / energy[CHOSEN]).mean(axis=0))
-    error = by_seed.std(ddof=1) / np.sqrt(study.seeds)
-    return f"Seed by seed β={best:g} takes {by_seed.mean():.4f} of β=2's energy, standard error {error:.4f}."
+    if best != CHOSEN and study.seeds > 1:  # how far apart, beside the scatter over seeds
+        by_seed = np.exp(np.mean([np.log(energy[n, best] / energy[n, CHOSEN]) for n in study.main], axis=0))
+        error = by_seed.std(ddof=1) / np.sqrt(study.seeds)
+        note += f" Seed by seed β={best:g} takes {by_seed.mean():.4f} of β=2's energy, standard error {error:.4f}."
+    return Result((panel,), (Number(f"{NAME}.best", best, note=note),))
 
 
 def draw(axes: Axes, panel: Panel) -> None:

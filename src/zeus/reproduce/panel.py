@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,11 @@ class Panel:
     def where(self, **cells: Cell) -> Panel:
         """Only the rows with these cells."""
         wanted = [(self.columns.index(name), cell) for name, cell in cells.items()]
-        rows = tuple(row for row in self.rows if all(row[index] == cell for index, cell in wanted))
-        return Panel(self.name, self.title, self.columns, rows, self.size)
+        return self.only(row for row in self.rows if all(row[index] == cell for index, cell in wanted))
+
+    def only(self, lines: Iterable[tuple[Cell, ...]]) -> Panel:
+        """The same columns with these rows."""
+        return replace(self, rows=tuple(lines))
 
     def values(self, name: str) -> list[Any]:
         """The different cells of a column, in order of appearance."""

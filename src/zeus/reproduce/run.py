@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from zeus.errors import InputError
-from zeus.reproduce import compare, expected, reference, report
+from zeus.reproduce import compare, expected, reference, report, style
 from zeus.reproduce.panel import Panel, Result
 from zeus.reproduce.spread import spread
 from zeus.reproduce.study import Case, Study
@@ -24,7 +24,7 @@ FIGURES: Final = (
 
 
 class Module(Protocol):
-    """What the module of a figure has; `cases(study)` too, where it replays."""
+    """What the module of a figure has; where it replays, `cases(study)` says what, so that it can be done ahead."""
 
     NAME: str
     TITLE: str
@@ -36,11 +36,11 @@ class Module(Protocol):
         """The picture of one panel."""
 
 
-def module(name: str) -> Any:
+def module(name: str) -> Module:
     """The figure of this name."""
     if name not in FIGURES:
         raise InputError(f"{name!r} is not a figure. Known: {', '.join(FIGURES)}.")
-    return import_module(f"zeus.reproduce.{name}")
+    return cast(Module, import_module(f"zeus.reproduce.{name}"))
 
 
 class Steps(Protocol):
@@ -71,7 +71,7 @@ def reproduce(
     out: Path,
     names: Sequence[str] = FIGURES,
     processes: int = 1,
-    dpi: int = 130,
+    dpi: int = style.DPI,
     steps: Steps = SILENT,
 ) -> list[compare.Row]:
     """Write every panel, report.json and report.html to `out`; the rows of the report."""
@@ -101,13 +101,11 @@ def reproduce(
 
 def picture(task: tuple[str, Panel, int]) -> bytes:
     """One panel as PNG."""
-    from zeus.reproduce import style
-
     name, panel, dpi = task
     return style.picture(panel, module(name).draw, dpi)
 
 
-def _cases(one: Any, study: Study) -> Iterable[Case]:
+def _cases(one: Module, study: Study) -> Iterable[Case]:
     ask: Callable[[Study], Iterable[Case]] | None = getattr(one, "cases", None)
     return ask(study) if ask else ()
 

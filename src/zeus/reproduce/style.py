@@ -11,14 +11,13 @@ from zeus.reproduce.panel import Panel
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-BLUE, ORANGE, GREEN, RED, SKY, PURPLE, YELLOW, GREY, BLACK = (
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE, GREY, BLACK = (
     "#0072B2",
     "#E69F00",
     "#009E73",
     "#D55E00",
     "#56B4E9",
     "#CC79A7",
-    "#F0E442",
     "#8A8A8A",
     "#222222",
 )
@@ -35,6 +34,7 @@ WORKLOADS: Final = {
 GPUS: Final = {"a40": "A40", "v100": "V100", "rtx6000": "RTX6000", "p100": "P100"}
 CARDS: Final = {"A40": ORANGE, "V100": BLUE, "RTX6000": GREEN, "P100": PURPLE}
 DPI: Final = 130
+QUICK_DPI: Final = 50
 SETTINGS: Final[dict[Any, Any]] = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -55,7 +55,6 @@ SETTINGS: Final[dict[Any, Any]] = {
     "lines.linewidth": 1.6,
     "lines.markersize": 4.5,
     "figure.constrained_layout.use": True,
-    "svg.hashsalt": "zeus",
 }
 
 
