@@ -10,6 +10,7 @@ they did in the cluster, and under a policy less or more as it is faster or slow
 from __future__ import annotations
 
 import math
+import signal
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -153,7 +154,8 @@ def _each(tasks: Sequence[_Task], workers: int) -> Iterator[list[Totals]]:
     if workers <= 1:
         yield from map(_run, tasks)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    quiet = (signal.SIGINT, signal.SIG_IGN)  # the parent ends them
+    with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, quiet) as pool:
         yield from pool.map(_run, tasks)
 
 
