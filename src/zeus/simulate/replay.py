@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Any
@@ -103,12 +103,11 @@ def replay(
     while True:
         while len(flight) < concurrency:
             submitted += 1
-            one = _Flight(submitted)
-            heappush(flight, (now + world.ask(one), submitted, one))
+            one = _Flight(submitted, world.ask(submitted, 1), [])
+            heappush(flight, (now + one.run.seconds, submitted, one))
         now, number, one = heappop(flight)
-        seconds = world.go_on(one)
-        if seconds is not None:
-            heappush(flight, (now + seconds, number, one))
+        if world.goes_on(one):
+            heappush(flight, (now + one.run.seconds, number, one))
             continue
         over[number] = Recurrence(tuple(one.tries))
         while following in over:
@@ -116,15 +115,23 @@ def replay(
             following += 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run under way: after so many more seconds its profile is there, or its outcome."""
+
+    trial: Trial
+    plan: Plan
+    seconds: float
+    outcome: Outcome | None  # None while its first epoch profiles
+
+
 @dataclass(slots=True)
 class _Flight:
-    """A recurrence in flight, and its present try."""
+    """A recurrence in flight: its present run, and the tries before."""
 
     recurrence: int
-    tries: list[Try] = field(default_factory=list)
-    trial: Trial | None = None
-    plan: Plan | None = None
-    outcome: Outcome | None = None  # not known yet while its first epoch profiles
+    run: _Run
+    tries: list[Try]
 
 
 class _World:
@@ -144,42 +151,41 @@ class _World:
         self._sequence = 0
         self._number = 0
 
-    def ask(self, one: _Flight) -> float:
-        """Begin a try; the seconds until something happens to it."""
+    def ask(self, recurrence: int, attempt: int) -> _Run:
+        """Decide, and begin to run."""
         self._number += 1
         ask = Ask(
             number=self._number,
-            recurrence=one.recurrence,
-            attempt=len(one.tries) + 1,
+            recurrence=recurrence,
+            attempt=attempt,
             gpu_model=self._workload.gpu,
             max_watts=self._workload.max_watts,
         )
         decision = self._policy.decide(self._state, self._rng, ask)
-        one.trial = Trial(ask=ask, decision=decision, asked=self._next())
-        self._state = self._policy.observe(self._state, one.trial)
-        one.plan, one.outcome = self._limits.plan(decision), None
-        if one.plan.profiles and self._goes_on(one.trial, one.plan, 0):
-            return one.plan.first.seconds
-        one.outcome = self._run(one.trial, one.plan, 0)
-        return one.outcome.seconds
+        trial = Trial(ask=ask, decision=decision, asked=self._next())
+        self._state = self._policy.observe(self._state, trial)
+        plan = self._limits.plan(decision)
+        if plan.profiles and self._may_begin(trial, plan, 0):
+            return _Run(trial, plan, plan.first.seconds, None)
+        outcome = self._run(trial, plan, 0)
+        return _Run(trial, plan, outcome.seconds, outcome)
 
-    def go_on(self, one: _Flight) -> float | None:
-        """What was awaited has happened; the seconds until the next thing does, None once the recurrence is over."""
-        trial, plan = one.trial, one.plan
-        assert trial is not None
-        assert plan is not None
-        if one.outcome is None:
+    def goes_on(self, one: _Flight) -> bool:
+        """What was awaited has happened. Whether something else is to come, or this recurrence is over."""
+        trial, plan, outcome = one.run.trial, one.run.plan, one.run.outcome
+        if outcome is None:
             self._learn(trial, plan)
-            one.outcome = self._run(trial, plan, 1)
-            return one.outcome.seconds - plan.first.seconds
-        outcome = one.outcome
+            outcome = self._run(trial, plan, 1)
+            one.run = _Run(trial, plan, outcome.seconds - plan.first.seconds, outcome)
+            return True
         self._state = self._policy.observe(self._state, trial.end(self._next(), outcome))
         if outcome.epochs:  # a size of which not even one epoch fits is not run: no try, no charge
             cost = self._cost.cost(outcome.joules or 0.0, outcome.seconds)
             one.tries.append(Try(trial.decision, plan.limit_watts, outcome, cost))
         if outcome.ending is Ending.CONVERGED or len(one.tries) == MAX_TRIES:
-            return None
-        return self.ask(one)
+            return False
+        one.run = self.ask(one.recurrence, len(one.tries) + 1)
+        return True
 
     def _run(self, trial: Trial, plan: Plan, done: int) -> Outcome:
         """How a run ends of which this many epochs are done. It depends on (seed, recurrence, try, size) alone."""
@@ -199,12 +205,12 @@ class _World:
     def _stop(self, trial: Trial, plan: Plan, done: int, last: int) -> int:
         """After how many epochs the policy stops it, or `last`."""
         if not self._monotone:
-            return next((n for n in range(done, last) if not self._goes_on(trial, plan, n)), last)
-        if done >= last or self._goes_on(trial, plan, last - 1):  # then it went on before, too
+            return next((n for n in range(done, last) if not self._may_begin(trial, plan, n)), last)
+        if done >= last or self._may_begin(trial, plan, last - 1):  # then it went on before, too
             return last
-        return done + bisect_left(range(done, last), True, key=lambda n: not self._goes_on(trial, plan, n))
+        return done + bisect_left(range(done, last), True, key=lambda n: not self._may_begin(trial, plan, n))
 
-    def _goes_on(self, trial: Trial, plan: Plan, epochs: int) -> bool:
+    def _may_begin(self, trial: Trial, plan: Plan, epochs: int) -> bool:
         """Whether the policy lets it begin the next epoch after this many."""
         cost = self._cost.cost(
             plan.first.joules + epochs * plan.rest.joules, plan.first.seconds + epochs * plan.rest.seconds
