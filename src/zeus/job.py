@@ -167,9 +167,9 @@ class Ask:
     last: bool = False  # no further attempt follows: end the recurrence well
 
     def __post_init__(self) -> None:
-        for name, value in (("number", self.number), ("recurrence", self.recurrence), ("attempt", self.attempt)):
-            if not _whole(value, 1):
-                _need(False, name, value, "a whole number of at least 1")
+        _need(_whole(self.number, 1), "number", self.number, "a whole number of at least 1")
+        _need(_whole(self.recurrence, 1), "recurrence", self.recurrence, "a whole number of at least 1")
+        _need(_whole(self.attempt, 1), "attempt", self.attempt, "a whole number of at least 1")
         _need(_finite(self.max_watts) and self.max_watts > 0, "max_watts", self.max_watts, "watts above 0")
 
 
@@ -223,8 +223,8 @@ class Trial:
 
     def end(self, sequence: int, outcome: Outcome) -> Trial:
         """It told how it ended, in time or late."""
-        known = self.ending
-        _need(known in (Ending.OPEN, Ending.LOST), "trial", self.number, f"an open or lost one; this one is {known}")
+        if self.outcome is not None and self.outcome.ending is not Ending.LOST:
+            _need(False, "trial", self.number, f"an open or lost one; this one is {self.ending}")
         _need(outcome.ending is not Ending.LOST, "outcome", outcome, "how it ended; a loss is `lose`")
         return Trial(
             ask=self.ask, decision=self.decision, asked=self.asked, lost=self.lost, ended=sequence, outcome=outcome

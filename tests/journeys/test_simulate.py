@@ -50,7 +50,7 @@ def traces(tmp_path: Path) -> Path:
         for size in (8, 16, 32)
         for watts in (100, 200)
     ]
-    epochs = {8: ("6", "7"), 16: ("8", "9"), 32: ("15", "nan"), 64: ("20", "nan")}
+    epochs = {8: ("3", "5"), 16: ("6", "11"), 32: ("13", "19"), 64: ("20", "nan")}
     training = [
         f"d,n,{size},o,0.1,{run + 1},0.7,{needed}\n" for size, runs in epochs.items() for run, needed in enumerate(runs)
     ]
@@ -91,11 +91,13 @@ def test_the_same_seed_gives_the_same_bytes(traces: Path) -> None:
 
 def test_the_knobs_reach_the_policy(traces: Path) -> None:
     def runs(*args: str) -> Any:
-        return json.loads(toy(traces, "--policy", "paper", "--seeds", "3", "--json", *args).stdout)["runs"]
+        return json.loads(
+            toy(traces, "--policy", "paper", "--seeds", "3", "--recurrences", "60", "--json", *args).stdout
+        )["runs"]
 
     plain = runs()
     assert plain[0]["eta"] == 0.5
-    for knob in (("--eta", "0"), ("--beta", "1"), ("--window", "1"), ("--concurrency", "4"), ("--recurrences", "11")):
+    for knob in (("--eta", "0"), ("--beta", "1"), ("--window", "1"), ("--concurrency", "4"), ("--recurrences", "50")):
         assert runs(*knob) != plain, knob
 
 

@@ -65,7 +65,9 @@ def simulate(
     for name in names:
         check(name)
     where, found = load(traces, gpu, None if workloads == "all" else split(workloads), file)
-    runs = list(_progress(list(_replays(list(found.values()), names, seeds, knobs)), as_json))
+    runs = list(
+        _progress([(one, name, seed) for one in found.values() for name in names for seed in range(seeds)], knobs)
+    )
     if as_json:
         print_json({"gpu": where, "runs": [run.to_json() for run in runs]})
     else:
@@ -98,16 +100,7 @@ def load(
     return f"{VIRTUAL}{card}", virtual.load(card, names, known)
 
 
-def _replays(
-    workloads: Sequence[Workload], names: Sequence[str], seeds: int, knobs: dict[str, Any]
-) -> Iterator[tuple[Workload, str, int, dict[str, Any]]]:
-    for workload in workloads:
-        for name in names:
-            for seed in range(seeds):
-                yield workload, name, seed, knobs
-
-
-def _progress(replays: Sequence[tuple[Workload, str, int, dict[str, Any]]], as_json: bool) -> Iterator[Run]:
+def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any]) -> Iterator[Run]:
     """Each in turn, with a bar on a terminal."""
     from rich.console import Console
     from rich.progress import track
@@ -116,7 +109,7 @@ def _progress(replays: Sequence[tuple[Workload, str, int, dict[str, Any]]], as_j
 
     console = Console(stderr=True)
     shown = sys.stderr.isatty() and len(replays) > 1
-    for workload, name, seed, knobs in track(
+    for workload, name, seed in track(
         replays, description="Replaying", console=console, transient=True, disable=not shown
     ):
         yield one(workload, name, seed, **knobs)

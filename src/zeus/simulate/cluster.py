@@ -117,10 +117,9 @@ def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, me
     def until(now: float, totals: Totals) -> Totals:
         while ahead and ahead[0][0] <= now:
             when, number, one = heappop(ahead)
-            seconds = world.go_on(one)
             runtime = group.runtimes[number - 1]
-            if seconds is not None:
-                heappush(ahead, (when + seconds * runtime / usual, number, one))
+            if world.goes_on(one):
+                heappush(ahead, (when + one.run.seconds * runtime / usual, number, one))
                 continue
             over = Recurrence(tuple(one.tries))
             charged = over if who.failures_charged else over.charged_if_converged()
@@ -129,8 +128,8 @@ def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, me
 
     for number, start in enumerate(group.starts, start=1):
         totals = until(start, totals)
-        one = Flight(number)
-        heappush(ahead, (start + world.ask(one) * group.runtimes[number - 1] / usual, number, one))
+        one = world.submit(number)
+        heappush(ahead, (start + one.run.seconds * group.runtimes[number - 1] / usual, number, one))
     return until(math.inf, totals)
 
 
