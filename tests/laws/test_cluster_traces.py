@@ -9,7 +9,8 @@ import pytest
 from golden.published import TRACES
 from zeus.errors import InputError
 from zeus.simulate.cluster_composite import DLRM, PHILLY, composite
-from zeus.simulate.cluster_traces import read_groups
+from zeus.simulate.cluster_traces import PAI_COLUMNS, read_groups
+from zeus.simulate.tables import read_table
 
 JOBS = """j1,i1,u,Terminated,100.0,160.0
 j2,i2,u,Terminated,50.0,90.0
@@ -91,6 +92,24 @@ def test_the_pai_tables_are_joined_and_only_jobs_that_terminated_are_kept(tmp_pa
 def test_a_fault_in_the_pai_tables_is_named_with_its_line(tmp_path: Path, jobs: str, tags: str, fault: str) -> None:
     with pytest.raises(InputError, match=fault):
         read_groups(pai(tmp_path, jobs, tags))
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("pai_job_table", "4b3f,8cb3,5854,Terminated,4550879.0,4551416.0"),
+        ("pai_task_table", "4f05,tensorflow,1.0,Terminated,1739162.0,1739200.0,600.0,29.296875,50.0,MISC"),
+        ("pai_instance_table", "af72,worker,0d39,54db,e387,Terminated,2081336.0,2083889.0,471d"),
+        ("pai_group_tag_table", "f7f6,d2d3,,fbeb,"),
+    ],
+)
+def test_each_pai_table_is_read_as_it_is_published(tmp_path: Path, table: str, row: str) -> None:
+    path = tmp_path / f"{table}.csv"
+    path.write_text(row + "\n")
+    assert list(read_table(path, PAI_COLUMNS[table])) == [(1, row.split(","))]
+    path.write_text(row + ",more\n")
+    with pytest.raises(InputError, match=r"line 1: .* cells where"):
+        list(read_table(path, PAI_COLUMNS[table]))
 
 
 def test_a_composite_has_the_sizes_and_overlap_of_one_trace_and_durations_of_the_other(tmp_path: Path) -> None:

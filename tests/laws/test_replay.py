@@ -220,6 +220,12 @@ def test_the_luck_of_a_recurrence_does_not_depend_on_the_policy() -> None:
     assert all(a == b for a, b in both)
 
 
+def test_runs_are_drawn_uniformly() -> None:
+    needed = [one.tries[0].outcome.epochs for one in play("default", n=2000)]
+    assert set(needed) == set(RUNS[16])
+    assert abs(needed.count(6) - 1000) < 4 * (2000 * 0.25) ** 0.5
+
+
 def test_default_costs_on_average_what_is_expected_of_it() -> None:
     runs = [simulate(SMALL, "default", seed, recurrences=50) for seed in range(40)]
     used = baselines.default(SMALL)

@@ -66,7 +66,7 @@ def cluster(
     if workers is None:  # starting processes takes longer than a few thousand jobs do
         workers = len(os.sched_getaffinity(0)) if total > 4 * TASK_JOBS else 1
     rows: list[Row] = []
-    with _bar(total) as progress:
+    with bar("Jobs", total) as progress:
         for seed in range(seeds):
             rows += simulate(clusters, names, Knobs(eta, beta, window), seed=seed, workers=workers, progress=progress)
     if as_json:
@@ -136,12 +136,12 @@ def _tell(gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequ
 
 
 @contextmanager
-def _bar(total: int) -> Iterator[Callable[[int], None]]:
+def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on a terminal's stderr; elsewhere nothing."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    columns = ("Jobs", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task("jobs", total=total)
+        task = progress.add_task(what, total=total)
         yield lambda done: progress.advance(task, done)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zeus.cli.output import joules, print_json
+from zeus.cli.simulate_cluster import bar
 
 if TYPE_CHECKING:
     from zeus.simulate.capriccio import Slice
@@ -68,7 +69,8 @@ def drift(
 
     cut, about = _cut(source, tweets)
     workloads = experiment.tweets(cut, gpu=gpu, seed=seed)
-    rows = experiment.run(workloads, policy, window=window, eta=eta, beta=beta, seed=seed)
+    with bar("Slices", len(workloads)) as progress:
+        rows = experiment.run(workloads, policy, window=window, eta=eta, beta=beta, seed=seed, progress=progress)
     if as_json:
         knobs = {"policy": policy, "window": window, "eta": eta, "beta": beta, "seed": seed}
         print_json(

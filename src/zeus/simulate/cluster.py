@@ -10,6 +10,7 @@ they did in the cluster, and under a policy less or more as it is faster or slow
 from __future__ import annotations
 
 import math
+import signal
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -116,10 +117,9 @@ def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, me
     def until(now: float, totals: Totals) -> Totals:
         while ahead and ahead[0][0] <= now:
             when, number, one = heappop(ahead)
-            seconds = world.go_on(one)
             runtime = group.runtimes[number - 1]
-            if seconds is not None:
-                heappush(ahead, (when + seconds * runtime / usual, number, one))
+            if world.goes_on(one):
+                heappush(ahead, (when + one.run.seconds * runtime / usual, number, one))
                 continue
             over = Recurrence(tuple(one.tries))
             charged = over if who.failures_charged else over.charged_if_converged()
@@ -128,8 +128,8 @@ def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, me
 
     for number, start in enumerate(group.starts, start=1):
         totals = until(start, totals)
-        one = Flight(number)
-        heappush(ahead, (start + world.ask(one) * group.runtimes[number - 1] / usual, number, one))
+        one = world.submit(number)
+        heappush(ahead, (start + one.run.seconds * group.runtimes[number - 1] / usual, number, one))
     return until(math.inf, totals)
 
 
@@ -153,7 +153,8 @@ def _each(tasks: Sequence[_Task], workers: int) -> Iterator[list[Totals]]:
     if workers <= 1:
         yield from map(_run, tasks)
         return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    quiet = (signal.SIGINT, signal.SIG_IGN)  # the parent ends them
+    with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, quiet) as pool:
         yield from pool.map(_run, tasks)
 
 

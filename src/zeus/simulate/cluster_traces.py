@@ -1,7 +1,8 @@
 """Recurring jobs of a cluster (§6.3): who ran what again and again, read strictly from tables of jobs.
 
 Two forms are read: a CSV of `group,start_time,end_time`, and the folder of the Alibaba PAI trace of 2020 (public as
-cluster-trace-gpu-v2020), of which the job table and the group tags are needed. A fault raises `InputError` with the
+cluster-trace-gpu-v2020), of which the job table and the group tags are needed (`tables.read_table` with
+`PAI_COLUMNS` reads the others as well). A fault raises `InputError` with the
 file, the line and what is wrong there. Jobs that did not end well are no fault: they are dropped and counted.
 """
 

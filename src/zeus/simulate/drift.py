@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 from typing import Final, overload
 
 import numpy as np
@@ -134,14 +134,14 @@ class _Data:
     """A slice as the classifier reads it."""
 
     def __init__(self, one: capriccio.Slice) -> None:
-        texts = [tweet.text for tweet in one.tweets]
-        self.held = tweet_model.held_back(texts)
+        self.texts = [tweet.text for tweet in one.tweets]
+        self.held = tweet_model.held_back(self.texts)
         self.labels = np.array([tweet.positive for tweet in one.tweets], dtype=float)
-        self._texts = texts
 
-    @cached_property
-    def table(self) -> npt.NDArray[np.int32]:
-        return tweet_model.features(self._texts)
+
+@lru_cache(maxsize=2)  # a slice is tried several times and then never again; of all of Sentiment140 one is 80 MB
+def _table(data: _Data) -> npt.NDArray[np.int32]:
+    return tweet_model.features(data.texts)
 
 
 class _Runs(Sequence[int | None]):
@@ -168,7 +168,7 @@ class _Runs(Sequence[int | None]):
         run = range(len(self))[index]
         if run not in self._known:
             self._known[run] = tweet_model.epochs_to_target(
-                self._data.table,
+                _table(self._data),
                 self._data.labels,
                 self._data.held,
                 batch_size=self._size,

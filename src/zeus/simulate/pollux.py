@@ -15,7 +15,6 @@ Their jobs are not the paper's in all respects, see `MODELS`; two of the six wor
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -27,6 +26,7 @@ from zeus.errors import InputError
 from zeus.job import Decision, Ending, Outcome, Phase
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.profile import PowerProfile, Slice
+from zeus.simulate import traces
 from zeus.simulate.replay import Recurrence, Try, draw, job_of
 from zeus.simulate.replay import replay as play
 from zeus.simulate.tables import number, read_table
@@ -39,20 +39,19 @@ PLACEMENTS: Final = ("placement", "local_bsz", "step_time", "sync_time")
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A job of Pollux's authors: its folder, b0, where the workload's target lies in its metric, and what differs."""
+    """A job of Pollux's authors: its folder, b0, and where the workload's target lies in its metric."""
 
     folder: str
     base: int
     target: float | None  # None: its metric is another; the target is taken to lie at the end of the run
-    higher_is_better: bool
-    differs: str
+    higher_is_better: bool = True
 
 
-MODELS: Final[dict[str, Model]] = {
-    "DeepSpeech2": Model("deepspeech2", 20, 40.0, False, "the network is the same, the speech data are others"),
-    "BERT-QA": Model("bert", 12, 84.0, True, "the same, with a noise scale known after each of two epochs only"),
-    "ResNet-50": Model("imagenet", 200, 0.65, True, "the same, with another optimizer and learning rate schedule"),
-    "NeuMF": Model("ncf", 256, None, True, "the same, with another metric (hit rate), so that its whole run is used"),
+MODELS: Final[dict[str, Model]] = {  # each is the workload's network on the workload's data, except that
+    "DeepSpeech2": Model("deepspeech2", 20, 40.0, higher_is_better=False),  # the speech data are others
+    "BERT-QA": Model("bert", 12, 84.0),  # the noise scale is known after each of two epochs only
+    "ResNet-50": Model("imagenet", 200, 0.65),  # optimizer and learning rate schedule are others
+    "NeuMF": Model("ncf", 256, None),  # the metric is the hit rate, so that the whole run is used
 }
 
 
@@ -73,15 +72,14 @@ class NoiseScale:
 
 
 def published(root: Path | None = None) -> Path:
-    """The folder of their traces: in ZEUS_DATA, or beside the repository at `root` (default: here)."""
-    data = os.environ.get("ZEUS_DATA") or (root or Path()) / ".." / "shared" / "data"
-    return Path(data) / "pollux_osdi21" / "traces"
+    """The folder of their traces, beside that of the paper's."""
+    return traces.published(root).parent / "pollux_osdi21" / "traces"
 
 
-def noise_scale(workload: str, traces: Path | str | None = None) -> NoiseScale:
+def noise_scale(workload: str, folder: Path | str | None = None) -> NoiseScale:
     """φ for a workload of the paper, from the run at its base size. InputError where no run of theirs is near."""
     model = _model(workload)
-    path = Path(traces or published()) / model.folder / f"validation-{model.base}.csv"
+    path = Path(folder or published()) / model.folder / f"validation-{model.base}.csv"
     if not path.exists():
         raise InputError(
             f"{path} is not there. It is part of the Pollux artifact of OSDI 2021 (github.com/petuum/adaptdl, branch "
@@ -128,7 +126,8 @@ def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -
         outcome = Outcome(ending=ending, joules=joules, seconds=seconds, epochs=len(sizes))
         way = ", ".join(f"{size} x {sizes.count(size)}" for size in dict.fromkeys(sizes))
         decision = Decision(sizes[-1], Phase.DEFAULT, f"greatest goodput, epoch by epoch: {way}")
-        yield Recurrence((Try(decision, workload.max_watts, outcome, cost.cost(joules, seconds)),))
+        watts = workload.profiles[sizes[-1]].slices[0].limit_watts
+        yield Recurrence((Try(decision, watts, outcome, cost.cost(joules, seconds)),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +161,13 @@ def compare(
     return rows
 
 
-def on_gpus(workload: Workload, gpus: int, traces: Path | str | None = None) -> Workload:
+def on_gpus(workload: Workload, gpus: int, folder: Path | str | None = None) -> Workload:
     """The workload on one node with several GPUs, a composite: each GPU runs b/gpus as one did, and they wait for all.
 
     How much longer a step takes than on one GPU is from Pollux's placements on one node (other GPUs), at the nearest
     local size that was measured; epochs to target are those of the whole batch.
     """
-    path = Path(traces or published()) / _model(workload.name).folder / "placements.csv"
+    path = Path(folder or published()) / _model(workload.name).folder / "placements.csv"
     steps: dict[str, dict[float, float]] = {}
     for line, (placement, *cells) in read_table(path, PLACEMENTS):
         local, step = (number(path, line, column, cell) for column, cell in zip(PLACEMENTS[1:3], cells, strict=False))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Any
@@ -110,12 +110,11 @@ def replay(
     while True:
         while len(flight) < concurrency:
             submitted += 1
-            one = Flight(submitted)
-            heappush(flight, (now + world.ask(one), submitted, one))
+            one = world.submit(submitted)
+            heappush(flight, (now + one.run.seconds, submitted, one))
         now, number, one = heappop(flight)
-        seconds = world.go_on(one)
-        if seconds is not None:
-            heappush(flight, (now + seconds, number, one))
+        if world.goes_on(one):
+            heappush(flight, (now + one.run.seconds, number, one))
             continue
         over[number] = Recurrence(tuple(one.tries))
         while following in over:
@@ -133,28 +132,35 @@ def replay_each(workloads: Iterable[Workload], policy: Policy[Any], job: JobSpec
     for recurrence, workload in enumerate(workloads, start=1):
         world = world or World(workload, policy, job, seed, JustInTime(workload, job.eta_knob), frees_last_try=True)
         world.workload = workload
-        one = Flight(recurrence)
-        world.ask(one)
-        while world.go_on(one) is not None:
+        one = world.submit(recurrence)
+        while world.goes_on(one):
             pass
         yield Recurrence(tuple(one.tries))
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run under way: after so many more seconds its profile is there, or its outcome."""
+
+    trial: Trial
+    plan: Plan
+    seconds: float
+    outcome: Outcome | None  # None while its first epoch profiles
+
+
 @dataclass(slots=True)
 class Flight:
-    """A recurrence in flight, and its present try."""
+    """A recurrence in flight: its present run, and the tries before."""
 
     recurrence: int
-    tries: list[Try] = field(default_factory=list)
-    trial: Trial | None = None
-    plan: Plan | None = None
-    outcome: Outcome | None = None  # not known yet while its first epoch profiles
+    run: Run
+    tries: list[Try]
 
 
 class World:
     """A job on a GPU: what its policy knows, what has been profiled, and chance.
 
-    Whoever drives it keeps the time: `ask` and `go_on` say in how many seconds to come back to a flight.
+    Whoever drives it keeps the time: each flight says in how many seconds something happens to its run.
     """
 
     def __init__(
@@ -181,43 +187,46 @@ class World:
         self._sequence = 0
         self._number = 0
 
-    def ask(self, one: Flight) -> float:
-        """Begin a try; the seconds until something happens to it."""
+    def submit(self, recurrence: int) -> Flight:
+        """A recurrence begins."""
+        return Flight(recurrence, self.ask(recurrence, 1), [])
+
+    def ask(self, recurrence: int, attempt: int) -> Run:
+        """Decide, and begin to run."""
         self._number += 1
         ask = Ask(
             number=self._number,
-            recurrence=one.recurrence,
-            attempt=len(one.tries) + 1,
+            recurrence=recurrence,
+            attempt=attempt,
             gpu_model=self.workload.gpu,
             max_watts=self.workload.max_watts,
-            last=self._frees_last_try and len(one.tries) + 1 == MAX_TRIES,
+            last=self._frees_last_try and attempt == MAX_TRIES,
         )
         decision = self._policy.decide(self._state, self._rng, ask)
-        one.trial = Trial(ask=ask, decision=decision, asked=self._next())
-        self._state = self._policy.observe(self._state, one.trial)
-        one.plan, one.outcome = self._limits.plan(decision), None
-        if one.plan.profiles and self._goes_on(one.trial, one.plan, 0):
-            return one.plan.first.seconds
-        one.outcome = self._run(one.trial, one.plan, 0)
-        return one.outcome.seconds
+        trial = Trial(ask=ask, decision=decision, asked=self._next())
+        self._state = self._policy.observe(self._state, trial)
+        plan = self._limits.plan(decision)
+        if plan.profiles and self._may_begin(trial, plan, 0):
+            return Run(trial, plan, plan.first.seconds, None)
+        outcome = self._run(trial, plan, 0)
+        return Run(trial, plan, outcome.seconds, outcome)
 
-    def go_on(self, one: Flight) -> float | None:
-        """What was awaited has happened; the seconds until the next thing does, None once the recurrence is over."""
-        trial, plan = one.trial, one.plan
-        assert trial is not None
-        assert plan is not None
-        if one.outcome is None:
+    def goes_on(self, one: Flight) -> bool:
+        """What was awaited has happened. Whether something else is to come, or this recurrence is over."""
+        trial, plan, outcome = one.run.trial, one.run.plan, one.run.outcome
+        if outcome is None:
             self._learn(trial, plan)
-            one.outcome = self._run(trial, plan, 1)
-            return one.outcome.seconds - plan.first.seconds
-        outcome = one.outcome
+            outcome = self._run(trial, plan, 1)
+            one.run = Run(trial, plan, outcome.seconds - plan.first.seconds, outcome)
+            return True
         self._state = self._policy.observe(self._state, trial.end(self._next(), outcome))
         if outcome.epochs:  # a size of which not even one epoch fits is not run: no try, no charge
             cost = self._cost.cost(outcome.joules or 0.0, outcome.seconds)
             one.tries.append(Try(trial.decision, plan.limit_watts, outcome, cost))
         if outcome.ending is Ending.CONVERGED or len(one.tries) == MAX_TRIES:
-            return None
-        return self.ask(one)
+            return False
+        one.run = self.ask(one.recurrence, len(one.tries) + 1)
+        return True
 
     def _run(self, trial: Trial, plan: Plan, done: int) -> Outcome:
         """How a run ends of which this many epochs are done. It depends on (seed, recurrence, try, size) alone."""
@@ -237,12 +246,12 @@ class World:
     def _stop(self, trial: Trial, plan: Plan, done: int, last: int) -> int:
         """After how many epochs the policy stops it, or `last`."""
         if not self._monotone:
-            return next((n for n in range(done, last) if not self._goes_on(trial, plan, n)), last)
-        if done >= last or self._goes_on(trial, plan, last - 1):  # then it went on before, too
+            return next((n for n in range(done, last) if not self._may_begin(trial, plan, n)), last)
+        if done >= last or self._may_begin(trial, plan, last - 1):  # then it went on before, too
             return last
-        return done + bisect_left(range(done, last), True, key=lambda n: not self._goes_on(trial, plan, n))
+        return done + bisect_left(range(done, last), True, key=lambda n: not self._may_begin(trial, plan, n))
 
-    def _goes_on(self, trial: Trial, plan: Plan, epochs: int) -> bool:
+    def _may_begin(self, trial: Trial, plan: Plan, epochs: int) -> bool:
         """Whether the policy lets it begin the next epoch after this many."""
         cost = self._cost.cost(
             plan.first.joules + epochs * plan.rest.joules, plan.first.seconds + epochs * plan.rest.seconds
