@@ -48,7 +48,7 @@ def compute(study: Study) -> Result:
     columns = ("gpus", "quantity", "ratio", "low", "high")
     panel = Panel(NAME, "DeepSpeech2: Zeus against the goodput tuner", columns, rows(lines), (4.8, 3.2))
     remark = (
-        f"The tuner follows Pollux's rule with its published noise scale ({pollux.MODELS[WORKLOAD].differs}); "
+        "The tuner follows Pollux's rule with its published noise scale (the same network, other speech data); "
         f"{GPUS} GPUs are one A40's trace and Pollux's measured slow-down, with batch sizes {nodes[GPUS].sizes}. "
         "Neither is the paper's measurement."
     )
