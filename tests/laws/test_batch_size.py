@@ -105,6 +105,34 @@ def test_folding_a_history_is_replaying_it(spec: JobSpec, policy: Any, told: Any
 
 
 @settings(deadline=None)
+@given(jobs, policies, moves, st.sampled_from(GPUS))
+def test_but_for_pruning_a_size_is_offered_only_if_an_epoch_of_it_fits(
+    spec: JobSpec, policy: Any, told: Any, gpu: str
+) -> None:
+    story = live(spec, policy, told).story
+    known = story.state.epoch_costs.get(gpu, {})
+    try:
+        decision = story.ask(recurrence=99, gpu=gpu).decision
+    except InputError:  # all have crashed
+        return
+    if decision.phase is not Phase.PRUNING and decision.batch_size in known:
+        assert fits(known[decision.batch_size], decision.cost_limit)
+
+
+def test_beside_an_exploration_a_best_known_size_that_no_longer_fits_runs_without_a_bound() -> None:
+    story = Story(job(beta_knob=2.0))
+    story.profile(16, 10.0)
+    story.tell(story.ask(1), converged(200.0, 20))
+    explores, beside = story.ask(2), story.ask(3)
+    story.profile(8, 25.0)
+    story.tell(beside, converged(10.0, 1))  # by luck: now the bound is 20
+    story.tell(explores, converged(50.0, 2))
+    assert story.ask(4).decision.phase is Phase.PRUNING
+    decision = story.ask(5).decision
+    assert (decision.batch_size, decision.phase, decision.cost_limit) == (8, Phase.UNBOUNDED, None)
+
+
+@settings(deadline=None)
 @given(jobs, policies, moves)
 def test_any_decision_can_be_made_again_alone(spec: JobSpec, policy: Any, told: Any) -> None:
     story = live(spec, policy, told).story

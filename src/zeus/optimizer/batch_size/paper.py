@@ -43,7 +43,8 @@ class PaperPolicy:
         if state.explored_by_another(model):
             best = state.best_known(model)
             what = "the best known" if state.costs(best, model).count else "as nothing has converged yet"
-            return Decision(best, Phase.CONCURRENT, f"{best}, {what}, while another trial explores", limit)
+            reason = f"{best}, {what}, while another trial explores"
+            return _within(state, model, Decision(best, Phase.CONCURRENT, reason, limit))
         walk = side.walk
         where = "below" if walk.current < walk.default else "above" if walk.current > walk.default else "at"
         turn = f"pruning, round {state.rounds - walk.rounds_left + 1} of {state.rounds}"
@@ -61,7 +62,7 @@ class PaperPolicy:
         if not kept:
             best = state.best_known(model)
             reason = f"{best}: each size that converged has crashed since" + _remark(state, side)
-            return Decision(best, Phase.SAMPLING, reason, limit)
+            return _within(state, model, Decision(best, Phase.SAMPLING, reason, limit))
         if not sizes:
             best = state.best_known(model)
             reason = f"{best}, the best known, with no bound: not even one epoch of {kept} fits under {limit:g}"
@@ -79,10 +80,19 @@ class PaperPolicy:
             costs = {size: sample for size, sample in costs.items() if sample.count}  # others never told their cost
         if not costs:
             best = state.best_known(model)
-            return Decision(best, Phase.SAMPLING, f"{best}: no run has told what it cost yet", limit)
+            reason = f"{best}: no run has told what it cost yet"
+            return _within(state, model, Decision(best, Phase.SAMPLING, reason, limit))
         size = predict(beliefs(costs, prior), rng)
         reason = f"{size} drew the least of {len(costs)} sampled mean costs" + _remark(state, side)
         return Decision(size, Phase.SAMPLING, reason, limit)
+
+
+def _within(state: Past, model: str, best: Decision) -> Decision:
+    """The best known size, with no bound where not even one epoch of it would fit: it must run, or nothing does."""
+    if state.fitting([best.batch_size], model, best.cost_limit):
+        return best
+    reason = f"{best.reason}; with no bound, as not even one epoch fits under {best.cost_limit:g}"
+    return Decision(best.batch_size, Phase.UNBOUNDED, reason)
 
 
 def _remark(state: Past, side: Side) -> str:
