@@ -85,7 +85,8 @@ def _interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in ENDS}
+    heeded = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup has one ignored
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield
     finally:
