@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
 from tests.launch_place import Place, eventually, is_running
+
 from zeus.errors import LaunchError
 from zeus.launch.child import Child
 from zeus.launch.epochs import Line
@@ -93,7 +93,7 @@ def follow(written: bytes, log: Path, metrics: Metrics) -> Iterator[list[Line]]:
     """The lines of an output that nobody ends."""
     there, here = os.pipe()
     lines, found = Lines(reader_of(metrics), lambda: None), list[Line]()
-    lines.follow_output(open(there, "rb", buffering=0), log, says=True)
+    lines.follow_output(os.fdopen(there, "rb", buffering=0), log, says=True)
     os.write(here, written)
     try:
         lines.close()
