@@ -167,6 +167,22 @@ def test_an_exception_is_a_crash_and_its_size_is_not_offered_again() -> None:
     assert bench.store.trial("asr", 3).trial.ask.recurrence == 2
 
 
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_what_a_training_used_until_it_crashed_is_known(epochs: int) -> None:
+    bench = Bench()
+    optimizer = bench.optimizer()
+    bench.train(optimizer, lambda _: iter([0.1] * epochs))
+    before = bench.machine.gpus[0].energy()
+    bench.epoch(64)
+    used = bench.machine.gpus[0].energy() - before
+    so_far = bench.store.trial("asr", 1).so_far
+    optimizer.on_exception(MemoryError("out of memory"))
+    outcome = bench.outcome(1)
+    earlier = 0.0 if so_far is None else so_far.joules
+    assert earlier is not None and used > 0
+    assert outcome.joules == pytest.approx(earlier + used, rel=0.01)
+
+
 def test_epochs_count_where_the_loop_tells_of_them_however_often_it_evaluates() -> None:
     bench = Bench(replace(SPEC, max_epochs=3))
     optimizer = bench.optimizer()

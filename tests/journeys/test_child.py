@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.launch_place import Place, eventually, is_running
+from launch_place import Place, eventually, is_running
 
 from zeus.errors import LaunchError
 from zeus.launch.child import Child
