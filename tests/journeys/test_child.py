@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from launch_place import Place, eventually, is_running
 
+from launch_place import Place, eventually, is_running
 from zeus.errors import LaunchError
 from zeus.launch.child import Child
 from zeus.launch.epochs import Line

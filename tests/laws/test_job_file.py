@@ -115,6 +115,7 @@ WRONG = [
     ("command", "command = \"python -c 'print({0})'\"", "{0} is not known"),
     ("command", 'command = "python {batch_size"', "Write {{ and }} for braces of the script's own"),
     ("command", 'command = "python {epochs:nonsense}"', "command: '{epochs:nonsense}'"),
+    ("command", 'command = "python {learning_rate:d}"', "command: '{learning_rate:d}'"),
     ("command", 'command = "python \'x"', "Quote it as for a shell"),
     ("command", "command = ''", "give a text"),
     ("base = 4e-5", "base = 0", "base = 0: give a number above 0"),

@@ -155,6 +155,8 @@ def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
     at = "" if ran is None or ran.limit_watts is None else f", {ran.limit_watts:g} W"
     used = f"{joules(outcome.joules)}, {outcome.seconds:.1f} s, cost {joules(cost_of(said, trial, outcome))}"
     lines = [f"  {words}; epoch {outcome.epochs}{metric}{at}, {used}"]
+    if ran is not None and ran.exit_code and outcome.ending is not Ending.CRASHED:
+        lines += [f"  but then the command failed with exit code {ran.exit_code}. Its output is in {ran.log}."]
     if ran is not None and outcome.ending is Ending.CRASHED:
         size, job = trial.batch_size, shlex.quote(said.spec.id)
         lines += [f"  | {line}" for line in ran.last_lines]

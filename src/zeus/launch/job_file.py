@@ -90,7 +90,7 @@ def read_job_file(path: Path) -> JobFile:
         InputError: Each thing that is wrong, on a line of its own, with where it stands and what to write instead.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failed:
         raise InputError(f"{path} cannot be read: {failed}. Name a job file, as in `zeus run job.toml`.") from failed
     return parse_job_file(text, str(path))
@@ -288,7 +288,7 @@ class _Reader:
         return parts
 
     def _check_placeholders(self, part: str, has_rate: bool) -> None:
-        values: dict[str, float] = dict.fromkeys(PLACEHOLDERS, 1)
+        values: dict[str, float] = {**dict.fromkeys(PLACEHOLDERS, 1), "learning_rate": 0.5, "target_metric": 0.5}
         try:
             names = [name for _, name, _, _ in string.Formatter().parse(part) if name is not None]
             strange = next((name for name in names if name not in PLACEHOLDERS), None)
