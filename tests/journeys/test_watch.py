@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch_place import LINES, Place, eventually, is_running
+from zeus.errors import InputError
 from zeus.job import Ending, Profiled
 from zeus.launch.recurrence import Recurrence
 from zeus.profile import PowerProfile, ProfileKey, Slice
@@ -24,7 +25,11 @@ def place(tmp_path: Path) -> Place:
 
 
 def recur(place: Place, monkeypatch: pytest.MonkeyPatch) -> Recurrence:
-    return place.launcher(monkeypatch).recur()
+    launcher = place.launcher(monkeypatch)
+    try:
+        return launcher.recur()
+    finally:
+        launcher.close()
 
 
 @pytest.mark.parametrize("style", LINES)
@@ -143,6 +148,36 @@ def test_what_an_earlier_trial_wrote_to_the_file_is_not_taken_for_this_ones(
     (only,) = recur(place, monkeypatch).tries
     assert only.outcome is not None and only.outcome.epochs == 4
     assert (place.folder / "metrics.jsonl.old").read_text() == '{"epoch": 1, "metric": 1.0}\n'
+
+
+ANEW = """
+    metric = train(epoch); said.append((epoch, metric))
+    with open("metrics.jsonl", "w") as file:
+        for one in said[-{kept}:]: print('{{"epoch": %s, "metric": %s}}' % one, file=file)
+"""
+
+
+@pytest.mark.parametrize("kept", [99, 1])
+def test_a_file_that_is_written_anew_for_each_epoch_is_read_to_its_end(
+    kept: int, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LINES, "anew", ANEW.format(kept=kept))
+    place.script("anew", before="said = []")
+    place.job("file")
+    (only,) = recur(place, monkeypatch).tries
+    assert only.outcome is not None and only.ending is Ending.CONVERGED
+    assert only.outcome.epochs == 4 or kept == 1  # a line that did not stand for long may be missed
+
+
+def test_a_file_of_metrics_is_followed_by_one_run_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path)
+    place.script("file")
+    place.job("file")
+    first = place.launcher(monkeypatch)
+    with pytest.raises(InputError, match=r"another `zeus run` follows .*metrics\.jsonl"):
+        place.launcher(monkeypatch)
+    first.close()
+    place.launcher(monkeypatch).close()
 
 
 def test_a_metric_that_is_no_number_reaches_no_target_and_harms_nothing(

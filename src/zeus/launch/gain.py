@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Protocol
 
 from zeus.cost import CostModel
 from zeus.job import Ending, Outcome, Trial
-from zeus.launch.recurrence import Recurrence
 from zeus.profile import PowerProfile
 
 LATEST = 5  # recurrences that stand for "now"
+
+
+class Spent(Protocol):
+    """What a recurrence used, all its tries together."""
+
+    @property
+    def joules(self) -> float | None:
+        """Energy; None where it is not known."""
+
+    @property
+    def seconds(self) -> float:
+        """Time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +40,7 @@ class Gain:
 
 
 def gain(
-    latest: Sequence[Recurrence],
+    latest: Sequence[Spent],
     past: Iterable[Trial],
     default: int,
     profile: PowerProfile | None,

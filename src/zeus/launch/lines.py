@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.1  # how often a file is looked at
 CHUNK = 1 << 16
 LONGEST = 1 << 20  # bytes of a line, which need not end; and more than a pipe holds
+HEAD = 1 << 10  # bytes by which a file is known again
 ENDS = re.compile(rb"[\r\n]")  # a progress bar rewrites its line
 T = TypeVar("T")
 
@@ -123,13 +124,22 @@ class Lines(Generic[T]):
                     return
 
     def follow_file(self, path: Path) -> None:
-        """Follow a file from its beginning, whenever it comes into being, until `close`."""
+        """Follow a file from its beginning, whenever it comes into being, until `close`.
+
+        One that is written anew with another beginning, as by a script that keeps its latest line only, is read anew;
+        with the same beginning it has more to say than before.
+        """
 
         def follow() -> None:
-            offset, rest = 0, b""
+            offset, head, rest = 0, b"", b""
             while True:
                 last = self._over.wait(LOOK_SECONDS)  # once more after that, for what was written meanwhile
                 with contextlib.suppress(OSError), path.open("rb") as file:
+                    now = file.read(HEAD)
+                    if now[: len(head)] != head[: len(now)]:
+                        self._take(rest + b"\n")
+                        offset, head, rest = 0, b"", b""
+                    head = max(head, now, key=len)
                     file.seek(offset)
                     new = file.read()
                     offset += len(new)

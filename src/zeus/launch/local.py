@@ -15,6 +15,7 @@ from zeus.device.gpu import Gpu
 from zeus.env import Mode, Orders, mode, written
 from zeus.errors import InputError
 from zeus.job import Outcome, Trial
+from zeus.launch.claim import claim
 from zeus.launch.guard import GRACE_SECONDS
 from zeus.launch.job_file import JobFile, trial_seed
 from zeus.launch.limits import STEP_WATTS
@@ -65,6 +66,7 @@ class Launcher:
             self._monitor.close()  # the script measures itself
         candidates(list(self._gpus.values()), STEP_WATTS, file.spec.power_limits)  # refuses what the cards do not take
         _check_command(file)
+        self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
         self.store = store or open_store()
         self.address = shown(os.environ.get("ZEUS_STORE") or f"sqlite:///{default_path()}")
         self.logs = _log_folder(file.spec.id)
@@ -90,6 +92,8 @@ class Launcher:
 
     def close(self) -> None:
         """Let go of monitor and store."""
+        if self._claim is not None:
+            self._claim.close()
         self._monitor.close()
         self.store.close()
 
