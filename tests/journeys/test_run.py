@@ -155,6 +155,55 @@ def test_an_interrupted_run_ends_its_script_restores_the_limit_and_goes_on_next_
     assert tries(report)[0]["phase"] == "pruning"  # what was given up holds nobody back
 
 
+DEAF = """
+signal.signal(signal.SIGINT, lambda *_: pathlib.Path("asked").touch())
+signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("asked again").touch())
+pathlib.Path("ready").touch()
+"""
+
+
+def test_a_second_interrupt_does_not_wait_for_a_script_that_will_not_end(place: Place, limit) -> None:
+    place.script(before=DEAF)
+    place.job(power_limits=[150])
+    process = place.start(STEPS="100000")
+    eventually((place.folder / "ready").exists)
+    pid = place.pid()
+    assert limit() == 150
+    process.send_signal(signal.SIGINT)
+    eventually((place.folder / "asked").exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not (place.folder / "asked again").exists()
+    eventually(lambda: not is_running(pid))
+    eventually(lambda: limit() == LIMIT)
+    assert place.store().trial("toy", 1).trial.ending is Ending.LOST
+
+
+@pytest.mark.parametrize("env", [{"ZEUS_READ_ONLY": "1"}, {"ZEUS_MODE": "off"}], ids=["read-only", "off"])
+def test_who_may_not_set_a_limit_never_does(place: Place, env: dict[str, str]) -> None:
+    place.script(before='seen = open("limits", "a")', after="")
+    text = (place.folder / "train.py").read_text()
+    looks = "    print(gpus[0].limit(), file=seen, flush=True); step(gpus, size)\n"
+    (place.folder / "train.py").write_text(text.replace("        step(gpus, size)\n", f"    {looks}"))
+    place.job(power_limits=[250, 150])
+    assert place.report("--recurrences", "2", **env)["recurrences"][1]["converged"]
+    assert {float(line) for line in (place.folder / "limits").read_text().split()} == {LIMIT}
+
+
+def test_two_runs_of_one_job_at_once_share_its_trials(place: Place) -> None:
+    place.script(before="while not pathlib.Path('go').exists(): time.sleep(0.02)")
+    both = [place.start("--json") for _ in range(2)]
+    store = place.store()
+    eventually(lambda: [one.id for one in store.jobs()] == ["toy"] and len(store.trials("toy")) == 2)
+    (place.folder / "go").touch()
+    reports = [json.loads(one.communicate(timeout=60)[0]) for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    seen = [one for report in reports for one in tries(report)]
+    assert sorted(one["trial"] for one in seen) == [1, 2]
+    assert sorted(one["phase"] for one in seen) == ["concurrent", "pruning"]
+
+
 def test_a_run_that_is_killed_takes_its_script_along_and_the_next_one_works_at_once(place: Place, limit) -> None:
     place.job(power_limits=[150])
     process = place.start(STEPS="100000")
