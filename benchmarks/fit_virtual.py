@@ -24,10 +24,12 @@ from scipy.optimize import least_squares
 
 from zeus.device import presets
 from zeus.device.physics import Card, Load, epoch
-from zeus.simulate.traces import WORKLOADS, PowerRow, published, read_power
+from zeus.simulate.settings import table_1
+from zeus.simulate.traces import PowerRow, published, read_power
 
 FITTED = Path(__file__).parents[1] / "src" / "zeus" / "device" / "fitted.toml"
 CARDS = ("v100", "a40", "rtx6000")
+WORKLOADS = {one.virtual.load: one.key for one in table_1().values() if one.virtual}
 SEED, STARTS, ROUNDS = 2023, 7, 2
 LOSS = {"loss": "soft_l1", "f_scale": 0.05}  # beyond 5 % a residual counts linearly: an outlier must not bend the rest
 # Residual per e-fold from the first guess: keeps a number that the traces do not pin down from running away. Input time

@@ -29,7 +29,8 @@ from zeus.device import presets
 from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling, State, Waiting, measured, start, step
 from zeus.optimizer.power_limit.selector import MaxSlowdownConstraint, OptimumSelector, Scored, ZeusCost
 from zeus.profile import Slice
-from zeus.simulate.traces import WORKLOADS, PowerRow, published, read_power
+from zeus.simulate.settings import table_1
+from zeus.simulate.traces import PowerRow, published, read_power
 
 ROOT = Path(__file__).parents[1]
 TRACES = published(ROOT)
@@ -161,7 +162,7 @@ def extra(pair: Pair, steps: Mapping[float, int], chosen: float) -> tuple[float,
 
 def read_pairs(traces: Path, cards: Iterable[str] = CARDS) -> list[Pair]:
     """Every pair of the traces that has a choice of limits."""
-    names = {key: name for name, key in WORKLOADS.items()}
+    names = {one.key: one.virtual.load for one in table_1().values() if one.virtual}
     pairs = []
     for card in cards:
         rows: dict[tuple[str, int], dict[float, PowerRow]] = defaultdict(dict)

@@ -144,13 +144,14 @@ class Outcome:
         _need(self.ending is not Ending.OPEN, "ending", self.ending, "how the trial ended")
         _need(_whole(self.epochs, 0), "epochs", self.epochs, "a whole number of at least 0")
         ran = self.epochs > 0
-        _need(ran or self.ending is not Ending.CONVERGED, "epochs", 0, "at least 1 for a trial that converged")
-        unsaid = self.ending is Ending.STOPPED and not ran and self.next_epoch_cost is None
-        _need(not unsaid, "next_epoch_cost", None, "what the first epoch would have cost, as it was not run")
-        for name in ("joules", "seconds", "next_epoch_cost"):
-            value = getattr(self, name)
-            sound = value is None or (_finite(value) and (value > 0 if ran else value >= 0))
-            _need(sound, name, value, "a finite number above 0 (energy that is not known is None)")
+        if not ran:
+            _need(self.ending is not Ending.CONVERGED, "epochs", 0, "at least 1 for a trial that converged")
+            unsaid = self.ending is Ending.STOPPED and self.next_epoch_cost is None
+            _need(not unsaid, "next_epoch_cost", None, "what the first epoch would have cost, as it was not run")
+        used = (("joules", self.joules), ("seconds", self.seconds), ("next_epoch_cost", self.next_epoch_cost))
+        for name, value in used:
+            if value is not None and not (_finite(value) and (value > 0 if ran else value >= 0)):
+                _need(False, name, value, "a finite number above 0 (energy that is not known is None)")
         _need(self.metric is None or _finite(self.metric), "metric", self.metric, "a finite number, or None")
 
 
@@ -166,8 +167,9 @@ class Ask:
     last: bool = False  # no further attempt follows: end the recurrence well
 
     def __post_init__(self) -> None:
-        for name in ("number", "recurrence", "attempt"):
-            _need(_whole(getattr(self, name), 1), name, getattr(self, name), "a whole number of at least 1")
+        _need(_whole(self.number, 1), "number", self.number, "a whole number of at least 1")
+        _need(_whole(self.recurrence, 1), "recurrence", self.recurrence, "a whole number of at least 1")
+        _need(_whole(self.attempt, 1), "attempt", self.attempt, "a whole number of at least 1")
         _need(_finite(self.max_watts) and self.max_watts > 0, "max_watts", self.max_watts, "watts above 0")
 
 
@@ -183,8 +185,11 @@ class Trial:
     outcome: Outcome | None = None
 
     def __post_init__(self) -> None:
-        marks = [mark for mark in (self.asked, self.lost, self.ended) if mark is not None]
-        _need(marks == sorted(set(marks)), "sequence numbers", marks, "asked before lost before ended")
+        before = self.asked
+        for mark in (self.lost, self.ended):
+            if mark is not None:
+                _need(before < mark, "sequence numbers", (before, mark), "asked before lost before ended")
+                before = mark
         told = self.outcome is not None and self.outcome.ending is not Ending.LOST
         _need(told == (self.ended is not None), "outcome", self.outcome, "one with `ended`, none before")
 
@@ -218,10 +223,12 @@ class Trial:
 
     def end(self, sequence: int, outcome: Outcome) -> Trial:
         """It told how it ended, in time or late."""
-        known = self.ending
-        _need(known in (Ending.OPEN, Ending.LOST), "trial", self.number, f"an open or lost one; this one is {known}")
+        if self.outcome is not None and self.outcome.ending is not Ending.LOST:
+            _need(False, "trial", self.number, f"an open or lost one; this one is {self.ending}")
         _need(outcome.ending is not Ending.LOST, "outcome", outcome, "how it ended; a loss is `lose`")
-        return replace(self, ended=sequence, outcome=outcome)
+        return Trial(
+            ask=self.ask, decision=self.decision, asked=self.asked, lost=self.lost, ended=sequence, outcome=outcome
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,8 +283,11 @@ def _whole(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
+_NUMBER = (int, float)
+
+
 def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, _NUMBER) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _need(sound: bool, name: str, value: object, wanted: str) -> None:

@@ -40,6 +40,10 @@ class Slice:
         """Average power."""
         return self.joules / self.seconds
 
+    def step_cost(self, cost: CostModel) -> float:
+        """The fraction of Equation 5 per step: (η·AvgPower + (1−η)·MAXPOWER) / Throughput in steps per second."""
+        return cost.rate(self.watts) * self.seconds / self.steps
+
 
 @dataclass(frozen=True, slots=True)
 class PowerProfile:
@@ -90,9 +94,8 @@ class PowerProfile:
         return PowerProfile.of([*self.slices, *others], [*self.limits, *earlier.limits])
 
     def step_cost(self, cost: CostModel, limit_watts: float) -> float:
-        """The fraction of Equation 5 per step: (η·AvgPower + (1−η)·MAXPOWER) / Throughput in steps per second."""
-        one = self.at(limit_watts)
-        return cost.rate(one.watts) * one.seconds / one.steps
+        """Equation 5's fraction per step at this limit."""
+        return self.at(limit_watts).step_cost(cost)
 
     def epoch_cost(self, cost: CostModel, limit_watts: float, steps: int) -> float:
         """Equation 5's fraction for an epoch of this many steps."""
@@ -102,7 +105,7 @@ class PowerProfile:
         """Equation 7: the measured limit with the least cost; of equal ones the highest, which is the faster."""
         if not self.slices:
             raise InputError("an empty profile has no best limit.")
-        return min(self.slices, key=lambda one: (self.step_cost(cost, one.limit_watts), -one.limit_watts)).limit_watts
+        return min(self.slices, key=lambda one: (one.step_cost(cost), -one.limit_watts)).limit_watts
 
     def to_json(self) -> dict[str, Any]:
         """A superset of the file that users know: `measurements` with `power_limit`, `energy` and `time`."""

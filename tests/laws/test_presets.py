@@ -7,13 +7,14 @@ import pytest
 from zeus.device import presets
 from zeus.device.physics import operate
 from zeus.errors import InputError
-from zeus.simulate.traces import WORKLOADS
+from zeus.simulate.settings import table_1
 
 EVERY_PAIR = [(card, load) for card in presets.card_names() for load in presets.load_names()]
 
 
 def test_the_papers_workloads_and_three_generic_ones_are_known() -> None:
-    assert set(presets.load_names()) == {*WORKLOADS, "compute-bound", "memory-bound", "input-bound"}
+    papers = {one.virtual.load for one in table_1().values() if one.virtual}
+    assert set(presets.load_names()) == {*papers, "compute-bound", "memory-bound", "input-bound"}
     assert {"v100", "a40", "rtx6000", "p100"} < set(presets.card_names())
 
 

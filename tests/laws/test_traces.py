@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zeus.errors import InputError
+from zeus.simulate.settings import table_1
 from zeus.simulate.traces import (
     POWER_COLUMNS,
     TRAINING_COLUMNS,
-    WORKLOADS,
     PowerRow,
     TrainingRow,
     published,
@@ -160,4 +160,4 @@ def test_the_published_traces_are_read_whole() -> None:
     training = read_training(traces() / "summary_train.csv")
     assert len(training) == 3759
     assert sum(row.target_epoch is None for row in training) == 849
-    assert {row.workload for row in training} == set(WORKLOADS.values())
+    assert {row.workload for row in training} == {setting.key for setting in table_1().values()}

@@ -20,8 +20,10 @@ COMMANDS = {
     "keeper": ("zeus.cli.keeper", "keeper", "Serve power limits to unprivileged users (system service)."),
     "measure": ("zeus.cli.measure", "measure", "Run a command and report its time and energy, like `time`."),
     "monitor": ("zeus.cli.monitor", "monitor", "Live view of power, energy and limits."),
+    "reproduce": ("zeus.cli.reproduce", "reproduce", "Every figure of the paper from its published traces."),
     "restore": ("zeus.cli.keeper", "restore", "Put back power limits that a dead keeper left behind."),
     "run": ("zeus.cli.run", "run", "Run a recurring job, each time with the batch size and limit that cost least."),
+    "simulate": ("zeus.cli.simulate", "simulate", "What batch size policies would cost, on traces or virtual GPUs."),
 }
 
 

@@ -8,18 +8,20 @@ from zeus.errors import InputError
 from zeus.simulate.workload import Workload
 
 
+def best_pair(workload: Workload, eta: float) -> tuple[int, float]:
+    """The (b, p) with the least expected cost, among sizes whose every run reaches the target."""
+    pairs = [pair for pair in workload.pairs if workload.always_converges(pair[0])]
+    if not pairs:
+        raise InputError(
+            f"{workload.name} on {workload.gpu}: no batch size reaches the target in every run, so that no best "
+            "choice is defined. Raise max_epochs or relax the target."
+        )
+    return min(pairs, key=lambda pair: workload.cost_model(eta).cost(*workload.expected(*pair)))
+
+
 def optimum(workload: Workload, eta: float) -> float:
     """The least expected cost over all (b, p), among sizes whose every run reaches the target."""
-    model = workload.cost_model(eta)
-    costs = [
-        workload.epochs_charged(size) * model.cost(epoch.joules, epoch.seconds)
-        for size in workload.sizes
-        if workload.always_converges(size)
-        for epoch in workload.profiles[size].slices
-    ]
-    if not costs:
-        raise InputError(f"{workload.name} on {workload.gpu}: no batch size reaches the target in every run.")
-    return min(costs)
+    return workload.cost_model(eta).cost(*workload.expected(*best_pair(workload, eta)))
 
 
 def regrets(costs: Iterable[float], least: float) -> list[float]:

@@ -52,16 +52,6 @@ class WorkloadKey(NamedTuple):
     optimizer: str
 
 
-WORKLOADS: Final[dict[str, WorkloadKey]] = {  # the six of the paper's evaluation (Table 1)
-    "deepspeech2": WorkloadKey("librispeech", "deepspeech2", "adamw"),
-    "bert-qa": WorkloadKey("squad", "bert_base_uncased", "adamw"),
-    "bert-sa": WorkloadKey("sentiment140", "bert_base_uncased", "adamw"),
-    "resnet50": WorkloadKey("imagenet", "resnet50", "adadelta"),
-    "shufflenetv2": WorkloadKey("cifar100", "shufflenetv2", "adadelta"),
-    "neumf": WorkloadKey("movielens-1m", "ncf", "adam"),
-}
-
-
 def published(root: Path | None = None) -> Path:
     """The folder of the paper's published traces: in ZEUS_DATA, or beside the repository at `root` (default: here)."""
     data = os.environ.get("ZEUS_DATA") or (root or Path()) / ".." / "shared" / "data"

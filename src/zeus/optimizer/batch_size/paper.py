@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
-from zeus.optimizer.batch_size.past import Past
+from zeus.optimizer.batch_size.past import Past, Side
 from zeus.optimizer.batch_size.stopping import fits
-from zeus.optimizer.batch_size.thompson import Gaussian, Rng, beliefs, predict
+from zeus.optimizer.batch_size.thompson import FLAT, Gaussian, Rng, beliefs, predict
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +18,7 @@ class PaperPolicy:
     version: int = 1
     pruning: bool = True
     early_stop: bool = True
+    monotone: bool = True
 
     def start(self, job: JobSpec) -> Past:
         """Nothing has happened yet."""
@@ -29,22 +30,24 @@ class PaperPolicy:
 
     def decide(self, state: Past, rng: Rng, ask: Ask) -> Decision:
         """The batch size of the next trial."""
-        model = ask.gpu_model
+        model, side = ask.gpu_model, state.side(ask.gpu_model)
         limit = state.limit(model) if self.early_stop else None
-        if not ask.last and len(state.job.batch_sizes) > 1 and state.side(model).walk.done:
-            return self._sample(state, rng, model, limit)
-        best = state.best_known(model)
         if ask.last:
+            best = state.best_known(model)
             return Decision(best, Phase.UNBOUNDED, f"the last try: {best}, the best known, with no bound")
         if len(state.job.batch_sizes) == 1:
+            best = state.best_known(model)
             return Decision(best, Phase.SAMPLING, f"{best} is the only batch size")
+        if side.walk.done:
+            return self._sample(state, rng, model, limit)
         if state.explored_by_another(model):
+            best = state.best_known(model)
             what = "the best known" if state.costs(best, model).count else "as nothing has converged yet"
             return Decision(best, Phase.CONCURRENT, f"{best}, {what}, while another trial explores", limit)
-        walk = state.side(model).walk
+        walk = side.walk
         where = "below" if walk.current < walk.default else "above" if walk.current > walk.default else "at"
         turn = f"pruning, round {state.rounds - walk.rounds_left + 1} of {state.rounds}"
-        reason = f"{turn}: exploring {walk.current}, {where} {walk.default}" + _remark(state, model)
+        reason = f"{turn}: exploring {walk.current}, {where} {walk.default}" + _remark(state, side)
         return Decision(walk.current, Phase.PRUNING, reason, limit)
 
     def keep_going(self, state: Past, trial: Trial, epochs: int, cost: float) -> bool:
@@ -54,38 +57,37 @@ class PaperPolicy:
     def _sample(self, state: Past, rng: Rng, model: str, limit: float | None) -> Decision:
         job, side = state.job, state.side(model)
         kept = [size for size in side.walk.sizes if size not in side.crashed]
-        sizes = [size for size in kept if state.first_epoch_fits(size, model, limit)]
+        sizes = state.fitting(kept, model, limit)
         if not kept:
             best = state.best_known(model)
-            reason = f"{best}: each size that converged has crashed since" + _remark(state, model)
+            reason = f"{best}: each size that converged has crashed since" + _remark(state, side)
             return Decision(best, Phase.SAMPLING, reason, limit)
         if not sizes:
             best = state.best_known(model)
             reason = f"{best}, the best known, with no bound: not even one epoch of {kept} fits under {limit:g}"
             return Decision(best, Phase.UNBOUNDED, reason)
-        prior = Gaussian(job.mab_prior_mean, job.mab_prior_precision)
-        costs = {size: state.costs(size, model) for size in sizes}
-        looks = {size: max(state.looks(size, model), costs[size].count) for size in sizes}
-        unknown = [size for size in sizes if looks[size] < job.mab_num_explorations]
-        if unknown and prior.precision == 0:
-            size = min(unknown, key=lambda b: (looks[b], abs(b - side.walk.default), b))
-            return Decision(size, Phase.SAMPLING, f"{size} has been seen {looks[size]} times only", limit)
-        arms = {
-            size: arm
-            for size, arm in beliefs(costs, prior).items()
-            if not isinstance(arm, Gaussian) or arm.precision > 0
-        }
-        if not arms:
+        flat = job.mab_prior_precision == 0
+        prior = FLAT if flat else Gaussian(job.mab_prior_mean, job.mab_prior_precision)
+        costs = state.all_costs(sizes, model)
+        few = [size for size in sizes if costs[size].count < job.mab_num_explorations]
+        if few and flat:
+            looks = state.looks(model)
+            seen = {size: max(looks.get(size, 0), costs[size].count) for size in few}
+            if min(seen.values()) < job.mab_num_explorations:
+                size = min(few, key=lambda b: (seen[b], abs(b - side.walk.default), b))
+                return Decision(size, Phase.SAMPLING, f"{size} has been seen {seen[size]} times only", limit)
+            costs = {size: sample for size, sample in costs.items() if sample.count}  # others never told their cost
+        if not costs:
             best = state.best_known(model)
             return Decision(best, Phase.SAMPLING, f"{best}: no run has told what it cost yet", limit)
-        size = predict(arms, rng)
-        reason = f"{size} drew the least of {len(arms)} sampled mean costs" + _remark(state, model)
+        size = predict(beliefs(costs, prior), rng)
+        reason = f"{size} drew the least of {len(costs)} sampled mean costs" + _remark(state, side)
         return Decision(size, Phase.SAMPLING, reason, limit)
 
 
-def _remark(state: Past, model: str) -> str:
+def _remark(state: Past, side: Side) -> str:
     """What the owner should know of the default."""
-    default, side = state.job.default_batch_size, state.side(model)
+    default = state.job.default_batch_size
     if default in side.crashed:
         return f" (the default, {default}, crashed)"
     failed = side.looks.get(default, 0) > 0 and default not in side.walk.cheapest

@@ -6,16 +6,16 @@ learnt on one model can be translated to another (§7).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import lru_cache
 
 from zeus.cost import CostModel
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
 from zeus.optimizer.batch_size.pruning import Walk
-from zeus.optimizer.batch_size.stopping import Cheapest, cost_limit, fits
-from zeus.optimizer.batch_size.thompson import Sample
+from zeus.optimizer.batch_size.stopping import Cheapest, ceiling, cost_limit
+from zeus.optimizer.batch_size.thompson import NOTHING, Sample
 from zeus.optimizer.batch_size.transfer import Arm, Observation
 
 PATIENCE = 3  # later trials that may end before an open one no longer holds exploration back
@@ -52,7 +52,7 @@ class Past:
     sequence: int = 0  # of the last event
     arms: Mapping[int, Arm] = field(default_factory=dict)
     sides: Mapping[str, Side] = field(default_factory=dict)
-    epoch_costs: Mapping[tuple[str, int], float] = field(default_factory=dict)  # by GPU model and size
+    epoch_costs: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by GPU model, by size
     open: Mapping[int, Open] = field(default_factory=dict)  # by trial number
     spent: Mapping[int, float | None] = field(default_factory=dict)  # by recurrence not yet converged; None: not known
 
@@ -72,16 +72,21 @@ class Past:
 
     def costs(self, size: int, gpu_model: str) -> Sample:
         """What a size has cost on this GPU model, translations included."""
-        return self.arms.get(size, Arm()).costs(gpu_model, self.epoch_costs.get((gpu_model, size)))
+        return self.all_costs((size,), gpu_model)[size]
+
+    def all_costs(self, sizes: Iterable[int], gpu_model: str) -> dict[int, Sample]:
+        """What each of these sizes has cost on this GPU model, translations included."""
+        arms, epoch = self.arms, self.epoch_costs.get(gpu_model, {})
+        return {size: arms[size].costs(gpu_model, epoch.get(size)) if size in arms else NOTHING for size in sizes}
 
     def limit(self, gpu_model: str) -> float | None:
         """β·min C. With a single size there is nothing else to try, so that nothing is stopped."""
         return cost_limit(self.side(gpu_model).cheapest, self.job.beta_knob) if len(self.job.batch_sizes) > 1 else None
 
-    def first_epoch_fits(self, size: int, gpu_model: str, limit: float | None) -> bool:
-        """Whether at least one epoch of this size is known to fit under the bound, or nothing is known of it."""
-        first = self.epoch_costs.get((gpu_model, size)) or self.side(gpu_model).aside.get(size, 0.0)
-        return fits(first, limit)
+    def fitting(self, sizes: Iterable[int], gpu_model: str, limit: float | None) -> list[int]:
+        """Those of which at least one epoch is known to fit under the bound, or nothing is known."""
+        known, aside, most = self.epoch_costs.get(gpu_model, {}), self.side(gpu_model).aside, ceiling(limit)
+        return [size for size in sizes if (known.get(size) or aside.get(size, 0.0)) <= most]
 
     def best_known(self, gpu_model: str) -> int:
         """The size with the least mean cost; before anything converged, the default."""
@@ -93,7 +98,7 @@ class Past:
                 + (f" on {gpu_model}" if gpu_model else "")
                 + ". Mend the training script or offer smaller sizes, then allow them again."
             )
-        seen = {size: costs.mean for size in usable if (costs := self.costs(size, gpu_model)).count}
+        seen = {size: costs.mean for size, costs in self.all_costs(usable, gpu_model).items() if costs.count}
         converged = [size for size in seen if self.arms[size].converged]
         if converged:
             return min(converged, key=lambda size: (size not in side.walk.sizes, seen[size], size))
@@ -110,10 +115,13 @@ class Past:
             for one in self.open.values()
         )
 
-    def looks(self, size: int, gpu_model: str) -> int:
-        """Runs of this size that ended by themselves or are on their way."""
-        running = sum(one.batch_size == size and one.gpu_model == gpu_model for one in self.open.values())
-        return self.side(gpu_model).looks.get(size, 0) + running
+    def looks(self, gpu_model: str) -> Mapping[int, int]:
+        """Runs of each size that ended by themselves or are on their way."""
+        looks = dict(self.side(gpu_model).looks)
+        for one in self.open.values():
+            if one.gpu_model == gpu_model:
+                looks[one.batch_size] = looks.get(one.batch_size, 0) + 1
+        return looks
 
     # ------------------------------------------------------------------ what happens
 
@@ -125,67 +133,81 @@ class Past:
                 "in the order of sequence numbers."
             )
         match event:
+            case Trial():
+                return self._trial(event)
             case Profiled():
-                epoch = CostModel(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
-                known = {**self.epoch_costs, (event.gpu_model, event.batch_size): epoch}
+                epoch = _model(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
+                here = {**self.epoch_costs.get(event.gpu_model, {}), event.batch_size: epoch}
+                known = {**self.epoch_costs, event.gpu_model: here}
                 return replace(self, sequence=event.sequence, epoch_costs=known)
             case Pardoned():
                 sides = {model: _pardon(side, event) for model, side in self.sides.items()}
                 return replace(self, sequence=event.sequence, sides=sides)
-            case Trial():
-                return self._trial(event)
+
+    # What follows happens for every trial: a new value is made at once, which costs a third of `replace`.
 
     def _trial(self, trial: Trial) -> Past:
-        if trial.batch_size not in self.job.batch_sizes:  # asked before the job's sizes were revised
+        if trial.decision.batch_size not in self.job.batch_sizes:  # asked before the job's sizes were revised
             return replace(self, sequence=trial.sequence)
-        model, others = trial.ask.gpu_model, {n: one for n, one in self.open.items() if n != trial.number}
-        if trial.outcome is None and trial.ending is Ending.OPEN:
-            asked = Open(trial.batch_size, trial.decision.phase, model)
-            sides = {**self.sides, model: self.side(model)}
-            return replace(self, sequence=trial.sequence, sides=sides, open={**others, trial.number: asked})
-        if trial.outcome is None or trial.ending is Ending.LOST:
-            return replace(self, sequence=trial.sequence, open=others)
-        waited = {
-            n: replace(one, later_ended=one.later_ended + 1) if n < trial.number else one for n, one in others.items()
-        }
-        return self._learn(trial, trial.outcome, waited)
+        ending, mine, running = trial.ending, trial.ask.number, dict(self.open)
+        running.pop(mine, None)
+        if ending is Ending.OPEN:
+            return self._ask(trial, running)
+        if trial.outcome is None or ending is Ending.LOST:
+            return replace(self, sequence=trial.sequence, open=running)
+        for number, one in running.items():
+            if number < mine:
+                running[number] = replace(one, later_ended=one.later_ended + 1)
+        return self._learn(trial, trial.outcome, running)
 
-    def _learn(self, trial: Trial, outcome: Outcome, still_open: Mapping[int, Open]) -> Past:
-        model, size = trial.ask.gpu_model, trial.batch_size
-        cost, side, arms, spent = cost_of(trial, self.job.eta_knob), self.side(model), self.arms, dict(self.spent)
-        converged = outcome.ending is Ending.CONVERGED
-        pruning = trial.decision.phase is Phase.PRUNING
-        changes: dict[str, Any] = {}  # of the side
-        if outcome.ending is Ending.CRASHED:
-            changes["crashed"] = side.crashed | {size}
+    def _ask(self, trial: Trial, running: dict[int, Open]) -> Past:
+        model, sides = trial.ask.gpu_model, self.sides
+        if model not in sides:
+            sides = {**sides, model: self.side(model)}
+        running[trial.ask.number] = Open(trial.decision.batch_size, trial.decision.phase, model)
+        return Past(self.job, self.rounds, trial.sequence, self.arms, sides, self.epoch_costs, running, self.spent)
+
+    def _learn(self, trial: Trial, outcome: Outcome, running: dict[int, Open]) -> Past:
+        ask, size, ending = trial.ask, trial.decision.batch_size, outcome.ending
+        model = ask.gpu_model
+        side, arms, cost = self.side(model), self.arms, cost_of(trial, self.job.eta_knob)
+        crashed, aside, looks = side.crashed, side.aside, side.looks
+        if ending is Ending.CRASHED:
+            crashed = crashed | {size}
         elif outcome.epochs:
-            changes["looks"] = {**side.looks, size: side.looks.get(size, 0) + 1}
-        elif not pruning and outcome.next_epoch_cost is not None:
-            changes["aside"] = {**side.aside, size: outcome.next_epoch_cost}
+            looks = {**looks, size: looks.get(size, 0) + 1}
+        elif trial.decision.phase is not Phase.PRUNING and outcome.next_epoch_cost is not None:
+            aside = {**aside, size: outcome.next_epoch_cost}
 
         observation = _observation(trial, outcome, cost)
         if observation is not None:
-            arms = {**arms, size: arms.get(size, Arm(self.job.window_size)).add(observation)}
+            arm = arms[size] if size in arms else Arm(self.job.window_size)
+            arms = {**arms, size: arm.add(observation)}
 
-        recurrence = trial.ask.recurrence
-        so_far = spent.pop(recurrence, 0.0)
-        if outcome.ending is Ending.CRASHED and cost is None:
+        spent, cheapest = dict(self.spent), side.cheapest
+        so_far = spent.pop(ask.recurrence, 0.0)
+        if ending is Ending.CRASHED and cost is None:
             cost = 0.0  # like a lost one, it costs what is known of it
         total = None if so_far is None or cost is None else so_far + cost
-        if not converged and trial.ask.attempt < MAX_TRIES and not trial.ask.last:
-            spent[recurrence] = total
-        elif converged and total is not None:
-            changes["cheapest"] = side.cheapest.add(total)
-        side = replace(side, walk=_walk_on(side.walk, trial, outcome.ending, cost), **changes)
-        sides = {**self.sides, model: side}
-        return replace(self, sequence=trial.sequence, arms=arms, sides=sides, open=still_open, spent=spent)
+        if ending is not Ending.CONVERGED and ask.attempt < MAX_TRIES and not ask.last:
+            spent[ask.recurrence] = total
+        elif ending is Ending.CONVERGED and total is not None:
+            cheapest = cheapest.add(total)
+        walk = _walk_on(side.walk, trial, ending, cost)
+        sides = {**self.sides, model: Side(walk, cheapest, crashed, aside, looks)}
+        return Past(self.job, self.rounds, trial.sequence, arms, sides, self.epoch_costs, running, spent)
 
 
 def cost_of(trial: Trial, eta: float) -> float | None:
     """Equation 2 for this attempt alone, in joules; None where its energy is not known."""
     if trial.outcome is None or trial.outcome.joules is None:
         return None
-    return CostModel(eta, trial.ask.max_watts).cost(trial.outcome.joules, trial.outcome.seconds)
+    return _model(eta, trial.ask.max_watts).cost(trial.outcome.joules, trial.outcome.seconds)
+
+
+@lru_cache(maxsize=64)  # few jobs and GPUs, many trials
+def _model(eta: float, max_watts: float) -> CostModel:
+    return CostModel(eta, max_watts)
 
 
 def _observation(trial: Trial, outcome: Outcome, cost: float | None) -> Observation | None:
@@ -204,7 +226,7 @@ def _observation(trial: Trial, outcome: Outcome, cost: float | None) -> Observat
 
 def _walk_on(walk: Walk, trial: Trial, ending: Ending, cost: float | None) -> Walk:
     """Only the exploration of the current size moves the walk; what comes late or from elsewhere is learnt beside."""
-    size, converged = trial.batch_size, ending is Ending.CONVERGED
+    size, converged = trial.decision.batch_size, ending is Ending.CONVERGED
     if trial.decision.phase is Phase.PRUNING and not walk.done and size == walk.current:
         walk = walk.step(converged=converged, cost=cost)
     elif converged and cost is not None:

@@ -6,6 +6,9 @@
     policy.keep_going(state, trial, epochs, cost)         # asked before each epoch of a run that may be stopped
 
 A job stores its policy's name and version, and is folded with that version for ever.
+
+A policy may also say `monotone = True`: once it does not keep going, it would not with more epochs and a higher cost
+either. A replay then asks it only where that matters.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ class DefaultPolicy:
 
     name: str = "default"
     version: int = 1
+    monotone: bool = True
 
     def start(self, job: JobSpec) -> Past:
         """Nothing has happened yet."""

@@ -27,20 +27,27 @@ class Cheapest:
         """A recurrence converged, all its tries together at this cost."""
         if not (math.isfinite(cost) and cost > 0):
             raise InputError(f"a recurrence's cost of {cost!r}: it must be a finite number above 0.")
-        kept = (*self.recent, cost)[-self.window :] if self.window else (min((*self.recent, cost)),)
-        return Cheapest(self.window, kept)
+        if self.window:
+            return Cheapest(self.window, (*self.recent, cost)[-self.window :])
+        return Cheapest(0, (cost,)) if not self.recent or cost < self.recent[0] else self
 
     @property
     def cost(self) -> float | None:
         """Min C; None before the first convergence."""
-        return min(self.recent, default=None)
+        return min(self.recent) if self.recent else None
 
 
 def cost_limit(cheapest: Cheapest, beta: float) -> float | None:
     """β·min C, for each try alone; None: no bound yet."""
-    return None if cheapest.cost is None else beta * cheapest.cost
+    least = cheapest.cost
+    return None if least is None else beta * least
+
+
+def ceiling(limit: float | None) -> float:
+    """The highest cost within the bound."""
+    return math.inf if limit is None else limit * (1 + SLACK)
 
 
 def fits(cost: float, limit: float | None) -> bool:
     """Whether a cost is within the bound."""
-    return limit is None or not cost > limit * (1 + SLACK)
+    return not cost > ceiling(limit)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from zeus.errors import InputError
@@ -33,6 +33,9 @@ class Sample:
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
+    # The belief that follows, and the prior it follows from, once asked for: beliefs are asked for at every decision,
+    # but change one at a time. No part of the value.
+    kept: tuple[Gaussian, Belief] | None = field(default=None, init=False, compare=False, repr=False)
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Sample:
@@ -44,7 +47,7 @@ class Sample:
 
     def add(self, value: float) -> Sample:
         """One more value."""
-        if not (math.isfinite(value) and value > 0):
+        if not 0 < value < math.inf:
             raise InputError(f"an observed cost of {value!r}: it must be a finite number above 0.")
         count, off = self.count + 1, value - self.mean
         mean = self.mean + off / count
@@ -71,6 +74,9 @@ class Sample:
         return self.squares / self.count if self.count else 0.0
 
 
+NOTHING = Sample()
+
+
 @dataclass(frozen=True, slots=True)
 class Gaussian:
     """The mean cost is about `mean`; with precision 0 nothing is known."""
@@ -80,6 +86,8 @@ class Gaussian:
 
     def draw(self, rng: Rng) -> float:
         """Line 2 of Algorithm 1."""
+        if self.precision == 0:
+            raise InputError("nothing can be drawn for an arm without an observation or an informative prior.")
         return rng.gauss(self.mean, 1 / math.sqrt(self.precision))
 
 
@@ -99,14 +107,27 @@ FLAT = Gaussian()
 
 
 def observe(costs: Sample, others: Iterable[Sample] = (), prior: Gaussian = FLAT) -> Belief:
-    """Algorithm 2, lines 2-4: the belief about an arm with these costs; `others` are the other arms' costs."""
-    if costs.count == 0:
+    """Algorithm 2, lines 2-4: the belief about an arm with these costs.
+
+    `others` are the other arms' costs, looked at where this arm's own variance is not known yet.
+    """
+    if costs.kept is not None and costs.kept[0] is prior:
+        return costs.kept[1]
+    belief = _posterior(costs, others, prior)
+    if costs.count > 1:  # then it is this arm's own affair
+        object.__setattr__(costs, "kept", (prior, belief))
+    return belief
+
+
+def _posterior(costs: Sample, others: Iterable[Sample], prior: Gaussian) -> Belief:
+    count, mean = costs.count, costs.mean
+    if count == 0:
         return prior
-    variance = costs.variance if costs.count > 1 else relative_variance(others) * costs.mean**2
-    if variance <= 0 or not math.isfinite(costs.count / variance):
-        return Certain(costs.mean)
-    precision = prior.precision + costs.count / variance
-    return Gaussian((prior.precision * prior.mean + costs.count * costs.mean / variance) / precision, precision)
+    variance = costs.squares / count if count > 1 else relative_variance(others) * mean**2
+    if variance <= 0 or not math.isfinite(count / variance):
+        return Certain(mean)
+    precision = prior.precision + count / variance
+    return Gaussian((prior.precision * prior.mean + count * mean / variance) / precision, precision)
 
 
 def relative_variance(arms: Iterable[Sample]) -> float:
@@ -117,10 +138,8 @@ def relative_variance(arms: Iterable[Sample]) -> float:
 
 def beliefs(costs: Mapping[int, Sample], prior: Gaussian = FLAT) -> dict[int, Belief]:
     """Algorithm 2 for every arm."""
-    return {
-        size: observe(sample, (other for name, other in costs.items() if name != size), prior)
-        for size, sample in costs.items()
-    }
+    others = costs.values()  # an arm that needs them was seen once, and says nothing of spread itself
+    return {size: observe(sample, others, prior) for size, sample in costs.items()}
 
 
 def predict(arms: Mapping[int, Belief], rng: Rng) -> int:
@@ -130,7 +149,7 @@ def predict(arms: Mapping[int, Belief], rng: Rng) -> int:
     >>> predict({8: Certain(3.0), 16: Certain(2.0)}, random.Random(0))
     16
     """
-    if not arms or any(isinstance(arm, Gaussian) and arm.precision == 0 for arm in arms.values()):
-        raise InputError(f"cannot sample from {dict(arms)}: each arm needs an observation or an informative prior.")
+    if not arms:
+        raise InputError("cannot choose among no arms: give each size an observation or an informative prior.")
     draws = {size: arms[size].draw(rng) for size in sorted(arms)}
-    return min(draws, key=lambda size: (draws[size], size))
+    return min(draws, key=draws.__getitem__)  # of equal ones the first, which is the smallest size

@@ -7,9 +7,9 @@ the size is profiled here, and waits until then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from zeus.optimizer.batch_size.thompson import Sample
+from zeus.optimizer.batch_size.thompson import NOTHING, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,15 @@ class Observation:
 class Seen:
     """All that was observed of one size on one GPU model."""
 
-    costs: Sample = field(default_factory=Sample)
-    epochs: Sample = field(default_factory=Sample)
+    costs: Sample = NOTHING
+    epochs: Sample = NOTHING
 
     def add(self, one: Observation) -> Seen:
         """One more run."""
         return Seen(self.costs.add(one.cost), self.epochs if one.epochs is None else self.epochs.add(one.epochs))
+
+
+UNSEEN = Seen()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,11 @@ class Arm:
     def add(self, one: Observation) -> Arm:
         """One more run; with a window the oldest one beyond it is forgotten."""
         if not self.window:
-            return replace(self, seen={**self.seen, one.gpu_model: self.seen.get(one.gpu_model, Seen()).add(one)})
+            return Arm(0, (), {**self.seen, one.gpu_model: self.seen.get(one.gpu_model, UNSEEN).add(one)})
         recent = (*self.recent, one)[-self.window :]
         seen: dict[str, Seen] = {}
         for kept in recent:
-            seen[kept.gpu_model] = seen.get(kept.gpu_model, Seen()).add(kept)
+            seen[kept.gpu_model] = seen.get(kept.gpu_model, UNSEEN).add(kept)
         return Arm(self.window, recent, seen)
 
     @property
@@ -58,7 +61,9 @@ class Arm:
 
     def costs(self, gpu_model: str, epoch_cost: float | None) -> Sample:
         """The costs on this GPU model: observed, and translated where EpochCost(b) is known here."""
-        costs = Sample()
+        if len(self.seen) == 1 and gpu_model in self.seen:
+            return self.seen[gpu_model].costs
+        costs = NOTHING
         for model in sorted(self.seen):
             if model == gpu_model:
                 costs = costs.merge(self.seen[model].costs)

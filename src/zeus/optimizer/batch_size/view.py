@@ -102,7 +102,7 @@ def _standing(state: Past, size: int, gpu_model: str) -> Standing:
     gone = size not in side.walk.sizes or not (side.walk.done or size in side.walk.ahead or size in side.walk.converged)
     if gone:
         return Standing.PRUNED
-    if not state.first_epoch_fits(size, gpu_model, state.limit(gpu_model)):
+    if not state.fitting((size,), gpu_model, state.limit(gpu_model)):
         return Standing.ASIDE
     return Standing.OFFERED if side.looks.get(size) else Standing.UNTRIED
 

@@ -1,0 +1,58 @@
+"""How many recurrences a CPU-second replays: the paper's policy on the V100's traces, all six workloads.
+
+    python benchmarks/simulate.py [--traces DIR] [--gpu v100] [--seeds 5] [--policy paper] [--rounds 5]
+
+Each round replays every workload over its horizon with every seed on one core; reading the traces is not counted. The
+best round is what the machine can do, the median what it did; a busy neighbour slows CPU time too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+from zeus.simulate.baselines import contender
+from zeus.simulate.published import load
+from zeus.simulate.replay import job_of, replay
+from zeus.simulate.traces import published
+from zeus.simulate.workload import Workload
+
+AIM = 20_000  # recurrences a CPU-second
+
+
+def once(workloads: list[Workload], policy: str, seeds: int) -> int:
+    """Replays all; how many recurrences that were."""
+    recurrences = 0
+    for workload in workloads:
+        who = contender(policy, workload, 0.5)
+        for seed in range(seeds):
+            job = job_of(workload, eta_knob=0.5, beta_knob=2.0, mab_seed=seed)
+            for _ in islice(replay(workload, who.policy, job, seed, limits=who.limits), workload.horizon):
+                recurrences += 1
+    return recurrences
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--traces", type=Path, default=published(Path(__file__).parents[1]))
+    parser.add_argument("--gpu", default="v100")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--policy", default="paper")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    workloads = list(load(options.traces, options.gpu).values())
+    once(workloads, options.policy, 1)
+    speeds = []
+    for _ in range(options.rounds):
+        start = time.process_time()
+        recurrences = once(workloads, options.policy, options.seeds)
+        speeds.append(recurrences / (time.process_time() - start))
+    print(f"{options.policy} on {options.gpu}: {recurrences} recurrences a round, {options.rounds} rounds")
+    print(f"recurrences per CPU-second: best {max(speeds):,.0f}, median {median(speeds):,.0f} (aim: {AIM:,})")
+
+
+if __name__ == "__main__":
+    main()

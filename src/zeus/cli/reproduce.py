@@ -1,0 +1,96 @@
+"""`zeus reproduce`: every figure of the paper from its published traces, beside what the paper says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import click
+
+QUICK_SEEDS = 2
+
+
+@click.command()
+@click.option("--traces", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True,
+              help="Folder with summary_train.csv and a summary_power_GPU.csv for each GPU.")  # fmt: skip
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder for the report.")
+@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), default=None,
+              help="Folder with the other data sets; default: the one that holds --traces.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(min=1), default=None, help="Replays of each policy (20).")
+@click.option("--quick", is_flag=True, help=f"Only {QUICK_SEEDS} seeds and small pictures, to see that all works.")
+@click.option("--only", default=None, help="Some figures, such as figure_01,figure_06.")
+@click.option("--processes", type=click.IntRange(min=1), default=None, help="How many at a time (all cores).")
+def reproduce(
+    traces: Path,
+    out: Path,
+    data: Path | None,
+    seeds: int | None,
+    quick: bool,
+    only: str | None,
+    processes: int | None,
+) -> None:
+    """Draw Figures 1, 2 and 4 to 23 again, and compare each number of the paper with ours.
+
+    Writes OUT/report.html, OUT/report.json and OUT/figures/ with a PNG and a CSV for each panel.
+    """
+    from zeus.errors import InputError
+
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise InputError("pictures need matplotlib: pip install 'zeus-energy[plots]'.") from None
+    from zeus.reproduce import run, study, style
+    from zeus.reproduce.report import shown
+
+    names = run.FIGURES if only is None else tuple(name.strip() for name in only.split(","))
+    seeds = seeds or (QUICK_SEEDS if quick else study.SEEDS)
+    known = study.read(traces, seeds, data=data, quick=quick)
+    with _Bar() as bar:
+        rows = run.reproduce(
+            known,
+            out,
+            names,
+            processes or len(os.sched_getaffinity(0)),
+            dpi=style.QUICK_DPI if quick else style.DPI,
+            steps=bar,
+        )
+    within = sum(row.within is True for row in rows)
+    judged = sum(row.within is not None for row in rows)
+    click.echo(
+        f"{within} of {judged} numbers are within their tolerance; {len(rows) - judged} cannot be computed here."
+    )
+    for row in rows:
+        if row.within is False:
+            click.echo(f"  outside: {row.id}: {shown(row.paper, row.unit)} there, {shown(row.ours, row.unit)} here")
+    click.echo(f"Open {out / 'report.html'}")
+
+
+class _Bar:
+    """Progress on stderr."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=Console(stderr=True))
+        self._task: Any = None
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def begin(self, what: str, total: int) -> None:
+        """A new bar."""
+        self._task = self._progress.add_task(what, total=total)
+
+    def step(self) -> None:
+        """One further."""
+        self._progress.advance(self._task)

@@ -1,0 +1,153 @@
+"""`zeus simulate`: what policies would have cost, on traces or on virtual GPUs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from zeus.cli.output import joules, print_json
+from zeus.cli.simulate_cluster import cluster
+from zeus.cli.simulate_drift import capriccio, drift
+
+if TYPE_CHECKING:
+    from zeus.simulate.runs import Run
+    from zeus.simulate.workload import Workload
+
+VIRTUAL = "virtual:"
+
+
+@click.group(invoke_without_command=True)
+@click.option(
+    "--traces",
+    type=click.Path(path_type=Path),
+    help="Folder with summary_train.csv and summary_power_{gpu}.csv; default: nsdi23_traces in ZEUS_DATA, if that is "
+    "set, otherwise virtual workloads.",
+)
+@click.option("--gpu", default="v100", show_default=True, help="Which power trace; virtual:NAME for a virtual GPU.")
+@click.option("--workload", "workloads", default="all", show_default=True, help="Names, such as BERT-SA,NeuMF.")
+@click.option("--workloads", "file", type=click.Path(path_type=Path), help="TOML file in place of the paper's Table 1.")
+@click.option("--policy", "policies", default="paper,grid,default", show_default=True, help="Names, by commas.")
+@click.option("--eta", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="1: only energy counts.")
+@click.option("--beta", type=click.FloatRange(1), default=2.0, show_default=True, help="Early stopping at beta·min C.")
+@click.option("--window", type=click.IntRange(0), default=0, show_default=True, help="Observations kept; 0: all.")
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds 0 to N-1.")
+@click.option("--recurrences", type=click.IntRange(1), help="Of the job; default: 2·|B|·|P|.")
+@click.option("--concurrency", type=click.IntRange(1), default=1, show_default=True, help="Recurrences in flight.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@click.pass_context
+def simulate(
+    ctx: click.Context,
+    /,
+    traces: Path | None,
+    gpu: str,
+    workloads: str,
+    file: Path | None,
+    policies: str,
+    seeds: int,
+    as_json: bool,
+    **knobs: Any,
+) -> None:
+    """Replay batch size policies on traced or virtual workloads and compare what they cost."""
+    if ctx.invoked_subcommand is not None:
+        given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+        if given:
+            raise click.UsageError(f"`{ctx.invoked_subcommand}` has options of its own: give them after it.")
+        return
+    from zeus.simulate.baselines import check
+
+    names = split(policies)
+    for name in names:
+        check(name)
+    where, found = load(traces, gpu, None if workloads == "all" else split(workloads), file)
+    runs = list(
+        _progress([(one, name, seed) for one in found.values() for name in names for seed in range(seeds)], knobs)
+    )
+    if as_json:
+        print_json({"gpu": where, "runs": [run.to_json() for run in runs]})
+    else:
+        _tell(where, found, names, runs)
+
+
+def split(text: str) -> list[str]:
+    """Names by commas, each once."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise click.BadParameter(f"{text!r}: give at least one name.")
+    return list(dict.fromkeys(names))
+
+
+def load(
+    traces: Path | None, gpu: str, names: Sequence[str] | None, file: Path | None = None
+) -> tuple[str, dict[str, Workload]]:
+    """The GPU as it is to be called, and the workloads."""
+    from zeus.simulate import published, settings, virtual
+    from zeus.simulate.traces import published as folder
+
+    known = None if file is None else settings.read(file)
+    if traces is None and os.environ.get("ZEUS_DATA") and not gpu.startswith(VIRTUAL):
+        traces = folder()
+    if traces is not None and not gpu.startswith(VIRTUAL):
+        found = published.load(traces, gpu, names, known)
+        return next(iter(found.values())).gpu, found
+    card = gpu.removeprefix(VIRTUAL)
+    click.echo(f"zeus: virtual workloads on a virtual {card}; for traces give --traces DIR or set ZEUS_DATA.", err=True)
+    return f"{VIRTUAL}{card}", virtual.load(card, names, known)
+
+
+def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any]) -> Iterator[Run]:
+    """Each in turn, with a bar on a terminal."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from zeus.simulate.runs import simulate as one
+
+    console = Console(stderr=True)
+    shown = sys.stderr.isatty() and len(replays) > 1
+    for workload, name, seed in track(
+        replays, description="Replaying", console=console, transient=True, disable=not shown
+    ):
+        yield one(workload, name, seed, **knobs)
+
+
+def _tell(gpu: str, workloads: dict[str, Workload], names: Sequence[str], runs: Sequence[Run]) -> None:
+    from statistics import fmean
+
+    from rich.console import Console
+    from rich.table import Table
+
+    seeds = len({run.seed for run in runs})
+    of = f"mean of {seeds} seeds" if seeds > 1 else "seed 0"
+    table = Table(title=f"{gpu}, η = {runs[0].eta:g}, β = {runs[0].beta:g}, {of}", title_justify="left")
+    for heading in ("workload", "policy"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("recurrences", "energy", "time", "cost", "regret", "last 5: energy", "time"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for workload in workloads:
+        for name in names:
+            mine = [run for run in runs if (run.workload, run.policy) == (workload, name)]
+            regrets = [run.cumulative_regret for run in mine if run.cumulative_regret is not None]
+            table.add_row(
+                workload,
+                name,
+                str(mine[0].recurrences),
+                joules(fmean(run.cumulative_energy for run in mine)),
+                f"{fmean(run.cumulative_time for run in mine) / 3600:.1f} h",
+                joules(fmean(run.cumulative_cost for run in mine)),
+                joules(fmean(regrets)) if regrets else "undefined",
+                f"{fmean(run.last5_energy_ratio for run in mine):.3f}",
+                f"{fmean(run.last5_time_ratio for run in mine):.3f}",
+            )
+        table.add_section()
+    width = None if sys.stdout.isatty() else 120
+    Console(width=width).print(table)
+    click.echo("Regret: cost above that of the best pair, expected. Last 5 recurrences against Default (= 1).")
+
+
+for command in (cluster, capriccio, drift):
+    simulate.add_command(command)

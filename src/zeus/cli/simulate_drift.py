@@ -1,0 +1,103 @@
+"""`zeus simulate capriccio` and `zeus simulate drift`: data that drift, and what policies make of them (§6.4)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from zeus.cli.output import joules, print_json
+from zeus.cli.simulate_cluster import bar
+
+if TYPE_CHECKING:
+    from zeus.simulate.capriccio import Slice
+
+_INPUT = click.option(
+    "--input",
+    "source",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Sentiment140 CSV: target,ids,date,flag,user,text.",
+)
+_TWEETS = click.option(
+    "--tweets", type=click.IntRange(1), help="In a slice; default: the share that 500,000 are of 1.6 million."
+)
+
+
+@click.command()
+@_INPUT
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="A new folder.")
+@click.option("--window", type=click.IntRange(1), help="Tweets in a slice; default: as 500,000 are to 1.6 million.")
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def capriccio(source: Path, out: Path, window: int | None, as_json: bool) -> None:
+    """Cut Sentiment140 into slices that drift: a window of tweets, moved on a day at a time."""
+    from zeus.simulate.capriccio import write
+
+    cut, about = _cut(source, window)
+    index = write(cut, out, f"{source.name}: {about}")
+    if as_json:
+        print_json({"source": source.name, "about": about, "slices": len(cut), "index": str(index)})
+    else:
+        click.echo(f"{about}; {len(cut)} slices in {out}, listed in {index.name}.")
+
+
+@click.command()
+@_INPUT
+@_TWEETS
+@click.option("--gpu", default="v100", show_default=True, help="Virtual GPU that epochs are charged on.")
+@click.option("--policy", default="paper", show_default=True, help="One that chooses batch sizes.")
+@click.option("--window", type=click.IntRange(0), default=10, show_default=True, help="Observations kept; 0: all.")
+@click.option("--eta", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="1: only energy counts.")
+@click.option("--beta", type=click.FloatRange(1), default=2.0, show_default=True, help="Early stopping at beta·min C.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+def drift(
+    source: Path,
+    tweets: int | None,
+    gpu: str,
+    policy: str,
+    window: int,
+    eta: float,
+    beta: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Train a small text classifier on each slice, with the batch size that a policy chooses for it (Figure 10)."""
+    from zeus.simulate import drift as experiment
+
+    cut, about = _cut(source, tweets)
+    workloads = experiment.tweets(cut, gpu=gpu, seed=seed)
+    with bar("Slices", len(workloads)) as progress:
+        rows = experiment.run(workloads, policy, window=window, eta=eta, beta=beta, seed=seed, progress=progress)
+    if as_json:
+        knobs = {"policy": policy, "window": window, "eta": eta, "beta": beta, "seed": seed}
+        print_json(
+            {
+                "source": source.name,
+                "about": about,
+                "gpu": f"virtual {gpu}",
+                **knobs,
+                "slices": [asdict(row) for row in rows],
+            }
+        )
+        return
+    click.echo(f"{about}; a real text classifier, charged as BERT on a virtual {gpu}.")
+    for row in rows:
+        end = "" if row.converged else "  did not reach the target"
+        click.echo(
+            f"{row.label}  batch size {row.batch_size:4d} at {row.power_limit:3.0f} W, {row.tries:2d} tries, "
+            f"{joules(row.energy):>8}, {row.time:6.1f} s{end}"
+        )
+    click.echo(f"In all {joules(sum(row.energy for row in rows))}, {sum(row.time for row in rows):.0f} s.")
+
+
+def _cut(source: Path, window: int | None) -> tuple[list[Slice], str]:
+    """The slices, and in words what they are of."""
+    from zeus.simulate.capriccio import FULL_SET, proportional_window, read_tweets, slices
+
+    found = read_tweets(source)
+    size = window or proportional_window(len(found))
+    part = "" if len(found) == FULL_SET else f", a sample of Sentiment140's {FULL_SET}"
+    return list(slices(found, size)), f"windows of {size} of {len(found)} tweets{part}"

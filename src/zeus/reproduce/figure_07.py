@@ -1,0 +1,70 @@
+"""Figure 7 (§6.2): cumulative regret of Zeus and Grid Search for DeepSpeech2 and ResNet-50."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from zeus.reproduce import drawing, style
+from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.study import Case, Floats, Study
+from zeus.simulate import regret
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "figure_07"
+TITLE = "Cumulative regret of Zeus and Grid Search (V100)"
+FREE = "Grid Search, failures free"
+POLICIES = {"Grid Search": "grid", FREE: "grid-free", "Zeus": "paper"}
+WORKLOADS = ("DeepSpeech2", "ResNet-50")
+
+
+def cases(study: Study) -> list[Case]:
+    """All methods."""
+    return [Case(name, policy) for name in WORKLOADS for policy in POLICIES.values()]
+
+
+def cumulative(study: Study, case: Case) -> Floats:
+    """Equation 8 after each recurrence, one row a seed."""
+    least = regret.optimum(study.workload(case), case.eta)
+    return np.cumsum(study.past(case).cost - least, axis=1)
+
+
+def panel_of(study: Study, workload: str, name: str) -> Panel:
+    """Mean and range over seeds, recurrence by recurrence."""
+    lines = []
+    for method, policy in POLICIES.items():
+        sums = cumulative(study, Case(workload, policy))
+        for recurrence, column in enumerate(sums.T, start=1):
+            lines.append((method, recurrence, column.mean(), column.min(), column.max()))
+    columns = ("method", "recurrence", "cumulative_regret", "low", "high")
+    return Panel(name, f"{workload}: cumulative regret", columns, rows(lines))
+
+
+def compute(study: Study) -> Result:
+    """Over all seeds."""
+    panels = tuple(panel_of(study, one, f"{NAME}{letter}") for letter, one in zip("ab", WORKLOADS, strict=True))
+    below = 0
+    for name in WORKLOADS:
+        zeus, grid = (cumulative(study, Case(name, policy)).mean(axis=0) for policy in ("paper", "grid"))
+        below += bool((zeus < grid).all())
+    return Result(panels, (Number(f"{NAME}.below_throughout", below),))
+
+
+def draw(axes: Axes, panel: Panel) -> None:
+    """Lines with bands; log, as the methods are up to a thousandfold apart."""
+    divisor, prefix = drawing.scaled(panel.column("high"))
+    for method in panel.values("method"):
+        some = panel.where(method=method)
+        colour = style.METHODS[method]
+        drawing.line_with_band(axes, some, "recurrence", "cumulative_regret", colour, method, divisor)
+        if method == FREE:  # often the same as Grid Search: both must be seen
+            axes.lines[-1].set_linestyle("--")
+    axes.set_xlabel("Recurrence")
+    axes.set_ylabel(f"Cumulative regret ({prefix}J)")
+    axes.set_yscale("log", nonpositive="clip")
+    means = [value / divisor for value in panel.column("cumulative_regret") if value > 0]
+    axes.set_ylim(min(means) / 2, max(panel.column("high")) / divisor * 1.6)
+    axes.legend(loc="lower right")

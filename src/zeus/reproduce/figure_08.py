@@ -1,0 +1,42 @@
+"""Figure 8 (§6.2): the paths of Zeus and Grid Search over the configurations of DeepSpeech2."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zeus.reproduce import drawing
+from zeus.reproduce.panel import Cell, Panel, Result, rows
+from zeus.reproduce.study import Case, Study
+from zeus.simulate import regret
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "figure_08"
+TITLE = "Search paths of Zeus and Grid Search over DeepSpeech2's configurations (V100)"
+METHODS = {"paper": "Zeus", "grid": "Grid Search"}
+
+
+def panel_of(study: Study, case: Case, name: str) -> Panel:
+    """The expected regret of each configuration, then every try of the first seed."""
+    workload = study.workload(case)
+    least, model = regret.optimum(workload, case.eta), workload.cost_model(case.eta)
+    lines: list[tuple[Cell, ...]] = []
+    for size, limit_watts in workload.pairs:
+        cost = model.cost(*workload.expected(size, limit_watts))
+        over = cost / least - 1 if workload.always_converges(size) else None
+        lines.append(("configuration", None, size, limit_watts, over))
+    for number, recurrence in enumerate(study.tries(case), start=1):
+        lines += [("try", number, one.decision.batch_size, one.limit_watts, None) for one in recurrence.tries]
+    title = f"{case.workload}: search path of {METHODS[case.policy]}"
+    return Panel(name, title, ("kind", "recurrence", "batch_size", "limit_watts", "regret"), rows(lines), (6.6, 3.4))
+
+
+def compute(study: Study) -> Result:
+    """The first seed."""
+    return Result(tuple(panel_of(study, Case("DeepSpeech2", p), f"{NAME}{'ab'[i]}") for i, p in enumerate(METHODS)))
+
+
+def draw(axes: Axes, panel: Panel) -> None:
+    """The path over the ground."""
+    drawing.search_path(axes, panel)

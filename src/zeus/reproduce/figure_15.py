@@ -1,0 +1,25 @@
+"""Figure 15 (Appendix A): Figure 1 for every GPU whose trace is at hand."""
+
+from __future__ import annotations
+
+from zeus.reproduce import figure_01, style
+from zeus.reproduce.panel import Result
+from zeus.reproduce.study import Study
+
+NAME = "figure_15"
+TITLE = "Energy that better knobs would save, by GPU"
+draw = figure_01.draw
+
+
+def compute(study: Study) -> Result:
+    """From the traces alone."""
+    panels = tuple(
+        figure_01.panel_of(
+            workloads, f"{NAME}_{gpu}", f"Energy to accuracy against Default, {style.GPUS.get(gpu, gpu)}"
+        )
+        for gpu, workloads in study.workloads.items()
+    )
+    saved = [1 - ratio for panel in panels for ratio in panel.where(knobs="Both").column("energy_ratio")]
+    return Result(
+        panels, remark=f"On every GPU and workload at hand both knobs together save at least {min(saved):.0%}."
+    )

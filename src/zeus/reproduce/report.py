@@ -1,0 +1,143 @@
+"""report.html: every picture beside what the paper says and what we get. One file, no script, nothing fetched."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from zeus.reproduce.compare import Row
+
+FEW: Final = 3  # pictures that a table has room beside
+STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --ground: #fff; --line: #d8dee4; --band: #f5f7f9;
+  --good: #00664a; --bad: #9a3412; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ec; --soft: #9aa4ae; --ground: #14171a; --line: #353b42;
+  --band: #1c2126; --good: #4fd1a5; --bad: #f5a26b; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 84rem; padding: 1.5rem; font: 15px/1.5 system-ui, sans-serif; color: var(--ink);
+  background: var(--ground); }
+h1 { margin: 0 0 .3rem; } h2 { margin: 2.5rem 0 .5rem; font-size: 1.15rem; border-top: 1px solid var(--line);
+  padding-top: 1rem; }
+a { color: inherit; } nav { columns: 3 18rem; font-size: .9rem; } nav a { display: block; }
+.remark, .note, .where { color: var(--soft); } .note { font-size: .85rem; max-width: 44rem; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(25rem, 100%), 1fr)); gap: .8rem;
+  margin: .8rem 0; align-items: start; align-content: start; }
+.pictures figure { margin: 0; max-width: 42rem; } .pictures img { background: #fff; border-radius: 6px; width: 100%;
+  border: 1px solid var(--line); height: auto; display: block; }
+@media (min-width: 70rem) { .beside { display: grid; grid-template-columns: 34rem 1fr; gap: 1.5rem; } }
+table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
+  padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); }
+th { font-size: .85rem; color: var(--soft); } td.n { white-space: nowrap; font-variant-numeric: tabular-nums; }
+.yes { color: var(--good); font-weight: 600; } .no { color: var(--bad); font-weight: 600; }
+.none { color: var(--soft); }
+.sum { display: flex; gap: 2rem; background: var(--band); border-radius: 8px; padding: .8rem 1.2rem; margin: 1rem 0;
+  flex-wrap: wrap; } .sum b { font-size: 1.4rem; display: block; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A figure, table or section of the paper, as the report shows it."""
+
+    name: str
+    title: str
+    remark: str
+    pictures: tuple[tuple[str, bytes], ...]  # title and PNG
+    rows: tuple[Row, ...]
+    who: str = "Paper says"
+
+
+def label(name: str) -> str:
+    """A section's name for people.
+
+    >>> label("figure_06"), label("section_65"), label("table_1"), label("reference")
+    ('Figure 6', '§6.5', 'Table 1', 'Reference')
+    """
+    kind, _, number = name.partition("_")
+    if kind == "section":
+        return "§" + ".".join(number)
+    return f"{kind.capitalize()} {number.lstrip('0')}".strip()
+
+
+def html(sections: Sequence[Section], rows: Sequence[Row], facts: Sequence[str]) -> str:
+    """The whole page; `rows` are all comparisons, with or without a section, and `facts` say on what it was made."""
+    counts = (
+        ("numbers compared", sum(row.within is not None for row in rows)),
+        ("within tolerance", sum(row.within is True for row in rows)),
+        ("outside, with the reason", sum(row.within is False for row in rows)),
+        ("not computed, with the reason", sum(row.within is None for row in rows)),
+    )
+    summary = "".join(f"<div><b>{count}</b>{words}</div>" for words, count in counts)
+    outside = [row for row in rows if row.within is False]
+    missing = [row for row in rows if row.within is None]
+    links = "".join(f'<a href="#{s.name}">{label(s.name)}: {escape(s.title)}</a>' for s in sections)
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>Zeus: the paper's figures again</title><style>{STYLE}</style></head><body>",
+            "<h1>The paper's figures, again</h1>",
+            f'<p class="remark">{"<br>".join(escape(fact) for fact in facts)}</p>',
+            f'<div class="sum">{summary}</div>',
+            f"<nav>{links}</nav>",
+            "<h2>Outside the tolerance</h2>" + _table(outside) if outside else "",
+            "<h2>Not computed, and why</h2>" + _table(missing) if missing else "",
+            *(_section(section) for section in sections),
+            "</body></html>",
+        ]
+    )
+
+
+def _section(section: Section) -> str:
+    pictures = "".join(
+        f'<figure><img alt="{escape(title)}" src="data:image/png;base64,{base64.b64encode(png).decode()}"></figure>'
+        for title, png in section.pictures
+    )
+    remark = f'<p class="remark">{escape(section.remark)}</p>' if section.remark else ""
+    heading = f'<h2 id="{section.name}">{label(section.name)}: {escape(section.title)}</h2>'
+    table = f"<div>{_table(section.rows, section.who)}</div>" if section.rows else ""
+    beside = " beside" if section.rows and 1 <= len(section.pictures) <= FEW else ""
+    return f'{heading}{remark}<div class="both{beside}"><div class="pictures">{pictures}</div>{table}</div>'
+
+
+def _table(rows: Sequence[Row], who: str = "Paper says") -> str:
+    head = f"<tr><th>Quantity</th><th>{who}</th><th>We get</th><th>Tolerance</th><th>Within?</th></tr>"
+    return f"<table>{head}{''.join(_row(row) for row in rows)}</table>"
+
+
+def _row(row: Row) -> str:
+    kind, word = {True: ("yes", "yes"), False: ("no", "no"), None: ("none", "not computed")}[row.within]
+    note = f'<div class="note">{escape(row.note)}</div>' if row.note else ""
+    tolerance = "" if row.tolerance is None else f"± {shown(row.tolerance, row.unit)}" if row.tolerance else "exact"
+    cells = "".join(_cell(value, row.unit) for value in (row.paper, row.ours))
+    return (
+        f'<tr><td>{escape(row.quantity)} <span class="where">({escape(row.where)})</span>{note}</td>{cells}'
+        f'<td class="n">{tolerance}</td><td class="{kind}">{word}</td></tr>'
+    )
+
+
+def _cell(value: float | str | None, unit: str) -> str:
+    kind = "" if isinstance(value, str) else ' class="n"'  # words may wrap
+    return f"<td{kind}>{escape(shown(value, unit))}</td>"
+
+
+def shown(value: float | str | None, unit: str) -> str:
+    """A number for people.
+
+    >>> shown(23.846, "%"), shown(250.0, "W"), shown(None, "W"), shown("yes", ""), shown(1.2e6, "jobs")
+    ('23.85 %', '250 W', '–', 'yes', '1,200,000 jobs')
+    >>> shown(6.8e7, "J"), shown(6.04e4, "J")
+    ('68 MJ', '60.4 kJ')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return f"{value} {unit}".strip()
+    if unit == "J":
+        size, unit = (1e6, "MJ") if abs(value) >= 1e6 else (1e3, "kJ")
+        value /= size
+    text = f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+    return f"{text} {unit}".strip()

@@ -1,0 +1,118 @@
+"""The traces at hand and the replays that figures ask for: made once, alone or by several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeus.errors import InputError
+from zeus.reproduce.spread import spread
+from zeus.simulate import published
+from zeus.simulate.baselines import contender
+from zeus.simulate.replay import Recurrence, job_of, replay
+from zeus.simulate.settings import table_1
+from zeus.simulate.workload import Workload
+
+MAIN: Final = "v100"  # all experiments are on it unless said otherwise (§6.1)
+ORDER: Final = ("a40", "v100", "rtx6000", "p100")  # as the paper lists them
+SEEDS: Final = 20
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One policy on one workload, under one setting."""
+
+    workload: str
+    policy: str = "paper"
+    gpu: str = MAIN
+    eta: float = 0.5
+    beta: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the recurrences of a case used: one row a seed, one column a recurrence."""
+
+    cost: Floats
+    joules: Floats
+    seconds: Floats
+
+
+@dataclass(frozen=True)
+class Study:
+    """Traces, seeds, and what has been replayed so far."""
+
+    workloads: dict[str, dict[str, Workload]]  # by GPU, by name
+    data: Path  # the folder of further data sets
+    seeds: int = SEEDS
+    quick: bool = False  # leave out what takes long
+    made: dict[Case, Past] = field(default_factory=dict)
+
+    @property
+    def main(self) -> dict[str, Workload]:
+        """The workloads on the paper's main GPU."""
+        return self.workloads[MAIN]
+
+    def workload(self, case: Case) -> Workload:
+        """What the case trains."""
+        return self.workloads[case.gpu][case.workload]
+
+    def past(self, case: Case) -> Past:
+        """The case's recurrences, replayed now unless they have been."""
+        if case not in self.made:
+            self.made[case] = replayed((self.workload(case), case, self.seeds))
+        return self.made[case]
+
+    def tries(self, case: Case, seed: int = 0) -> list[Recurrence]:
+        """The case's recurrences for one seed, try by try."""
+        return run(self.workload(case), case, seed)
+
+    def prepare(self, cases: Iterable[Case], processes: int, tell: Callable[[], object]) -> None:
+        """Replay all of these, longest first; `tell` is called after each."""
+        missing = [case for case in dict.fromkeys(cases) if case not in self.made]
+        missing.sort(key=lambda case: -self.workload(case).horizon)
+        tasks = [(self.workload(case), case, self.seeds) for case in missing]
+        for case, past in zip(missing, spread(replayed, tasks, processes), strict=True):
+            self.made[case] = past
+            tell()
+
+
+def read(traces: Path, seeds: int = SEEDS, *, data: Path | None = None, quick: bool = False) -> Study:
+    """All GPUs whose power trace is in the folder; other data sets are beside it unless `data` says where."""
+    found = published.gpus(traces)
+    if MAIN not in found:
+        raise InputError(
+            f"{traces}: no summary_power_{MAIN}.csv. Most figures of the paper were measured on that GPU; give the "
+            "folder with the published traces (summary_train.csv and a summary_power_GPU.csv for each GPU)."
+        )
+    order = [gpu for gpu in ORDER if gpu in found] + [gpu for gpu in found if gpu not in ORDER]
+    workloads = {gpu: published.load(traces, gpu) for gpu in order}
+    if absent := [name for name in table_1() if name not in workloads[MAIN]]:
+        raise InputError(f"{traces}: no traces of {', '.join(absent)} on {MAIN}. The figures need all of Table 1.")
+    return Study(workloads, data or traces.parent, seeds, quick)
+
+
+def run(workload: Workload, case: Case, seed: int) -> list[Recurrence]:
+    """One seed of a case."""
+    who = contender(case.policy, workload, case.eta)
+    job = job_of(workload, eta_knob=case.eta, beta_knob=case.beta, mab_seed=seed)
+    past = islice(replay(workload, who.policy, job, seed, limits=who.limits), workload.horizon)
+    return [one if who.failures_charged else one.charged_if_converged() for one in past]
+
+
+def replayed(task: tuple[Workload, Case, int]) -> Past:
+    """All seeds of a case."""
+    workload, case, seeds = task
+    pasts = [run(workload, case, seed) for seed in range(seeds)]
+    return Past(
+        np.array([[r.cost for r in past] for past in pasts]),
+        np.array([[r.joules for r in past] for past in pasts]),
+        np.array([[r.seconds for r in past] for past in pasts]),
+    )

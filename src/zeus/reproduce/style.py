@@ -1,0 +1,73 @@
+"""How every picture looks: one set of sizes, and colours that the colour-blind can tell apart (Okabe and Ito's)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from zeus.reproduce.panel import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+BLUE, ORANGE, GREEN, RED, SKY, PURPLE, GREY, BLACK = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#56B4E9",
+    "#CC79A7",
+    "#8A8A8A",
+    "#222222",
+)
+METHODS: Final = {"Zeus": BLUE, "Grid Search": ORANGE, "Grid Search, failures free": RED, "Default": GREY}
+WORKLOADS: Final = {
+    "DeepSpeech2": (BLUE, "o"),
+    "BERT-QA": (ORANGE, "s"),
+    "BERT-SA": (GREEN, "^"),
+    "ResNet-50": (RED, "D"),
+    "ShuffleNet-v2": (SKY, "v"),
+    "NeuMF": (PURPLE, "P"),
+    "Geometric mean": (BLACK, "*"),
+}
+GPUS: Final = {"a40": "A40", "v100": "V100", "rtx6000": "RTX6000", "p100": "P100"}
+CARDS: Final = {"A40": ORANGE, "V100": BLUE, "RTX6000": GREEN, "P100": PURPLE}
+DPI: Final = 130
+QUICK_DPI: Final = 50
+SETTINGS: Final[dict[Any, Any]] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#DDDDDD",
+    "grid.linewidth": 0.6,
+    "legend.frameon": True,
+    "legend.facecolor": "white",
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.85,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "figure.constrained_layout.use": True,
+}
+
+
+def picture(panel: Panel, draw: Callable[[Axes, Panel], None], dpi: int = DPI) -> bytes:
+    """The panel as PNG. The same panel gives the same bytes: no date is written into it."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(SETTINGS):
+        figure = Figure(figsize=panel.size, dpi=dpi)
+        axes = figure.add_subplot()
+        axes.set_title(panel.title, wrap=True)
+        draw(axes, panel)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", metadata={"Software": None})
+    return file.getvalue()

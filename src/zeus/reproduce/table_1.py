@@ -1,0 +1,45 @@
+"""Tables 1 and 2 (§6.1): the workloads and cards, as the traces at hand hold them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zeus.reproduce import drawing, style
+from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
+from zeus.reproduce.study import MAIN, ORDER, Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "table_1"
+TITLE = "Workloads, batch sizes and power limits in the traces (Tables 1 and 2)"
+
+
+def compute(study: Study) -> Result:
+    """From the traces alone."""
+    lines: list[tuple[Cell, ...]] = []
+    for gpu, workloads in study.workloads.items():
+        for name, w in workloads.items():
+            runs = [len(some) for some in w.runs.values()]
+            card = style.GPUS.get(gpu, gpu)
+            lines.append((card, name, w.default, len(w.sizes), len(w.limits), min(runs), max(runs), w.horizon))
+    columns = ("gpu", "workload", "b0", "batch_sizes", "power_limits", "runs_fewest", "runs_most", "recurrences")
+    panel = Panel(NAME, "Recurrences replayed: 2 x batch sizes x limits", columns, rows(lines), (6.4, 3.4))
+    limits = [limit for w in study.main.values() for limit in w.limits]
+    runs = [len(some) for w in study.main.values() for some in w.runs.values()]
+    defaults = ", ".join(str(w.default) for w in study.main.values())
+    return Result((panel,), (
+        Number(f"{NAME}.defaults", defaults),
+        Number(f"{NAME}.limit_low", min(limits)),
+        Number(f"{NAME}.limit_high", max(limits)),
+        Number(f"{NAME}.runs", min(runs), note=f"Up to {max(runs)} for a size."),
+        Number(f"{NAME}.gpus", sum(gpu in study.workloads for gpu in ORDER), note=f"Most figures: {MAIN}."),
+    ))  # fmt: skip
+
+
+def draw(axes: Axes, panel: Panel) -> None:
+    """Horizons by GPU."""
+    colours = {card: style.CARDS.get(card, style.GREY) for card in panel.values("gpu")}
+    drawing.bars(axes, panel, "workload", "gpu", "recurrences", colours)
+    axes.set_ylabel("Recurrences")
+    drawing.legend_below(axes)

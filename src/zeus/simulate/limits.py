@@ -1,0 +1,124 @@
+"""At which power limits a replayed run goes, and what its epochs use there.
+
+A real run finds its limit while it trains (§4.2), whatever chose its batch size. So here too: a policy decides the
+batch size, and one of these says how that run is charged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from zeus.errors import InputError
+from zeus.job import Decision
+from zeus.optimizer.batch_size.stopping import fits
+from zeus.profile import Slice
+from zeus.simulate.workload import Use, Workload
+
+
+class Plan(NamedTuple):
+    """The epochs of one run: the first, and each one after it, which are at this limit."""
+
+    first: Use
+    rest: Use
+    limit_watts: float
+    profiles: bool = False  # whether the first epoch teaches something
+
+
+class Limits(Protocol):
+    """How limits are chosen in one replay; it remembers what was profiled."""
+
+    def plan(self, decision: Decision) -> Plan:
+        """A run with this batch size is about to begin."""
+
+    def learn(self, decision: Decision, plan: Plan) -> Use | None:
+        """The first epoch of a plan that profiles is over. What an epoch is now known to use; None: not known yet."""
+
+
+class JustInTime:
+    """§4.2: all limits take their turn in the first epoch of a new size; the others run at the best (Equation 7)."""
+
+    def __init__(self, workload: Workload, eta: float) -> None:
+        self._first: dict[int, Plan] = {}
+        self._later: dict[int, Plan] = {}
+        for size in workload.sizes:
+            best = workload.best_epoch(size, eta)
+            use = Use(best.joules, best.seconds)
+            self._first[size] = Plan(workload.profiling_epoch(size), use, best.limit_watts, profiles=True)
+            self._later[size] = Plan(use, use, best.limit_watts)
+        self._plans = dict(self._first)
+
+    def plan(self, decision: Decision) -> Plan:
+        """Profiling first, if this size is new."""
+        return self._plans[decision.batch_size]
+
+    def learn(self, decision: Decision, plan: Plan) -> Use | None:
+        """The whole profile at once."""
+        size = decision.batch_size
+        if self._plans[size] is self._later[size]:  # a run beside this one was there first
+            return None
+        self._plans[size] = self._later[size]
+        return plan.rest
+
+
+class OneARun:
+    """Without just-in-time profiling (§6.7): each run of a size tries one more limit, highest first, then the best.
+
+    A limit of which not even one epoch fits under the bound is passed over.
+    """
+
+    def __init__(self, workload: Workload, eta: float) -> None:
+        self._cost = workload.cost_model(eta)
+        self._profiles = workload.profiles
+        self._tried: dict[int, set[float]] = {size: set() for size in workload.sizes}
+
+    def plan(self, decision: Decision) -> Plan:
+        """The next limit to try, or the best of those tried."""
+        slices = self._profiles[decision.batch_size].slices
+        tried = self._tried[decision.batch_size]
+        for one in slices:
+            if one.limit_watts not in tried and fits(self._price(one), decision.cost_limit):
+                return Plan(_use(one), _use(one), one.limit_watts, profiles=True)
+        best = min([one for one in slices if one.limit_watts in tried] or slices, key=self._price)
+        return Plan(_use(best), _use(best), best.limit_watts)
+
+    def learn(self, decision: Decision, plan: Plan) -> Use | None:
+        """One limit; the best is known when all have been tried."""
+        slices, tried = self._profiles[decision.batch_size].slices, self._tried[decision.batch_size]
+        tried.add(plan.limit_watts)
+        return _use(min(slices, key=self._price)) if len(tried) == len(slices) else None
+
+    def _price(self, one: Slice) -> float:
+        return self._cost.cost(one.joules, one.seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned(Decision):
+    """A decision that names the power limit too."""
+
+    limit_watts: float
+
+
+class Told:
+    """The policy names the limit with the batch size (`Pinned`); there is nothing to profile."""
+
+    def __init__(self, workload: Workload, eta: float) -> None:
+        self._plans = {
+            (size, one.limit_watts): Plan(_use(one), _use(one), one.limit_watts)
+            for size in workload.sizes
+            for one in workload.profiles[size].slices
+        }
+
+    def plan(self, decision: Decision) -> Plan:
+        """As it was decided."""
+        if not isinstance(decision, Pinned):
+            raise InputError(f"{decision}: no power limit is named. Replay this policy with just-in-time profiling.")
+        return self._plans[decision.batch_size, decision.limit_watts]
+
+    def learn(self, decision: Decision, plan: Plan) -> Use | None:
+        """Never asked."""
+        return None
+
+
+def _use(one: Slice) -> Use:
+    return Use(one.joules, one.seconds)

@@ -1,0 +1,209 @@
+"""A goodput tuner like Pollux (Qiao et al., OSDI 2021), which §6.6 compares Zeus with.
+
+It changes the batch size while it trains, to the one with the greatest goodput:
+
+    goodput(b)    = throughput(b) · efficiency(b)
+    efficiency(b) = (φ + b0) / (φ + b)         how much a sample in a batch of b teaches, against one in a batch of b0
+
+φ is the gradient noise scale, in samples. It grows as training goes on, so that larger batches pay later. Sizes below
+b0, which training starts from, are not used; energy plays no part, and the power limit is the highest. Here b0, and φ
+along the way to the target, are of a run that Pollux's authors published; throughput, power and what is really learnt
+are from the traces of the workload that it is replayed on: an epoch at size b covers 1/Epochs(b) of the way.
+
+Their jobs are not the paper's in all respects, see `MODELS`; two of the six workloads have none that is near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from pathlib import Path
+from statistics import fmean
+from typing import Final
+
+from zeus.errors import InputError
+from zeus.job import Decision, Ending, Outcome, Phase
+from zeus.optimizer.batch_size.policy import find_policy
+from zeus.profile import PowerProfile, Slice
+from zeus.simulate import traces
+from zeus.simulate.replay import Recurrence, Try, draw, job_of
+from zeus.simulate.replay import replay as play
+from zeus.simulate.tables import number, read_table
+from zeus.simulate.workload import Workload
+
+VALIDATION: Final = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
+LAST: Final = 5  # recurrences that show what a policy has come to
+PLACEMENTS: Final = ("placement", "local_bsz", "step_time", "sync_time")
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A job of Pollux's authors: its folder, b0, and where the workload's target lies in its metric."""
+
+    folder: str
+    base: int
+    target: float | None  # None: its metric is another; the target is taken to lie at the end of the run
+    higher_is_better: bool = True
+
+
+MODELS: Final[dict[str, Model]] = {  # each is the workload's network on the workload's data, except that
+    "DeepSpeech2": Model("deepspeech2", 20, 40.0, higher_is_better=False),  # the speech data are others
+    "BERT-QA": Model("bert", 12, 84.0),  # the noise scale is known after each of two epochs only
+    "ResNet-50": Model("imagenet", 200, 0.65),  # optimizer and learning rate schedule are others
+    "NeuMF": Model("ncf", 256, None),  # the metric is the hit rate, so that the whole run is used
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseScale:
+    """φ on the way to the target, of a job that starts from b0."""
+
+    base: int
+    points: tuple[tuple[float, float], ...]  # (how much of the way, φ in samples), ascending
+
+    def at(self, done: float) -> float:
+        """φ where this much of the way is done: as last measured, or as first measured before that.
+
+        >>> NoiseScale(20, ((0.5, 10.0), (1.0, 90.0))).at(0.7)
+        10.0
+        """
+        return next((phi for share, phi in reversed(self.points) if share <= done), self.points[0][1])
+
+
+def published(root: Path | None = None) -> Path:
+    """The folder of their traces, beside that of the paper's."""
+    return traces.published(root).parent / "pollux_osdi21" / "traces"
+
+
+def noise_scale(workload: str, folder: Path | str | None = None) -> NoiseScale:
+    """φ for a workload of the paper, from the run at its base size. InputError where no run of theirs is near."""
+    model = _model(workload)
+    path = Path(folder or published()) / model.folder / f"validation-{model.base}.csv"
+    if not path.exists():
+        raise InputError(
+            f"{path} is not there. It is part of the Pollux artifact of OSDI 2021 (github.com/petuum/adaptdl, branch "
+            "osdi21-artifact, simulator/traces); set ZEUS_DATA to the folder that holds pollux_osdi21/traces."
+        )
+    points: list[tuple[float, float]] = []
+    for line, cells in read_table(path, VALIDATION):
+        progress, _, metric, squared, variance = (
+            number(path, line, column, cell) for column, cell in zip(VALIDATION, cells, strict=True)
+        )
+        if not (progress > 0 and squared > 0 and variance >= 0):
+            raise InputError(f"{path}, line {line}: progress and grad_sqr must be above 0, grad_var at least 0.")
+        points.append((progress, model.base * variance / squared))
+        if model.target is not None and (metric >= model.target) == model.higher_is_better:
+            break
+    if not points:
+        raise InputError(f"{path}: no rows. A header and at least one row are needed.")
+    end = points[-1][0]
+    return NoiseScale(model.base, tuple((progress / end, phi) for progress, phi in points))
+
+
+def choose(workload: Workload, noise: NoiseScale, done: float) -> int:
+    """The size with the greatest goodput where this much of the way is done; of equal ones the smallest."""
+    phi = noise.at(done)
+    sizes = [size for size in workload.sizes if size >= noise.base] or [workload.sizes[-1]]
+    # Samples an epoch and φ + b0 are the same for all sizes, so that they do not matter for which is greatest.
+    return min(sizes, key=lambda size: (workload.profiles[size].slices[0].seconds * (phi + size), size))
+
+
+def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -> Iterator[Recurrence]:
+    """One recurrence after another, for ever: nothing is learnt from one to the next, only the luck differs."""
+    cost = workload.cost_model(eta)
+    for recurrence in count(1):
+        runs = {size: draw(workload, seed, recurrence, 1, size) for size in workload.sizes}
+        joules = seconds = done = 0.0
+        sizes: list[int] = []
+        while len(sizes) < workload.max_epochs and done < 1 - 1e-9:
+            sizes.append(choose(workload, noise, done))
+            epoch, needed = workload.profiles[sizes[-1]].slices[0], runs[sizes[-1]]
+            done += 1 / needed if needed else 0.0
+            part = 1 - (done - 1) * needed if needed and done > 1 else 1.0  # the last epoch ends at the target
+            joules, seconds = joules + part * epoch.joules, seconds + part * epoch.seconds
+        ending = Ending.CONVERGED if done >= 1 - 1e-9 else Ending.NOT_CONVERGED
+        outcome = Outcome(ending=ending, joules=joules, seconds=seconds, epochs=len(sizes))
+        way = ", ".join(f"{size} x {sizes.count(size)}" for size in dict.fromkeys(sizes))
+        decision = Decision(sizes[-1], Phase.DEFAULT, f"greatest goodput, epoch by epoch: {way}")
+        watts = workload.profiles[sizes[-1]].slices[0].limit_watts
+        yield Recurrence((Try(decision, watts, outcome, cost.cost(joules, seconds)),))
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """A policy beside Pollux on one workload, per recurrence."""
+
+    gpu: str
+    workload: str
+    policy: str
+    energy: float
+    time: float
+    energy_ratio: float  # against Pollux
+    time_ratio: float
+
+
+def compare(
+    workload: Workload, noise: NoiseScale, *, policy: str = "paper", eta: float = 0.5, seeds: int = 20
+) -> list[Versus]:
+    """§6.6 for one workload: Pollux, and what a policy has come to in its last five recurrences, means over seeds."""
+    job = job_of(workload, eta_knob=eta)
+    ours: list[Recurrence] = []
+    theirs: list[Recurrence] = []
+    for seed in range(seeds):
+        ours += list(islice(play(workload, find_policy(policy), job, seed), workload.horizon))[-LAST:]
+        theirs += islice(replay(workload, noise, seed, eta), LAST)
+    energy, time = fmean(one.joules for one in theirs), fmean(one.seconds for one in theirs)
+    rows = []
+    for name, past in (("pollux", theirs), (policy, ours)):
+        used, took = fmean(one.joules for one in past), fmean(one.seconds for one in past)
+        rows.append(Versus(workload.gpu, workload.name, name, used, took, used / energy, took / time))
+    return rows
+
+
+def on_gpus(workload: Workload, gpus: int, folder: Path | str | None = None) -> Workload:
+    """The workload on one node with several GPUs, a composite: each GPU runs b/gpus as one did, and they wait for all.
+
+    How much longer a step takes than on one GPU is from Pollux's placements on one node (other GPUs), at the nearest
+    local size that was measured; epochs to target are those of the whole batch.
+    """
+    path = Path(folder or published()) / _model(workload.name).folder / "placements.csv"
+    steps: dict[str, dict[float, float]] = {}
+    for line, (placement, *cells) in read_table(path, PLACEMENTS):
+        local, step = (number(path, line, column, cell) for column, cell in zip(PLACEMENTS[1:3], cells, strict=False))
+        steps.setdefault(placement, {})[local] = step
+    both = sorted(set(steps.get("1", {})) & set(steps.get(str(gpus), {})))
+    if not both:
+        raise InputError(f"{path}: no local batch size was measured on 1 and on {gpus} GPUs of a node.")
+
+    def slower(local: float) -> float:
+        near = min(both, key=lambda size: abs(size - local))
+        return steps[str(gpus)][near] / steps["1"][near]
+
+    sizes = [size for size in workload.sizes if size % gpus == 0 and size // gpus in workload.profiles]
+    if not sizes:
+        raise InputError(f"{workload.name} on {gpus} GPUs: no batch size of {list(workload.sizes)} can be divided so.")
+    profiles = {}
+    for size in sizes:
+        factor = slower(size / gpus) / gpus  # as many samples in all, so a GPU has one epoch's steps over their number
+        profiles[size] = PowerProfile.of(
+            Slice(one.limit_watts * gpus, 1, one.seconds * factor, gpus * one.watts * one.seconds * factor)
+            for one in workload.profiles[size // gpus].slices
+        )
+    return replace(
+        workload,
+        gpu=f"{gpus} x {workload.gpu}",
+        max_watts=gpus * workload.max_watts,
+        default=max((size for size in sizes if size <= workload.default), default=sizes[0]),
+        runs={size: workload.runs[size] for size in sizes},
+        profiles=profiles,
+    )
+
+
+def _model(workload: str) -> Model:
+    if workload not in MODELS:
+        raise InputError(
+            f"pollux on {workload}: none of the published Pollux jobs is near it, so that its gradient noise scale is "
+            f"not known. It can be replayed on {', '.join(MODELS)}."
+        )
+    return MODELS[workload]

@@ -1,0 +1,90 @@
+"""One replay in numbers: what it cost in all, how far from the best, and where it ended against Default (§6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from statistics import fmean
+from typing import Any
+
+from zeus.simulate import pollux
+from zeus.simulate.baselines import POLLUX, contender, default
+from zeus.simulate.regret import cumulative, optimum
+from zeus.simulate.replay import Recurrence, job_of, replay
+from zeus.simulate.workload import Workload
+
+LAST = 5  # recurrences that show what a policy converged to
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One policy on one workload with one seed; the fields are those of `zeus simulate --json`."""
+
+    workload: str
+    policy: str
+    seed: int
+    eta: float
+    beta: float
+    recurrences: int
+    cumulative_cost: float
+    cumulative_energy: float
+    cumulative_time: float
+    cumulative_regret: float | None  # None where no size always reaches the target, so that no best one is defined
+    last5_energy_ratio: float
+    last5_time_ratio: float
+    choices: tuple[tuple[int, float], ...]  # (b, p) of each recurrence's last try
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is printed."""
+        return {**asdict(self), "choices": [[size, _whole(watts)] for size, watts in self.choices]}
+
+
+def simulate(
+    workload: Workload,
+    policy: str,
+    seed: int,
+    *,
+    eta: float = 0.5,
+    beta: float = 2.0,
+    window: int = 0,
+    recurrences: int | None = None,
+    concurrency: int = 1,
+) -> Run:
+    """Replay the contender of this name for so many recurrences (default: the workload's horizon)."""
+    recurrences = recurrences or workload.horizon
+    if policy == POLLUX:  # nothing is learnt between recurrences, so that concurrency, β and the window do not matter
+        tuned = islice(pollux.replay(workload, pollux.noise_scale(workload.name), seed, eta), recurrences)
+        return summarize(workload, policy, seed, list(tuned), eta=eta, beta=beta)
+    who = contender(policy, workload, eta)
+    job = job_of(workload, eta_knob=eta, beta_knob=beta, window_size=window, mab_seed=seed)
+    steps = replay(workload, who.policy, job, seed, limits=who.limits, concurrency=concurrency)
+    past = [one if who.failures_charged else one.charged_if_converged() for one in islice(steps, recurrences)]
+    return summarize(workload, policy, seed, past, eta=eta, beta=beta)
+
+
+def summarize(
+    workload: Workload, policy: str, seed: int, past: Sequence[Recurrence], *, eta: float, beta: float
+) -> Run:
+    """The numbers of these recurrences."""
+    base, costs = default(workload), [one.cost for one in past]
+    best_known = any(workload.always_converges(size) for size in workload.sizes)
+    return Run(
+        workload=workload.name,
+        policy=policy,
+        seed=seed,
+        eta=eta,
+        beta=beta,
+        recurrences=len(past),
+        cumulative_cost=sum(costs),
+        cumulative_energy=sum(one.joules for one in past),
+        cumulative_time=sum(one.seconds for one in past),
+        cumulative_regret=cumulative(costs, optimum(workload, eta)) if best_known else None,
+        last5_energy_ratio=fmean(one.joules for one in past[-LAST:]) / base.joules,
+        last5_time_ratio=fmean(one.seconds for one in past[-LAST:]) / base.seconds,
+        choices=tuple(one.choice for one in past),
+    )
+
+
+def _whole(watts: float) -> float | int:
+    return int(watts) if float(watts).is_integer() else watts

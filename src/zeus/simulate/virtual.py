@@ -1,0 +1,64 @@
+"""Workloads without traces: epochs on a virtual GPU, and a parametric Epochs(b) with noise from run to run."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping
+
+from zeus.device import presets
+from zeus.device.physics import Card, Load, epoch
+from zeus.errors import InputError
+from zeus.profile import PowerProfile, Slice
+from zeus.simulate.settings import Setting, Stand, find, table_1
+from zeus.simulate.workload import Workload
+
+RUNS = 10  # of each size: as many as the published traces hold at most
+STEP_WATTS = 25.0  # between power limits, as in the paper
+
+
+def load(
+    gpu: str, names: Iterable[str] | None = None, settings: Mapping[str, Setting] | None = None
+) -> dict[str, Workload]:
+    """The named workloads (default: all that have a stand-in) on this virtual GPU, such as `v100`.
+
+    >>> load("v100", ["NeuMF"])["NeuMF"].limits
+    (250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0)
+    """
+    known = table_1() if settings is None else settings
+    if names is None:
+        names = [name for name, setting in known.items() if setting.virtual is not None]
+    workloads = {name: _workload(name, gpu, known[name]) for name in (find(asked, known) for asked in names)}
+    if not workloads:
+        raise InputError(f"none of {', '.join(known)} has a [NAME.virtual] table that stands in for its traces.")
+    return workloads
+
+
+def profile(card: Card, work: Load, size: int) -> PowerProfile:
+    """One epoch of this size at each limit."""
+    epochs = [(watts, epoch(card, work, size, watts)) for watts in _limits(card)]
+    return PowerProfile.of([Slice(watts, 1, one.seconds, one.joules) for watts, one in epochs])
+
+
+def _workload(name: str, gpu: str, setting: Setting) -> Workload:
+    stand = setting.virtual
+    if stand is None:
+        raise InputError(f"{name} has no [{name}.virtual] table that stands in for its traces. Give --traces DIR.")
+    card, work = presets.card(gpu), presets.load(gpu, stand.load)
+    profiles = {size: profile(card, work, size) for size in stand.batch_sizes}
+    default = max((size for size in stand.batch_sizes if size <= setting.default), default=stand.batch_sizes[0])
+    runs = {size: _runs(name, stand, size) for size in stand.batch_sizes}
+    return Workload(name, f"virtual:{gpu}", card.max_watts, setting.max_epochs, default, runs, profiles)
+
+
+def _limits(card: Card) -> list[float]:
+    steps = int((card.max_watts - card.min_watts) // STEP_WATTS)
+    return [card.max_watts - STEP_WATTS * i for i in range(steps + 1)]
+
+
+def _runs(name: str, stand: Stand, size: int) -> tuple[int | None, ...]:
+    """The same runs on every card: what a training needs does not depend on what it runs on."""
+    if not stand.least <= size <= stand.most:
+        return (None,) * RUNS
+    luck, mean = random.Random(f"{name}:{size}"), stand.mean_epochs(size)
+    return tuple(max(1, round(mean * math.exp(luck.gauss(0.0, stand.noise)))) for _ in range(RUNS))
