@@ -267,3 +267,17 @@ def test_a_script_that_says_nothing_of_what_is_looked_for_fails_with_what_was_lo
     assert done.returncode == 1
     assert "none of its lines is what [metrics] regex = 'accuracy: (\\\\S+)' looks for" in done.stderr
     assert place.store().trial("toy", 1).trial.ending is Ending.LOST
+
+
+def test_what_zeus_warns_of_is_said(place: Place) -> None:
+    place.script(before="print('acc=nan')")
+    assert "zeus: the metric 'nan' is not a number, and is passed over" in place.run().stderr
+
+
+def test_nobody_left_to_tell_ends_no_training(place: Place) -> None:
+    process = place.start("--recurrences", "2")
+    assert process.stderr is not None and process.stdout is not None
+    process.stderr.close()  # as with `2>&1 | head`
+    process.stdout.close()
+    process.wait(60)
+    assert [kept.trial.ending for kept in place.store().trials("toy")] == [Ending.CONVERGED] * 2

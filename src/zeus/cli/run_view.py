@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import shlex
 import sys
 import time
@@ -62,8 +64,9 @@ class Plain:
             self.say("  " + ", ".join(f"{name} {value}" for name, value in standing(self._said, live).items()))
 
     def say(self, line: str) -> None:
-        """Write it."""
-        click.echo(line, err=True)
+        """Write it. Where nobody reads any more (a closed pipe, a terminal that is gone) the training goes on."""
+        with contextlib.suppress(OSError):
+            click.echo(line, err=True)
 
 
 class Terminal(Plain):
@@ -77,15 +80,20 @@ class Terminal(Plain):
         """Begin or remove the table."""
         super().trial(trial, ran)
         open_ = trial.ending is Ending.OPEN
-        self._screen.update(self._table(Live(trial, Outcome(ending=Ending.LOST, joules=0.0))) if open_ else "")
+        self._show(self._table(Live(trial, Outcome(ending=Ending.LOST, joules=0.0))) if open_ else "")
 
     def live(self, live: Live) -> None:
         """Renew the table."""
-        self._screen.update(self._table(live))
+        self._show(self._table(live))
 
     def say(self, line: str) -> None:
         """Above the table."""
-        self._screen.console.print(line, markup=False, highlight=False)
+        with contextlib.suppress(OSError):
+            self._screen.console.print(line, markup=False, highlight=False)
+
+    def _show(self, what: Table | str) -> None:
+        with contextlib.suppress(OSError):
+            self._screen.update(what)
 
     def _table(self, live: Live) -> Table:
         from rich.table import Table
@@ -106,15 +114,38 @@ class Terminal(Plain):
 
 @contextmanager
 def view(said: JobFile, silent: bool) -> Iterator[View]:
-    """The one that suits where standard error goes."""
-    if silent or not sys.stderr.isatty():
-        yield Silent() if silent else Plain(said)
-        return
-    from rich.console import Console
-    from rich.live import Live as Screen
+    """The one that suits where standard error goes; what Zeus warns of meanwhile is said there too."""
+    if silent:
+        yield Silent()
+    elif not sys.stderr.isatty():
+        with _warned(Plain(said)) as shown:
+            yield shown
+    else:
+        from rich.console import Console
+        from rich.live import Live as Screen
 
-    with Screen("", console=Console(stderr=True), refresh_per_second=4, transient=True) as screen:
-        yield Terminal(said, screen)
+        screen = Screen("", console=Console(stderr=True), refresh_per_second=4, transient=True)
+        with screen, _warned(Terminal(said, screen)) as shown:
+            yield shown
+
+
+@contextmanager
+def _warned(shown: Plain) -> Iterator[Plain]:
+    handler, log = _Say(shown), logging.getLogger("zeus")
+    log.addHandler(handler)
+    try:
+        yield shown
+    finally:
+        log.removeHandler(handler)
+
+
+class _Say(logging.Handler):
+    def __init__(self, shown: Plain) -> None:
+        super().__init__(logging.WARNING)
+        self._shown = shown
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._shown.say(f"zeus: {record.getMessage()}")
 
 
 def began(trial: Trial) -> str:
