@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
 import signal
@@ -272,6 +274,24 @@ def test_a_script_that_says_nothing_of_what_is_looked_for_fails_with_what_was_lo
 def test_what_zeus_warns_of_is_said(place: Place) -> None:
     place.script(before="print('acc=nan')")
     assert "zeus: the metric 'nan' is not a number, and is passed over" in place.run().stderr
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_on_a_terminal_that_may_go_away_the_running_trial_is_a_table(place: Place, stays: bool) -> None:
+    wait = "" if stays else "while not pathlib.Path('gone').exists(): time.sleep(0.02)"
+    place.script(before=wait)
+    here, there = os.openpty()
+    command, shown = [sys.executable, "-m", "zeus.cli", "run", "job.toml", "--json"], b""
+    run = subprocess.Popen(command, env=place.env, cwd=place.folder, stdout=subprocess.PIPE, stderr=there, text=True)
+    os.close(there)
+    with contextlib.suppress(OSError):  # the other side has closed it
+        while (new := os.read(here, 4096)) and (stays or b"pruning" not in shown + new):
+            shown += new
+    os.close(here)
+    (place.folder / "gone").touch()
+    report = json.loads(run.communicate(timeout=60)[0])
+    assert (run.returncode, report["recurrences"][0]["converged"]) == (0, True)
+    assert not stays or all(word in shown for word in (b"phase", b"metric", b"cost", b"limit", b"reached the target"))
 
 
 def test_nobody_left_to_tell_ends_no_training(place: Place) -> None:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import click
 
@@ -64,9 +64,8 @@ class Plain:
             self.say("  " + ", ".join(f"{name} {value}" for name, value in standing(self._said, live).items()))
 
     def say(self, line: str) -> None:
-        """Write it. Where nobody reads any more (a closed pipe, a terminal that is gone) the training goes on."""
-        with contextlib.suppress(OSError):
-            click.echo(line, err=True)
+        """Write it."""
+        click.echo(line, file=_unfailing())
 
 
 class Terminal(Plain):
@@ -80,20 +79,15 @@ class Terminal(Plain):
         """Begin or remove the table."""
         super().trial(trial, ran)
         open_ = trial.ending is Ending.OPEN
-        self._show(self._table(Live(trial, Outcome(ending=Ending.LOST, joules=0.0))) if open_ else "")
+        self._screen.update(self._table(Live(trial, Outcome(ending=Ending.LOST, joules=0.0))) if open_ else "")
 
     def live(self, live: Live) -> None:
         """Renew the table."""
-        self._show(self._table(live))
+        self._screen.update(self._table(live))
 
     def say(self, line: str) -> None:
         """Above the table."""
-        with contextlib.suppress(OSError):
-            self._screen.console.print(line, markup=False, highlight=False)
-
-    def _show(self, what: Table | str) -> None:
-        with contextlib.suppress(OSError):
-            self._screen.update(what)
+        self._screen.console.print(line, markup=False, highlight=False)
 
     def _table(self, live: Live) -> Table:
         from rich.table import Table
@@ -124,9 +118,33 @@ def view(said: JobFile, silent: bool) -> Iterator[View]:
         from rich.console import Console
         from rich.live import Live as Screen
 
-        screen = Screen("", console=Console(stderr=True), refresh_per_second=4, transient=True)
+        console = Console(file=_unfailing())
+        screen = Screen("", console=console, refresh_per_second=4, transient=True)
         with screen, _warned(Terminal(said, screen)) as shown:
             yield shown
+
+
+class _Unfailing:
+    """A stream on which a training goes on where nobody reads any more: a closed pipe, a terminal that is gone."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _unfailing() -> IO[str]:
+    return cast("IO[str]", _Unfailing(sys.stderr))
 
 
 @contextmanager
