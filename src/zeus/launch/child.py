@@ -69,7 +69,7 @@ class Child:
 
     def send(self, number: signal.Signals) -> None:
         """Send this to the command and all that it started."""
-        with contextlib.suppress(ProcessLookupError):  # there are none left
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left, or none is ours (sudo)
             os.killpg(self._process.pid, number)
 
     def end(self, *signals: signal.Signals, grace: float = guard.GRACE_SECONDS) -> None:
@@ -93,7 +93,7 @@ class Child:
         if self._process.returncode < 0:
             self.send(signal.SIGKILL)
         deadline = time.monotonic() + OTHERS_SECONDS
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             while time.monotonic() < deadline:
                 os.killpg(self._process.pid, 0)
                 time.sleep(0.01)
