@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from zeus.errors import InputError
 
+JOULES_PER_KWH = 3.6e6
+
 
 class Mode(StrEnum):
     """What Zeus may do to a training."""
@@ -69,6 +71,18 @@ class Prices:
     per_kwh: float | None = None
     currency: str = ""
     gco2e_per_kwh: float | None = None
+
+    def money(self, joules: float) -> float | None:
+        """What this energy costs; None where no price is set.
+
+        >>> Prices(per_kwh=0.3).money(3.6e6), Prices().money(3.6e6)
+        (0.3, None)
+        """
+        return None if self.per_kwh is None else joules / JOULES_PER_KWH * self.per_kwh
+
+    def gco2e(self, joules: float) -> float | None:
+        """Grams of CO2 equivalent; None where nobody said how many a kilowatt-hour is."""
+        return None if self.gco2e_per_kwh is None else joules / JOULES_PER_KWH * self.gco2e_per_kwh
 
 
 def prices(environ: Mapping[str, str] = os.environ) -> Prices:

@@ -16,12 +16,11 @@ from typing import Any
 import click
 
 from zeus.cli.options import indices
-from zeus.cli.output import joules, known
+from zeus.cli.output import BLOCKS, joules, known
 from zeus.errors import DeviceError, InputError, NoDevice
 
 MINUTE = 60.0  # seconds that the small chart of power goes back
 CHART_WIDTH = 15  # characters
-BLOCKS = "▁▂▃▄▅▆▇█"
 COLUMNS = {  # heading -> least width, so that all but the name fit into 80 characters
     "GPU": 3, "name": 8, "power": 6, "last minute": CHART_WIDTH, "limit": 15, "temp": 6, "energy": 7, "average": 7
 }  # fmt: skip

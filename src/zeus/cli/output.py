@@ -1,12 +1,16 @@
-"""How commands print: JSON that any reader takes (unknown is null, never NaN), joules that people read."""
+"""How commands print: JSON that any reader takes (unknown is null, never NaN), joules and tables that people read."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
+
+BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def known(number: float | None) -> float | None:
@@ -36,3 +40,71 @@ def joules(number: float | None) -> str:
 def _digits(number: float) -> str:
     whole = len(str(int(abs(number))))
     return f"{number:.{max(0, 3 - whole)}f}"
+
+
+def seconds(number: float | None) -> str:
+    """Seconds for people.
+
+    >>> seconds(12.34), seconds(754.2), seconds(7530.0), seconds(None)
+    ('12.3 s', '754 s', '2 h 06 min', '-')
+    """
+    if number is None or not math.isfinite(number):
+        return "-"
+    if number < 3600:
+        return f"{_digits(number)} s"
+    minutes = round(number / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def change(share: float | None) -> str:
+    """A saving as the change that it is.
+
+    >>> change(0.25), change(-0.031), change(None)
+    ('-25.0 %', '+3.1 %', '-')
+    """
+    return "-" if share is None else f"{-share:+.1%}".replace("%", " %")
+
+
+def sparkline(values: Sequence[float | None], width: int = 30) -> str:
+    """The newest values in a few characters, from 0 to the largest of them; a gap where one is not known.
+
+    >>> sparkline([8.0, 4.0, None, 1.0]), sparkline([])
+    ('█▅ ▂', '')
+    """
+    newest = list(values)[-width:]
+    top = max((value for value in newest if value is not None), default=0.0) or 1.0
+    return "".join(" " if value is None else BLOCKS[round(value / top * (len(BLOCKS) - 1))] for value in newest)
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
+    """A table: drawn on a terminal, plain columns into a file or a pipe. Columns of `numbers` end at the right."""
+    if not sys.stdout.isatty():
+        click.echo("\n".join(plain_table(headings, rows, numbers)))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in numbers else "left")
+    for row in rows:
+        table.add_row(*(text.replace("[", r"\[") for text in row))
+    Console().print(table)
+
+
+def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[str] = ()) -> list[str]:
+    """The lines of a table in plain text.
+
+    >>> plain_table(["job", "runs"], [["asr", "7"], ["sentiment", "12"]], numbers=["runs"])
+    ['job        runs', 'asr           7', 'sentiment    12']
+    """
+    widths = [max(len(row[at]) for row in [headings, *rows]) for at in range(len(headings))]
+    lines = []
+    for row in [headings, *rows]:
+        cells = [
+            text.rjust(width) if heading in numbers else text.ljust(width)
+            for heading, text, width in zip(headings, row, widths, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

@@ -25,28 +25,45 @@ def open_store(
     Raises:
         InputError: Not an address of a store, or a place where SQLite would lose data.
     """
-    url = url or environ.get("ZEUS_STORE") or f"sqlite:///{default_path(environ)}"
-    scheme, colon, _ = url.partition("://")
-    if colon and scheme in ("http", "https"):
-        raise InputError(f"{_shown(url)} is a service, not a database: it is reached with server_url.")
-    if not colon or scheme.partition("+")[0] not in ("sqlite", "postgresql"):
-        raise InputError(
-            f"ZEUS_STORE={_shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
-        )
-    if scheme.startswith("sqlite"):
-        path = Path(url.partition(":///")[2]).expanduser()
-        if path.name in ("", ":memory:"):
-            raise InputError(f"ZEUS_STORE={url!r}: give a file, as in sqlite:////home/me/zeus.db.")
-        refuse_network(path)
+    url = resolve(url, environ)
+    scheme, _, _ = url.partition("://")
+    if scheme in ("http", "https"):
+        raise InputError(f"{shown(url)} is a service, not a database: it is reached with server_url.")
+    if (path := file_of(url)) is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as wrong:
             raise InputError(f"{url}: its folder cannot be made: {wrong}. Set ZEUS_STORE to another.") from wrong
-        url = f"sqlite:///{path.resolve()}"
 
     from zeus.store.sql import SqlStore  # a quarter of a second that those who need no database are spared
 
     return SqlStore(url, wall)
+
+
+def resolve(url: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
+    """The address that is meant, checked as far as it can be without touching anything; a file's is absolute."""
+    url = url or environ.get("ZEUS_STORE") or f"sqlite:///{default_path(environ)}"
+    scheme, colon, _ = url.partition("://")
+    if not colon or scheme.partition("+")[0] not in ("sqlite", "postgresql", "http", "https"):
+        raise InputError(
+            f"ZEUS_STORE={shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
+        )
+    if not scheme.startswith("sqlite"):
+        return url
+    path = Path(url.partition(":///")[2]).expanduser()
+    if path.name in ("", ":memory:"):
+        raise InputError(f"ZEUS_STORE={url!r}: give a file, as in sqlite:////home/me/zeus.db.")
+    refuse_network(path)
+    return f"sqlite:///{path.resolve()}"
+
+
+def file_of(url: str) -> Path | None:
+    """The file behind a resolved address; None where it is a server's.
+
+    >>> file_of("sqlite:////home/me/zeus.db")
+    PosixPath('/home/me/zeus.db')
+    """
+    return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else None
 
 
 def default_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -87,6 +104,6 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
     return best
 
 
-def _shown(url: str) -> str:
+def shown(url: str) -> str:
     """Without the password or token."""
     return re.sub(r"://([^/@]*):[^/@]*@", r"://\1:***@", url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
+from difflib import get_close_matches
 
 from zeus.errors import InputError
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
@@ -90,7 +91,9 @@ def lost(so_far: Outcome | None) -> Outcome | None:
 def no_job(job_id: str, known: Sequence[str]) -> InputError:
     """Nobody registered it."""
     some = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "") if known else "none yet"
-    return InputError(f"job {job_id!r} is not in this store; it has: {some}. Register it first.")
+    near = get_close_matches(job_id, known, n=3)
+    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"It has: {some}. Register it first."
+    return InputError(f"job {job_id!r} is not in this store. {hint}")
 
 
 def no_trial(job_id: str, number: int, last: int) -> InputError:

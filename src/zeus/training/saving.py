@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zeus.env import Prices
+from zeus.env import JOULES_PER_KWH, Prices
 from zeus.profile import PowerProfile
-
-JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +55,6 @@ def difference(
     0.25
     """
     saved = joules - joules_used
-    kwh = saved / JOULES_PER_KWH
     return Saving(
         from_watts,
         to_watts,
@@ -65,8 +62,8 @@ def difference(
         seconds - seconds_used,
         saved / joules if joules else 0.0,
         1 - seconds_used / seconds if seconds else 0.0,
-        kwh,
-        None if prices.per_kwh is None else kwh * prices.per_kwh,
+        saved / JOULES_PER_KWH,
+        prices.money(saved),
         prices.currency,
-        None if prices.gco2e_per_kwh is None else kwh * prices.gco2e_per_kwh,
+        prices.gco2e(saved),
     )

@@ -93,6 +93,10 @@ class LocalJob:
         """As it stands."""
         return self._store.trial(self._job.id, number).trial
 
+    def so_far(self, number: int) -> Outcome | None:
+        """As last renewed."""
+        return self._store.trial(self._job.id, number).so_far
+
     def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
         """Hold on to it."""
         return self._store.renew(self._job.id, number, so_far)

@@ -36,6 +36,16 @@ class Place:
         """What costs on these GPUs are kept under."""
         return self.gpu_name if self.gpus == 1 else f"{self.gpus} x {self.gpu_name}"
 
+    @classmethod
+    def of(cls, model: str, max_watts: float) -> Place:
+        """The place that a trial's `gpu_model` names.
+
+        >>> Place.of("2 x V100", 500.0)
+        Place(gpu_name='V100', gpus=2, max_watts=500.0)
+        """
+        count, times, name = model.partition(" x ")
+        return cls(name, int(count), max_watts) if times and count.isdecimal() else cls(model, 1, max_watts)
+
 
 class RecurringJob(Protocol):
     """The verbs. Each happens as a whole or raises; repeating `renew`, `progress` or `tell` does no harm."""
@@ -53,6 +63,9 @@ class RecurringJob(Protocol):
 
     def trial(self, number: int) -> Trial:
         """A trial as it stands."""
+
+    def so_far(self, number: int) -> Outcome | None:
+        """What the trial had used at its last renewal (ending LOST); None where nothing was said."""
 
     def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
         """The trial is still running; what it used so far (ending LOST) outlives its loss."""

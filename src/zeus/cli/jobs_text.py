@@ -1,0 +1,151 @@
+"""What `zeus jobs` prints for people, from the same dictionaries that `--json` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from zeus.cli.output import change, joules, print_table, seconds, sparkline
+
+Json = dict[str, Any]
+
+
+def tell_list(rows: list[Json], store: str) -> None:
+    """All jobs."""
+    if not rows:
+        click.echo(f"No jobs in {store}.")
+        return
+    headings = ["job", "phase", "recurrences", "size", "last energy", "last cost", "saved so far", "cost"]
+    numbers = headings[2:7]
+    print_table(headings, [_line(row) for row in rows], numbers=numbers)
+    click.echo("(in brackets: against the default batch size at the highest power limit)")
+
+
+def _line(row: Json) -> list[str]:
+    last, default, saving = row["last"], row["default"], row["saving"]
+    return [
+        row["job"],
+        row["phase"],
+        str(row["recurrences"]),
+        _or(row["batch_size"]),
+        "-" if last is None else f"{joules(last['joules'])} ({_against(last, default, 'joules')})",
+        "-" if last is None else f"{joules(last['cost'])} ({_against(last, default, 'cost')})",
+        "-" if saving is None else f"{joules(saving['joules'])} ({change(saving['share'])})",
+        sparkline(row["costs"]),
+    ]
+
+
+def _against(last: Json, default: Json | None, name: str) -> str:
+    if default is None or last[name] is None:
+        return "-"
+    return change(1 - last[name] / default[name])
+
+
+def tell_job(job: Json, last: int, now: str) -> None:
+    """One job; leases are seen as of now."""
+    spec = job["spec"]
+    sign = ">=" if spec["higher_is_better_metric"] else "<="
+    sizes = " ".join(map(str, spec["batch_sizes"]))
+    click.echo(f"job {job['job']}, revision {job['revision']} of {job['registered_at']}")
+    click.echo(f"  batch sizes {sizes}; default {spec['default_batch_size']}")
+    click.echo(f"  target: metric {sign} {spec['target_metric']:g} within {spec['max_epochs']} epochs")
+    window = f", window {spec['window_size']}" if spec["window_size"] else ""
+    click.echo(
+        f"  eta {spec['eta_knob']:g}, beta {spec['beta_knob']:g}{window}, policy {spec['policy']} "
+        f"(version {job['policy_version']}), seed {spec['mab_seed']}"
+    )
+    if job["gpu_model"] is not None:
+        click.echo(f"  runs on {job['gpu_model'] or 'a GPU of no name'}, MAXPOWER {job['max_watts']:g} W")
+    following = job["next"]
+    click.echo(f"phase: {job['phase']}" + (f"; next: {following['reason']}" if following else ""))
+    if job["stuck"]:
+        click.echo(f"  {job['stuck']}")
+    _tell_use(job)
+    if job["costs"]:
+        click.echo(f"cost by recurrence: {sparkline(job['costs'], 60)}")
+    _tell_sizes(job)
+    _tell_tries(job["tries"], last, now)
+
+
+def _tell_use(job: Json) -> None:
+    unknown = f", and {job['unknown_tries']} trials of unknown energy" if job["unknown_tries"] else ""
+    click.echo(f"used: {job['trials']} trials in {job['recurrences']} recurrences, {joules(job['joules'])}{unknown}")
+    default = job["default"]
+    if default is None:
+        click.echo("default: it has not reached the target yet, so that nothing can be compared with it")
+        return
+    limit = "the limits that Zeus chose" if default["limit_watts"] is None else f"{default['limit_watts']:g} W"
+    click.echo(
+        f"default: batch size {default['batch_size']} at {limit}: {joules(default['joules'])}, "
+        f"{seconds(default['seconds'])} ({default['epochs']:.1f} epochs on average over {default['runs']} runs)"
+    )
+    for name, what in (("saving", "all recurrences, exploring included"), ("recent_saving", "the latest of them")):
+        saving = job[name]
+        if saving is not None:
+            click.echo(f"saved in {saving['recurrences']} recurrences ({what}): {saved(saving)}")
+
+
+def saved(saving: Json) -> str:
+    """A saving in words."""
+    text = f"{joules(saving['joules'])}, energy {change(saving['share'])}, time {change(saving['time_share'])}"
+    if saving["money"] is not None:
+        text += f", {saving['money']:.4g} {saving['currency']}".rstrip()
+    if saving["gco2e"] is not None:
+        text += f", {saving['gco2e']:.4g} gCO2e"
+    return text
+
+
+def _tell_sizes(job: Json) -> None:
+    rows = []
+    for size in job["sizes"]:
+        rows.append(
+            [
+                str(size["batch_size"]) + ("*" if size["batch_size"] == job["spec"]["default_batch_size"] else ""),
+                size["standing"],
+                str(size["runs"]),
+                str(size["converged"]),
+                "-" if size["mean"] is None else joules(size["mean"]),
+                "-" if size["spread"] is None else joules(size["spread"]),
+                "-" if size["limit_watts"] is None else f"{size['limit_watts']:g} W",
+            ]
+        )
+    headings = ["size", "standing", "runs", "converged", "mean cost", "spread", "best limit"]
+    click.echo()
+    print_table(headings, rows, numbers=[name for name in headings if name != "standing"])
+    click.echo("(* the default; spread: how uncertain the mean still is)")
+
+
+def _tell_tries(tries: list[Json], last: int, now: str) -> None:
+    if not tries:
+        return
+    some = tries[-last:] if last else tries
+    headings = ["trial", "recurrence", "size", "ending", "epochs", "energy", "time", "cost", "bound", "reason"]
+    rows = [
+        [
+            str(one["number"]),
+            f"{one['recurrence']}.{one['attempt']}",
+            str(one["batch_size"]),
+            _ending(one, now),
+            _or(one["epochs"]),
+            "-" if one["joules"] is None else joules(one["joules"]),
+            seconds(one["seconds"]),
+            "-" if one["cost"] is None else joules(one["cost"]),
+            "-" if one["cost_limit"] is None else joules(one["cost_limit"]),
+            one["reason"],
+        ]
+        for one in some
+    ]
+    click.echo()
+    if len(some) < len(tries):
+        click.echo(f"the last {len(some)} of {len(tries)} trials:")
+    print_table(headings, rows, numbers=[name for name in headings if name not in ("ending", "reason")])
+
+
+def _ending(one: Json, now: str) -> str:
+    lapsed = one["leased_until"] is not None and one["leased_until"] <= now
+    return f"{one['ending']} (lapsed)" if lapsed else str(one["ending"])
+
+
+def _or(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,109 @@
+"""One recurrence (Journey 3): ask, run, tell, and again with another size where that try did not reach the target.
+
+    ask ──▶ run ──▶ tell ──▶ converged ───────▶ over
+     ▲                 │
+     └── tries left ───┴───▶ the last try ────▶ over, failed
+
+Knows no process: what `run` does, a command or a function, is its own affair.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from zeus.cost import CostModel
+from zeus.job import MAX_TRIES, Ending, Outcome, Trial
+from zeus.optimizer.batch_size.verbs import Place, RecurringJob
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrence:
+    """All tries of one recurrence, each as it ended."""
+
+    tries: tuple[Trial, ...]
+
+    @property
+    def number(self) -> int:
+        """Which one it is of its job."""
+        return self.tries[0].ask.recurrence
+
+    @property
+    def converged(self) -> bool:
+        """Whether the last try reached the target."""
+        return self.tries[-1].ending is Ending.CONVERGED
+
+    @property
+    def joules(self) -> float | None:
+        """Energy of all tries; None where one that ran to an end does not know its own."""
+        ended = [one.outcome for one in self.tries if one.outcome is not None]
+        if any(one.joules is None and one.epochs and one.ending is not Ending.CRASHED for one in ended):
+            return None
+        return sum(one.joules or 0.0 for one in ended)
+
+    @property
+    def seconds(self) -> float:
+        """Time of all tries."""
+        return sum(one.outcome.seconds for one in self.tries if one.outcome is not None)
+
+    def cost(self, eta: float) -> float | None:
+        """C_t: Equation 2 over all tries; None where energy is not known."""
+        joules, watts = self.joules, self.tries[0].ask.max_watts
+        return None if joules is None else CostModel(eta, watts).cost(joules, self.seconds)
+
+
+def recur(
+    job: RecurringJob,
+    place: Place,
+    run: Callable[[Trial], Outcome],
+    *,
+    max_tries: int = MAX_TRIES,
+    on_change: Callable[[Trial], None] = lambda trial: None,
+) -> Recurrence:
+    """One recurrence: tries until one reaches the target or none is left.
+
+    Args:
+        job: What recurs.
+        place: The GPUs that each try runs on.
+        run: Runs one trial and says how it ended; it may have told so itself. Where it raises, the trial is given up
+            as LOST, with what its last renewal said it used, and the recurrence is left as it is.
+        max_tries: The last of them runs the best known size with no bound. A size of which not even one epoch fits is
+            not run and costs nothing, but counts, so that no policy can keep a recurrence from ending.
+        on_change: Told of each trial when it was asked for and when it has ended.
+
+    >>> from zeus.job import JobSpec
+    >>> from zeus.optimizer.batch_size.local import LocalJob
+    >>> from zeus.store.memory import MemoryStore
+    >>> spec = JobSpec(job_id_prefix="asr", batch_sizes=[8, 16, 32], default_batch_size=16, eta_knob=1)
+    >>> job = LocalJob.register(MemoryStore(), spec)
+    >>> def run(trial):
+    ...     ending = Ending.CONVERGED if trial.batch_size < 16 else Ending.NOT_CONVERGED
+    ...     return Outcome(ending=ending, joules=1000.0, seconds=10.0, epochs=3)
+    >>> once = recur(job, Place("V100", 1, 250.0), run)
+    >>> [one.batch_size for one in once.tries], once.converged, once.cost(spec.eta_knob)
+    ([16, 8], True, 2000.0)
+    """
+    tries: list[Trial] = []
+    while not tries or not (tries[-1].ending is Ending.CONVERGED or tries[-1].ask.last):
+        trial = job.ask(place, tries[0].ask.recurrence if tries else None, max_tries)
+        on_change(trial)
+        try:
+            outcome = run(trial)
+        except BaseException:
+            _give_up(job, trial, on_change)
+            raise
+        tries.append(job.tell(trial.number, outcome))
+        on_change(tries[-1])
+    return Recurrence(tuple(tries))
+
+
+def _give_up(job: RecurringJob, trial: Trial, on_change: Callable[[Trial], None]) -> None:
+    """Whatever this runs into, what ended the trial is what the user must see."""
+    try:
+        so_far = job.so_far(trial.number)
+        on_change(job.tell(trial.number, so_far or Outcome(ending=Ending.LOST)))
+    except Exception as failed:
+        log.warning("trial %s could not be given up, and is lost when its lease lapses: %s", trial.number, failed)

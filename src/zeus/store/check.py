@@ -1,0 +1,85 @@
+"""Whether the store that the user means can be used: asked without creating, upgrading or writing anything."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from zeus.errors import InputError
+from zeus.store.open import file_of, resolve, shown
+
+PATIENCE_SECONDS = 3.0  # for a server to answer
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A store as seen from outside."""
+
+    url: str  # its password hidden
+    kind: str | None  # "sqlite", "postgresql" or "service"; None: no such thing
+    ok: bool
+    exists: bool  # a file that is not there yet is made when it is needed
+    why_not: str | None = None
+
+
+def check(url: str | None = None, environ: Mapping[str, str] = os.environ) -> Found:
+    """Look at the store of this address, or of ZEUS_STORE, or the user's own."""
+    try:
+        url = resolve(url, environ)
+    except InputError as wrong:
+        return Found(shown(url or environ.get("ZEUS_STORE", "")), None, False, False, str(wrong))
+    path = file_of(url)
+    if path is not None:
+        trouble = _file_trouble(path)
+        return Found(shown(url), "sqlite", trouble is None, path.exists(), trouble)
+    kind = "postgresql" if url.startswith("postgresql") else "service"
+    trouble = _database_trouble(url) if kind == "postgresql" else _service_trouble(url)
+    return Found(shown(url), kind, trouble is None, trouble is None, trouble)
+
+
+def _file_trouble(path: Path) -> str | None:
+    if not path.exists():
+        folder = next((one for one in path.parents if one.exists()), path.parent)
+        able = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+        return None if able else f"{path} cannot be made in {folder}. Set ZEUS_STORE to another file."
+    if not os.access(path, os.R_OK | os.W_OK):
+        return f"{path} may not be read and written by this user. Set ZEUS_STORE to another file."
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as file:
+            file.execute("SELECT name FROM sqlite_master").fetchone()
+    except sqlite3.Error as wrong:
+        return f"{path} cannot be read as a database: {wrong}. Set ZEUS_STORE to another file."
+    return None
+
+
+def _database_trouble(url: str) -> str | None:
+    from sqlalchemy import create_engine
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        engine = create_engine(url, connect_args={"connect_timeout": int(PATIENCE_SECONDS)})
+        with closing(engine.connect()):
+            pass
+        engine.dispose()
+    except ImportError as missing:
+        return f"{missing}. Install what the service needs: pip install 'zeus-energy[service]'."
+    except SQLAlchemyError as wrong:
+        said = str(getattr(wrong, "orig", None) or wrong).strip().splitlines()
+        return f"{said[0] if said else wrong}. Check ZEUS_STORE."
+    return None
+
+
+def _service_trouble(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        with socket.create_connection((parts.hostname or "", port), timeout=PATIENCE_SECONDS):
+            return None
+    except (OSError, ValueError) as wrong:
+        return f"nobody answers at {shown(url)}: {wrong}. Start it with `zeus serve`, or set ZEUS_STORE to another."
