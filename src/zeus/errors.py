@@ -2,7 +2,9 @@
 
     ZeusError
     ├── InputError (also a ValueError)      what the user gave cannot be used; nothing was changed
-    │   └── WindowError                     a window was opened twice or ended without being open
+    │   ├── WindowError                     a window was opened twice or ended without being open
+    │   ├── NotKnown                        there is no such job or trial
+    │   └── AlreadyDone                     what is stored says otherwise, and stands
     ├── DeviceError                         a device did not do as asked
     │   ├── NoDevice                        there is no such device, or none at all
     │   ├── DeviceLost                      it was there and is not any more
@@ -29,6 +31,14 @@ class InputError(ZeusError, ValueError):
 
 class WindowError(InputError):
     """A measurement window was begun twice or ended without having begun."""
+
+
+class NotKnown(InputError):
+    """There is no such job or trial."""
+
+
+class AlreadyDone(InputError):
+    """What is stored says otherwise, and stands: a trial that has ended, a recurrence that is over."""
 
 
 class DeviceError(ZeusError):

@@ -1,0 +1,281 @@
+"""`/api/v1`: the verbs of a recurring job and the views of it, over the store. Every decision is the store's or the policy's."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict, replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from starlette.responses import JSONResponse, PlainTextResponse
+
+from zeus.cost import CostModel
+from zeus.env import prices
+from zeus.errors import InputError, NotKnown
+from zeus.job import Ending, Trial
+from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.policy import find_policy
+from zeus.optimizer.batch_size.report import full, report
+from zeus.optimizer.batch_size.verbs import Place
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.service import words
+from zeus.service.auth import need, who
+from zeus.service.overview import Overview, totals
+from zeus.store import Store
+from zeus.store.api import Job, Kept
+from zeus.store.lines import job_to_json
+from zeus.store.tokens import Scope
+from zeus.wire import from_json, to_json
+
+READ, REPORT, ADMIN = (Depends(need(scope)) for scope in Scope)
+PAGE = 50
+
+JobId = Annotated[words.Name, Path(examples=["sentiment"])]
+Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
+Offset = Annotated[int, Query(ge=0, le=2**53)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")]
+Json = dict[str, Any]
+
+api = APIRouter(prefix="/api/v1")
+
+
+def store_of(request: Request) -> Store:
+    """The store that this service is over."""
+    store: Store = request.app.state.store
+    return store
+
+
+def overview_of(request: Request) -> Overview:
+    """What is remembered of jobs between requests."""
+    overview: Overview = request.app.state.overview
+    return overview
+
+
+def job_of(request: Request, job_id: str) -> LocalJob:
+    """The verbs of one job; folds are kept between requests."""
+    return LocalJob(store_of(request), job_id, request.app.state.folds)
+
+
+def _job(job: Job) -> Json:
+    return {"id": job.id, **job_to_json(job), "generation": job.generation}
+
+
+def _trial(trial: Trial) -> Json:
+    return to_json(trial)
+
+
+# ---------------------------------------------------------------------- jobs
+
+
+@api.post("/jobs", dependencies=[REPORT], status_code=201)
+def register(request: Request, response: Response, body: words.Register) -> Json:
+    """The job of this spec: made (201), or found and revised where it differs (200)."""
+    store, spec = store_of(request), body.spec.job()
+    version = find_policy(spec.policy).version
+    with contextlib.suppress(NotKnown):
+        store.job(spec.id)
+        response.status_code = 200
+    return _job(store.register(spec, policy_version=version))
+
+
+@api.get("/jobs", dependencies=[READ])
+def jobs(request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Annotated[str, Query(max_length=200)] = "") -> Json:
+    """A page of all jobs, by id; `q`: only those whose id holds it."""
+    found = [job for job in store_of(request).jobs() if q.lower() in job.id.lower()]
+    rows = overview_of(request).briefs(found[offset : offset + limit])
+    return {"total": len(found), "offset": offset, "jobs": rows}
+
+
+@api.get("/jobs/{job_id}", dependencies=[READ])
+def show(request: Request, job_id: JobId) -> Json:
+    """Everything about one job."""
+    return full(report(store_of(request), job_id, request.app.state.folds), prices())
+
+
+@api.get("/jobs/{job_id}/registration", dependencies=[READ])
+def registration(request: Request, job_id: JobId) -> Json:
+    """The job as registered, for programs."""
+    return _job(store_of(request).job(job_id))
+
+
+@api.patch("/jobs/{job_id}", dependencies=[REPORT])
+def change(request: Request, job_id: JobId, body: words.Change) -> Json:
+    """A revision; what is left out stays as it is."""
+    store = store_of(request)
+    spec = store.job(job_id).spec
+    given = {name: value for name, value in body.model_dump().items() if value is not None}
+    revised = replace(spec, **given)
+    return _job(store.register(revised, policy_version=find_policy(revised.policy).version))
+
+
+@api.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204)
+def forget(request: Request, job_id: JobId) -> None:
+    """Remove a job with all its facts."""
+    store_of(request).forget(job_id)
+
+
+@api.get("/jobs/{job_id}/beliefs", dependencies=[READ])
+def beliefs(request: Request, job_id: JobId) -> Json:
+    """What the policy believes of each batch size where the job last ran."""
+    told = full(report(store_of(request), job_id, request.app.state.folds), prices())
+    return {name: told[name] for name in ("job", "policy", "phase", "gpu_model", "next", "stuck", "sizes")}
+
+
+# ---------------------------------------------------------------------- trials
+
+
+@api.post("/jobs/{job_id}/ask", dependencies=[REPORT], status_code=201)
+def ask(request: Request, job_id: JobId, body: words.AskFor, key: Key = None) -> Json:
+    """Open a trial. Asked again with the same Idempotency-Key: the same trial, and no other is opened."""
+    place = Place(body.gpu_name, body.gpus, body.max_watts)
+    return _trial(job_of(request, job_id).ask(place, body.recurrence, body.max_tries, key=key))
+
+
+@api.get("/jobs/{job_id}/trials", dependencies=[READ])
+def trials(
+    request: Request,
+    job_id: JobId,
+    offset: Offset = 0,
+    limit: Limit = PAGE,
+    ending: Ending | None = None,
+    batch_size: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+    recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+) -> Json:
+    """A page of trials, by number."""
+    rows = [
+        row
+        for row in full(report(store_of(request), job_id, request.app.state.folds))["tries"]
+        if ending in (None, row["ending"])
+        and batch_size in (None, row["batch_size"])
+        and recurrence in (None, row["recurrence"])
+    ]
+    return {"total": len(rows), "offset": offset, "trials": rows[offset : offset + limit]}
+
+
+@api.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
+def trial(request: Request, job_id: JobId, number: Number) -> Json:
+    """One trial as it stands."""
+    kept: Kept = store_of(request).trial(job_id, number)
+    so_far = None if kept.so_far is None else to_json(kept.so_far)
+    return {**_trial(kept.trial), "leased_until": kept.leased_until, "so_far": so_far}
+
+
+@api.post("/jobs/{job_id}/trials/{number}/heartbeat", dependencies=[REPORT])
+def heartbeat(request: Request, job_id: JobId, number: Number, body: words.Heartbeat) -> Json:
+    """It is alive. With `next_cost`: whether it may begin the next epoch, after which it would have cost this."""
+    job = job_of(request, job_id)
+    so_far = None if body.so_far is None else body.so_far.outcome()
+    if body.next_cost is None:
+        return {"trial": _trial(job.renew(number, so_far)), "go_on": True}
+    if so_far is None:
+        raise InputError("next_cost needs so_far: what the trial has used until now.")
+    go_on = job.progress(number, so_far, body.next_cost)
+    return {"trial": _trial(job.trial(number)), "go_on": go_on}
+
+
+@api.post("/jobs/{job_id}/trials/{number}/tell", dependencies=[REPORT])
+def tell(request: Request, job_id: JobId, number: Number, body: words.End) -> Json:
+    """How it ended, in time or late. The same told again changes nothing; something else is refused (409)."""
+    return _trial(job_of(request, job_id).tell(number, body.outcome()))
+
+
+@api.post("/jobs/{job_id}/profiled", dependencies=[REPORT], status_code=201)
+def profiled(request: Request, job_id: JobId, body: words.Epoch) -> Json:
+    """What an epoch of a size uses became known."""
+    place = Place(body.gpu_name, body.gpus, body.max_watts)
+    job_of(request, job_id).profiled(body.batch_size, place, joules=body.joules, seconds=body.seconds)
+    return {"batch_size": body.batch_size, "gpu_model": place.model}
+
+
+@api.post("/jobs/{job_id}/pardon", dependencies=[ADMIN])
+def pardon(request: Request, job_id: JobId, body: words.Pardon) -> Json:
+    """A size that crashed may be offered again."""
+    store_of(request).pardon(job_id, body.batch_size)
+    return {"batch_size": body.batch_size}
+
+
+# ---------------------------------------------------------------------- profiles
+
+
+def _key(
+    job_id: JobId,
+    batch_size: Annotated[int, Query(ge=1, le=2**31 - 1)],
+    gpu_model: Annotated[words.Text, Query()],
+    gpu_count: Annotated[int, Query(ge=0, le=2**31 - 1)],
+) -> ProfileKey:
+    return ProfileKey(job_id, batch_size, gpu_model, gpu_count)
+
+
+OfKey = Annotated[ProfileKey, Depends(_key)]
+
+
+@api.get("/jobs/{job_id}/profiles", dependencies=[READ])
+def profile(request: Request, key: OfKey) -> Json:
+    """The power profile of exactly this key."""
+    found = store_of(request).get_profile(key)
+    if found is None:
+        raise NotKnown(f"no power profile is kept for {key}.")
+    return to_json(found)
+
+
+@api.put("/jobs/{job_id}/profiles", dependencies=[REPORT])
+def put_profile(request: Request, key: OfKey, body: words.Profile) -> Json:
+    """Keep it in place of what was kept under this key."""
+    found = from_json(body.model_dump(), PowerProfile)
+    store_of(request).put_profile(key, found)
+    return to_json(found)
+
+
+@api.get("/jobs/{job_id}/profiles/all", dependencies=[READ])
+def profiles(request: Request, job_id: JobId) -> list[Json]:
+    """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
+    store = store_of(request)
+    job, rows = store.job(job_id), []
+    watts = {kept.trial.ask.gpu_model: kept.trial.ask.max_watts for kept in store.trials(job_id)}
+    for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: (pair[0].gpu_model, pair[0].batch_size)):
+        max_watts = watts.get(Place(key.gpu_model, key.gpu_count, 1.0).model) or max(found.limits) * key.gpu_count
+        best = found.best_limit(CostModel(job.spec.eta_knob, max_watts)) if found.slices else None
+        rows.append({"key": asdict(key), "profile": to_json(found), "best_limit": best})
+    return rows
+
+
+# ---------------------------------------------------------------------- all of it
+
+
+@api.get("/pulse", dependencies=[READ])
+def pulse(request: Request) -> dict[str, str]:
+    """What changes whenever a job does: a page asks for this, and then only for what has changed."""
+    return store_of(request).pulse()
+
+
+@api.get("/summary", dependencies=[READ])
+def summary(request: Request) -> Json:
+    """What all jobs together have used and saved."""
+    return totals(overview_of(request).briefs(store_of(request).jobs()))
+
+
+@api.get("/export", dependencies=[READ], response_class=PlainTextResponse)
+def export(request: Request, job: Annotated[list[words.Name] | None, Query()] = None) -> Response:
+    """All facts of these jobs, or of all, as JSON lines."""
+    lines = store_of(request).export(job)
+    return PlainTextResponse("".join(f"{line}\n" for line in lines), media_type="application/x-ndjson")
+
+
+@api.post("/import", dependencies=[ADMIN])
+async def take_in(request: Request) -> JSONResponse:
+    """Take in what `export` gave, all or nothing."""
+    from starlette.concurrency import run_in_threadpool
+
+    try:
+        lines = (await request.body()).decode().splitlines()
+    except UnicodeDecodeError as wrong:
+        raise InputError(f"not text: {wrong}. Give what `export` gave.") from wrong
+    return JSONResponse({"jobs": await run_in_threadpool(store_of(request).import_lines, lines)})
+
+
+@api.get("/me")
+def me(request: Request) -> Json:
+    """Whose token this is."""
+    person = who(request)
+    return {"name": None if person is None else person.name, "scope": None if person is None else person.scope.value}

@@ -1,0 +1,174 @@
+"""What the routes take, checked at the door; what they mean is `zeus.job`'s affair."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zeus.job import MAX_TRIES, JobSpec, Outcome
+from zeus.wire import VERSION, from_json
+
+NAME_LENGTH = 200
+SIZES = 1000  # batch sizes, power limits
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Text = Annotated[str, Field(max_length=NAME_LENGTH, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Whole = Annotated[int, Field(ge=1, le=2**53, strict=True)]
+Above = Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)]
+NotBelow = Annotated[float, Field(ge=0, le=1e300, allow_inf_nan=False)]
+Number = Annotated[float, Field(ge=-1e300, le=1e300, allow_inf_nan=False)]
+
+
+class Body(BaseModel):
+    """A JSON object with these names and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Spec(Body):
+    """A job, with the names of `JobSpec`."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "job_id": "sentiment",
+                    "job_id_prefix": "sentiment",
+                    "batch_sizes": [8, 16, 32, 64, 128],
+                    "default_batch_size": 32,
+                    "target_metric": 0.84,
+                    "max_epochs": 10,
+                }
+            ]
+        },
+    )
+
+    job_id: Name | None = None
+    job_id_prefix: Name = "job"
+    batch_sizes: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)]
+    default_batch_size: Whole
+    eta_knob: NotBelow = 0.5
+    beta_knob: Above = 2.0
+    target_metric: Number = 0.5
+    higher_is_better_metric: bool = True
+    max_epochs: Whole = 100
+    num_pruning_rounds: Annotated[int, Field(ge=0, le=1000)] = 2
+    window_size: Annotated[int, Field(ge=0, le=10**9)] = 0
+    mab_prior_mean: Number = 0.0
+    mab_prior_precision: NotBelow = 0.0
+    mab_num_explorations: Annotated[int, Field(ge=1, le=10**6)] = 2
+    mab_seed: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    policy: Name = JobSpec.__dataclass_fields__["policy"].default
+    power_limits: Annotated[list[Above], Field(max_length=SIZES)] = []
+
+    def job(self) -> JobSpec:
+        """As everything else speaks of it."""
+        return JobSpec(**self.model_dump())
+
+
+class Register(Body):
+    """A job to be made, found or revised."""
+
+    spec: Spec
+
+
+class Change(Body):
+    """What an owner may change; what is left out stays."""
+
+    eta_knob: NotBelow | None = None
+    beta_knob: Above | None = None
+    window_size: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    max_epochs: Whole | None = None
+    policy: Name | None = None
+    batch_sizes: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)] | None = None
+    default_batch_size: Whole | None = None
+    target_metric: Number | None = None
+    higher_is_better_metric: bool | None = None
+    power_limits: Annotated[list[Above], Field(max_length=SIZES)] | None = None
+
+
+class AskFor(Body):
+    """Where a trial would run, and of which recurrence it is."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"gpu_name": "Tesla V100", "gpus": 1, "max_watts": 250}]},
+    )
+
+    gpu_name: Text = ""
+    gpus: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 1
+    max_watts: Above
+    recurrence: Whole | None = None
+    max_tries: Annotated[int, Field(ge=1, le=10_000, strict=True)] = MAX_TRIES
+
+
+class End(Body):
+    """How a trial ended, or what it has used so far (ending `lost`)."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"ending": "converged", "joules": 5.2e6, "seconds": 31000, "epochs": 7, "metric": 0.843}]
+        },
+    )
+
+    kind: str = "outcome"
+    version: int = VERSION
+    ending: Annotated[str, Field(max_length=20)]
+    joules: NotBelow | None = None
+    seconds: NotBelow = 0.0
+    epochs: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
+    metric: Number | None = None
+    next_epoch_cost: NotBelow | None = None
+
+    def outcome(self) -> Outcome:
+        """As everything else speaks of it."""
+        return from_json(self.model_dump(), Outcome)
+
+
+class Heartbeat(Body):
+    """A trial is alive."""
+
+    so_far: End | None = None
+    next_cost: NotBelow | None = None  # what it would have cost after the next epoch
+
+
+class Epoch(Body):
+    """What an epoch of a batch size uses became known."""
+
+    batch_size: Whole
+    gpu_name: Text = ""
+    gpus: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 1
+    joules: Above
+    seconds: Above
+    max_watts: Above
+
+
+class Pardon(Body):
+    """A batch size that crashed may be offered again."""
+
+    batch_size: Whole
+
+
+class Profile(Body):
+    """A power profile, in the form of its file."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"measurements": [{"power_limit": 250, "energy": 2053.7, "time": 9.2, "steps": 40}]}]
+        },
+    )
+
+    kind: str = "profile"
+    version: int = VERSION
+    measurements: Annotated[list[dict[str, Any]], Field(max_length=SIZES)]
+    unmeasured: Annotated[list[Above], Field(max_length=SIZES)] = []
+
+
+class Login(Body):
+    """A token, typed once."""
+
+    token: Annotated[str, Field(max_length=400)]
