@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test bench docs lint clean system
 
-demo: $(VENV)/.core
+demo: $(VENV)/.torch
 	$(BIN)/zeus demo
 
 test: system $(VENV)/.dev
@@ -22,20 +22,29 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/gpu_windows.py
 	$(BIN)/python benchmarks/jit_profiling.py
 	$(BIN)/python benchmarks/loader_overhead.py
+	$(BIN)/python benchmarks/store.py --check
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
-# gcc builds the test library that speaks NVML. Elsewhere the tests that need it skip and say what to install.
+# gcc builds the test library that speaks NVML; PostgreSQL is one of the stores. Elsewhere the tests that need them
+# skip and say what to install.
 system:
-	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v gcc >/dev/null; then \
-	  apt-get update -qq && apt-get install -y -qq gcc libc6-dev; fi
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  wanted=; \
+	  command -v gcc >/dev/null || wanted="$$wanted gcc libc6-dev"; \
+	  command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || wanted="$$wanted postgresql"; \
+	  if [ -n "$$wanted" ]; then apt-get update -qq && apt-get install -y -qq $$wanted; fi; fi
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.torch: $(VENV)/.core pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable '.[torch]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core pyproject.toml

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
+from postgres import PostgresServer
 from store_worker import first_size
 from zeus.device.clock import VirtualClock
 from zeus.job import JobSpec, Trial
@@ -36,20 +39,52 @@ class Place:
             store.close()
 
 
-def memory(tmp_path: Path) -> Place:
+def memory(request: pytest.FixtureRequest) -> Place:
     kept: dict[str, Store] = {}
     return Place(lambda name, clock: kept.setdefault(name, MemoryStore(clock.wall)))
 
 
-def sqlite(tmp_path: Path) -> Place:
+def sqlite(request: pytest.FixtureRequest) -> Place:
+    folder: Path = request.getfixturevalue("tmp_path")
+
     def url(name: str) -> str:
-        return f"sqlite:///{tmp_path}/a b/{name}.db"
+        return f"sqlite:///{folder}/a b/{name}.db"
 
     return Place(lambda name, clock: open_store(url(name), wall=clock.wall), url("zeus"))
 
 
-STORES = {"memory": memory, "sqlite": sqlite}  # a new kind of store is added here and nowhere else
+def postgresql(request: pytest.FixtureRequest) -> Place:
+    server: PostgresServer = request.getfixturevalue("postgres")
+    urls = {"zeus": server.new_database()}
+
+    def make(name: str, clock: VirtualClock) -> Store:
+        if name not in urls:
+            urls[name] = server.new_database()
+        return open_store(urls[name], wall=clock.wall)
+
+    return Place(make, urls["zeus"])
+
+
+# A new kind of store is added here and nowhere else.
+STORES = {"memory": memory, "sqlite": sqlite, "postgres": postgresql}
 REACHABLE = {name: make for name, make in STORES.items() if name != "memory"}
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Each kind of store."""
+    yield from _closing(STORES[request.param](request))
+
+
+@pytest.fixture(params=REACHABLE)
+def reachable(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Each kind that several processes can share."""
+    yield from _closing(REACHABLE[request.param](request))
+
+
+def _closing(place: Place) -> Iterator[Place]:
+    yield place
+    place.close()
 
 
 def ask(store: Store, recurrence: int | None = None) -> Trial:

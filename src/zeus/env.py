@@ -41,8 +41,10 @@ class Orders:
     cost_limit: float | None = None
     eta: float | None = None
     target_metric: float | None = None
+    higher_is_better: bool | None = None
     max_epochs: int | None = None
     seed: int | None = None
+    outcome_file: str | None = None  # where the script leaves how it ended, if it cannot tell the store
 
 
 def orders(environ: Mapping[str, str] = os.environ) -> Orders:
@@ -59,9 +61,32 @@ def orders(environ: Mapping[str, str] = os.environ) -> Orders:
         cost_limit=_number(environ, "ZEUS_COST_THRESH"),
         eta=_number(environ, "ZEUS_ETA_KNOB"),
         target_metric=_number(environ, "ZEUS_TARGET_METRIC"),
+        higher_is_better=_flag(environ, "ZEUS_HIGHER_IS_BETTER"),
         max_epochs=_whole(environ, "ZEUS_MAX_EPOCHS", least=1),
         seed=_whole(environ, "ZEUS_SEED", least=0),
+        outcome_file=environ.get("ZEUS_OUTCOME_FILE") or None,
     )
+
+
+def written(said: Orders) -> dict[str, str]:
+    """The variables that say this; `orders` reads them back. What is not said must be absent, not left over.
+
+    >>> written(Orders(job_id="asr", batch_size=128))
+    {'ZEUS_JOB_ID': 'asr', 'ZEUS_BATCH_SIZE': '128'}
+    """
+    words = {
+        "ZEUS_JOB_ID": said.job_id,
+        "ZEUS_TRIAL": said.trial,
+        "ZEUS_BATCH_SIZE": said.batch_size,
+        "ZEUS_LEARNING_RATE": said.learning_rate,
+        "ZEUS_COST_THRESH": said.cost_limit,
+        "ZEUS_ETA_KNOB": said.eta,
+        "ZEUS_TARGET_METRIC": said.target_metric,
+        "ZEUS_MAX_EPOCHS": said.max_epochs,
+        "ZEUS_SEED": said.seed,
+        "ZEUS_OUTCOME_FILE": said.outcome_file,
+    }
+    return {name: str(value) for name, value in words.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +144,10 @@ def _whole(environ: Mapping[str, str], name: str, least: int) -> int | None:
     if value != int(value) or value < least:
         raise InputError(f"{name}={environ[name]!r}: give a whole number of at least {least}.")
     return int(value)
+
+
+def _flag(environ: Mapping[str, str], name: str) -> bool | None:
+    text = environ.get(name, "").strip()
+    if text not in ("", "0", "1"):
+        raise InputError(f"{name}={text!r}: give 1 or 0.")
+    return None if not text else text == "1"

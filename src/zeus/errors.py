@@ -13,7 +13,9 @@
     │       ├── NotPermitted                the operating system or the driver said no
     │       ├── ReadOnly                    ZEUS_READ_ONLY=1: refused before the driver was reached
     │       └── LeaseRefused                the keeper will not lend this GPU (someone else holds it, or is not allowed)
-    └── KeeperLost                          the keeper went away; limits can no longer be set
+    ├── KeeperLost                          the keeper went away; limits can no longer be set
+    ├── LaunchError                         a command did not do what a trial of its job must
+    └── StoreError                          the store did not answer; a training goes on without it
 
 Messages say what happened, with which value, and what to do.
 """
@@ -75,3 +77,11 @@ class LeaseRefused(Refused):
 
 class KeeperLost(ZeusError):
     """The keeper went away; limits can no longer be set."""
+
+
+class LaunchError(ZeusError):
+    """A command did not do what a trial of its job must."""
+
+
+class StoreError(ZeusError):
+    """The store did not answer: it is away, busy for too long, or broken. A training goes on without it."""

@@ -63,10 +63,13 @@ def from_json(data: object, wanted: type[T]) -> T:
     return _read(wanted, body) if read is None else read(body)
 
 
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
 def dumps(data: Json) -> str:
     """One line of JSON."""
     try:
-        return json.dumps(data, allow_nan=False, separators=(",", ":"))
+        return _ENCODER.encode(data)
     except ValueError as wrong:
         raise InputError(f"{data}: {wrong}. A number that is not known is null.") from wrong
 
@@ -82,26 +85,30 @@ def loads(text: str) -> Json:
     return data
 
 
+# The fields of each word, and whether they must be there: looked up for every trial that is read or written.
+_FIELDS: dict[type[Any], dict[str, bool]] = {
+    word: {one.name: one.default is MISSING for one in fields(word)}
+    for word in (Ask, Decision, JobSpec, Outcome, Pardoned, Profiled, ProfileKey, Trial)
+}
+
+
 def _plain(value: Any) -> Any:
-    match value:
-        case StrEnum():
-            return value.value
-        case tuple():
-            return list(value)
-        case Ask() | Decision() | JobSpec() | Outcome() | Pardoned() | Profiled() | ProfileKey() | Trial():
-            return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
-        case _:
-            return value
+    names = _FIELDS.get(type(value))
+    if names is not None:
+        return {name: _plain(getattr(value, name)) for name in names}
+    if isinstance(value, StrEnum):
+        return value.value
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _read(cls: type[T], body: object) -> T:
     """A flat dataclass from exactly its fields; those with a default may be missing."""
     if not isinstance(body, Mapping):
         raise InputError(f"{cls.__name__} {body!r}: expected a JSON object.")
-    known = {one.name: one for one in fields(cls)}  # type: ignore[arg-type]
+    known = _FIELDS[cls]
     if strange := sorted(set(body) - set(known)):
         raise InputError(f"{cls.__name__} has no {', '.join(map(repr, strange))}; it has {', '.join(known)}.")
-    missing = [n for n, one in known.items() if n not in body and one.default is MISSING]
+    missing = [name for name, needed in known.items() if needed and name not in body]
     if missing:
         raise InputError(f"{cls.__name__} {dict(body)!r} lacks {', '.join(missing)}.")
     try:

@@ -29,6 +29,7 @@ def main(folder: Path, what: str) -> dict[str, Any]:
             "some": some,
             "leave": leave,
             "loader": loader,
+            "sizes": sizes,
             "hf": hf,
             "lightning": lightning,
         }[what](folder)
@@ -129,12 +130,45 @@ def loader(folder: Path) -> dict[str, Any]:
 
     data = torch.utils.data.TensorDataset(torch.zeros(256 * STEPS, 1))
     batches = ZeusDataLoader(data, BATCH_SIZE, max_epochs=EPOCHS, target_metric=0.5)
+    slowness = 10 if os.environ["RANK"] == "0" else 1000  # the first rank's metric counts
     for epoch in batches.epochs():
         for _ in batches:
             pass
-        batches.report_metric(epoch / 10)
+        batches.report_metric(epoch / slowness)
     summary = batches.summary
     return {"epochs": summary.epochs, "limit": summary.limit, "seconds": summary.seconds, "joules": summary.joules}
+
+
+def sizes(folder: Path) -> dict[str, Any]:
+    """A batch size for all, from the first rank's store; the second rank cannot even reach it."""
+    from zeus.device.virtual import step
+    from zeus.errors import InputError
+    from zeus.job import JobSpec
+    from zeus.monitor import ZeusMonitor
+    from zeus.optimizer.batch_size import BatchSizeOptimizer
+
+    rank = int(os.environ["RANK"])
+    spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(64, 128), default_batch_size=128, max_epochs=9)
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), f"sqlite:///{folder}/zeus.db" if rank == 0 else None, spec, rank)
+    chosen = []
+    for reaches_after in (2, 99):
+        chosen.append(optimizer.get_batch_size())
+        optimizer.on_train_begin()
+        epochs = 0
+        while not optimizer.training_finished:
+            for _ in range(STEPS):
+                step(optimizer.monitor.gpus.values(), chosen[-1])
+            epochs += 1
+            optimizer.on_evaluate(0.9 if epochs == reaches_after and rank == 0 else 0.1)
+    told: dict[str, Any] = {"sizes": chosen, "epochs": epochs, "converged": optimizer.converged}
+    if rank == 0:
+        optimizer._job = None
+        optimizer._where = "nonsense"  # a failure is every rank's, so that none is left waiting
+    try:
+        optimizer.get_batch_size()
+    except InputError as refused:
+        told["refused"] = str(refused)
+    return told
 
 
 def hf(folder: Path) -> dict[str, Any]:

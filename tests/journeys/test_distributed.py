@@ -17,6 +17,11 @@ from zeus.device.physics import operate
 from zeus.device.ranks import Rank, own, rank
 from zeus.device.virtual import RankClock, StateClock, VirtualGpu, VirtualMachine, virtual_gpus
 from zeus.device.virtual_state import CardState, MachineState, MemoryState
+from zeus.job import Ending, JobSpec
+from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.verbs import Place
+from zeus.profile import ProfileKey
+from zeus.store import open_store
 
 GPU = "v100x2?clock=virtual&load=resnet50"
 SOURCE = Path(__file__).parents[2] / "src"
@@ -126,6 +131,49 @@ def test_listing_1_on_two_ranks(cards: list[VirtualGpu], tmp_path: Path, masked:
     assert one["seconds"] == pytest.approx(other["seconds"])
     assert one["joules"] == other["joules"] == pytest.approx(sum(gpu.energy() for gpu in cards), rel=0.01)
     assert [gpu.limit() for gpu in cards] == [250, 250]
+
+
+@needs("torch")
+def test_under_zeus_run_the_first_rank_speaks_for_all(
+    cards: list[VirtualGpu], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/zeus.db"
+    store = open_store(url)
+    spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(256,), default_batch_size=256, power_limits=[200])
+    job = LocalJob.register(store, spec)
+    here = Place(cards[0].spec.name, 2, 500.0)
+    for name, value in {"JOB_ID": "asr", "STORE": url, "TARGET_METRIC": "0.5"}.items():
+        monkeypatch.setenv(f"ZEUS_{name}", value)
+    for turn in (1, 2):  # the second begins with the first one's profile, on both ranks
+        monkeypatch.setenv("ZEUS_TRIAL", str(job.ask(here).number))
+        (tmp_path / "meeting").unlink(missing_ok=True)
+        one, other = launch(tmp_path, "loader")
+        assert one == other
+        assert (one["epochs"], one["limit"]) == (6, 200)
+        outcome = job.trial(turn).outcome
+        assert outcome is not None
+        assert (outcome.ending, outcome.epochs, outcome.joules) == (Ending.CONVERGED, 6, one["joules"])
+    assert job.get(ProfileKey("asr", 256, cards[0].spec.name, 2)) is not None
+    store.close()
+
+
+@needs("torch")
+def test_all_ranks_train_with_the_first_ones_batch_size_and_stop_together(
+    cards: list[VirtualGpu], tmp_path: Path
+) -> None:
+    one, other = launch(tmp_path, "sizes")
+    assert one == other
+    assert one["sizes"] == [128, 64]
+    assert 1 < one["epochs"] < 9 and not one["converged"]
+    assert "nonsense" in one["refused"]
+    store = open_store(f"sqlite:///{tmp_path}/zeus.db")
+    first, second = (kept.trial for kept in store.trials("asr"))
+    store.close()
+    assert (first.ending, second.ending) == (Ending.CONVERGED, Ending.STOPPED)
+    assert (first.ask.gpu_model, first.ask.max_watts) == (f"2 x {cards[0].spec.name}", 500.0)
+    assert first.outcome is not None and second.outcome is not None
+    joules = (first.outcome.joules or 0) + (second.outcome.joules or 0)
+    assert joules == pytest.approx(sum(gpu.energy() for gpu in cards), rel=0.01)
 
 
 @needs("torch", "transformers", "accelerate")

@@ -28,9 +28,15 @@ from transformers import (
 
 from keeper.place import eventually, is_dead
 from zeus.device.virtual import VirtualGpu, virtual_gpus
+from zeus.errors import InputError
+from zeus.job import Ending, JobSpec
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size import BatchSizeOptimizer
+from zeus.optimizer.batch_size.find import place_of
+from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.power_limit import HFGlobalPowerLimitOptimizer
-from zeus.training.huggingface import EnergyCallback
+from zeus.store import MemoryStore, open_store
+from zeus.training.huggingface import BatchSizeCallback, EnergyCallback
 
 GPU = "v100?clock=virtual&load=resnet50"
 
@@ -251,3 +257,90 @@ def test_wrong_arguments_are_refused_at_once(card: VirtualGpu) -> None:
         HFGlobalPowerLimitOptimizer(ZeusMonitor(), wait_step=3)
     with pytest.raises(ValueError, match="pl_step"):
         HFGlobalPowerLimitOptimizer(ZeusMonitor(), pl_step=0)
+
+
+# ---------------------------------------------------------------------------------------------- the batch size
+
+
+def accuracy(schedule: list[float]) -> Any:
+    """A metric that goes as told, whatever the model."""
+    values = iter(schedule)
+    return lambda _: {"accuracy": next(values)}
+
+
+def spec(**knobs: Any) -> JobSpec:
+    sizes = {"batch_sizes": (8, 16), "default_batch_size": 16, "target_metric": 0.8}
+    return JobSpec(job_id="asr", job_id_prefix="asr", **(sizes | knobs))
+
+
+def test_a_trainer_ends_at_the_target_and_tells_its_job(card: VirtualGpu, tmp_path: Path) -> None:
+    store = MemoryStore()
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=store)
+    options = {"per_device_train_batch_size": optimizer.get_batch_size(), "num_train_epochs": 9}
+    energy = EnergyCallback()
+    trained = trainer(
+        tmp_path, [BatchSizeCallback("eval_accuracy", optimizer), energy], 160, eval_strategy="epoch", **options
+    )
+    trained.compute_metrics = accuracy([0.5, 0.7, 0.9])
+    trained.train()
+    assert trained.state.epoch == 3
+    outcome = store.trial("asr", 1).trial.outcome
+    assert outcome is not None
+    assert (outcome.ending, outcome.epochs, outcome.metric) == (Ending.CONVERGED, 3, 0.9)
+    assert outcome.joules == pytest.approx(card.energy(), rel=0.01)  # each step counts once, of two callbacks
+    trained.compute_metrics = accuracy([0.1])
+    trained.evaluate()  # of a training that is over
+    assert store.trial("asr", 1).trial.outcome == outcome
+
+
+def test_a_trainer_is_stopped_where_it_costs_too_much_also_if_it_evaluates_at_will(
+    card: VirtualGpu, tmp_path: Path
+) -> None:
+    store = MemoryStore()
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=store)
+    for schedule in ([0.1, 0.9], [0.1] * 99):
+        options = {"per_device_train_batch_size": optimizer.get_batch_size(), "num_train_epochs": 20}
+        trained = trainer(
+            tmp_path,
+            [BatchSizeCallback("eval_accuracy", optimizer)],
+            160,
+            eval_strategy="steps",
+            eval_steps=7,
+            eval_on_start=True,
+            **options,
+        )
+        trained.compute_metrics = accuracy([0.0, *schedule])
+        trained.train()
+    stopped = store.trial("asr", 2).trial
+    assert stopped.outcome is not None
+    assert stopped.ending is Ending.STOPPED
+    assert 0 < stopped.outcome.epochs < 20
+
+
+def test_under_zeus_run_the_callback_finds_its_trial_and_without_it_does_nothing(
+    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trainer(tmp_path, [BatchSizeCallback("eval_accuracy")], 80, eval_strategy="epoch")
+    trained.compute_metrics = accuracy([0.9, 0.9])
+    trained.train()
+    assert trained.state.epoch == 2
+
+    url = f"sqlite:///{tmp_path}/zeus.db"
+    store = open_store(url)
+    job = LocalJob.register(store, spec())
+    trial = job.ask(place_of(ZeusMonitor()))
+    for name, value in {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}.items():
+        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    trained = trainer(tmp_path, [BatchSizeCallback("eval_accuracy")], 80, eval_strategy="epoch")
+    trained.compute_metrics = accuracy([0.9, 0.9])
+    trained.train()
+    assert trained.state.epoch == 1
+    assert job.trial(1).ending is Ending.CONVERGED
+    store.close()
+
+
+def test_a_metric_that_is_not_evaluated_is_said_with_those_that_are(card: VirtualGpu, tmp_path: Path) -> None:
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=MemoryStore())
+    trained = trainer(tmp_path, [BatchSizeCallback("accuracy", optimizer)], 80, eval_strategy="epoch")
+    with pytest.raises(InputError, match=r"metric='accuracy' is not among those evaluated: .*eval_loss"):
+        trained.train()

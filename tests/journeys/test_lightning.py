@@ -19,9 +19,12 @@ from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
 from zeus.device.virtual import VirtualGpu, virtual_gpus
+from zeus.job import Ending, JobSpec
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-from zeus.training.lightning import EnergyCallback
+from zeus.store import MemoryStore
+from zeus.training.lightning import BatchSizeCallback, EnergyCallback
 
 GPU = "v100?clock=virtual&load=resnet50"
 pytestmark = [
@@ -89,7 +92,9 @@ def data(size: int) -> DataLoader[Any]:
     return DataLoader(TensorDataset(x, x.sum(dim=1, keepdim=True)), batch_size=8)
 
 
-def fit(tmp_path: Path, callbacks: list[Callback], size: int = 800, **options: Any) -> list[dict[str, float]]:
+def fit(
+    tmp_path: Path, callbacks: list[Callback], size: int = 800, model: LightningModule | None = None, **options: Any
+) -> list[dict[str, float]]:
     """Train; the lines that the logger wrote."""
     logger = CSVLogger(tmp_path, name="log")
     defaults: dict[str, Any] = {
@@ -103,7 +108,7 @@ def fit(tmp_path: Path, callbacks: list[Callback], size: int = 800, **options: A
         "enable_checkpointing": False,
         "callbacks": callbacks,
     }
-    Trainer(**(defaults | options)).fit(Model(), data(size), data(24))
+    Trainer(**(defaults | options)).fit(model or Model(), data(size), data(24))
     with (Path(logger.log_dir) / "metrics.csv").open() as lines:
         return [{name: float(text) for name, text in row.items() if text} for row in csv.DictReader(lines)]
 
@@ -174,3 +179,56 @@ def test_a_training_that_raises_puts_the_limit_back_at_once(card: VirtualGpu, tm
     assert card.limit() == 250
     assert power.optimizer is not None
     assert not power.optimizer.monitor._open
+
+
+# ---------------------------------------------------------------------------------------------- the batch size
+
+
+class Scored(Model):
+    """Its metric goes as told, whatever it learns."""
+
+    def __init__(self, schedule: list[float]) -> None:
+        super().__init__()
+        self.schedule = iter(schedule)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("score", next(self.schedule))
+
+
+def choose(store: MemoryStore) -> BatchSizeOptimizer:
+    spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=8, target_metric=0.8)
+    return BatchSizeOptimizer(ZeusMonitor(), job=spec, store=store)
+
+
+def test_a_trainer_ends_at_the_target_or_where_it_costs_too_much_and_tells_its_job(
+    card: VirtualGpu, tmp_path: Path
+) -> None:
+    store = MemoryStore()
+    optimizer = choose(store)
+    used = []
+    for schedule in ([0.9, 0.5, 0.7, 0.9], [0.9] + [0.1] * 30):  # the first is the sanity check's
+        optimizer.get_batch_size()
+        before = card.energy()
+        callbacks = [EnergyCallback(), BatchSizeCallback("score", optimizer)]
+        fit(tmp_path, callbacks, size=80, model=Scored(schedule), max_epochs=30)
+        used.append(card.energy() - before)
+    first, second = (kept.trial for kept in store.trials("asr"))
+    assert (first.ending, second.ending) == (Ending.CONVERGED, Ending.STOPPED)
+    assert first.outcome is not None and second.outcome is not None
+    assert (first.outcome.epochs, first.outcome.metric) == (3, pytest.approx(0.9))
+    assert first.outcome.joules == pytest.approx(used[0], rel=0.1)  # each step counts once; the sanity check does not
+    assert 3 < second.outcome.epochs < 30
+
+
+def test_a_trainer_that_raises_has_crashed(card: VirtualGpu, tmp_path: Path) -> None:
+    store = MemoryStore()
+    callback = BatchSizeCallback("score", choose(store))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fit(tmp_path, [callback, Watch(card, fail_at=15)], size=80, model=Scored([0.1] * 9))
+    trial = store.trial("asr", 1).trial
+    assert (trial.ending, trial.outcome and trial.outcome.epochs) == (Ending.CRASHED, 1)
+
+
+def test_by_itself_the_callback_for_the_batch_size_does_nothing(card: VirtualGpu, tmp_path: Path) -> None:
+    fit(tmp_path, [BatchSizeCallback("score")], size=80, model=Scored([0.9] * 3))
+    assert card.energy() == 0

@@ -23,7 +23,8 @@ from zeus.env import Mode  # noqa: E402
 from zeus.errors import InputError  # noqa: E402
 from zeus.monitor import ZeusMonitor  # noqa: E402
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
-from zeus.training.session import Ending, Session  # noqa: E402
+from zeus.training.session import Session  # noqa: E402
+from zeus.training.summary import Ending  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 GPU = "virtual:v100?clock=virtual&load=resnet50"

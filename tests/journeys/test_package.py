@@ -25,11 +25,13 @@ PUBLIC = {
         "DeviceLost",
         "InputError",
         "KeeperLost",
+        "LaunchError",
         "LeaseRefused",
         "NoDevice",
         "NotPermitted",
         "ReadOnly",
         "Refused",
+        "StoreError",
         "Unsupported",
         "WindowError",
         "ZeusError",
@@ -45,6 +47,7 @@ PUBLIC = {
     ],
     "zeus.device": [],
     "zeus.callback": ["Callback", "CallbackSet"],
+    "zeus.optimizer.batch_size": ["BatchSizeOptimizer", "JobSpec"],
     "zeus.optimizer.power_limit": [
         "Energy",
         "GlobalPowerLimitOptimizer",
@@ -79,7 +82,7 @@ PUBLIC = {
         "virtual_gpus",
     ],
 }
-COMMANDS = ["demo", "env", "keeper", "measure", "monitor", "restore"]
+COMMANDS = ["demo", "env", "jobs", "keeper", "measure", "monitor", "restore", "run"]
 
 REPORT = """
 import json, sys, threading

@@ -122,16 +122,18 @@ def test_energy_that_one_try_does_not_know_makes_the_recurrences_cost_unknown() 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_with_a_window_the_new_best_size_is_found_after_the_best_ones_costs_have_tripled(seed: int) -> None:
-    this = job(window_size=10, mab_seed=seed)
-    noise = iter(range(1, 10_000))
+@pytest.mark.parametrize(("window", "chosen"), [(10, 8), (0, 32)], ids=["window of 10", "nothing is forgotten"])
+def test_a_window_finds_the_new_best_size_when_the_costs_of_the_best_triple(
+    seed: int, window: int, chosen: int
+) -> None:
+    this = job(window_size=window, mab_seed=seed)
 
-    def run_at(recurrence: int) -> Recurrence:
-        swing = 1 + 0.05 * ((next(noise) * 0.6180339887) % 1 - 0.5)
+    def tried(recurrence: int) -> list[int]:
+        swing = 1 + 0.05 * ((recurrence * 0.6180339887) % 1 - 0.5)
         best = 1000.0 if recurrence < 30 else 3000.0
-        return recur(this, PLACE, bounded({8: 1700.0 * swing, 16: 2000.0 * swing, 32: best * swing}))
+        return sizes(recur(this, PLACE, bounded({8: 1700.0 * swing, 16: 2000.0 * swing, 32: best * swing})))
 
-    before = Counter(sizes(run_at(n))[-1] for n in range(1, 30))
-    after = Counter(sizes(run_at(n))[-1] for n in range(30, 55))
+    before = Counter(size for n in range(1, 30) for size in tried(n))
+    after = Counter(size for n in range(30, 55) for size in tried(n))
     assert before.most_common(1)[0][0] == 32
-    assert after.most_common(1)[0][0] == 8
+    assert after.most_common(1)[0][0] == chosen

@@ -1,4 +1,4 @@
-"""Opening a store: where it lies, what is refused, how old ones are brought up to date, and what forks and kills do."""
+"""Opening a store: where it lies, what is refused, how old ones are brought up to date, and what kills do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from store_worker import CONVERGED, first_size
-from zeus.errors import InputError, ZeusError
+from zeus.errors import InputError, StoreError
 from zeus.job import JobSpec
 from zeus.store import Request, open_store
 from zeus.store.open import mount_of, refuse_network
@@ -138,25 +138,13 @@ def test_a_store_of_a_newer_zeus_is_left_alone(tmp_path: Path) -> None:
     assert versions(path) == [("0099",)]
 
 
-def test_a_forked_child_uses_connections_of_its_own(tmp_path: Path) -> None:
-    code = ALONE + (
-        "import os; from zeus.job import JobSpec; sys.path.insert(0, sys.argv[2]);"
-        "from store_worker import first_size; from zeus.store import Request;"
-        "store.register(JobSpec(job_id='a', job_id_prefix='a', batch_sizes=(8,), default_batch_size=8));"
-        "ask = lambda: store.ask('a', Request(max_watts=1.0), first_size).number;"
-        "ask(); child = os.fork(); ask(); child and os.waitpid(child, 0);"
-        "child and print(len(store.trials('a')))"
-    )
-    assert python(code, f"sqlite:///{tmp_path}/zeus.db", str(Path(__file__).parent.parent)) == "3"
-
-
 def test_a_database_that_fails_is_an_error_of_ours_that_names_it(tmp_path: Path) -> None:
     store = open_store(f"sqlite:///{tmp_path}/zeus.db")
     raw = sqlite3.connect(tmp_path / "zeus.db")
     raw.execute("DROP TABLE zeus_trials")
     raw.close()
     store.register(SPEC)
-    with pytest.raises(ZeusError, match=r"the store sqlite:.*zeus\.db did not answer: no such table"):
+    with pytest.raises(StoreError, match=r"the store sqlite:.*zeus\.db did not answer: no such table"):
         store.ask("asr", HERE, first_size)
     store.close()
 
@@ -164,11 +152,11 @@ def test_a_database_that_fails_is_an_error_of_ours_that_names_it(tmp_path: Path)
 def test_a_store_whose_maker_was_killed_halfway_is_made_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "zeus.db"
     code = (
-        "import os, signal, sys, sqlalchemy as sa; from zeus.store import database;"
-        "engine = database.connect(sys.argv[1]);"
+        "import os, signal, sys, sqlalchemy as sa; from zeus.store.upgrade import bring_up_to_date;"
+        "engine = sa.create_engine(sys.argv[1]);"
         "sa.event.listen(engine, 'before_cursor_execute',"
         " lambda *a: os.kill(os.getpid(), signal.SIGKILL) if 'CREATE INDEX' in a[2] else None);"
-        "database.bring_up_to_date(engine)"
+        "bring_up_to_date(engine)"
     )
     died = subprocess.run([sys.executable, "-c", code, f"sqlite:///{path}"], check=False, timeout=60)
     assert died.returncode == -9
@@ -183,7 +171,7 @@ def test_a_store_that_others_hold_for_too_long_is_said_to_be_busy(tmp_path: Path
     raw = sqlite3.connect(tmp_path / "zeus.db", isolation_level=None)
     raw.execute("BEGIN IMMEDIATE")
     assert store.jobs() == []  # reading goes on
-    with pytest.raises(ZeusError, match="did not answer: database is locked"):
+    with pytest.raises(StoreError, match="did not answer: database is locked"):
         store.register(SPEC)
     raw.execute("ROLLBACK")
     raw.close()

@@ -1,130 +1,216 @@
-"""`zeus demo`: Zeus in a few seconds, on a virtual GPU and with no set-up."""
+"""`zeus demo`: a recurring job that gets cheaper, on a virtual GPU and with no set-up.
+
+    5 runs of the default, to compare with; then 30 recurrences:
+
+    ask ──▶ train (PyTorch, ZeusDataLoader) ──▶ tell ──▶ the target is reached
+     ▲                                           │
+     └── stopped early: another batch size ──────┘
+
+The model and what it learns are real. The GPU is a virtual V100, whose time and power are modelled; nothing of the
+user's, neither GPU nor store, is touched.
+"""
 
 from __future__ import annotations
 
-import math
+import json
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from zeus.cli.output import joules, known, print_json
+from zeus.cli import demo_text
+from zeus.cli.output import print_json
+from zeus.errors import ZeusError
+from zeus.job import JobSpec, Outcome, Trial
+
+if TYPE_CHECKING:
+    from zeus.monitor import ZeusMonitor
+    from zeus.store import Store
 
 GPU = "virtual:v100?clock=virtual&load=shufflenetv2"
-BATCH_SIZE = 1024
-STEPS = 50_000 // BATCH_SIZE
-EPOCHS = 8
+RECURRENCES = 30
+BASE_LEARNING_RATE = 0.4  # at the default batch size
+JOB = JobSpec(
+    job_id="demo",
+    job_id_prefix="demo",
+    batch_sizes=(128, 256, 512, 1024, 2048, 4096, 8192),
+    default_batch_size=1024,
+    target_metric=0.78,
+    max_epochs=16,
+    mab_seed=0,
+)
+DEFAULT_JOB = replace(JOB, job_id="demo-default", policy="default")
+DEFAULT_RUNS = 5  # of the default at the highest limit, to compare with
+Tell = Callable[[str], None]
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
-def demo(as_json: bool) -> None:
-    """Train a small model on a virtual V100, find its best power limit while it trains, and show what that is worth."""
-    report = run()
+@click.option("--recurrences", type=click.IntRange(min=1), default=RECURRENCES, show_default=True, help="How many.")
+@click.option("--default-runs", type=click.IntRange(min=1), default=DEFAULT_RUNS, hidden=True)
+@click.option("--json", "as_json", is_flag=True, help="JSON on stdout, progress on stderr.")
+def demo(recurrences: int, default_runs: int, as_json: bool) -> None:
+    """Train a small model again and again on a virtual V100, and watch batch size and power limit get better."""
+    report = run(recurrences, default_runs, lambda line: click.echo(line, err=as_json))
     if as_json:
         print_json(report)
-    else:
-        _tell(report)
 
 
-def run() -> dict[str, Any]:
-    """The model is real (a softmax regression in numpy); the GPU's time and power are modelled."""
-    from zeus.cost import CostModel
+def run(recurrences: int, default_runs: int, tell: Tell) -> dict[str, Any]:
+    """The whole demonstration: what it came to, which is also left in a folder of its own."""
+    if find_spec("torch") is None:
+        raise ZeusError("the demo trains a PyTorch model: pip install 'zeus-energy[torch]', or `make demo`.")
+    began = time.monotonic()
+    folder = _new_folder()
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        tell(line)
+
+    with tempfile.TemporaryDirectory(prefix="zeus-demo-") as cards, _environment(folder, Path(cards)):
+        report = _recur(folder, recurrences, default_runs, say)
+    report["folder"], report["elapsed_seconds"] = str(folder), time.monotonic() - began
+    for line in demo_text.result(report):
+        say(line)
+    (folder / "report.json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
+    (folder / "report.txt").write_text("".join(f"{line}\n" for line in lines))
+    return report
+
+
+def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict[str, Any]:
+    import torch
+
     from zeus.monitor import ZeusMonitor
-    from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-    from zeus.training.session import Session, sentence
+    from zeus.optimizer.batch_size.report import full, report
+    from zeus.store import open_store
 
-    with tempfile.TemporaryDirectory(prefix="zeus-demo-") as folder:
-        os.environ["ZEUS_GPU"] = GPU
-        os.environ["ZEUS_VIRTUAL_STATE"] = str(Path(folder) / "cards")
-        os.environ["ZEUS_KEEPER_STATE"] = str(Path(folder) / "keeper")
-        for name in ("ZEUS_MODE", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES"):
-            os.environ.pop(name, None)
-        monitor = ZeusMonitor()
-        gpu = monitor.gpus[0]
-        before = gpu.limit()
-        optimizer = GlobalPowerLimitOptimizer(monitor)
-        cost = CostModel(0.5, optimizer.max_watts)
-        session = Session(monitor, optimizer, cost, max_epochs=EPOCHS, batch_size=BATCH_SIZE)
-        model, loss = _Model(), math.nan
-        for _ in session.epochs():
-            session.begin_steps()
-            for loss in model.steps(gpu):  # noqa: B007
-                session.step_end()
-            session.end_steps()
-        summary, profile = session.summary, optimizer.profile
-        rows = [] if profile is None else profile.slices
-        saving = summary.saving
-        report = {
-            "gpu": gpu.spec.name,
-            "workload": f"ShuffleNet-v2 on CIFAR-100, batch size {BATCH_SIZE} (the GPU's time and power are modelled)",
-            "profile": [
-                {
-                    "limit_watts": s.limit_watts,
-                    "seconds_per_epoch": s.seconds / s.steps * STEPS,
-                    "joules_per_epoch": s.joules / s.steps * STEPS,
-                    "cost_per_epoch": cost.cost(s.joules, s.seconds) / s.steps * STEPS,
-                }
-                for s in rows
-            ],
-            "best_limit_watts": optimizer.best_limit,
-            "epochs": summary.epochs,
-            "loss": known(loss),
-            "joules": known(summary.joules),
-            "seconds": summary.seconds,
-            "saved_joules": None if saving is None else saving.joules,
-            "saved_share": None if saving is None else saving.share,
-            "summary": sentence(summary),
-            "limit_before_watts": before,
-            "limit_after_watts": gpu.limit(),
-        }
-        monitor.close()
-        return report
+    store, monitor = open_store(_store_url(folder)), ZeusMonitor()
+    gpu = monitor.gpus[0]
+    before, threads = gpu.limit(), torch.get_num_threads()
+    torch.set_num_threads(1)  # the model is so small that sharing its work takes longer than doing it
+    try:
+        for line in demo_text.opening(JOB, gpu.spec.name, default_runs):
+            say(line)
+        with _set({"ZEUS_MODE": "off"}):
+            _run_job(store, monitor, DEFAULT_JOB, default_runs, say)
+        for line in demo_text.heading(f"With Zeus, {recurrences} recurrences:"):
+            say(line)
+        limits = _run_job(store, monitor, JOB, recurrences, say)
+    finally:
+        torch.set_num_threads(threads)
+    usual, found = report(store, DEFAULT_JOB.id).summary, report(store, JOB.id)
+    measured = {model: replace(one, limit_watts=before) for model, one in usual.defaults.items()}
+    told = full(replace(found, summary=replace(found.summary, defaults=measured)))
+    for row in told["tries"]:
+        row["limit_watts"] = limits.get(row["number"])
+    store.close()
+    after = gpu.limit()
+    monitor.close()
+    cards = {"gpu": gpu.spec.name, "limit_before_watts": before, "limit_after_watts": after}
+    return {**cards, "store": _store_url(folder), **told}
 
 
-class _Model:
-    """Softmax regression on generated data, so that something is really learnt while the virtual GPU works."""
+def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int, say: Tell) -> dict[int, float | None]:
+    """So many recurrences, in this process; the power limit that each trial chose."""
+    from zeus.launch.recurrence import recur
+    from zeus.optimizer.batch_size.find import place_of
+    from zeus.optimizer.batch_size.local import LocalJob
 
-    def __init__(self, features: int = 32, classes: int = 10) -> None:
-        import numpy as np
+    job, place, limits = LocalJob.register(store, spec), place_of(monitor), dict[int, float | None]()
 
-        self.random = np.random.default_rng(0)
-        self.centres = self.random.normal(size=(classes, features))
-        self.weights = np.zeros((features, classes))
+    def train(trial: Trial) -> Outcome:
+        limits[trial.number] = _train(job.spec, trial)
+        told = job.trial(trial.number).outcome
+        assert told is not None, "the loader tells how its trial ended"
+        return told
 
-    def steps(self, gpu: Any) -> Iterator[float]:
-        """One epoch's training steps; the loss of each."""
-        import numpy as np
+    def changed(trial: Trial) -> None:
+        if trial.outcome is not None:
+            say(demo_text.line(trial, limits.get(trial.number), job.spec.eta_knob))
 
-        from zeus.device.virtual import step
-
-        for _ in range(STEPS):
-            labels = self.random.integers(len(self.centres), size=BATCH_SIZE)
-            inputs = self.centres[labels] + self.random.normal(size=(BATCH_SIZE, self.centres.shape[1]))
-            scores = inputs @ self.weights
-            scores -= scores.max(axis=1, keepdims=True)
-            shares = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-            loss = float(-np.log(shares[np.arange(BATCH_SIZE), labels] + 1e-12).mean())
-            shares[np.arange(BATCH_SIZE), labels] -= 1
-            self.weights -= 0.1 * inputs.T @ shares / BATCH_SIZE
-            step([gpu], BATCH_SIZE)
-            yield loss
+    for _ in range(recurrences):
+        recur(job, place, train, on_change=changed)
+    return limits
 
 
-def _tell(report: dict[str, Any]) -> None:
-    click.echo(f"Virtual {report['gpu']}: {report['workload']}")
-    click.echo("Power limits tried in the first epochs, while the model trained:")
-    best = report["best_limit_watts"]
-    for row in report["profile"]:
-        mark = "  <- best" if row["limit_watts"] == best else ""
-        click.echo(
-            f"  {row['limit_watts']:4.0f} W  {row['seconds_per_epoch']:6.2f} s, {joules(row['joules_per_epoch']):>8} "
-            f"an epoch; cost {joules(row['cost_per_epoch']):>8}{mark}"
-        )
-    click.echo(f"zeus: {report['summary']}")
-    click.echo(
-        f"The limit was {report['limit_before_watts']:g} W before and is {report['limit_after_watts']:g} W again."
+def _train(spec: JobSpec, trial: Trial) -> float | None:
+    """One trial, told what `zeus run` would tell a script, but in this process: PyTorch takes seconds to load."""
+    from zeus.cli.demo_training import train
+    from zeus.env import Orders, written
+    from zeus.launch.job_file import trial_seed
+    from zeus.training.learning_rate import scale
+
+    size = trial.batch_size
+    rate = scale(BASE_LEARNING_RATE, spec.default_batch_size, size, "sqrt")
+    said = Orders(
+        job_id=spec.id,
+        trial=trial.number,
+        batch_size=size,
+        learning_rate=rate,
+        cost_limit=trial.decision.cost_limit,
+        eta=spec.eta_knob,
+        target_metric=spec.target_metric,
+        max_epochs=spec.max_epochs,
+        seed=trial_seed(spec.mab_seed, trial.number),
     )
+    with _set(written(said)):
+        return train(size, rate, spec.max_epochs, spec.target_metric, said.seed or 0)
+
+
+def _new_folder() -> Path:
+    """`$XDG_DATA_HOME/zeus/demo`, empty: it holds the last demonstration and nothing else."""
+    from zeus.store.open import default_path
+
+    folder = default_path().parent / "demo"
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    except OSError as failed:
+        raise ZeusError(f"{folder} cannot be made anew: {failed.strerror}. Set XDG_DATA_HOME to another.") from failed
+    return folder
+
+
+def _store_url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'zeus.db'}"
+
+
+@contextmanager
+def _environment(folder: Path, cards: Path) -> Iterator[None]:
+    """A virtual GPU, a keeper and a store of our own; nothing that the user has set."""
+    ours = {
+        "ZEUS_GPU": GPU,
+        "ZEUS_VIRTUAL_STATE": str(cards / "cards"),
+        "ZEUS_KEEPER_STATE": str(cards / "keeper"),
+        "ZEUS_STORE": _store_url(folder),
+        "ZEUS_QUIET": "1",
+    }
+    theirs = [name for name in os.environ if name.startswith("ZEUS_")] + ["CUDA_VISIBLE_DEVICES"]
+    with _set({**dict.fromkeys(theirs), **ours}):
+        yield
+
+
+@contextmanager
+def _set(variables: dict[str, str | None] | dict[str, str]) -> Iterator[None]:
+    """With these environment variables, None for unset; as they were afterwards."""
+    before = {name: os.environ.get(name) for name in variables}
+    try:
+        _put(variables)
+        yield
+    finally:
+        _put(before)
+
+
+def _put(variables: dict[str, str | None] | dict[str, str]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

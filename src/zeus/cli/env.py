@@ -29,18 +29,19 @@ def environment() -> dict[str, Any]:
     from zeus.device import cpu
     from zeus.device.find import find
     from zeus.device.keeper import status
+    from zeus.store.check import check
 
     gpus = find()
     keeper = status(list(gpus.values()))
     packages = cpu.cpu_packages()
-    trouble = cpu.why_not()
+    trouble, store = cpu.why_not(), check()
     return {
         "zeus": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "gpus": [_gpu(index, gpu, keeper) for index, gpu in gpus.items()],
         "cpu": {"packages": [p.name for p in packages], "readable": not trouble, "why_not": trouble or None},
         "keeper": keeper,
-        "store": None,
+        "store": {"url": store.url, "kind": store.kind, "ok": store.ok, "why_not": store.why_not},
     }
 
 
@@ -89,3 +90,5 @@ def _tell(report: dict[str, Any]) -> None:
     console.print(cpu["why_not"] or f"CPU energy: {', '.join(cpu['packages'])}", markup=False)
     keeper = report["keeper"]
     console.print(f"Keeper: {keeper['use'] or keeper['why_not']}", markup=False)
+    store = report["store"]
+    console.print(f"Store: {store['url']}" if store["ok"] else f"Store: {store['why_not']}", markup=False)

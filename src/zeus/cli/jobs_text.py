@@ -32,7 +32,7 @@ def _line(row: Json) -> list[str]:
         "-" if last is None else f"{joules(last['joules'])} ({_against(last, default, 'joules')})",
         "-" if last is None else f"{joules(last['cost'])} ({_against(last, default, 'cost')})",
         "-" if saving is None else f"{joules(saving['joules'])} ({change(saving['share'])})",
-        sparkline(row["costs"]),
+        sparkline(row["costs"], 15),
     ]
 
 

@@ -68,7 +68,7 @@ def _database_trouble(url: str) -> str | None:
             pass
         engine.dispose()
     except ImportError as missing:
-        return f"{missing}. Install what the service needs: pip install 'zeus-energy[service]'."
+        return f"{missing}: pip install 'zeus-energy[service]' brings it, or set ZEUS_STORE to another."
     except SQLAlchemyError as wrong:
         said = str(getattr(wrong, "orig", None) or wrong).strip().splitlines()
         return f"{said[0] if said else wrong}. Check ZEUS_STORE."

@@ -1,159 +1,220 @@
-"""The database behind `SqlStore`: its tables, its connections, and bringing it up to date."""
+"""A database, its connections and its transactions. Statements go straight to the driver.
+
+SQLAlchemy writes each statement's text, once for each kind of database, and keeps a pool of connections. To run a
+statement through it as well would cost more than SQLite takes to do the work.
+"""
 
 from __future__ import annotations
 
-import fcntl
+import os
+import random
 import sqlite3
-import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from enum import Enum
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Dialect, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from zeus.errors import InputError
+from zeus.errors import InputError, StoreError
+from zeus.store.upgrade import bring_up_to_date
 
-HEAD = "0002"  # the newest step under migrations/versions
 BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
-MIGRATIONS = Path(__file__).parent / "migrations"
-ADVISORY_LOCK = 0x5A455553  # "ZEUS"
-
-metadata = sa.MetaData()
-JOBS = sa.Table(
-    "zeus_jobs",
-    metadata,
-    sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("generation", sa.Text),
-    sa.Column("sequence", sa.Integer),  # the last one used, as are the next two
-    sa.Column("trials", sa.Integer),
-    sa.Column("recurrences", sa.Integer),
-    sa.Column("job", sa.Text),  # the latest revision
-)
-REVISIONS = sa.Table(
-    "zeus_revisions",
-    metadata,
-    sa.Column("job_id", sa.Text, primary_key=True),
-    sa.Column("revision", sa.Integer, primary_key=True),
-    sa.Column("job", sa.Text),
-)
-TRIALS = sa.Table(
-    "zeus_trials",
-    metadata,
-    sa.Column("job_id", sa.Text, primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("recurrence", sa.Integer),
-    sa.Column("sequence", sa.Integer),  # of its latest change
-    sa.Column("asked_at", sa.Text),
-    sa.Column("changed_at", sa.Text),
-    sa.Column("leased_until", sa.Text),  # null: not open
-    sa.Column("so_far", sa.Text),
-    sa.Column("trial", sa.Text),
-)
-EVENTS = sa.Table(
-    "zeus_events",
-    metadata,
-    sa.Column("job_id", sa.Text, primary_key=True),
-    sa.Column("sequence", sa.Integer, primary_key=True),
-    sa.Column("event", sa.Text),
-)
-PROFILES = sa.Table(
-    "zeus_profiles",
-    metadata,
-    sa.Column("job", sa.Text, primary_key=True),
-    sa.Column("batch_size", sa.Integer, primary_key=True),
-    sa.Column("gpu_model", sa.Text, primary_key=True),
-    sa.Column("gpu_count", sa.Integer, primary_key=True),
-    sa.Column("profile", sa.Text),
-)
+NAP_SECONDS = 0.01  # at most, between two tries; a random share of it, so that all who wait have the same chance
+IDLE_SECONDS = 60.0  # how long Postgres lets a process hold a job without a word; deciding takes milliseconds
 
 
-def connect(url: str, busy_seconds: float = BUSY_SECONDS) -> Engine:
-    """An engine whose transactions begin as its option `zeus_begin` says, where the database lets it choose."""
-    engine = sa.create_engine(url)
-    if engine.dialect.name == "sqlite":
+class Mode(Enum):
+    """What a transaction is for."""
 
-        def set_up(connection: Any, _record: object) -> None:
-            connection.isolation_level = None  # the driver's own idea of when to begin is not ours
-            for pragma in (f"busy_timeout={int(busy_seconds * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
-                connection.execute(f"PRAGMA {pragma}")
+    READ = "read"
+    SNAPSHOT = "snapshot"  # reads that must all be of one moment
+    WRITE = "write"
 
-        sa.event.listen(engine, "connect", set_up)
-        sa.event.listen(engine, "begin", _begin_sqlite)
+
+class Statement:
+    """A statement that is built once and run often; `values` names the columns it writes."""
+
+    def __init__(self, core: sa.ClauseElement, values: Sequence[str] | None = None) -> None:
+        self._core = core
+        self._values = None if values is None else list(values)
+        self._texts: dict[str, str] = {}
+
+    def text(self, dialect: Dialect) -> str:
+        """As this kind of database takes it, with named parameters."""
+        known = self._texts.get(dialect.name)
+        if known is None:
+            known = self._texts[dialect.name] = str(self._core.compile(dialect=dialect, column_keys=self._values))
+        return known
+
+
+class Transaction:
+    """Statements that happen together."""
+
+    def __init__(self, cursor: Any, dialect: Dialect) -> None:
+        self._cursor, self._dialect = cursor, dialect
+
+    def run(self, statement: Statement, values: dict[str, Any]) -> None:
+        """What gives no rows."""
+        self._cursor.execute(statement.text(self._dialect), values)
+
+    def run_each(self, statement: Statement, values: list[dict[str, Any]]) -> None:
+        """Once for each of these."""
+        if values:
+            self._cursor.executemany(statement.text(self._dialect), values)
+
+    def row(self, statement: Statement, values: dict[str, Any]) -> Any:
+        """The one row, or None."""
+        self._cursor.execute(statement.text(self._dialect), values)
+        return self._cursor.fetchone()
+
+    def rows(self, statement: Statement, values: dict[str, Any] | None = None) -> list[Any]:
+        """All rows."""
+        self._cursor.execute(statement.text(self._dialect), values or {})
+        found: list[Any] = self._cursor.fetchall()
+        return found
+
+
+class Database:
+    """One database, up to date. Nobody waits for ever: neither for a process that hangs nor for a machine that left.
+
+    Raises:
+        InputError: It can never be opened so.
+        StoreError: It is away or busy.
+    """
+
+    def __init__(self, url: str, busy_seconds: float = BUSY_SECONDS) -> None:
+        self._busy_seconds = busy_seconds
+        self._engine = _sqlite(url, busy_seconds) if url.startswith("sqlite") else _postgres(url, busy_seconds)
+        self._dialect = self._engine.dialect
+        self._pid = os.getpid()
+        driver: Any = self._dialect.loaded_dbapi
+        self._errors = (driver.Error, SQLAlchemyError)
+        self._not_data: type[Exception] = driver.DataError
+        self.conflict: type[Exception] = driver.IntegrityError  # the one error of the driver that a caller may see
+        self.name = self._engine.url.render_as_string(hide_password=True)
+        try:
+            bring_up_to_date(self._engine)
+        except DBAPIError as wrong:
+            kind = StoreError if _is_away(wrong.orig) else InputError
+            raise kind(f"the store {self.name} cannot be opened: {_said(wrong)}. Check ZEUS_STORE.") from wrong
+
+    @contextmanager
+    def transaction(self, mode: Mode) -> Iterator[Transaction]:
+        """All that is run within happens at its end, or, where an exception leaves it, nothing does."""
+        if self._pid != os.getpid():  # a forked child does not touch its parent's connections
+            self._engine.dispose(close=False)
+            self._pid = os.getpid()
+        ending = False
+        try:
+            connection = self._engine.raw_connection()
+            try:
+                cursor = connection.cursor()
+                self._begin(cursor, mode)
+                yield Transaction(cursor, self._dialect)
+                ending = True
+                connection.commit()
+            except BaseException:
+                try:
+                    connection.rollback()
+                except self._errors:
+                    connection.invalidate()
+                raise
+            finally:
+                connection.close()  # back to the pool
+        except self.conflict:
+            raise
+        except self._not_data as wrong:
+            raise InputError(f"the store {self.name} cannot hold what was given: {_said(wrong)}.") from wrong
+        except self._errors as wrong:
+            unsure = ending and mode is Mode.WRITE
+            so = "Whether the change was made is not known." if unsure else "Nothing was changed; try again."
+            raise StoreError(f"the store {self.name} did not answer: {_said(wrong)}. {so}") from wrong
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._engine.dispose()
+
+    def _begin(self, cursor: Any, mode: Mode) -> None:
+        if self._dialect.name != "sqlite":  # begins by itself
+            if mode is Mode.SNAPSHOT:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        elif mode is Mode.WRITE:
+            # A reader that turns writer halfway is refused where another one writes: who will write says so first.
+            _begin_in_turn(cursor, self._busy_seconds)
+        else:
+            cursor.execute("BEGIN")
+
+
+def _sqlite(url: str, busy_seconds: float) -> Engine:
+    engine = sa.create_engine(url, paramstyle="named")
+
+    def set_up(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # the driver's own idea of when to begin is not ours
+        for pragma in (_patience(busy_seconds), "PRAGMA synchronous=NORMAL", "PRAGMA foreign_keys=ON"):
+            connection.execute(pragma)
+
+    sa.event.listen(engine, "connect", set_up)
     return engine
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    # A reader that turns writer halfway is refused at once where another one writes: who will write says so first.
-    begin = connection.get_execution_options().get("zeus_begin", "BEGIN")
-    driver: Any = connection.connection.driver_connection
+def _patience(seconds: float) -> str:
+    return f"PRAGMA busy_timeout={int(seconds * 1000)}"
+
+
+def _begin_in_turn(cursor: Any, busy_seconds: float) -> None:
+    """Wait for other writers. SQLite's own waiting is ever longer naps, in which newcomers overtake without end."""
+    deadline = None
+    cursor.execute(_patience(0))
     try:
-        driver.execute(begin)
-    except sqlite3.Error as wrong:
-        raise sa.exc.OperationalError(begin, None, wrong) from wrong
-
-
-def bring_up_to_date(engine: Engine) -> None:
-    """Create what is missing and upgrade what is old; one process at a time, and all or nothing."""
-    if _version(engine) == HEAD:
-        return
-    with _alone(engine) as connection:
-        _migrate(connection, HEAD)
-
-
-def _version(engine: Engine) -> str | None:
-    with engine.connect() as connection:
-        return _version_on(connection)
-
-
-def _version_on(connection: Connection) -> str | None:
-    if not sa.inspect(connection).has_table("alembic_version"):
-        return None
-    found: str | None = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
-    return found
-
-
-_one = threading.Lock()  # alembic's operations go by one global
-
-
-@contextmanager
-def _alone(engine: Engine) -> Iterator[Connection]:
-    writer = engine.execution_options(zeus_begin="BEGIN IMMEDIATE")
-    with _one:
-        if engine.dialect.name != "sqlite":
-            with writer.begin() as connection:
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
-                yield connection
-            return
-        with Path(f"{engine.url.database}.lock").open("w") as lock:  # goes with its process, however that ends
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            raw = engine.raw_connection()
+        while True:
             try:
-                raw.cursor().execute("PRAGMA journal_mode=WAL")  # stays with the file; not possible in a transaction
-            finally:
-                raw.close()
-            with writer.begin() as connection:
-                yield connection
+                cursor.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as wrong:
+                now = time.monotonic()
+                deadline = deadline or now + busy_seconds
+                if not _is_busy(wrong) or now >= deadline:
+                    raise
+                time.sleep(random.uniform(0.0, NAP_SECONDS))
+    finally:
+        cursor.execute(_patience(busy_seconds))
 
 
-def _migrate(connection: Connection, head: str) -> None:
-    # Most of the time there is nothing to migrate, and alembic takes longer to import than an ask takes.
-    from alembic.operations import Operations
-    from alembic.runtime.migration import MigrationContext
-    from alembic.script import ScriptDirectory
+def _postgres(address: str, busy_seconds: float) -> Engine:
+    url, milliseconds = sa.make_url(address), max(1, int(busy_seconds * 1000))
+    patience = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": milliseconds}
+    patience = {name: value for name, value in patience.items() if name not in url.query}
+    try:
+        # pool_pre_ping: that the server was started again is noticed before a verb begins, not by its failing.
+        engine = sa.create_engine(url, pool_pre_ping=True, connect_args=patience)
+    except ImportError as missing:
+        raise InputError(f"Postgres needs its driver ({missing}): pip install 'zeus-energy[postgres]'.") from missing
 
-    script = ScriptDirectory(str(MIGRATIONS))
-    steps = list(script.walk_revisions("base", head))[::-1]
-    found = _version_on(connection)
-    known = [step.revision for step in steps]
-    if found is not None and found not in known:
-        raise InputError(
-            f"the store is of version {found}; this Zeus knows versions up to {HEAD}. It was written by a newer one: "
-            "install that, or set ZEUS_STORE to another store."
-        )
-    context = MigrationContext.configure(connection)
-    with Operations.context(context):
-        for step in steps[known.index(found) + 1 if found else 0 :]:
-            step.module.upgrade()
-            context.stamp(script, step.revision)
+    def set_up(connection: Any, _record: object) -> None:
+        connection.execute("SET default_transaction_isolation = 'read committed'")  # whatever the server's default
+        connection.execute(f"SET lock_timeout = {milliseconds}")
+        # For a machine that lost its power or its network while it held a job.
+        connection.execute(f"SET idle_in_transaction_session_timeout = {int(IDLE_SECONDS * 1000)}")
+        connection.commit()
+
+    sa.event.listen(engine, "connect", set_up)
+    return engine
+
+
+def _is_away(wrong: BaseException | None) -> bool:
+    """Whether a database that cannot be opened may be there again later: it is down or busy, not wrong."""
+    return _is_busy(wrong) if isinstance(wrong, sqlite3.Error) else type(wrong).__name__ == "OperationalError"
+
+
+def _is_busy(wrong: sqlite3.Error) -> bool:
+    return getattr(wrong, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY  # not set where Python itself refuses
+
+
+def _said(wrong: BaseException) -> str:
+    """What the database said, on one line."""
+    cause = wrong.orig if isinstance(wrong, DBAPIError) else wrong
+    return " ".join(str(cause).split()).rstrip(".")

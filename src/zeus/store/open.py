@@ -24,6 +24,7 @@ def open_store(
 
     Raises:
         InputError: Not an address of a store, or a place where SQLite would lose data.
+        StoreError: It does not answer; it may do so later.
     """
     url = resolve(url, environ)
     scheme, _, _ = url.partition("://")
@@ -44,12 +45,12 @@ def resolve(url: str | None = None, environ: Mapping[str, str] = os.environ) -> 
     """The address that is meant, checked as far as it can be without touching anything; a file's is absolute."""
     url = url or environ.get("ZEUS_STORE") or f"sqlite:///{default_path(environ)}"
     scheme, colon, _ = url.partition("://")
-    if not colon or scheme.partition("+")[0] not in ("sqlite", "postgresql", "http", "https"):
+    if not colon or scheme not in ("sqlite", "postgresql", "postgresql+psycopg", "http", "https"):
         raise InputError(
             f"ZEUS_STORE={shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
         )
-    if not scheme.startswith("sqlite"):
-        return url
+    if scheme != "sqlite":
+        return url.replace(scheme, "postgresql+psycopg", 1) if scheme == "postgresql" else url
     path = Path(url.partition(":///")[2]).expanduser()
     if path.name in ("", ":memory:"):
         raise InputError(f"ZEUS_STORE={url!r}: give a file, as in sqlite:////home/me/zeus.db.")

@@ -4,58 +4,136 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
 
-from zeus.job import Event, Outcome, Pardoned, Profiled, Trial, history
+from zeus.job import Ask, Event, Outcome, Pardoned, Profiled, Trial, history
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rules
 from zeus.store.api import Job, Kept
-from zeus.store.database import EVENTS, JOBS, PROFILES, REVISIONS, TRIALS
+from zeus.store.database import Statement, Transaction
 from zeus.store.lines import History
+from zeus.store.tables import EVENTS, JOBS, PROFILES, REVISIONS, TRIALS
 from zeus.wire import dumps, from_json, loads, to_json
 
-Row: TypeAlias = sa.Row[Any]
+LATELY = 256  # trials that are not parsed again; the tries of a recurrence and what runs at the same time are fewer
 Note = TypeVar("Note", Profiled, Pardoned)
 
-# Built once: to put a statement together takes longer than to run it. `of` and `nr` name the row, as the names of
-# columns stand for what is written.
+
+class JobRow(NamedTuple):
+    """A row of JOBS."""
+
+    id: str
+    generation: str
+    sequence: int
+    trials: int
+    recurrences: int
+    job: str
+
+
+class TrialRow(NamedTuple):
+    """A row of TRIALS."""
+
+    job_id: str
+    number: int
+    recurrence: int
+    sequence: int
+    asked_at: str
+    changed_at: str
+    leased_until: str | None
+    so_far: str | None
+    trial: str
+
+
+# `of` and `nr` name the row, as the names of columns stand for what is written.
 _OF: sa.BindParameter[str] = sa.bindparam("of")
-_NR: sa.BindParameter[int] = sa.bindparam("nr")
-_AFTER: sa.BindParameter[Any] = sa.bindparam("after")
-_THIS = (TRIALS.c.job_id == _OF) & (TRIALS.c.number == _NR)
-_FIRST_LAPSE = sa.select(sa.func.min(TRIALS.c.leased_until)).where(TRIALS.c.job_id == _OF).scalar_subquery()
-_JOB = sa.select(JOBS).where(JOBS.c.id == _OF)
-_JOB_TAKEN = sa.select(JOBS, _FIRST_LAPSE.label("first_lapse")).where(JOBS.c.id == _OF).with_for_update(of=JOBS)
-_ADVANCE = sa.update(JOBS).where(JOBS.c.id == _OF)
-_TRIAL = sa.select(TRIALS).where(_THIS)
-_TRIES = sa.select(TRIALS.c.trial).where(TRIALS.c.job_id == _OF, TRIALS.c.recurrence == _NR).order_by(TRIALS.c.number)
-_OPEN = sa.insert(TRIALS)
-_CHANGE = sa.update(TRIALS).where(_THIS)
-_LAPSED = sa.select(TRIALS).where(TRIALS.c.job_id == _OF, TRIALS.c.leased_until <= _AFTER).order_by(TRIALS.c.number)
-_FACTS = sa.union_all(
-    sa.select(TRIALS.c.trial).where(TRIALS.c.job_id == _OF, TRIALS.c.sequence > _AFTER),
-    sa.select(EVENTS.c.event).where(EVENTS.c.job_id == _OF, EVENTS.c.sequence > _AFTER),
+_NR: sa.BindParameter[int] = sa.bindparam("nr", type_=sa.Integer)
+_AFTER: sa.BindParameter[int] = sa.bindparam("after", type_=sa.Integer)
+_NOW: sa.BindParameter[str] = sa.bindparam("now", type_=sa.Text)
+_JOBS = sa.select(*(JOBS.c[name] for name in JobRow._fields))
+_JOB = _JOBS.where(JOBS.c.id == _OF)
+_TRIALS = sa.select(*(TRIALS.c[name] for name in TrialRow._fields)).where(TRIALS.c.job_id == _OF)
+_CHANGES = ("sequence", "changed_at", "leased_until", "so_far", "trial")
+
+ALL_JOBS = Statement(_JOBS)
+IDS = Statement(sa.select(JOBS.c.id).order_by(JOBS.c.id))
+FIND_JOB = Statement(_JOB)
+# Nothing but the row itself is asked for: Postgres would read the rest as it was before the row was free to take.
+TAKE_JOB = Statement(_JOB.with_for_update())
+MAKE_JOB = Statement(sa.insert(JOBS), JobRow._fields)
+REVISE_JOB = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("job",))
+ADD_REVISION = Statement(sa.insert(REVISIONS), ("job_id", "revision", "job"))
+REVISIONS_OF = Statement(sa.select(REVISIONS.c.job).where(REVISIONS.c.job_id == _OF).order_by(REVISIONS.c.revision))
+ADVANCE = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("sequence", "trials", "recurrences"))
+FIND_TRIAL = Statement(_TRIALS.where(TRIALS.c.number == _NR))
+ALL_TRIALS = Statement(_TRIALS.order_by(TRIALS.c.number))
+TRIES = Statement(_TRIALS.where(TRIALS.c.recurrence == _NR).order_by(TRIALS.c.number))
+LAPSED = Statement(_TRIALS.where(TRIALS.c.leased_until <= _NOW).order_by(TRIALS.c.number))
+OPEN = Statement(sa.insert(TRIALS), TrialRow._fields)
+CHANGE = Statement(sa.update(TRIALS).where(TRIALS.c.job_id == _OF, TRIALS.c.number == _NR), _CHANGES)
+FACTS = Statement(
+    sa.union_all(
+        sa.select(TRIALS.c.trial, sa.literal_column("1")).where(TRIALS.c.job_id == _OF, TRIALS.c.sequence > _AFTER),
+        sa.select(EVENTS.c.event, sa.literal_column("0")).where(EVENTS.c.job_id == _OF, EVENTS.c.sequence > _AFTER),
+    )
 )
 
 
-def find_job(db: Connection, job_id: str, *, take: bool = False) -> Row:
-    """Its row, taken until the transaction ends where it is to be changed."""
-    row = db.execute(_JOB_TAKEN if take else _JOB, {"of": job_id}).one_or_none()
+ADD_NOTE = Statement(sa.insert(EVENTS), ("job_id", "sequence", "event"))
+NOTES = Statement(sa.select(EVENTS.c.event).where(EVENTS.c.job_id == _OF).order_by(EVENTS.c.sequence))
+_KEY = ("job", "batch_size", "gpu_model", "gpu_count")
+ALL_PROFILES = Statement(sa.select(*(PROFILES.c[name] for name in (*_KEY, "profile"))))
+FIND_PROFILE = Statement(
+    sa.select(PROFILES.c.profile).where(*(PROFILES.c[name] == sa.bindparam(name) for name in _KEY))
+)
+PUT_PROFILE = Statement(
+    sa.text(
+        "INSERT INTO zeus_profiles (job, batch_size, gpu_model, gpu_count, profile)"
+        " VALUES (:job, :batch_size, :gpu_model, :gpu_count, :profile)"
+        " ON CONFLICT (job, batch_size, gpu_model, gpu_count) DO UPDATE SET profile = excluded.profile"
+    )
+)
+FORGET = [
+    Statement(sa.delete(column.table).where(column == _OF))
+    for column in (TRIALS.c.job_id, EVENTS.c.job_id, REVISIONS.c.job_id, PROFILES.c.job, JOBS.c.id)
+]
+
+
+def find_job(db: Transaction, job_id: str) -> JobRow:
+    """Its row."""
+    row = db.row(FIND_JOB, {"of": job_id})
     if row is None:
-        raise rules.no_job(job_id, sorted(db.scalars(sa.select(JOBS.c.id))))
+        raise rules.no_job(job_id, job_ids(db))
+    return JobRow(*row)
+
+
+def take_job(db: Transaction, job_id: str) -> JobRow:
+    """Its row, which nobody else changes until this transaction ends."""
+    row = take_job_if_any(db, job_id)
+    if row is None:
+        raise rules.no_job(job_id, job_ids(db))
     return row
 
 
-def take_job(db: Connection, job_id: str) -> Row:
-    """Its row, which nobody else changes until this transaction ends."""
-    return find_job(db, job_id, take=True)
+def take_job_if_any(db: Transaction, job_id: str) -> JobRow | None:
+    """Its row likewise, or None where there is no such job."""
+    row = db.row(TAKE_JOB, {"of": job_id})
+    return None if row is None else JobRow(*row)
 
 
-def to_job(row: Row) -> Job:
+def job_ids(db: Transaction) -> list[str]:
+    """All, in order."""
+    return [job_id for (job_id,) in db.rows(IDS)]
+
+
+def all_jobs(db: Transaction) -> list[JobRow]:
+    """In no order."""
+    return [JobRow(*row) for row in db.rows(ALL_JOBS)]
+
+
+def to_job(row: JobRow) -> Job:
     """Its latest revision."""
     return _read_job(row.job, row.generation)
 
@@ -65,67 +143,89 @@ def _read_job(text: str, generation: str) -> Job:
     return jsonl.job_from_json(loads(text), generation)
 
 
-def revisions_of(db: Connection, row: Row) -> list[Job]:
+def revisions_of(db: Transaction, row: JobRow) -> list[Job]:
     """The first one first."""
-    query = sa.select(REVISIONS.c.job).where(REVISIONS.c.job_id == row.id).order_by(REVISIONS.c.revision)
-    return [jsonl.job_from_json(loads(text), row.generation) for text in db.scalars(query)]
+    return [jsonl.job_from_json(loads(text), row.generation) for (text,) in db.rows(REVISIONS_OF, {"of": row.id})]
 
 
-def insert_job(db: Connection, past: History) -> None:
-    """A job with its revisions and counters."""
+def insert_job(db: Transaction, past: History) -> None:
+    """A job with its revisions, trials and other events."""
     latest = past.revisions[-1]
     texts = [dumps(jsonl.job_to_json(job)) for job in past.revisions]
-    db.execute(
-        sa.insert(JOBS).values(
-            id=latest.id,
-            generation=latest.generation,
-            sequence=past.sequence,
-            trials=len(past.trials),
-            recurrences=past.recurrences,
-            job=texts[-1],
-        )
+    row = JobRow(
+        id=latest.id,
+        generation=latest.generation,
+        sequence=past.sequence,
+        trials=len(past.trials),
+        recurrences=past.recurrences,
+        job=texts[-1],
     )
-    rows = [{"job_id": latest.id, "revision": number, "job": text} for number, text in enumerate(texts, 1)]
-    db.execute(sa.insert(REVISIONS), rows)
+    db.run(MAKE_JOB, row._asdict())
+    revisions = [{"job_id": latest.id, "revision": number, "job": text} for number, text in enumerate(texts, 1)]
+    db.run_each(ADD_REVISION, revisions)
+    db.run_each(OPEN, [_row_of(latest.id, kept) for kept in past.trials])
+    db.run_each(ADD_NOTE, [_note_row(latest.id, note) for note in past.notes])
 
 
-def advance(db: Connection, job_id: str, sequence: int, **counters: int) -> None:
-    """The sequence number was used."""
-    db.execute(_ADVANCE, {"of": job_id, "sequence": sequence, **counters})
+def revise_job(db: Transaction, job: Job) -> None:
+    """Its next revision."""
+    text = dumps(jsonl.job_to_json(job))
+    db.run(ADD_REVISION, {"job_id": job.id, "revision": job.revision, "job": text})
+    db.run(REVISE_JOB, {"of": job.id, "job": text})
 
 
-def to_trial(row: Row) -> Trial:
-    """The trial of a row."""
-    return from_json(loads(row.trial), Trial)
+def forget_job(db: Transaction, job_id: str) -> None:
+    """All that is kept under its id."""
+    for statement in FORGET:
+        db.run(statement, {"of": job_id})
 
 
-def tries_of(db: Connection, job_id: str, recurrence: int) -> list[Trial]:
+def advance(db: Transaction, job: JobRow, sequence: int, ask: Ask | None = None) -> None:
+    """The sequence number was used, by an ask or by something else."""
+    trials = job.trials if ask is None else ask.number
+    recurrences = job.recurrences if ask is None else max(job.recurrences, ask.recurrence)
+    db.run(ADVANCE, {"of": job.id, "sequence": sequence, "trials": trials, "recurrences": recurrences})
+
+
+def tries_of(db: Transaction, job: JobRow, recurrence: int | None) -> list[Trial]:
     """The trials of one recurrence."""
-    return [to_trial(row) for row in db.execute(_TRIES, {"of": job_id, "nr": recurrence})]
+    if recurrence is None or not 1 <= recurrence <= job.recurrences:
+        return []
+    return [_to_kept(row).trial for row in db.rows(TRIES, {"of": job.id, "nr": recurrence})]
 
 
-def open_trial(db: Connection, job_id: str, kept: Kept) -> None:
-    """Write a new one."""
-    db.execute(_OPEN, row_of(job_id, kept))
-
-
-def find_trial(db: Connection, job: Row, number: int) -> Kept:
+def find_trial(db: Transaction, job: JobRow, number: int) -> Kept:
     """A trial of a job whose row is at hand."""
-    row = db.execute(_TRIAL, {"of": job.id, "nr": number}).one_or_none()
-    if row is None:
+    if not 1 <= number <= job.trials:
         raise rules.no_trial(job.id, number, job.trials)
-    return _to_kept(row)
+    return _to_kept(db.row(FIND_TRIAL, {"of": job.id, "nr": number}))
 
 
-def trials_of(db: Connection, job_id: str) -> list[Kept]:
+def trials_of(db: Transaction, job_id: str) -> list[Kept]:
     """By number."""
-    query = sa.select(TRIALS).where(TRIALS.c.job_id == job_id).order_by(TRIALS.c.number)
-    return [_to_kept(row) for row in db.execute(query)]
+    return [_to_kept(row) for row in db.rows(ALL_TRIALS, {"of": job_id})]
 
 
-def _to_kept(row: Row) -> Kept:
+def to_trial(text: str) -> Trial:
+    """The trial that a text holds. What this process wrote a moment ago it need not read again."""
+    known = _lately.get(text)
+    return _keep(text, from_json(loads(text), Trial)) if known is None else known
+
+
+_lately: dict[str, Trial] = {}
+
+
+def _keep(text: str, trial: Trial) -> Trial:
+    if len(_lately) >= LATELY:
+        _lately.clear()
+    _lately[text] = trial
+    return trial
+
+
+def _to_kept(values: tuple[Any, ...]) -> Kept:
+    row = TrialRow(*values)
     return Kept(
-        trial=to_trial(row),
+        trial=to_trial(row.trial),
         asked_at=row.asked_at,
         changed_at=row.changed_at,
         leased_until=row.leased_until,
@@ -133,82 +233,88 @@ def _to_kept(row: Row) -> Kept:
     )
 
 
-def row_of(job_id: str, kept: Kept) -> dict[str, Any]:
+def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
     """The row that a trial is kept as."""
+    trial = kept.trial
+    text = dumps(to_json(trial))
+    _keep(text, trial)
     return {
         "job_id": job_id,
-        "number": kept.trial.number,
-        "recurrence": kept.trial.ask.recurrence,
-        "sequence": kept.trial.sequence,
+        "number": trial.ask.number,
+        "recurrence": trial.ask.recurrence,
+        "sequence": trial.sequence,
         "asked_at": kept.asked_at,
         "changed_at": kept.changed_at,
         "leased_until": kept.leased_until,
         "so_far": None if kept.so_far is None else dumps(to_json(kept.so_far)),
-        "trial": dumps(to_json(kept.trial)),
+        "trial": text,
     }
 
 
-def change_trial(db: Connection, job_id: str, kept: Kept) -> None:
+def open_trial(db: Transaction, job_id: str, kept: Kept) -> None:
+    """Write a new one."""
+    db.run(OPEN, _row_of(job_id, kept))
+
+
+def change_trial(db: Transaction, job_id: str, kept: Kept) -> None:
     """Write a trial as it stands now."""
-    row = row_of(job_id, kept)
-    names = ("sequence", "changed_at", "leased_until", "so_far", "trial")
-    db.execute(_CHANGE, {"of": job_id, "nr": kept.trial.number, **{name: row[name] for name in names}})
+    row = _row_of(job_id, kept)
+    db.run(CHANGE, {"of": job_id, "nr": row["number"], **{name: row[name] for name in _CHANGES}})
 
 
-def expire(db: Connection, job: Row, now: str) -> list[Trial]:
+def expire(db: Transaction, job: JobRow, now: str) -> list[Trial]:
     """Lose what has lapsed."""
     lost: list[Trial] = []
-    if job.first_lapse is None or job.first_lapse > now:
-        return lost
-    for row in db.execute(_LAPSED, {"of": job.id, "after": now}).all():
+    for row in db.rows(LAPSED, {"of": job.id, "now": now}):
         kept = _to_kept(row)
         trial = kept.trial.lose(job.sequence + len(lost) + 1, kept.so_far)
         change_trial(db, job.id, replace(kept, trial=trial, changed_at=now, leased_until=None))
         lost.append(trial)
     if lost:
-        advance(db, job.id, lost[-1].sequence)
+        advance(db, job, lost[-1].sequence)
     return lost
 
 
-def events_after(db: Connection, job_id: str, since: int) -> list[Event]:
+def events_after(db: Transaction, job: JobRow, since: int) -> list[Event]:
     """What happened after this sequence number, in order."""
-    found = [_event(text) for text in db.scalars(_FACTS, {"of": job_id, "after": since})]
-    return [event for event in history(found) if event.sequence > since]
+    if since >= job.sequence:
+        return []
+    found = db.rows(FACTS, {"of": job.id, "after": since})
+    facts = [to_trial(text) if trial else jsonl.note_from_json(loads(text)) for text, trial in found]
+    return [event for event in history(facts) if event.sequence > since]
 
 
-def _event(text: str) -> Event:
-    data = loads(text)
-    return from_json(data, Trial) if data.get("kind") == "trial" else jsonl.note_from_json(data)
-
-
-def add_event(db: Connection, job_id: str, note: Note) -> Note:
+def add_event(db: Transaction, job: JobRow, note: Note) -> Note:
     """Something happened that is not a trial's."""
-    insert_note(db, job_id, note)
-    advance(db, job_id, note.sequence)
+    db.run(ADD_NOTE, _note_row(job.id, note))
+    advance(db, job, note.sequence)
     return note
 
 
-def insert_note(db: Connection, job_id: str, note: Profiled | Pardoned) -> None:
-    """Write an event that has its number."""
-    row = {"job_id": job_id, "sequence": note.sequence, "event": dumps(to_json(note))}
-    db.execute(sa.insert(EVENTS), [row])
+def notes_of(db: Transaction, job_id: str) -> list[Profiled | Pardoned]:
+    """The events that are not a trial's, in order."""
+    return [jsonl.note_from_json(loads(text)) for (text,) in db.rows(NOTES, {"of": job_id})]
 
 
-def put_profile(db: Connection, key: ProfileKey, profile: PowerProfile) -> None:
+def _note_row(job_id: str, note: Profiled | Pardoned) -> dict[str, Any]:
+    return {"job_id": job_id, "sequence": note.sequence, "event": dumps(to_json(note))}
+
+
+def find_profile(db: Transaction, key: ProfileKey) -> PowerProfile | None:
+    """The one of exactly this key."""
+    found = db.row(FIND_PROFILE, _key_row(key))
+    return None if found is None else from_json(loads(found[0]), PowerProfile)
+
+
+def all_profiles(db: Transaction) -> dict[ProfileKey, PowerProfile]:
+    """In no order."""
+    return {ProfileKey(*key): from_json(loads(text), PowerProfile) for *key, text in db.rows(ALL_PROFILES)}
+
+
+def put_profile(db: Transaction, key: ProfileKey, profile: PowerProfile) -> None:
     """In place of the last one of its key."""
-    text = dumps(to_json(profile))
-    if not db.execute(sa.update(PROFILES).where(is_key(key)).values(profile=text)).rowcount:
-        row = {name: getattr(key, name) for name in ("job", "batch_size", "gpu_model", "gpu_count")}
-        db.execute(sa.insert(PROFILES), [{**row, "profile": text}])
+    db.run(PUT_PROFILE, {**_key_row(key), "profile": dumps(to_json(profile))})
 
 
-def is_key(key: ProfileKey) -> sa.ColumnElement[bool]:
-    """Exactly this key."""
-    c = PROFILES.c
-    same = (
-        c.job == key.job,
-        c.batch_size == key.batch_size,
-        c.gpu_model == key.gpu_model,
-        c.gpu_count == key.gpu_count,
-    )
-    return sa.and_(*same)
+def _key_row(key: ProfileKey) -> dict[str, Any]:
+    return {name: getattr(key, name) for name in _KEY}

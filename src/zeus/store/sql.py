@@ -1,53 +1,28 @@
 """The store in a database: SQLite for one machine, Postgres for many.
 
 A verb is one transaction that first takes its job: on SQLite the whole database (BEGIN IMMEDIATE), on Postgres the
-job's row (SELECT ... FOR UPDATE). Both go with the process that holds them. Only this module, and `rows` and `database`
-below it, know SQLAlchemy.
+job's row (SELECT ... FOR UPDATE), after which each statement sees all that was committed before (READ COMMITTED). Both
+go with the process that holds them. Only the modules below this one know SQLAlchemy.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
-from sqlalchemy.exc import DatabaseError, IntegrityError
-
-from zeus.errors import InputError, ZeusError
 from zeus.job import Event, JobSpec, Outcome, Pardoned, Profiled, Trial
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
-from zeus.store import rules
+from zeus.store import rows, rules
 from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
-from zeus.store.database import BUSY_SECONDS, EVENTS, JOBS, PROFILES, REVISIONS, TRIALS, bring_up_to_date, connect
+from zeus.store.database import BUSY_SECONDS, Database, Mode, Transaction
 from zeus.store.lines import Dump, History
-from zeus.store.rows import (
-    add_event,
-    advance,
-    change_trial,
-    events_after,
-    expire,
-    find_job,
-    find_trial,
-    insert_job,
-    insert_note,
-    is_key,
-    open_trial,
-    put_profile,
-    revisions_of,
-    row_of,
-    take_job,
-    to_job,
-    trials_of,
-    tries_of,
-)
-from zeus.wire import dumps, from_json, loads
+from zeus.store.rows import take_job
 
 
 class SqlStore:
@@ -55,14 +30,7 @@ class SqlStore:
 
     def __init__(self, url: str, wall: Callable[[], float] = time.time, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self._wall = wall
-        self._engine = connect(url, busy_seconds)
-        self._writer = self._engine.execution_options(zeus_begin="BEGIN IMMEDIATE")
-        self._pid = os.getpid()
-        self._name = self._engine.url.render_as_string(hide_password=True)
-        try:
-            bring_up_to_date(self._engine)
-        except DatabaseError as wrong:
-            raise InputError(f"the store {self._name} cannot be opened: {wrong.orig}. Check ZEUS_STORE.") from wrong
+        self._database = Database(url, busy_seconds)
 
     # ------------------------------------------------------------------ jobs
 
@@ -70,48 +38,42 @@ class SqlStore:
         """Made, found or revised."""
         try:
             return self._register(spec, policy_version)
-        except IntegrityError:  # somebody else was first to make it; SQLite's writers wait in line, Postgres's do not
+        except self._database.conflict:  # somebody else was first to make it, and it is there now
             return self._register(spec, policy_version)
 
     def _register(self, spec: JobSpec, policy_version: int) -> Job:
         with self._write() as db:
-            now = utc(self._wall())
-            row = db.execute(sa.select(JOBS).where(JOBS.c.id == spec.id).with_for_update()).one_or_none()
+            now, row = utc(self._wall()), rows.take_job_if_any(db, spec.id)
             if row is None:
                 job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex)
-                insert_job(db, History([job]))
+                rows.insert_job(db, History([job]))
                 return job
-            known = to_job(row)
+            known = rows.to_job(row)
             job = rules.revised(known, spec, policy_version, now, row.sequence)
             if job != known:
-                text = dumps(jsonl.job_to_json(job))
-                db.execute(sa.insert(REVISIONS).values(job_id=job.id, revision=job.revision, job=text))
-                db.execute(sa.update(JOBS).where(JOBS.c.id == job.id).values(job=text))
+                rows.revise_job(db, job)
             return job
 
     def job(self, job_id: str) -> Job:
         """Its latest revision."""
         with self._read() as db:
-            return to_job(find_job(db, job_id))
+            return rows.to_job(rows.find_job(db, job_id))
 
     def jobs(self) -> list[Job]:
         """All, by id."""
         with self._read() as db:
-            return sorted((to_job(row) for row in db.execute(sa.select(JOBS))), key=lambda job: job.id)
+            return sorted((rows.to_job(row) for row in rows.all_jobs(db)), key=lambda job: job.id)
 
     def revisions(self, job_id: str) -> list[Job]:
         """The first one first."""
         with self._read() as db:
-            return revisions_of(db, find_job(db, job_id))
+            return rows.revisions_of(db, rows.find_job(db, job_id))
 
     def forget(self, job_id: str) -> None:
         """Remove a job and its profiles."""
         with self._write() as db:
             take_job(db, job_id)
-            for table in (TRIALS, EVENTS, REVISIONS):
-                db.execute(sa.delete(table).where(table.c.job_id == job_id))
-            db.execute(sa.delete(PROFILES).where(PROFILES.c.job == job_id))
-            db.execute(sa.delete(JOBS).where(JOBS.c.id == job_id))
+            rows.forget_job(db, job_id)
 
     # ------------------------------------------------------------------ trials
 
@@ -120,15 +82,15 @@ class SqlStore:
         while True:
             with self._write() as db:
                 row, now = take_job(db, job_id), self._wall()
-                if expire(db, row, utc(now)):
+                if rows.expire(db, row, utc(now)):
                     continue  # committed first: what `decide` has seen and folded can then not be undone
-                tries = [] if request.recurrence is None else tries_of(db, job_id, request.recurrence)
+                tries = rows.tries_of(db, row, request.recurrence)
                 ask = rules.next_ask(job_id, request, row.trials + 1, row.recurrences, tries)
-                decision = decide(to_job(row), ask, lambda since: events_after(db, job_id, since))
+                decision = decide(rows.to_job(row), ask, partial(rows.events_after, db, row))
                 trial = Trial(ask=ask, decision=decision, asked=row.sequence + 1)
-                kept = Kept(trial=trial, asked_at=utc(now), changed_at=utc(now), leased_until=utc(now + lease))
-                open_trial(db, job_id, kept)
-                advance(db, job_id, trial.asked, trials=ask.number, recurrences=max(row.recurrences, ask.recurrence))
+                at, until = utc(now), utc(now + lease)
+                rows.open_trial(db, job_id, Kept(trial=trial, asked_at=at, changed_at=at, leased_until=until))
+                rows.advance(db, row, trial.asked, ask)
                 return trial
 
     def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
@@ -136,100 +98,91 @@ class SqlStore:
         so_far = rules.lost(so_far)
         with self._write() as db:
             row = take_job(db, job_id)
-            kept = find_trial(db, row, number)
+            kept = rows.find_trial(db, row, number)
             if kept.leased_until is not None:
                 until = utc(self._wall() + lease)
-                change_trial(db, job_id, replace(kept, leased_until=until, so_far=so_far or kept.so_far))
+                rows.change_trial(db, job_id, replace(kept, leased_until=until, so_far=so_far or kept.so_far))
             return kept.trial
 
     def tell(self, job_id: str, number: int, outcome: Outcome) -> Trial:
         """End a trial, once."""
         with self._write() as db:
             row = take_job(db, job_id)
-            kept = find_trial(db, row, number)
+            kept = rows.find_trial(db, row, number)
             trial = rules.told(job_id, kept.trial, outcome, row.sequence + 1)
             if trial is not kept.trial:
-                change_trial(db, job_id, replace(kept, trial=trial, changed_at=utc(self._wall()), leased_until=None))
-                advance(db, job_id, trial.sequence)
+                now = utc(self._wall())
+                rows.change_trial(db, job_id, replace(kept, trial=trial, changed_at=now, leased_until=None))
+                rows.advance(db, row, trial.sequence)
             return trial
 
     def expire(self, job_id: str) -> list[Trial]:
         """Lose what has lapsed."""
         with self._write() as db:
-            return expire(db, take_job(db, job_id), utc(self._wall()))
+            return rows.expire(db, take_job(db, job_id), utc(self._wall()))
 
     def trial(self, job_id: str, number: int) -> Kept:
         """As it stands."""
         with self._read() as db:
-            return find_trial(db, find_job(db, job_id), number)
+            return rows.find_trial(db, rows.find_job(db, job_id), number)
 
     def trials(self, job_id: str) -> list[Kept]:
         """By number."""
         with self._read() as db:
-            find_job(db, job_id)
-            return trials_of(db, job_id)
+            rows.find_job(db, job_id)
+            return rows.trials_of(db, job_id)
 
     # ------------------------------------------------------------------ other facts
 
     def facts(self, job_id: str, since: int = 0) -> list[Event]:
         """Events after this sequence number."""
         with self._read() as db:
-            find_job(db, job_id)
-            return events_after(db, job_id, since)
+            return rows.events_after(db, rows.find_job(db, job_id), since)
 
     def profiled(
         self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
     ) -> Profiled:
         """Note an epoch's cost."""
         with self._write() as db:
-            sequence = take_job(db, job_id).sequence + 1
+            row = take_job(db, job_id)
             note = Profiled(
-                sequence=sequence,
+                sequence=row.sequence + 1,
                 batch_size=batch_size,
                 gpu_model=gpu_model,
                 joules=joules,
                 seconds=seconds,
                 max_watts=max_watts,
             )
-            return add_event(db, job_id, note)
+            return rows.add_event(db, row, note)
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
         """Note a pardon."""
         with self._write() as db:
-            return add_event(db, job_id, Pardoned(sequence=take_job(db, job_id).sequence + 1, batch_size=batch_size))
+            row = take_job(db, job_id)
+            return rows.add_event(db, row, Pardoned(sequence=row.sequence + 1, batch_size=batch_size))
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""
         with self._read() as db:
-            text = db.scalar(sa.select(PROFILES.c.profile).where(is_key(key)))
-            return None if text is None else from_json(loads(text), PowerProfile)
+            return rows.find_profile(db, key)
 
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         """In place of the last."""
-        try:
-            self._put_profile(key, profile)
-        except IntegrityError:  # two put the first one at once: the later one stands
-            self._put_profile(key, profile)
-
-    def _put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         with self._write() as db:
-            put_profile(db, key, profile)
+            rows.put_profile(db, key, profile)
 
     # ------------------------------------------------------------------ export and import
 
     def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
         """As lines of JSON."""
         dump, wanted = Dump(), None if job_ids is None else list(job_ids)
-        with self._read(isolation_level="REPEATABLE READ") as db:
-            rows = db.execute(sa.select(JOBS)).all() if wanted is None else [find_job(db, one) for one in wanted]
-            for row in rows:
-                events = sa.select(EVENTS.c.event).where(EVENTS.c.job_id == row.id).order_by(EVENTS.c.sequence)
-                notes = [jsonl.note_from_json(loads(text)) for text in db.scalars(events)]
-                dump.jobs[row.id] = History(revisions_of(db, row), trials_of(db, row.id), notes)
-            for row in db.execute(sa.select(PROFILES)):
-                if wanted is None or row.job in wanted:
-                    key = ProfileKey(row.job, row.batch_size, row.gpu_model, row.gpu_count)
-                    dump.profiles[key] = from_json(loads(row.profile), PowerProfile)
+        with self._database.transaction(Mode.SNAPSHOT) as db:
+            found = rows.all_jobs(db) if wanted is None else [rows.find_job(db, one) for one in wanted]
+            for row in found:
+                past = History(rows.revisions_of(db, row), rows.trials_of(db, row.id), rows.notes_of(db, row.id))
+                dump.jobs[row.id] = past
+            profiles = rows.all_profiles(db)
+        dump.profiles = {key: one for key, one in profiles.items() if wanted is None or key.job in wanted}
         return jsonl.write(dump)
 
     def import_lines(self, lines: Iterable[str]) -> list[str]:
@@ -237,48 +190,22 @@ class SqlStore:
         dump = jsonl.read(lines)
         try:
             with self._write() as db:
-                here = set(db.scalars(sa.select(JOBS.c.id)))
-                if both := sorted(set(dump.jobs) & here):
+                if both := sorted(set(dump.jobs) & set(rows.job_ids(db))):
                     raise rules.already_here(both)
-                for job_id, past in dump.jobs.items():
-                    insert_job(db, past)
-                    if past.trials:
-                        db.execute(sa.insert(TRIALS), [row_of(job_id, kept) for kept in past.trials])
-                    for note in past.notes:
-                        insert_note(db, job_id, note)
+                for past in dump.jobs.values():
+                    rows.insert_job(db, past)
                 for key, profile in dump.profiles.items():
-                    put_profile(db, key, profile)
-        except IntegrityError as wrong:  # somebody registered one of them meanwhile
+                    rows.put_profile(db, key, profile)
+        except self._database.conflict as wrong:  # somebody registered one of them meanwhile
             raise rules.already_here(sorted(dump.jobs)) from wrong
         return sorted(dump.jobs)
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._engine.dispose()
+        self._database.close()
 
-    # ------------------------------------------------------------------ transactions
+    def _write(self) -> AbstractContextManager[Transaction]:
+        return self._database.transaction(Mode.WRITE)
 
-    def _write(self) -> AbstractContextManager[Connection]:
-        return self._transaction(self._writer)
-
-    def _read(self, isolation_level: str | None = None) -> AbstractContextManager[Connection]:
-        if isolation_level is None or self._engine.dialect.name == "sqlite":  # whose every read is of one moment
-            return self._transaction(self._engine)
-        return self._transaction(self._engine.execution_options(isolation_level=isolation_level))
-
-    @contextmanager
-    def _transaction(self, engine: Engine) -> Iterator[Connection]:
-        if self._pid != os.getpid():  # a forked child does not touch its parent's connections
-            self._engine.dispose(close=False)
-            self._writer = self._engine.execution_options(zeus_begin="BEGIN IMMEDIATE")
-            self._pid = os.getpid()
-            engine = self._engine.execution_options(**engine.get_execution_options())
-        try:
-            with engine.begin() as db:
-                yield db
-        except IntegrityError:
-            raise
-        except DatabaseError as wrong:
-            raise ZeusError(
-                f"the store {self._name} did not answer: {wrong.orig}. Nothing was changed; try again."
-            ) from wrong
+    def _read(self) -> AbstractContextManager[Transaction]:
+        return self._database.transaction(Mode.READ)

@@ -1,14 +1,17 @@
-"""Energy in a Hugging Face Trainer's own logs: `Trainer(callbacks=[EnergyCallback()])`."""
+"""Energy in a Hugging Face Trainer's own logs, and its batch size: `Trainer(callbacks=[EnergyCallback()])`."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit.huggingface import report_batch, report_evaluation
 from zeus.training.distributed import crew
 from zeus.training.energy_log import EnergyLog
+from zeus.training.follower import Follower
 
 try:
     from transformers import TrainerCallback
@@ -105,3 +108,70 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
         report_batch(self, args, state)
         if self._log is not None:
             self._log.batch(state.train_batch_size or args.train_batch_size)
+
+
+class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
+    """Ends a Trainer at the target or where it costs too much, and tells its job what the batch size came to.
+
+    Under `zeus run` it follows the launcher's trial; else the trial of the `optimizer` given; else it does nothing.
+    The Trainer tells nobody when training raises: the end of the process does then.
+
+        Trainer(..., callbacks=[BatchSizeCallback("eval_accuracy")])
+
+    Args:
+        metric: What to go by, as the Trainer's evaluation names it.
+        optimizer: Whose `get_batch_size()` the Trainer was made with.
+    """
+
+    def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None) -> None:
+        self._follower = Follower(metric, optimizer)
+
+    @property
+    def monitor(self) -> ZeusMonitor:
+        """What measures."""
+        return self._follower.monitor
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Measure from here on."""
+        self._follower.begin()
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An epoch begins."""
+        self._follower.epoch_begin()
+        self._stop(control)
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """One batch of a step that accumulates the gradients of several."""
+        self._report(report_batch, args, state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A step has ended."""
+        self._report(report_batch, args, state)
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """One batch of an evaluation."""
+        self._report(report_evaluation, args, state)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An evaluation may follow."""
+        self._follower.epoch_end()
+        self._stop(control)
+
+    def on_evaluate(
+        self, args: Any, state: Any, control: Any, metrics: dict[str, float] | None = None, **kwargs: Any
+    ) -> None:
+        """The metric is known."""
+        self._follower.evaluated(metrics or {})
+        self._stop(control)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Training that ends without the target has not converged."""
+        self._follower.end()
+
+    def _report(self, report: Callable[[Any, Any, Any], None], args: Any, state: Any) -> None:
+        if self._follower.is_following:
+            report(self, args, state)
+
+    def _stop(self, control: Any) -> None:
+        if self._follower.finished:
+            control.should_training_stop = True

@@ -1,4 +1,4 @@
-"""Energy in a Lightning Trainer's own logs, and the best power limit: `Trainer(callbacks=[EnergyCallback()])`."""
+"""Energy in a Lightning Trainer's own logs, its power limit and its batch size: `Trainer(callbacks=[...])`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 from zeus.device.virtual import step
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.training.distributed import crew
 from zeus.training.energy_log import EnergyLog
+from zeus.training.follower import Follower
 
 try:
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -162,6 +164,70 @@ class EnergyCallback(Callback):  # type: ignore[misc]
         size = self._batch_size or length(batch) or 1
         step(self.monitor.gpus.values(), size)
         return size
+
+
+class BatchSizeCallback(Callback):  # type: ignore[misc]
+    """Ends a Trainer at the target or where it costs too much, and tells its job what the batch size came to.
+
+    Under `zeus run` it follows the launcher's trial; else the trial of the `optimizer` given; else it does nothing.
+
+        Trainer(callbacks=[BatchSizeCallback("val_accuracy")])
+
+    Args:
+        metric: What to go by, as the module logs it in its validation.
+        optimizer: Whose `get_batch_size()` the data loader was made with.
+        batch_size: Samples in a batch on one GPU; default: the length of the batch's first tensor.
+    """
+
+    def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None, batch_size: int | None = None) -> None:
+        super().__init__()
+        self._follower = Follower(metric, optimizer)
+        self._batch_size = batch_size
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Measure from here on; the sanity check is over."""
+        self._follower.begin()
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """An epoch begins."""
+        self._follower.epoch_begin()
+        self._stop(trainer)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """A batch was trained on."""
+        self._report(trainer, batch)
+
+    def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
+        """One batch of a validation."""
+        self._report(trainer, batch)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """The metric is known."""
+        if not trainer.sanity_checking:
+            self._follower.evaluated(trainer.callback_metrics)
+            self._stop(trainer)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """No more steps in this epoch."""
+        self._follower.epoch_end()
+        self._stop(trainer)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Training that ends without the target has not converged."""
+        self._follower.end()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Training has failed."""
+        self._follower.failed(exception)
+
+    def _stop(self, trainer: Any) -> None:
+        if self._follower.finished:
+            trainer.should_stop = True
+
+    def _report(self, trainer: Any, batch: Any) -> None:
+        """Tell virtual cards of a batch, unless another callback does."""
+        if self._follower.is_following and not any(isinstance(one, EnergyCallback) for one in trainer.callbacks):
+            step(self._follower.monitor.gpus.values(), self._batch_size or length(batch) or 1)
 
 
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:

@@ -23,7 +23,9 @@ from zeus.optimizer.power_limit.profiles import Profiles, default_profiles
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
 from zeus.profile import ProfileKey
 from zeus.training.distributed import broadcast, crew
-from zeus.training.session import Session, Summary, sentence
+from zeus.training.report import open_report
+from zeus.training.session import Session, within
+from zeus.training.summary import Summary, sentence
 
 log = logging.getLogger(__name__)
 
@@ -117,27 +119,36 @@ class ZeusDataLoader(DataLoader[Any]):
         gpus = self._zeus_monitor.gpus
         count, _ = ranks.agree(float(len(self._zeus_monitor.counted)), 0.0)
         model = next((gpu.spec.name for gpu in gpus.values()), "")
+        report = open_report(told)
+        terms = report.terms if report is not None else None
         if profiles is None and told.job_id is not None:
-            profiles = default_profiles()
+            profiles = default_profiles() if report is None else report
         optimizer = GlobalPowerLimitOptimizer(
             self._zeus_monitor,
             selector or ZeusCost(eta, max(1, int(count))),
             mode=mode,
+            power_limits=terms.power_limits if terms is not None else (),
             profiles=profiles,
             key=ProfileKey(told.job_id or "", self._samples_per_step(), model, int(count)),
             crew=ranks,
         )
-        cost = CostModel(eta, optimizer.max_watts) if optimizer.max_watts > 0 else None
+        if terms is not None:
+            higher_is_better = terms.higher_is_better
+        elif told.higher_is_better is not None:
+            higher_is_better = told.higher_is_better
+        keep_going = None if told.cost_limit is None else within(told.cost_limit)
+        watts = optimizer.max_watts if terms is None else terms.max_watts
         return Session(
             self._zeus_monitor,
             optimizer,
-            cost,
+            CostModel(eta, watts) if watts > 0 else None,
             max_epochs=told.max_epochs or max_epochs,
             batch_size=self._samples_per_step(),
             target_metric=told.target_metric if told.target_metric is not None else target_metric,
             higher_is_better=higher_is_better,
-            cost_limit=told.cost_limit,
-            steps_per_epoch=None if told.cost_limit is None else self._steps_per_epoch(),
+            keep_going=keep_going if report is None else report.keep_going,
+            over=_nobody if report is None else report.over,
+            steps_per_epoch=None if report is None and keep_going is None else self._steps_per_epoch(),
             prices=prices(),
             crew=ranks,
             first=broadcast,
@@ -211,3 +222,7 @@ def _working_gpus() -> list[Gpu]:
     gpus = list(find().values())
     local = os.environ.get("LOCAL_RANK", "")
     return [gpus[int(local) % len(gpus)]] if local.isdigit() and gpus else gpus
+
+
+def _nobody(summary: Summary) -> None:
+    """Wants to know."""

@@ -2,8 +2,8 @@
 
     epochs() ──▶ epoch ──▶ steps ──▶ (evaluation) ──▶ report ──▶ epoch ... ──▶ over
                    │                                    │
-                   └── not begun: the next epoch would    └── the target is reached
-                       exceed the cost limit, or was the last
+                   └── not begun: `keep_going` says       └── the target is reached
+                       no, or it was the last
 
 The clock runs from the first epoch to the report that reaches the target.
 """
@@ -13,54 +13,42 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 
 from zeus.cost import CostModel
 from zeus.env import Mode, Prices
 from zeus.errors import InputError
 from zeus.monitor import Measurement, ZeusMonitor
+from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.profile import PowerProfile
 from zeus.training.saving import Saving, compare, difference
+from zeus.training.summary import Ending, Standing, Summary, Use
 
 log = logging.getLogger(__name__)
 
 _RUN, _EPOCH, _TRAIN = "zeus: run", "zeus: epoch", "zeus: training steps"
-SLACK = 1e-9  # so that rounding does not stop a run that costs exactly the limit
-
-
-class Ending(StrEnum):
-    """Why a run ended."""
-
-    RUNNING = "running"
-    REACHED = "reached"  # the target metric
-    MAX_EPOCHS = "max_epochs"
-    COST_LIMIT = "cost_limit"  # the next epoch was predicted to exceed it
-    LEFT = "left"  # the loop was left, by break or by an exception
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a run used and came to. Unknown energy is NaN."""
-
-    ending: Ending
-    epochs: int
-    metric: float | None
-    joules: float
-    seconds: float
-    cost: float
-    limit: float | None  # watts: the limit that was chosen, or that would be
-    found_limit: float | None
-    mode: Mode
-    saving: Saving | None
-    why_not: str | None  # why limits were not set, where they were not
-    batch_size: int
+_NOTHING = Use(0.0, 0.0)
 
 
 class Session:
-    """Keeps the books of one run and decides when it ends."""
+    """Keeps the books of one run and decides when it ends.
+
+    Args:
+        monitor: Measures the GPUs.
+        optimizer: Sets their power limit.
+        cost: Equation 2; None where MAXPOWER is not known.
+        max_epochs: At most so many.
+        batch_size: For the summary.
+        target_metric: The run ends when it is reached; None: after max_epochs.
+        higher_is_better: Whether the metric should go up.
+        keep_going: Asked before each epoch, the first one too, on the rank that writes: all ranks have it or none.
+        over: Told the summary once, when the run is over, before anything else can go wrong; on every rank.
+        steps_per_epoch: Where it is known before the first epoch.
+        prices: For the saving.
+        crew: The ranks of a distributed training.
+        first: Gives every rank the first one's number.
+    """
 
     def __init__(
         self,
@@ -72,7 +60,8 @@ class Session:
         batch_size: int,
         target_metric: float | None = None,
         higher_is_better: bool = True,
-        cost_limit: float | None = None,
+        keep_going: Callable[[Standing], bool] | None = None,
+        over: Callable[[Summary], None] = lambda summary: None,
         steps_per_epoch: int | None = None,
         prices: Prices | None = None,
         crew: Crew | None = None,
@@ -82,19 +71,18 @@ class Session:
             raise InputError(f"max_epochs={max_epochs!r}: give a whole number of epochs, at least 1.")
         if target_metric is not None and not math.isfinite(target_metric):
             raise InputError(f"target_metric={target_metric!r}: give a number, or None to train for max_epochs.")
-        if cost_limit is not None and not cost_limit > 0:
-            raise InputError(f"the cost limit {cost_limit!r} must be above 0.")
         self._monitor = monitor
         self._optimizer = optimizer
         self._cost = cost
         self._crew: Crew = crew or Alone()
-        self._first = first  # the first rank's number on every rank
+        self._first = first
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.target_metric = target_metric
         self.higher_is_better = higher_is_better
-        self.cost_limit = cost_limit
-        self._steps_per_epoch = steps_per_epoch  # where it is known before the first epoch
+        self._keep_going = keep_going
+        self._over = over
+        self._steps_per_epoch = steps_per_epoch
         self._prices = prices or Prices()
         self._ending = Ending.RUNNING
         self._metric: float | None = None
@@ -102,7 +90,8 @@ class Session:
         self._steps = 0
         self._epoch_steps = 0
         self._parts: list[tuple[Measurement, list[Measurement]]] = []  # each epoch, and its passes of training steps
-        self._epoch_costs: list[tuple[float, float]] = []  # the same as costs of all ranks, as far as anybody asked
+        self._uses: list[tuple[Use, Use]] = []  # the same over all ranks, as far as anybody asked
+        self._next_epoch_cost: float | None = None
         self._totals: tuple[float, float, float, float] | None = None  # joules and seconds of all, and of the steps
         self._training: list[Measurement] = []  # the passes of this epoch
         self._trained: list[Measurement] = []  # the passes of all epochs, also of one that was left
@@ -139,10 +128,11 @@ class Session:
         ending = Ending.RUNNING
         if self._epochs >= self.max_epochs:
             ending = Ending.MAX_EPOCHS
-        elif self.cost_limit is not None:
-            spent, following = self.spent(), self.next_epoch_cost()
-            if spent + following > self.cost_limit * (1 + SLACK):
+        elif self._keep_going is not None:
+            standing = self.standing()
+            if self._crew.writes and not self._keep_going(standing):
                 ending = Ending.COST_LIMIT
+            self._next_epoch_cost = standing.next_epoch_cost
         return list(Ending)[int(self._first(float(list(Ending).index(ending))))]
 
     def _end(self) -> None:
@@ -155,8 +145,14 @@ class Session:
                 self._whole = self._close(_RUN)
         finally:
             self._optimizer.on_train_end()
-        if self._ending is not Ending.LEFT:  # a rank that left by an exception is waited for by nobody
+        if self._ending is not Ending.REACHED:
+            self._settle()
+
+    def _settle(self) -> None:
+        """The run is over."""
+        if self._ending is not Ending.LEFT and self._whole is not None:  # who left by an exception waits for nobody
             self._totals = (*self._crew.agree(*_sums([self._whole])), *self._crew.agree(*_sums(self._trained)))
+        self._over(self.summary)
 
     def _close(self, window: str) -> Measurement:
         """Measure it even where the GPU's work failed: what failed is what the user must see, not what follows."""
@@ -206,40 +202,40 @@ class Session:
             self.end_steps()
             self._parts.append((self._close(_EPOCH), self._training))
             self._whole = self._close(_RUN)
+            self._settle()
         return self._ending is Ending.REACHED
 
     # ------------------------------------------------------------------ cost
 
-    def spent(self) -> float:
-        """Cost of the epochs so far (Equation 2), of all ranks and evaluation included."""
-        return sum(epoch for epoch, _ in self._costs())
+    def standing(self) -> Standing:
+        """Where the run stands before its next epoch. Every rank asks at the same epochs."""
+        for epoch, training in self._parts[len(self._uses) :]:
+            whole = Use(*self._crew.agree(*_sums([epoch])))
+            self._uses.append((whole, Use(*self._crew.agree(*_sums(training)))))
+        spent = _NOTHING
+        for whole, _ in self._uses:
+            spent = spent.plus(whole)
+        cost = sum(self._cost_of(whole) for whole, _ in self._uses)
+        following, settled = self._following()
+        return Standing(self._epochs, self._metric, spent, following, settled, cost, self._cost_of(following))
 
-    def _costs(self) -> list[tuple[float, float]]:
-        """Each epoch's cost and that of its training steps. Every rank asks at the same epochs."""
-        for epoch, training in self._parts[len(self._epoch_costs) :]:
-            whole = self._cost_of(*self._crew.agree(*_sums([epoch])))
-            steps = self._cost_of(*self._crew.agree(*_sums(training)))
-            self._epoch_costs.append((whole, steps))
-        return self._epoch_costs
-
-    def _cost_of(self, joules: float, seconds: float) -> float:
-        """Equation 2; 0 where energy or limits are not known, so that nothing unknown stops a run."""
-        cost = self._cost.cost(joules, seconds) if self._cost is not None else 0.0
+    def _cost_of(self, use: Use) -> float:
+        cost = self._cost.cost(use.joules, use.seconds) if self._cost is not None else 0.0
         return cost if math.isfinite(cost) else 0.0
 
-    def next_epoch_cost(self) -> float:
-        """EpochCost: the profiled cost of the training steps at the limit in use, plus the last evaluation's.
+    def _following(self) -> tuple[Use, bool]:
+        """The next epoch (EpochCost): profiled training at the limit in use and the last evaluation, if that is known.
 
-        Of the first epoch only what a profile known before says; 0 where there is none.
+        Else it is like the last one. Of the first epoch only what a profile known before says; nothing without one.
         """
-        epoch, training = self._costs()[-1] if self._epochs else (0.0, 0.0)
-        steps = self._epoch_steps if self._epochs else self._steps_per_epoch
+        epoch, training = self._uses[-1] if self._uses else (_NOTHING, _NOTHING)
+        steps = self._epoch_steps if self._uses else self._steps_per_epoch
         profile, limit = self._optimizer.profile, self._limit_in_use()
-        if profile is None or limit is None or self._cost is None or not steps:
-            return epoch
-        if limit not in {one.limit_watts for one in profile.slices} or (self._epochs and not training):
-            return epoch
-        return profile.epoch_cost(self._cost, limit, steps) + max(0.0, epoch - training)
+        known = bool(self._uses) and math.isfinite(epoch.joules)
+        step = None if profile is None or limit is None else _per_step(profile, limit)
+        if step is None or not steps or (self._uses and not training.seconds):
+            return epoch, known and profile is None and not self._optimizer.is_profiling
+        return Use(step[0] * steps, step[1] * steps).plus(epoch.minus(training)), known
 
     def _limit_in_use(self) -> float | None:
         if self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
@@ -271,6 +267,7 @@ class Session:
             self._saving(joules, seconds, *steps),
             self._optimizer.why_not,
             self.batch_size,
+            self._next_epoch_cost if self._ending is Ending.COST_LIMIT else None,
         )
 
     def _saving(self, joules: float, seconds: float, energy: float, time: float) -> Saving | None:
@@ -305,26 +302,8 @@ def _per_step(profile: PowerProfile, limit: float) -> tuple[float, float] | None
     return None
 
 
-def sentence(summary: Summary) -> str:
-    """The one line that a run writes at its end."""
-    ending = {
-        Ending.REACHED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
-        Ending.MAX_EPOCHS: "did all its epochs",
-        Ending.COST_LIMIT: "stopped before the cost limit",
-    }.get(summary.ending, "was left")
-    energy = "unknown energy" if math.isnan(summary.joules) else f"{summary.joules:.0f} J"
-    line = f"{ending} after {summary.epochs} epochs, {summary.seconds:.1f} s, {energy}"
-    saving = summary.saving
-    if saving is None:
-        return line + (f"; limits not set: {summary.why_not}" if summary.why_not else "")
-    used = summary.mode is Mode.OPTIMIZE and summary.why_not is None
-    if saving.to_watts == saving.from_watts:
-        return line + f"; {saving.from_watts:g} W, the limit found, is the best"
-    verb = "saved" if used else "would have saved"
-    line += f"; {saving.to_watts:g} W in place of {saving.from_watts:g} W {verb} {saving.joules:.0f} J"
-    line += f" ({saving.share:.1%} of the energy, {-saving.time_share:+.1%} time)"
-    if saving.money is not None:
-        line += f", {saving.money:.4g} {saving.currency}".rstrip()
-    if saving.gco2e is not None:
-        line += f", {saving.gco2e:.4g} gCO2e"
-    return line
+def within(cost_limit: float) -> Callable[[Standing], bool]:
+    """Go on as long as the next epoch is predicted to stay within this cost."""
+    if not cost_limit > 0:
+        raise InputError(f"the cost limit {cost_limit!r} must be above 0.")
+    return lambda standing: fits(standing.next_cost, cost_limit)

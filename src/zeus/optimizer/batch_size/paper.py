@@ -37,7 +37,7 @@ class PaperPolicy:
         if len(state.job.batch_sizes) == 1:
             return Decision(best, Phase.SAMPLING, f"{best} is the only batch size")
         if state.side(model).walk.done:
-            return self._sample(state, rng, model, limit)
+            return self._sample(state, rng, model, limit, best)
         if state.explored_by_another(model):
             what = "the best known" if state.costs(best, model).count else "as nothing has converged yet"
             return Decision(best, Phase.CONCURRENT, f"{best}, {what}, while another trial explores", limit)
@@ -51,8 +51,8 @@ class PaperPolicy:
         """Whether a trial that ran so many epochs may begin the next, after which it would have this cost."""
         return epochs < state.job.max_epochs and fits(cost, trial.decision.cost_limit)
 
-    def _sample(self, state: Past, rng: Rng, model: str, limit: float | None) -> Decision:
-        job, side, best = state.job, state.side(model), state.best_known(model)
+    def _sample(self, state: Past, rng: Rng, model: str, limit: float | None, best: int) -> Decision:
+        job, side = state.job, state.side(model)
         kept = [size for size in side.walk.sizes if size not in side.crashed]
         sizes = [size for size in kept if state.first_epoch_fits(size, model, limit)]
         if not kept:

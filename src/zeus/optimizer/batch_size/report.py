@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 from zeus.cost import CostModel
 from zeus.env import Prices
 from zeus.errors import InputError
-from zeus.job import Ask, Decision, Profiled
+from zeus.job import Ask, Decision, Event, Profiled
 from zeus.optimizer.batch_size.local import Folds, counts
 from zeus.optimizer.batch_size.policy import find_policy
-from zeus.optimizer.batch_size.summary import Default, JobSummary, Recurrence, Saving, said, summarise, use_of
+from zeus.optimizer.batch_size.summary import Default, JobSummary, Recurrence, Saving, Use, said, summarise, use_of
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.optimizer.batch_size.view import SizeView, view
 from zeus.profile import PowerProfile, ProfileKey
@@ -46,6 +47,10 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     folds = folds or Folds()
     job, trials = store.job(job_id), tuple(store.trials(job_id))
     facts = store.facts(job_id)
+
+    def since(sequence: int) -> list[Event]:
+        return [event for event in facts if event.sequence > sequence]
+
     epochs = [event for event in facts if isinstance(event, Profiled)]
     places = {kept.trial.ask.gpu_model: Place.of(kept.trial.ask.gpu_model, kept.trial.ask.max_watts) for kept in trials}
     profiles = {model: _profiles(store, job, place) for model, place in places.items()}
@@ -56,7 +61,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     model = trials[-1].trial.ask.gpu_model if trials else ""
     place = places.get(model)
     policy = find_policy(job.spec.policy, job.policy_version)
-    state = folds.state(job, lambda since: store.facts(job_id, since))
+    state = folds.state(job, since)
     sizes = view(policy, state, job.spec, (event for event in facts if counts(event, job.since)), model)
     limits, following, stuck = dict[int, float](), None, None
     if place is not None:
@@ -65,7 +70,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
         last = trials[-1].trial.ask
         ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpu_model=model, max_watts=place.max_watts)
         try:
-            following = folds.decide(job, ask, lambda since: store.facts(job_id, since))
+            following = folds.decide(job, ask, since)
         except InputError as wrong:
             stuck = str(wrong)
     return Report(job, trials, summary, place, sizes, limits, following, stuck)
@@ -94,6 +99,7 @@ def brief(report: Report, prices: Prices | None = None) -> dict[str, Any]:
         "trials": len(report.trials),
         "batch_size": None if following is None else following.batch_size,
         "last": None if last is None else _recurrence(last),
+        "recent": _recent(summary.recent),
         "default": None if default is None else _default(default),
         "saving": _saving(summary.saving(), prices or Prices()),
         "recent_saving": _saving(summary.saving(summary.recent), prices or Prices()),
@@ -129,6 +135,15 @@ def _recurrence(one: Recurrence) -> dict[str, Any]:
     named = asdict(replace(one, use=None))
     del named["use"]
     return {**named, **use}
+
+
+def _recent(some: tuple[Recurrence, ...]) -> dict[str, Any] | None:
+    """What the job has come to: the size that it mostly runs, and the mean of its latest recurrences."""
+    uses = [one.use for one in some if one.use is not None]
+    if not uses:
+        return None
+    size = Counter(one.batch_size for one in some).most_common(1)[0][0]
+    return {"recurrences": len(uses), "batch_size": size, **asdict(sum(uses, Use()).times(1 / len(uses)))}
 
 
 def _default(one: Default) -> dict[str, Any]:

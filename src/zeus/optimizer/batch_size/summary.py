@@ -73,8 +73,8 @@ class Default:
     """What a run with the default batch size uses on a GPU model, expected over its runs.
 
     At the highest limit: the epochs it needed, times a profiled epoch, times what the profile says of that limit
-    against the best one. Where no profile says it, `limit_watts` is None and the runs are taken as they ran, at the
-    limit that Zeus chose, which makes the default look cheaper than it is.
+    against the one the epoch ran at. Where no profile says it, `limit_watts` is None and the runs are taken as they
+    ran, at the limit that Zeus chose, which makes the default look cheaper than it is.
     """
 
     batch_size: int
@@ -242,12 +242,19 @@ def _default(
 
 
 def _epoch_at_top(spec: JobSpec, epoch: Profiled, profile: PowerProfile) -> tuple[float, Use] | None:
-    """The highest limit and what an epoch uses there, evaluation being taken to scale with the training steps."""
+    """The highest limit and what an epoch uses there, evaluation being taken to scale with the training steps.
+
+    An epoch does not say which limit it ran at: the best one, or where Zeus may only observe the one it found. Its
+    power does.
+    """
     top = max(profile.limits, default=None)
-    best = profile.best_limit(CostModel(spec.eta_knob, epoch.max_watts)) if profile.slices else None
-    if top is None or best is None or top in profile.unmeasured or not profile.at(best).joules:
+    if top is None or not profile.slices or top in profile.unmeasured:
         return None
-    high, low = profile.at(top), profile.at(best)
-    joules = epoch.joules * (high.joules / high.steps) / (low.joules / low.steps)
-    seconds = epoch.seconds * (high.seconds / high.steps) / (low.seconds / low.steps)
+    high, best = profile.at(top), profile.at(profile.best_limit(CostModel(spec.eta_knob, epoch.max_watts)))
+    watts = epoch.joules / epoch.seconds
+    ran = best if abs(best.watts - watts) < abs(high.watts - watts) else high
+    if not ran.joules:
+        return None
+    joules = epoch.joules * (high.joules / high.steps) / (ran.joules / ran.steps)
+    seconds = epoch.seconds * (high.seconds / high.steps) / (ran.seconds / ran.steps)
     return top, _charged(spec, epoch.max_watts, joules, seconds)

@@ -1,0 +1,195 @@
+"""`zeus run job.toml`: recurrences of a job, each ask, run, tell and again, with what they cost as they go."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zeus.cli.output import joules, print_json
+from zeus.env import quiet
+from zeus.errors import ZeusError
+
+if TYPE_CHECKING:
+    from zeus.job import Trial
+    from zeus.launch.gain import Gain
+    from zeus.launch.local import Launcher
+    from zeus.launch.recurrence import Recurrence
+    from zeus.launch.report import Ran
+
+DONE, FAILED, NOT_REACHED, INTERRUPTED = 0, 1, 3, 130
+ENDS = (signal.SIGTERM, signal.SIGHUP)  # taken like Ctrl-C
+
+
+@click.command()
+@click.argument("job_file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--recurrences", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="How many.")
+@click.option("--json", "as_json", is_flag=True, help="A report as JSON on stdout; nothing else is written there.")
+def run(job_file: Path, recurrences: int, as_json: bool) -> int:
+    """Run the job of JOB_FILE: each recurrence is tried with other batch sizes until one reaches the target.
+
+    Exits with 0 when each recurrence has reached it, 3 when one has not in all its tries, 1 when nothing could be run
+    any more, 2 when the job file is wrong, 130 when interrupted.
+    """
+    from zeus.cli.run_view import view
+    from zeus.launch.job_file import read_job_file
+    from zeus.launch.local import Hooks, Launcher
+
+    said = read_job_file(job_file)
+    trials: dict[int, Trial] = {}
+    with view(said, silent=quiet()) as shown:
+
+        def changed(trial: Trial, ran: Ran | None) -> None:
+            trials[trial.number] = trial
+            shown.trial(trial, ran)
+
+        launcher = Launcher(said, Hooks(changed, shown.live))
+        status, why = _recurrences(launcher, recurrences)
+    done = by_recurrence(trials)
+    found = _gain(launcher, done)
+    if as_json:
+        print_json(_report(launcher, done, found))
+    elif not quiet():
+        _tell(launcher, done, found)
+    launcher.close()
+    if why:
+        click.echo(f"zeus: {why}", err=True)
+    return status
+
+
+def _recurrences(launcher: Launcher, count: int) -> tuple[int, str]:
+    """Run so many, or as many as reach their target; the exit status, and why it is not 0."""
+    try:
+        with _interruptible():
+            for _ in range(count):
+                this = launcher.recur()
+                if not this.converged:
+                    return NOT_REACHED, _not_reached(launcher, this)
+    except ZeusError as failed:  # by now it is no longer the job file that is wrong
+        return FAILED, str(failed)
+    except KeyboardInterrupt:
+        return INTERRUPTED, "interrupted: the command was ended and its trial given up. Run it again to go on."
+    return DONE, ""
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Being asked to end is like Ctrl-C: the command is ended, the limit put back and the trial given up."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in ENDS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def by_recurrence(trials: dict[int, Trial]) -> list[Recurrence]:
+    """The trials of one run, sorted."""
+    from zeus.launch.recurrence import Recurrence
+
+    numbers = sorted({one.ask.recurrence for one in trials.values()})
+    return [Recurrence(tuple(one for one in trials.values() if one.ask.recurrence == n)) for n in numbers]
+
+
+def _not_reached(launcher: Launcher, last: Recurrence) -> str:
+    spec = launcher.job.spec
+    sign, sizes = ">=" if spec.higher_is_better_metric else "<=", sorted({one.batch_size for one in last.tries})
+    return (
+        f"job {spec.id!r}: in {len(last.tries)} tries none of the batch sizes {sizes} reached a metric {sign} "
+        f"{spec.target_metric:g}. Offer other batch sizes, raise max_epochs, or relax the target."
+    )
+
+
+def _gain(launcher: Launcher, done: list[Recurrence]) -> Gain | None:
+    from zeus.launch.gain import gain
+
+    job = launcher.store.job(launcher.job.spec.id)
+    kept = (one.trial for one in launcher.store.trials(job.id))
+    here = [one for one in kept if one.asked > job.since and one.ask.gpu_model == launcher.place.model]
+    default = job.spec.default_batch_size
+    return gain([one for one in done if one.converged], here, default, launcher.profile(default), launcher.cost)
+
+
+# ---------------------------------------------------------------------------------------------------- what is said
+
+
+def _report(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> dict[str, Any]:
+    eta = launcher.job.spec.eta_knob
+    return {
+        "job": launcher.job.spec.id,
+        "recurrences": [
+            {
+                "recurrence": one.number,
+                "converged": one.converged,
+                "tries": [_try(launcher, trial) for trial in one.tries],
+                "joules": one.joules,
+                "seconds": one.seconds,
+                "cost": one.cost(eta),
+            }
+            for one in done
+        ],
+        "saving": None if found is None else asdict(found) | shares(found),
+        "store": launcher.address,
+        "logs": str(launcher.logs),
+    }
+
+
+def _try(launcher: Launcher, trial: Trial) -> dict[str, Any]:
+    outcome, ran = trial.outcome, launcher.ran.get(trial.number)
+    used = None if outcome is None else outcome.joules
+    seconds = 0.0 if outcome is None else outcome.seconds
+    return {
+        "trial": trial.number,
+        "batch_size": trial.batch_size,
+        "power_limit": None if ran is None else ran.limit_watts,
+        "ending": str(trial.ending),
+        "epochs": 0 if outcome is None else outcome.epochs,
+        "metric": None if outcome is None else outcome.metric,
+        "joules": used,
+        "seconds": seconds,
+        "cost": None if used is None else launcher.cost.cost(used, seconds),
+        "cost_limit": trial.decision.cost_limit,
+        "phase": str(trial.decision.phase),
+        "reason": trial.decision.reason,
+    }
+
+
+def shares(found: Gain) -> dict[str, float]:
+    """What is saved of the defaults' energy, time and cost, as shares; below 0 it is more."""
+    return {
+        "joules_share": 1 - found.joules / found.default_joules,
+        "seconds_share": 1 - found.seconds / found.default_seconds,
+        "cost_share": 1 - found.cost / found.default_cost,
+    }
+
+
+def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> None:
+    spec = launcher.job.spec
+    for one in done:
+        sizes = " -> ".join(str(trial.batch_size) for trial in one.tries)
+        cost = one.cost(spec.eta_knob)
+        ending = "reached the target" if one.converged else "did not reach the target"
+        click.echo(
+            f"recurrence {one.number}: batch size {sizes} {ending}; {joules(one.joules)}, {one.seconds:.1f} s, "
+            f"cost {joules(cost)}"
+        )
+    if found is not None:
+        part, many = shares(found), "recurrence" if found.recurrences == 1 else f"{found.recurrences} recurrences"
+        click.echo(
+            f"against the default ({spec.default_batch_size} at the highest limit: {joules(found.default_joules)}, "
+            f"{found.default_seconds:.1f} s), the last {many} used {-part['joules_share']:+.1%} energy, "
+            f"{-part['seconds_share']:+.1%} time; cost {-part['cost_share']:+.1%}"
+        )
+    elif any(one.converged for one in done):
+        click.echo(f"the default, {spec.default_batch_size}, has not reached the target here: nothing to compare with")
+    click.echo(f"store: {launcher.address}\nlogs:  {launcher.logs}")

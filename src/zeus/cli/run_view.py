@@ -1,0 +1,171 @@
+"""What `zeus run` shows while it runs, on standard error: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from zeus.cli.output import joules
+from zeus.cost import CostModel
+from zeus.job import Ending, Outcome, Trial
+from zeus.launch.job_file import JobFile
+from zeus.launch.report import Live, Ran
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+EVERY_SECONDS = 10.0  # at most so often a plain line of a running trial
+
+
+class View(Protocol):
+    """Whom the launcher tells."""
+
+    def trial(self, trial: Trial, ran: Ran | None) -> None:
+        """It was asked for (no Ran), or has ended."""
+
+    def live(self, live: Live) -> None:
+        """It goes on."""
+
+
+class Silent:
+    """Says nothing (ZEUS_QUIET)."""
+
+    def trial(self, trial: Trial, ran: Ran | None) -> None:
+        """Nothing."""
+
+    def live(self, live: Live) -> None:
+        """Nothing."""
+
+
+class Plain:
+    """A line for each thing that happens."""
+
+    def __init__(self, said: JobFile) -> None:
+        self._said = said
+        self._next = 0.0
+
+    def trial(self, trial: Trial, ran: Ran | None) -> None:
+        """A line when it begins; one or more when it ends."""
+        for line in [began(trial)] if trial.ending is Ending.OPEN else ended(self._said, trial, ran):
+            self.say(line)
+
+    def live(self, live: Live) -> None:
+        """A line now and then."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + EVERY_SECONDS
+            self.say("  " + ", ".join(f"{name} {value}" for name, value in standing(self._said, live).items()))
+
+    def say(self, line: str) -> None:
+        """Write it."""
+        click.echo(line, err=True)
+
+
+class Terminal(Plain):
+    """The running trial as a table that is kept up to date; what has ended scrolls away above it."""
+
+    def __init__(self, said: JobFile, screen: Any) -> None:
+        super().__init__(said)
+        self._screen = screen
+
+    def trial(self, trial: Trial, ran: Ran | None) -> None:
+        """Begin or remove the table."""
+        super().trial(trial, ran)
+        open_ = trial.ending is Ending.OPEN
+        self._screen.update(self._table(Live(trial, Outcome(ending=Ending.LOST))) if open_ else "")
+
+    def live(self, live: Live) -> None:
+        """Renew the table."""
+        self._screen.update(self._table(live))
+
+    def say(self, line: str) -> None:
+        """Above the table."""
+        self._screen.console.print(line, markup=False, highlight=False)
+
+    def _table(self, live: Live) -> Table:
+        from rich.table import Table
+
+        ask, decision = live.trial.ask, live.trial.decision
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        cells = {
+            "recurrence": f"{ask.recurrence}, try {ask.attempt}",
+            "phase": str(decision.phase),
+            "batch size": str(live.trial.batch_size),
+            **standing(self._said, live),
+        }
+        for name in cells:
+            table.add_column(name, header_style="dim")
+        table.add_row(*cells.values())
+        return table
+
+
+@contextmanager
+def view(said: JobFile, silent: bool) -> Iterator[View]:
+    """The one that suits where standard error goes."""
+    if silent or not sys.stderr.isatty():
+        yield Silent() if silent else Plain(said)
+        return
+    from rich.console import Console
+    from rich.live import Live as Screen
+
+    with Screen("", console=Console(stderr=True), refresh_per_second=4, transient=True) as screen:
+        yield Terminal(said, screen)
+
+
+def began(trial: Trial) -> str:
+    """What is about to run, and why."""
+    decision, ask = trial.decision, trial.ask
+    bound = "no bound" if decision.cost_limit is None else f"at most {joules(decision.cost_limit)} of cost"
+    return (
+        f"recurrence {ask.recurrence}, try {ask.attempt}: batch size {decision.batch_size} ({decision.reason}), {bound}"
+    )
+
+
+def standing(said: JobFile, live: Live) -> dict[str, str]:
+    """How a running trial stands, by name."""
+    so_far, limit = live.so_far, live.trial.decision.cost_limit
+    cost = cost_of(said, live.trial, so_far)
+    return {
+        "epoch": str(so_far.epochs),
+        "metric": "-" if so_far.metric is None else f"{so_far.metric:g}",
+        "energy": joules(so_far.joules),
+        "time": f"{so_far.seconds:.1f} s",
+        "cost": joules(cost) + ("" if limit is None else f" of {joules(limit)}"),
+        "limit": "-" if live.limit_watts is None else f"{live.limit_watts:g} W",
+    }
+
+
+def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
+    """How it ended, and what to look at where it failed."""
+    outcome = trial.outcome or Outcome(ending=Ending.LOST)
+    if outcome.ending is Ending.STOPPED and not outcome.epochs:
+        return [f"  not run: not even one epoch fits, at {joules(outcome.next_epoch_cost)} of cost"]
+    words = {
+        Ending.CONVERGED: "reached the target",
+        Ending.STOPPED: "stopped: the next epoch would not fit under the bound",
+        Ending.NOT_CONVERGED: "did all its epochs without reaching the target",
+        Ending.CRASHED: f"crashed with exit code {ran.exit_code if ran is not None else '?'}",
+    }.get(outcome.ending, "given up")
+    metric = "" if outcome.metric is None else f", metric {outcome.metric:g}"
+    at = "" if ran is None or ran.limit_watts is None else f", {ran.limit_watts:g} W"
+    used = f"{joules(outcome.joules)}, {outcome.seconds:.1f} s, cost {joules(cost_of(said, trial, outcome))}"
+    lines = [f"  {words}; epoch {outcome.epochs}{metric}{at}, {used}"]
+    if ran is not None and outcome.ending is Ending.CRASHED:
+        size, job = trial.batch_size, said.spec.id
+        lines += [f"  | {line}" for line in ran.last_lines]
+        lines += [
+            f"  The whole output is in {ran.log}. Batch size {size} is not offered again until you say so: "
+            f"`zeus jobs reset {job} --batch-size {size}`."
+        ]
+    return lines
+
+
+def cost_of(said: JobFile, trial: Trial, outcome: Outcome) -> float | None:
+    """Equation 2 for a trial that used this much."""
+    if outcome.joules is None:
+        return None
+    return CostModel(said.spec.eta_knob, trial.ask.max_watts).cost(outcome.joules, outcome.seconds)

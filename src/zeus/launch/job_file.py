@@ -1,0 +1,336 @@
+"""job.toml: read strictly and checked whole, so that a slip is a sentence with a line number and not a lost night."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import shlex
+import string
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from zeus.env import Mode
+from zeus.errors import InputError
+from zeus.job import MAX_TRIES, JobSpec
+from zeus.launch.toml_lines import key_lines
+from zeus.optimizer.batch_size.policy import find_policy
+from zeus.training.learning_rate import RULES, scale
+
+PLACEHOLDERS = ("batch_size", "learning_rate", "seed", "epochs", "target_metric")
+EPOCH_LINES = ("", "begin", "end")
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """[learning_rate]: what suits the default batch size, and how it grows with the size."""
+
+    base: float
+    rule: str = "sqrt"
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """[metrics]: how an unmodified script is read."""
+
+    regex: str = ""
+    epoch_regex: str = ""
+    file: str = ""
+    epoch_line: str = ""  # whether an epoch line begins or ends its epoch; empty: told by what surrounds it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """What a job file says."""
+
+    spec: JobSpec
+    command: tuple[str, ...]  # with placeholders
+    learning_rate: LearningRate | None = None
+    metrics: Metrics | None = None  # None: the script uses ZeusDataLoader
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[int, ...] | None = None  # None: all that are visible
+    mode: Mode | None = None  # None: as ZEUS_MODE says
+    max_tries: int = MAX_TRIES
+
+    def rate(self, batch_size: int) -> float | None:
+        """The learning rate for this size."""
+        if self.learning_rate is None:
+            return None
+        return scale(self.learning_rate.base, self.spec.default_batch_size, batch_size, self.learning_rate.rule)
+
+    def arguments(self, batch_size: int, seed: int) -> list[str]:
+        """The command of a trial."""
+        values = {
+            "batch_size": batch_size,
+            "learning_rate": self.rate(batch_size),
+            "seed": seed,
+            "epochs": self.spec.max_epochs,
+            "target_metric": self.spec.target_metric,
+        }
+        return [part.format(**values) for part in self.command]
+
+
+def trial_seed(job_seed: int | None, number: int) -> int:
+    """The seed of a trial: another for each, the same whenever it is asked for.
+
+    >>> trial_seed(0, 1) == trial_seed(0, 1) != trial_seed(0, 2)
+    True
+    """
+    return int.from_bytes(hashlib.sha256(f"{job_seed}:{number}".encode()).digest()[:4], "big") >> 1
+
+
+def read_job_file(path: Path) -> JobFile:
+    """Read and check it.
+
+    Raises:
+        InputError: Each thing that is wrong, on a line of its own, with where it stands and what to write instead.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as failed:
+        raise InputError(f"{path} cannot be read: {failed}. Name a job file, as in `zeus run job.toml`.") from failed
+    return parse_job_file(text, str(path))
+
+
+def parse_job_file(text: str, name: str = "job.toml") -> JobFile:
+    """The same, from the text of a file of this name."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as wrong:
+        raise InputError(f"{name} is not TOML: {wrong}. Texts stand in quotes, lists in [brackets].") from wrong
+    return _Reader(name, text).read(data)
+
+
+# ---------------------------------------------------------------------------------------------------- what is allowed
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _gpus(value: Any) -> bool:
+    if not isinstance(value, list):
+        return bool(value == "all")
+    return bool(value) and all(_whole(one) and one >= 0 for one in value) and len(set(value)) == len(value)
+
+
+TEXT = (lambda value: isinstance(value, str) and bool(value.strip()), 'a text in "quotes"')
+ANY_TEXT = (lambda value: isinstance(value, str), 'a text in "quotes"')
+NUMBER = (_number, "a number")
+WHOLE = (_whole, "a whole number")
+YES_NO = (lambda value: isinstance(value, bool), "true or false")
+SIZES = (lambda value: isinstance(value, list) and all(map(_whole, value)), "a list of whole numbers such as [32, 64]")
+WATTS = (lambda value: isinstance(value, list) and all(map(_number, value)), "a list of watts such as [250, 200]")
+Kind = tuple[Callable[[Any], bool], str]
+
+SPEC: Mapping[str, tuple[str, Kind]] = {  # what is in the file -> what it is in JobSpec
+    "job_id": ("job_id", TEXT),
+    "name": ("job_id_prefix", TEXT),
+    "batch_sizes": ("batch_sizes", SIZES),
+    "default_batch_size": ("default_batch_size", WHOLE),
+    "target_metric": ("target_metric", NUMBER),
+    "higher_is_better": ("higher_is_better_metric", YES_NO),
+    "max_epochs": ("max_epochs", WHOLE),
+    "eta": ("eta_knob", NUMBER),
+    "beta": ("beta_knob", NUMBER),
+    "window": ("window_size", WHOLE),
+    "policy": ("policy", TEXT),
+    "power_limits": ("power_limits", WATTS),
+    # Seldom needed, so that they keep the names that they have in JobSpec.
+    "num_pruning_rounds": ("num_pruning_rounds", WHOLE),
+    "mab_prior_mean": ("mab_prior_mean", NUMBER),
+    "mab_prior_precision": ("mab_prior_precision", NUMBER),
+    "mab_num_explorations": ("mab_num_explorations", WHOLE),
+    "mab_seed": ("mab_seed", WHOLE),
+}
+TABLE = (lambda value: isinstance(value, dict), "a table")
+TOP: Mapping[str, Kind] = {
+    **{key: kind for key, (_, kind) in SPEC.items()},
+    "command": TEXT,
+    "max_tries": (lambda value: _whole(value) and value >= 1, "a whole number of at least 1"),
+    "gpus": (_gpus, '"all", or a list of different indices such as [0, 1]'),
+    "mode": (lambda value: value in tuple(Mode), '"optimize", "observe" or "off"'),
+    "learning_rate": TABLE,
+    "metrics": TABLE,
+    "env": TABLE,
+}
+TABLES: Mapping[str, Mapping[str, Kind]] = {
+    "learning_rate": {
+        "base": (lambda value: _number(value) and value > 0, "a number above 0"),
+        "rule": (lambda value: value in RULES, " or ".join(f'"{rule}"' for rule in RULES)),
+    },
+    "metrics": {
+        "regex": ANY_TEXT,
+        "epoch_regex": ANY_TEXT,
+        "file": ANY_TEXT,
+        "epoch_line": (lambda value: value in EPOCH_LINES, '"begin" or "end", or leave it out'),
+    },
+}
+NEEDED = ("name", "command", "batch_sizes", "default_batch_size", "target_metric", "max_epochs")
+
+
+# ---------------------------------------------------------------------------------------------------- how it is read
+
+
+class _Reader:
+    """Collects everything that is wrong with a file."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._lines = key_lines(text)
+        self._wrong: list[tuple[int, str]] = []
+
+    def read(self, data: dict[str, Any]) -> JobFile:
+        self._check(data, TOP)
+        for table, known in TABLES.items():
+            if isinstance(data.get(table), dict):
+                self._check(data[table], known, table)
+        for key in NEEDED:
+            if key not in data:
+                self._say(0, f"{key} is missing: add a line `{key} = ...` before the first [table].")
+        self._raise()
+        rates, metrics = data.get("learning_rate"), data.get("metrics")
+        if rates is not None and "base" not in rates:
+            self._blame(("learning_rate",), "base is missing: give the learning rate at default_batch_size.")
+        self._check_env(data.get("env", {}))
+        if metrics is not None:
+            self._check_metrics(metrics)
+        command = self._command(data["command"], rates is not None)
+        spec = self._spec(data)
+        self._raise()
+        assert spec is not None
+        gpus = data.get("gpus", "all")
+        return JobFile(
+            spec=spec,
+            command=command,
+            learning_rate=None if rates is None else LearningRate(**rates),
+            metrics=None if metrics is None else Metrics(**metrics),
+            env=data.get("env", {}),
+            gpus=None if gpus == "all" else tuple(gpus),
+            mode=None if "mode" not in data else Mode(data["mode"]),
+            max_tries=data.get("max_tries", MAX_TRIES),
+        )
+
+    # ------------------------------------------------------------------ keys and kinds
+
+    def _check(self, data: dict[str, Any], known: Mapping[str, Kind], table: str = "") -> None:
+        for key, value in data.items():
+            path = (table, key) if table else (key,)
+            if key not in known:
+                self._blame(path, _unknown(key, known, table))
+            elif not known[key][0](value):
+                self._blame(path, f"{key} = {_shown(value)}: give {known[key][1]}.")
+
+    def _check_env(self, env: dict[str, Any]) -> None:
+        for key, value in env.items():
+            if not isinstance(value, str):
+                self._blame(("env", key), f'{key}: give a text in "quotes".')  # never its value
+            elif key.startswith("ZEUS_"):
+                self._blame(("env", key), f"{key} is for Zeus itself: set it in the environment of `zeus run`.")
+            elif key in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+                self._blame(("env", key), f"{key}: say which GPUs with `gpus`, so that these are the ones measured.")
+
+    # ------------------------------------------------------------------ what the values mean
+
+    def _spec(self, data: dict[str, Any]) -> JobSpec | None:
+        given = {name: data[key] for key, (name, _) in SPEC.items() if key in data}
+        given.setdefault("job_id", data["name"])
+        try:
+            if "policy" in given:
+                find_policy(given["policy"])
+        except InputError as wrong:
+            self._blame(("policy",), str(wrong))
+            return None
+        try:
+            return JobSpec(**given)
+        except InputError as wrong:  # "eta_knob=2: give ...", of which the user knows the field as `eta`
+            field, _, rest = str(wrong).partition("=")
+            key = next((key for key, (name, _) in SPEC.items() if name == field), field)
+            self._blame((key,), f"{key} = {rest}")
+            return None
+
+    def _check_metrics(self, metrics: dict[str, Any]) -> None:
+        sources = [key for key in ("regex", "file") if metrics.get(key)]
+        if len(sources) != 1:
+            what = "both regex and file are given: leave one out" if sources else "give regex or file"
+            self._blame(("metrics",), f"[metrics]: {what}, to say where the metric is found.")
+        if metrics.get("file") and (metrics.get("epoch_regex") or metrics.get("epoch_line")):
+            self._blame(("metrics", "file"), "file: each of its lines ends an epoch; leave the epoch_ keys out.")
+        for key in ("regex", "epoch_regex"):
+            try:
+                groups = re.compile(metrics.get(key, "()") or "()").groups
+            except re.error as wrong:
+                self._blame(("metrics", key), f"{key} = {_shown(metrics[key])} is no regular expression: {wrong}.")
+                continue
+            if groups != 1:
+                self._blame(
+                    ("metrics", key),
+                    f"{key} = {_shown(metrics[key])} has {groups} groups: put the {_MEANS[key]} in one pair of "
+                    "parentheses, and write (?:...) for any other.",
+                )
+
+    def _command(self, text: str, has_rate: bool) -> tuple[str, ...]:
+        try:
+            parts = tuple(shlex.split(text))
+        except ValueError as wrong:
+            self._blame(("command",), f"command: {wrong}. Quote it as for a shell.")
+            return ()
+        for part in parts:
+            self._check_placeholders(part, has_rate)
+        return parts
+
+    def _check_placeholders(self, part: str, has_rate: bool) -> None:
+        values: dict[str, float] = dict.fromkeys(PLACEHOLDERS, 1)
+        try:
+            names = [name for _, name, _, _ in string.Formatter().parse(part) if name is not None]
+            strange = next((name for name in names if name not in PLACEHOLDERS), None)
+            if strange is None:
+                part.format(**values)
+        except ValueError as wrong:
+            self._blame(
+                ("command",), f"command: {part!r}: {wrong}. Write {{{{ and }}}} for braces of the script's own."
+            )
+            return
+        if strange is not None:
+            near = get_close_matches(strange, PLACEHOLDERS, n=1)
+            hint = f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(PLACEHOLDERS)}."
+            self._blame(("command",), f"command: {{{strange}}} is not known; {hint}")
+        elif "learning_rate" in names and not has_rate:
+            self._blame(("command",), "command: {learning_rate} needs a [learning_rate] table with its `base`.")
+
+    # ------------------------------------------------------------------ what is said
+
+    def _blame(self, path: tuple[str, ...], what: str) -> None:
+        line = next((self._lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._lines), 0)
+        self._say(line, what)
+
+    def _say(self, line: int, what: str) -> None:
+        self._wrong.append((line, what))
+
+    def _raise(self) -> None:
+        if self._wrong:
+            ordered = sorted(self._wrong, key=lambda one: one[0])
+            raise InputError("\n".join(f"{self._name}{f', line {line}' if line else ''}: {it}" for line, it in ordered))
+
+
+_MEANS = {"regex": "metric", "epoch_regex": "number of the epoch"}
+
+
+def _unknown(key: str, known: Mapping[str, Kind], table: str) -> str:
+    if table and key in TOP:
+        return f"{key} stands below [{table}] and so belongs to it: move it above the first [table]."
+    where = f"{key} is not known in [{table}]" if table else f"{key} is not known"
+    near = get_close_matches(key, known, n=1, cutoff=0.5)
+    return f"{where}. Did you mean {near[0]}?" if near else f"{where}. Known: {', '.join(known)}."
+
+
+def _shown(value: Any) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)

@@ -1,0 +1,164 @@
+"""A job file's recurrences on this machine: everything is checked, then registered, then run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
+
+from zeus.cost import CostModel
+from zeus.device.find import SLURM, find
+from zeus.device.gpu import Gpu
+from zeus.env import Mode, Orders, mode, written
+from zeus.errors import InputError
+from zeus.job import Outcome, Trial
+from zeus.launch.job_file import JobFile, trial_seed
+from zeus.launch.limits import STEP_WATTS
+from zeus.launch.recurrence import Recurrence, recur
+from zeus.launch.report import Live, Ran
+from zeus.launch.script import ScriptRunner, outcome_file
+from zeus.launch.watch import Watcher
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size.find import place_of, register_job
+from zeus.optimizer.power_limit.candidates import candidates
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.store import Store, open_store
+from zeus.store.open import default_path, shown
+
+ORDERS = frozenset(f"ZEUS_{name}" for name in ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE"))  # not always said
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """Who wants to know what."""
+
+    on_trial: Callable[[Trial, Ran | None], None] = lambda trial, ran: None  # asked for (no Ran), or ended
+    on_live: Callable[[Live], None] = lambda live: None
+
+
+class Launcher:
+    """Runs one job file. Nothing is registered, set or started before all of it was found to be possible.
+
+    Raises:
+        InputError: The file asks for what is not here: a GPU, a power limit, a command.
+    """
+
+    def __init__(self, file: JobFile, hooks: Hooks | None = None, store: Store | None = None) -> None:
+        self.file = file
+        self._hooks = hooks or Hooks()
+        self._mode = mode(file.mode)
+        self._gpus = find(file.gpus)
+        self._monitor = ZeusMonitor(list(self._gpus), sync_execution_with=None)
+        self.place = place_of(self._monitor)
+        candidates(list(self._gpus.values()), STEP_WATTS, file.spec.power_limits)  # refuses what the cards do not take
+        _check_command(file)
+        self.store = store or open_store()
+        self.address = shown(os.environ.get("ZEUS_STORE") or f"sqlite:///{default_path()}")
+        self.logs = _log_folder(file.spec.id)
+        self.job = register_job(file.spec, self.store)
+        self.ran: dict[int, Ran] = {}
+
+    @property
+    def cost(self) -> CostModel:
+        """What a trial here is charged."""
+        return CostModel(self.job.spec.eta_knob, self.place.max_watts)
+
+    def recur(self) -> Recurrence:
+        """One recurrence."""
+
+        def changed(trial: Trial) -> None:
+            self._hooks.on_trial(trial, self.ran.get(trial.number))
+
+        return recur(self.job, self.place, self._run, max_tries=self.file.max_tries, on_change=changed)
+
+    def profile(self, batch_size: int) -> PowerProfile | None:
+        """What is known of power limits at this size."""
+        return self.job.get(ProfileKey(self.job.spec.id, batch_size, self.place.gpu_name, self.place.gpus))
+
+    def close(self) -> None:
+        """Let go of monitor and store."""
+        self._monitor.close()
+        self.store.close()
+
+    def _run(self, trial: Trial) -> Outcome:
+        log = self.logs / f"{trial.number}.log"
+        seed = trial_seed(self.job.spec.mab_seed, trial.number)
+        command, environ = self.file.arguments(trial.batch_size, seed), self._environ(trial, seed, log)
+        ran = self._runner().run(trial, command, environ, log)
+        if self.file.metrics is None and self._mode is Mode.OPTIMIZE and (profile := self.profile(trial.batch_size)):
+            ran = replace(ran, limit_watts=profile.best_limit(self.cost))
+        self.ran[trial.number] = ran
+        return ran.outcome
+
+    def _runner(self) -> ScriptRunner | Watcher:
+        if self.file.metrics is None:
+            return ScriptRunner(job=self.job, on_live=self._hooks.on_live)
+        return Watcher(
+            job=self.job,
+            place=self.place,
+            monitor=self._monitor,
+            metrics=self.file.metrics,
+            mode=self._mode,
+            on_live=self._hooks.on_live,
+        )
+
+    def _environ(self, trial: Trial, seed: int, log: Path) -> dict[str, str]:
+        """The launcher's own, the user's and what Zeus has to say. It is never logged: it may hold secrets."""
+        spec, size = self.job.spec, trial.batch_size
+        orders = Orders(
+            job_id=spec.id,
+            trial=trial.number,
+            batch_size=size,
+            learning_rate=self.file.rate(size),
+            cost_limit=trial.decision.cost_limit,
+            eta=spec.eta_knob,
+            target_metric=spec.target_metric,
+            max_epochs=spec.max_epochs,
+            seed=seed,
+            outcome_file=str(outcome_file(log)),
+        )
+        inherited = {name: value for name, value in os.environ.items() if name not in ORDERS}
+        chosen = {"ZEUS_MODE": str(self._mode), **mask(self.file.gpus, self._gpus, os.environ)}
+        return {**inherited, **self.file.env, **chosen, **written(orders)}
+
+
+def mask(indices: Sequence[int] | None, gpus: Mapping[int, Gpu], environ: Mapping[str, str]) -> dict[str, str]:
+    """What hides all other GPUs from the command; the indices count those that the launcher itself sees.
+
+    >>> mask([1], {}, {"CUDA_VISIBLE_DEVICES": "4,5"})
+    {'CUDA_VISIBLE_DEVICES': '5'}
+    """
+    if indices is None:
+        return {}
+    amd = any(gpu.spec.vendor == "amd" for gpu in gpus.values())
+    name = "HIP_VISIBLE_DEVICES" if amd and not environ.get("CUDA_VISIBLE_DEVICES") else "CUDA_VISIBLE_DEVICES"
+    if seen := environ.get(name, ""):
+        entries = [entry.strip() for entry in seen.split(",")]
+        return {name: ",".join(entries[index] for index in indices)}
+    if any(environ.get(slurm, "").strip() for slurm in SLURM):  # counted within the share, which CUDA does not know
+        return {name: ",".join(gpus[index].spec.uuid for index in indices)}
+    return {name: ",".join(map(str, indices))}
+
+
+def _check_command(file: JobFile) -> None:
+    program, paths = file.command[0], file.env.get("PATH", os.environ.get("PATH"))
+    if "{" not in program and shutil.which(program, path=paths) is None:
+        raise InputError(
+            f"command: {program!r} is not found, or may not be run. It is run without a shell, in the current folder; "
+            "for a shell's own words write `sh -c '...'`."
+        )
+
+
+def _log_folder(job_id: str) -> Path:
+    """ZEUS_LOG_DIR, or beside the store where that is a file, or in the user's data folder."""
+    given, (scheme, _, place) = os.environ.get("ZEUS_LOG_DIR"), os.environ.get("ZEUS_STORE", "").partition(":///")
+    beside = Path(place).expanduser() if scheme.startswith("sqlite") else default_path()
+    folder = (Path(given) if given else beside.parent / "logs").absolute() / quote(job_id, safe=" ")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failed:
+        raise InputError(f"no log can be kept in {folder}: {failed.strerror}. Set ZEUS_LOG_DIR to another.") from failed
+    return folder

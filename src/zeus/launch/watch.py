@@ -1,0 +1,223 @@
+"""A trial of an unmodified script: watched and measured from outside, and ended where its bound ends it.
+
+    start ──▶ line ──▶ go on? ──▶ line ... ──▶ it ends by itself: the target was not reached, or it crashed
+                         ├── the target is reached ──▶ some time to save its work ──▶ ended
+                         └── the next epoch does not fit ──▶ ended
+
+`zeus.launch.epochs` says what the lines mean; here is what is done about it.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zeus.cost import CostModel
+from zeus.env import Mode
+from zeus.errors import LaunchError
+from zeus.job import Ending, Outcome, Trial
+from zeus.launch.child import Child
+from zeus.launch.epochs import Epochs, Line, Used
+from zeus.launch.guard import GRACE_SECONDS
+from zeus.launch.job_file import Metrics
+from zeus.launch.limits import EpochLimits
+from zeus.launch.lines import Lines, reader_of
+from zeus.launch.report import Live, Ran
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.optimizer.batch_size.running import used
+from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, Place, RecurringJob
+from zeus.profile import ProfileKey
+
+WINDOW = "zeus: trial"
+LOOK_SECONDS = 0.2  # how soon the end of a silent script is seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watcher:
+    """Runs the trials of one job from outside."""
+
+    job: RecurringJob
+    place: Place
+    monitor: ZeusMonitor
+    metrics: Metrics
+    mode: Mode
+    on_live: Callable[[Live], None] = lambda live: None
+    grace: float = GRACE_SECONDS
+
+    def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
+        """Run one trial to its end."""
+        spec = self.job.spec
+        cost = CostModel(spec.eta_knob, self.place.max_watts)
+        key = ProfileKey(spec.id, trial.batch_size, self.place.gpu_name, self.place.gpus)
+        gpus = list(self.monitor.gpus.values())
+        with EpochLimits(gpus, cost, self.mode, spec.power_limits, self.job.get(key)) as limits:
+            first = limits.cheapest_epoch()
+            if first is not None and not self.job.progress(trial.number, Outcome(ending=Ending.LOST), first):
+                return Ran(Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=first), log, limits.in_force)
+            return _Watch(self, trial, cost, key, limits).run(command, {"PYTHONUNBUFFERED": "1", **environ}, log)
+
+
+class _Watch:
+    """One trial that is watched."""
+
+    def __init__(self, by: Watcher, trial: Trial, cost: CostModel, key: ProfileKey, limits: EpochLimits) -> None:
+        self._by, self._trial, self._cost, self._key, self._limits = by, trial, cost, key, limits
+        said = by.metrics
+        known = {"begin": False, "end": True}.get(said.epoch_line)
+        self._epochs = Epochs(ends=True if said.file or not said.epoch_regex else known)
+        self._file = Path(said.file) if said.file else None
+        self._used = Used()  # since the start
+        self._lines: Lines[Measurement] = Lines(reader_of(said), self._split)
+        self._lock = threading.Lock()  # over the window, which is split where a line is read
+        self._renew_at = time.monotonic() + RENEW_SECONDS
+
+    def run(self, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
+        monitor, job, file = self._by.monitor, self._by.job, self._file
+        if file is not None and file.exists():
+            file.replace(file.with_name(f"{file.name}.old"))  # what an earlier trial said is not this one's
+        monitor.begin_window(WINDOW, sync_execution=False, restart=True)
+        monitor.watch_closely(True)
+        try:
+            with Child(command, environ, log, read=True) as child:
+                self._lines.follow_output(child.output, log, says=file is None)
+                if file is not None:
+                    self._lines.follow_file(file)
+                ending, following = self._watch(child)
+                status = child.wait(0.0)
+        except BaseException:  # what it used until now outlives it
+            self._add(self._split())
+            job.renew(self._trial.number, self._outcome(Ending.LOST))
+            raise
+        finally:
+            self._lines.close()
+            monitor.watch_closely(False)
+        if ending is Ending.NOT_CONVERGED and not self._epochs.done:
+            raise LaunchError(
+                f"trial {self._trial.number} ended well, but {_silence(self._by.metrics)}. Its output is in {log}."
+            )
+        told = job.trial(self._trial.number)
+        outcome = self._outcome(ending, following)
+        if told.ended is not None and told.outcome is not None:  # a script that speaks for itself after all
+            outcome = told.outcome
+        last = tuple(child.last_lines()) if ending is Ending.CRASHED else ()
+        return Ran(outcome, log, self._limits.in_force, status, last)
+
+    # ------------------------------------------------------------------ the watch
+
+    def _watch(self, child: Child) -> tuple[Ending, float | None]:
+        """How it ended, and the cost of the epoch that did not fit, where one did not."""
+        spec = self._by.job.spec
+        for line, measured in self._seen(child):
+            self._read(line, measured)
+            if line.metric is not None and spec.reached(line.metric):
+                self._finish(child, kindly=True)
+                return Ending.CONVERGED, None
+            following = self._next_epoch()
+            if self._epochs.due and not self._may_go_on(following):
+                enough = self._epochs.done >= spec.max_epochs
+                self._finish(child, kindly=enough)
+                return (Ending.NOT_CONVERGED, None) if enough else (Ending.STOPPED, following)
+        while (status := child.wait(1.0)) is None:  # it has closed its output
+            self._renew()
+        self._add(self._split())
+        return (Ending.CRASHED if status else Ending.NOT_CONVERGED), None
+
+    def _seen(self, child: Child) -> Iterator[tuple[Line, Measurement]]:
+        """Each line that says something, until the script has ended; its lease is renewed meanwhile."""
+        closed = False
+        while True:
+            try:
+                seen = self._lines.next(LOOK_SECONDS)
+            except queue.Empty:
+                self._renew()
+                if not closed and child.wait(0.0) is not None:
+                    self._lines.close()
+                    closed = True
+                continue
+            if seen is None:
+                return
+            yield seen
+
+    def _finish(self, child: Child, kindly: bool) -> None:
+        """End it. One that has done its work may save it first: until its next epoch begins, or for a while."""
+        deadline = time.monotonic() + (self._by.grace if kindly else 0.0)
+        while (left := deadline - time.monotonic()) > 0 and child.wait(0.0) is None:
+            try:
+                seen = self._lines.next(min(left, LOOK_SECONDS))
+            except queue.Empty:
+                continue
+            if seen is None:  # it has closed its output, and so is about to end
+                child.wait(left)
+            elif seen[0].epoch is not None:
+                break
+        if child.wait(0.0) is None:
+            child.end(signal.SIGTERM, grace=self._by.grace)
+
+    # ------------------------------------------------------------------ one line
+
+    def _read(self, line: Line, measured: Measurement) -> None:
+        self._add(measured)
+        before = self._epochs
+        self._epochs = before.read(line, self._used)
+        epoch = self._epochs.epoch
+        if self._epochs.lines > before.lines and epoch is not None and self._limits.epoch(epoch.joules, epoch.seconds):
+            self._keep_profile()
+        self._by.on_live(Live(self._trial, self._outcome(Ending.LOST), self._limits.in_force))
+
+    def _keep_profile(self) -> None:
+        profile, best = self._limits.profile, self._limits.best
+        if profile is not None:
+            self._by.job.put(self._key, profile)
+        if best is not None:
+            size = self._trial.batch_size
+            self._by.job.profiled(size, self._by.place, joules=best.joules, seconds=best.seconds)
+
+    def _next_epoch(self) -> float:
+        """EpochCost, by what is known of the limit in force, or else by the last epoch; 0 before there was one."""
+        known, last = self._limits.next_epoch(), self._epochs.epoch
+        if known is not None:
+            return known
+        cost = self._cost.cost(last.joules, last.seconds) if last is not None else 0.0
+        return cost if math.isfinite(cost) else 0.0
+
+    def _may_go_on(self, following: float) -> bool:
+        used = self._epochs.charged(self._used)
+        spent = self._cost.cost(used.joules, used.seconds)
+        cost = spent + following if math.isfinite(spent) else 0.0  # what is not known stops nothing
+        self._renew_at = time.monotonic() + RENEW_SECONDS
+        return self._by.job.progress(self._trial.number, self._outcome(Ending.LOST), cost)
+
+    # ------------------------------------------------------------------ the books
+
+    def _split(self) -> Measurement:
+        """What was used since the last split."""
+        with self._lock:
+            measured = self._by.monitor.end_window(WINDOW, sync_execution=False, cancel=True)
+            self._by.monitor.begin_window(WINDOW, sync_execution=False)
+            return measured
+
+    def _add(self, measured: Measurement) -> None:
+        self._used += Used(measured.total_energy, measured.seconds)
+
+    def _outcome(self, ending: Ending, following: float | None = None) -> Outcome:
+        epochs = max(1, self._epochs.done) if ending is Ending.CONVERGED else self._epochs.done
+        charged, metric = self._epochs.charged(self._used), self._epochs.metric
+        return used(ending, charged.joules, charged.seconds, epochs=epochs, metric=metric, next_epoch_cost=following)
+
+    def _renew(self) -> None:
+        if time.monotonic() >= self._renew_at:
+            self._renew_at = time.monotonic() + RENEW_SECONDS
+            self._by.job.renew(self._trial.number, self._outcome(Ending.LOST))
+
+
+def _silence(said: Metrics) -> str:
+    if said.file:
+        return f"wrote nothing to {said.file}, where [metrics] looks for its epochs and metric"
+    wanted = f"regex = {said.regex!r}" + (f" and epoch_regex = {said.epoch_regex!r}" if said.epoch_regex else "")
+    return f"none of its lines is what [metrics] {wanted} looks for"

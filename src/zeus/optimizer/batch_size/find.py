@@ -1,0 +1,59 @@
+"""Which recurring job, over which store, on which GPUs: the one place that knows where jobs are kept."""
+
+from __future__ import annotations
+
+import math
+
+from zeus.errors import InputError
+from zeus.job import JobSpec
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.verbs import Place, RecurringJob
+from zeus.optimizer.power_limit.crew import Alone, Crew
+from zeus.store import Store, open_store
+
+
+def find_job(job_id: str, store: str | Store | None = None) -> RecurringJob:
+    """The job of this id, which somebody has registered.
+
+    Args:
+        job_id: Its id.
+        store: Where it is kept, or the address of that; default: ZEUS_STORE, or the user's own file.
+
+    Raises:
+        InputError: The store cannot be opened or holds no such job.
+    """
+    return LocalJob(_store(store), job_id)
+
+
+def register_job(spec: JobSpec, store: str | Store | None = None) -> RecurringJob:
+    """The job of this spec, made or revised."""
+    return LocalJob.register(_store(store), spec)
+
+
+def place_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Place:
+    """The GPUs of a training: those that the monitors of all its ranks count. Every rank must ask.
+
+    Raises:
+        InputError: MAXPOWER is not known, so that no cost would be either.
+
+    >>> from zeus.device.virtual import VirtualMachine
+    >>> place_of(ZeusMonitor(gpus=dict(enumerate(VirtualMachine.in_memory("v100", 2).gpus)))).model
+    '2 x Tesla V100-PCIE-32GB'
+    """
+    crew = crew or Alone()
+    crew.agree(0.0, 0.0)  # every rank's monitor is there by now, so that it is settled who counts what
+    gpus = list(monitor.counted.values())
+    count, _ = crew.agree(float(len(gpus)), 0.0)
+    watts, _ = crew.agree(sum(gpu.spec.max_watts for gpu in gpus), 0.0)
+    if not (math.isfinite(watts) and watts > 0):
+        raise InputError(
+            f"the highest power limit of the {int(count)} GPUs here is not known ({watts:g} W), and the cost of a "
+            "training rests on it. See what `zeus env` says of them, or set ZEUS_GPU=virtual:v100 to try without."
+        )
+    name = next(gpu.spec.name for gpu in monitor.gpus.values())
+    return Place(name, int(count), watts)
+
+
+def _store(given: str | Store | None) -> Store:
+    return open_store(given) if given is None or isinstance(given, str) else given

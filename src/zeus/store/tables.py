@@ -1,0 +1,53 @@
+"""The tables that a store keeps its facts in, as the newest of `migrations` leaves them."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+JOBS = sa.Table(
+    "zeus_jobs",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("generation", sa.Text),
+    sa.Column("sequence", sa.Integer),  # the last one used, as are the next two
+    sa.Column("trials", sa.Integer),
+    sa.Column("recurrences", sa.Integer),
+    sa.Column("job", sa.Text),  # the latest revision
+)
+REVISIONS = sa.Table(
+    "zeus_revisions",
+    metadata,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("revision", sa.Integer, primary_key=True),
+    sa.Column("job", sa.Text),
+)
+TRIALS = sa.Table(
+    "zeus_trials",
+    metadata,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("recurrence", sa.Integer),
+    sa.Column("sequence", sa.Integer),  # of its latest change
+    sa.Column("asked_at", sa.Text),
+    sa.Column("changed_at", sa.Text),
+    sa.Column("leased_until", sa.Text),  # null: not open
+    sa.Column("so_far", sa.Text),
+    sa.Column("trial", sa.Text),
+)
+EVENTS = sa.Table(
+    "zeus_events",
+    metadata,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("sequence", sa.Integer, primary_key=True),
+    sa.Column("event", sa.Text),
+)
+PROFILES = sa.Table(
+    "zeus_profiles",
+    metadata,
+    sa.Column("job", sa.Text, primary_key=True),
+    sa.Column("batch_size", sa.Integer, primary_key=True),
+    sa.Column("gpu_model", sa.Text, primary_key=True),
+    sa.Column("gpu_count", sa.Integer, primary_key=True),
+    sa.Column("profile", sa.Text),
+)

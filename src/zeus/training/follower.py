@@ -1,0 +1,85 @@
+"""A framework's Trainer as a trial of a recurring job: what a callback for the batch size does, whatever its words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from zeus.env import orders
+from zeus.errors import InputError
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size import BatchSizeOptimizer
+
+
+class Follower:
+    """Passes a Trainer's word on to a `BatchSizeOptimizer`.
+
+    Args:
+        metric: What the Trainer calls the job's metric.
+        optimizer: Whose batch size it trains with; default: that of `zeus run`, and without that nothing is done, so
+            that the script runs by itself too.
+    """
+
+    def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None) -> None:
+        self._metric = metric
+        self._optimizer = optimizer
+        self._training = False
+        self._begun = False  # an epoch has: an evaluation before that is of no epoch
+
+    @property
+    def is_following(self) -> bool:
+        """Whether there is a trial to follow, and training to follow it."""
+        return self._optimizer is not None and self._training
+
+    @property
+    def monitor(self) -> ZeusMonitor:
+        """The optimizer's."""
+        if self._optimizer is None:
+            raise InputError("there is no trial to follow: start the script with `zeus run`, or give an optimizer.")
+        return self._optimizer.monitor
+
+    @property
+    def finished(self) -> bool:
+        """Whether the Trainer should stop."""
+        return self._training and self._optimizer is not None and self._optimizer.training_finished
+
+    def begin(self) -> None:
+        """Training begins."""
+        told = orders()
+        if self._optimizer is None and told.job_id is not None and told.trial is not None:
+            self._optimizer = BatchSizeOptimizer(ZeusMonitor())
+        self._training, self._begun = True, False
+        if self._optimizer is not None:
+            self._optimizer.on_train_begin()
+
+    def epoch_begin(self) -> None:
+        """An epoch begins."""
+        self._begun = True
+        if self._optimizer is not None:
+            self._optimizer.on_epoch_begin()
+
+    def epoch_end(self) -> None:
+        """An epoch's steps have ended."""
+        if self._optimizer is not None:
+            self._optimizer.on_epoch_end()
+
+    def evaluated(self, metrics: Mapping[str, Any]) -> None:
+        """An evaluation came to these numbers."""
+        if self._optimizer is None or not (self._training and self._begun):
+            return
+        if self._metric not in metrics:
+            known = ", ".join(sorted(metrics)) or "none"
+            raise InputError(f"metric={self._metric!r} is not among those evaluated: {known}. Name one of them.")
+        self._optimizer.on_evaluate(metrics[self._metric])
+
+    def end(self) -> None:
+        """Training has ended."""
+        if self._training and self._optimizer is not None:
+            self._optimizer.on_train_end()
+        self._training = False
+
+    def failed(self, error: BaseException) -> None:
+        """Training has ended by an exception."""
+        if self._training and self._optimizer is not None:
+            self._optimizer.on_exception(error)
+        self._training = False

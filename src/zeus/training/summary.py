@@ -1,0 +1,98 @@
+"""What a run came to: where it stands before each epoch, why it ended, what it used and saved."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from zeus.env import Mode
+from zeus.training.saving import Saving
+
+
+class Ending(StrEnum):
+    """Why a run ended."""
+
+    RUNNING = "running"
+    REACHED = "reached"  # the target metric
+    MAX_EPOCHS = "max_epochs"
+    COST_LIMIT = "cost_limit"  # the next epoch was not worth its cost: predicted to exceed the limit, as a rule
+    LEFT = "left"  # the loop was left, by break or by an exception
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run used and came to. Unknown energy is NaN."""
+
+    ending: Ending
+    epochs: int
+    metric: float | None
+    joules: float
+    seconds: float
+    cost: float
+    limit: float | None  # watts: the limit that was chosen, or that would be
+    found_limit: float | None
+    mode: Mode
+    saving: Saving | None
+    why_not: str | None  # why limits were not set, where they were not
+    batch_size: int
+    next_epoch_cost: float | None = None  # of the epoch that was not begun for its cost, where one was not
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Energy and time of a stretch of training, all ranks together. Unknown energy is NaN."""
+
+    joules: float
+    seconds: float
+
+    def plus(self, other: Use) -> Use:
+        """Both together."""
+        return Use(self.joules + other.joules, self.seconds + other.seconds)
+
+    def minus(self, part: Use) -> Use:
+        """What is left without a part of it."""
+        return Use(max(0.0, self.joules - part.joules), max(0.0, self.seconds - part.seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run stands before its next epoch, all ranks together."""
+
+    epochs: int
+    metric: float | None
+    spent: Use
+    following: Use  # what the next epoch is predicted to use
+    settled: bool  # the prediction is of an epoch at the limit in use, with nothing left to profile
+    cost: float  # of what was spent (Equation 2); 0 where not known, so that nothing unknown stops a run
+    next_epoch_cost: float  # likewise
+
+    @property
+    def next_cost(self) -> float:
+        """What the run would have cost after its next epoch."""
+        return self.cost + self.next_epoch_cost
+
+
+def sentence(summary: Summary) -> str:
+    """The one line that a run writes at its end."""
+    ending = {
+        Ending.REACHED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
+        Ending.MAX_EPOCHS: "did all its epochs",
+        Ending.COST_LIMIT: "stopped before the cost limit",
+    }.get(summary.ending, "was left")
+    energy = "unknown energy" if math.isnan(summary.joules) else f"{summary.joules:.0f} J"
+    line = f"{ending} after {summary.epochs} epochs, {summary.seconds:.1f} s, {energy}"
+    saving = summary.saving
+    if saving is None:
+        return line + (f"; limits not set: {summary.why_not}" if summary.why_not else "")
+    used = summary.mode is Mode.OPTIMIZE and summary.why_not is None
+    if saving.to_watts == saving.from_watts:
+        return line + f"; {saving.from_watts:g} W, the limit found, is the best"
+    verb = "saved" if used else "would have saved"
+    line += f"; {saving.to_watts:g} W in place of {saving.from_watts:g} W {verb} {saving.joules:.0f} J"
+    line += f" ({saving.share:.1%} of the energy, {-saving.time_share:+.1%} time)"
+    if saving.money is not None:
+        line += f", {saving.money:.4g} {saving.currency}".rstrip()
+    if saving.gco2e is not None:
+        line += f", {saving.gco2e:.4g} gCO2e"
+    return line

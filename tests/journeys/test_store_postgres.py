@@ -1,0 +1,171 @@
+"""A store in Postgres, where the server goes away, hangs up or is told what it cannot hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from postgres import PostgresServer
+from store_places import HERE, SPEC, ask, sound
+from store_worker import CONVERGED, first_size
+from zeus.errors import InputError, StoreError
+from zeus.job import Ask, Decision
+from zeus.store import Job, Store, open_store
+from zeus.store.api import Facts
+from zeus.store.database import Database, Mode, Statement
+from zeus.store.sql import SqlStore
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    return postgres.new_database()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    store = open_store(url)
+    store.register(SPEC)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def admin(url: str) -> Iterator[Any]:
+    """Another client, whose statements each happen by themselves."""
+    import psycopg
+
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        yield connection
+
+
+HANG_UP = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = %s"
+
+
+def hang_up(admin: Any) -> None:
+    admin.execute(HANG_UP, [admin.info.dbname])
+
+
+def test_a_server_that_is_away_is_said_to_be_and_the_verb_after_its_return_works(
+    postgres: PostgresServer, url: str, store: Store
+) -> None:
+    number = ask(store).number
+    postgres.down()
+    try:
+        for verb in (lambda: ask(store), lambda: store.tell("asr", number, CONVERGED), lambda: store.job("asr")):
+            with pytest.raises(StoreError, match=r"did not answer: .*Nothing was changed; try again"):
+                verb()
+        with pytest.raises(StoreError, match=r"cannot be opened: .*Check ZEUS_STORE"):
+            open_store(url)
+    finally:
+        postgres.up()
+    assert store.tell("asr", number, CONVERGED).ended == 2
+    assert ask(store).number == 2
+    sound(store)
+
+
+def test_connections_that_were_cut_are_replaced_before_a_verb_begins(store: Store, admin: Any) -> None:
+    for number in (1, 2, 3):
+        hang_up(admin)
+        assert ask(store).number == number
+
+
+def test_a_connection_that_is_cut_while_a_trial_is_decided_leaves_nothing_half_done(store: Store, admin: Any) -> None:
+    def cut(job: Job, ask: Ask, facts: Facts) -> Decision:
+        hang_up(admin)
+        return first_size(job, ask, lambda since: [])
+
+    with pytest.raises(StoreError, match="Nothing was changed; try again"):
+        store.ask("asr", HERE, cut)
+    assert store.facts("asr") == []
+    assert ask(store).number == 1
+    sound(store)
+
+
+def test_a_connection_that_is_cut_at_the_very_end_leaves_the_caller_in_no_false_certainty(
+    store: Store, admin: Any
+) -> None:
+    number = ask(store).number
+    admin.execute(
+        "CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;"
+        "CREATE CONSTRAINT TRIGGER cut AFTER UPDATE ON zeus_trials DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION cut()"
+    )
+    with pytest.raises(StoreError, match="Whether the change was made is not known"):
+        store.tell("asr", number, CONVERGED)
+    admin.execute("DROP TRIGGER cut ON zeus_trials")
+    store.tell("asr", number, CONVERGED)  # may be repeated until it is heard
+    store.tell("asr", number, CONVERGED)
+    sound(store)
+
+
+def test_a_job_that_others_hold_for_too_long_is_said_to_be_busy(url: str, store: Store, admin: Any) -> None:
+    hasty = SqlStore(url, busy_seconds=0.05)
+    with admin.transaction():
+        admin.execute("SELECT * FROM zeus_jobs FOR UPDATE")
+        assert hasty.job("asr") == store.job("asr")  # reading goes on
+        with pytest.raises(StoreError, match=r"did not answer: .*lock timeout"):
+            ask(hasty)
+    assert ask(hasty).number == 1
+    hasty.close()
+
+
+def test_jobs_do_not_wait_for_one_another(url: str, store: Store, admin: Any) -> None:
+    hasty = SqlStore(url, busy_seconds=0.05)
+    hasty.register(replace(SPEC, job_id="lm"))
+    with admin.transaction():
+        admin.execute("SELECT * FROM zeus_jobs WHERE id = 'lm' FOR UPDATE")
+        assert ask(hasty).number == 1
+    hasty.close()
+
+
+def test_the_servers_own_idea_of_isolation_does_not_matter(url: str, admin: Any) -> None:
+    admin.execute(f"ALTER DATABASE {admin.info.dbname} SET default_transaction_isolation = 'serializable'")
+    database, show = Database(url), Statement(sa.text("SHOW transaction_isolation"))
+    for mode, level in ((Mode.WRITE, "read committed"), (Mode.SNAPSHOT, "repeatable read")):
+        with database.transaction(mode) as db:
+            assert db.row(show, {}) == (level,)
+    database.close()
+
+
+def test_what_postgres_cannot_hold_is_an_input_error(store: Store) -> None:
+    with pytest.raises(InputError, match="cannot hold what was given"):
+        store.register(replace(SPEC, job_id="a\0b"))
+
+
+def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(url: str, store: Store, admin: Any) -> None:
+    store.tell("asr", ask(store).number, CONVERGED)
+    lines = store.export()
+    for column in ("sequence", "leased_until", "recurrence"):  # version 1 is this one without its indexes
+        admin.execute(f"DROP INDEX zeus_trials_by_{column}")
+    admin.execute("UPDATE alembic_version SET version_num = '0001'")
+    again = open_store(url)
+    assert again.export() == lines
+    assert admin.execute("SELECT version_num FROM alembic_version").fetchall() == [("0002",)]
+    found = admin.execute("SELECT count(*) FROM pg_indexes WHERE indexname LIKE 'zeus_trials_by_%'").fetchone()
+    assert found == (3,)
+    again.close()
+
+
+def test_an_address_without_its_driver_is_understood_and_a_password_is_not_shown(url: str) -> None:
+    open_store(url.replace("+psycopg", "")).close()
+    with pytest.raises(StoreError, match=r"cannot be opened") as told:
+        open_store("postgresql://me:secret@/zeus?host=/nowhere")
+    assert "secret" not in str(told.value)
+
+
+def test_a_missing_driver_is_named() -> None:
+    code = (
+        "import sys; sys.modules['psycopg'] = None\n"
+        "from zeus.store import open_store\n"
+        "try: open_store('postgresql://me@/zeus')\n"
+        "except ValueError as wrong: print(wrong)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert "pip install 'zeus-energy[postgres]'" in done.stdout
