@@ -71,7 +71,7 @@ def test_a_job_keeps_its_policy_version_until_it_takes_another_policy(store: Sto
 
 
 def test_what_is_not_there_is_said_with_what_is(store: Store) -> None:
-    with pytest.raises(InputError, match="job 'asr' is not in this store. It has: none yet"):
+    with pytest.raises(InputError, match=r"job 'asr' is not in this store\. It has: none yet"):
         ask(store)
     store.register(SPEC)
     with pytest.raises(InputError, match="It has: asr"):

@@ -18,7 +18,13 @@ from zeus.errors import InputError, ZeusError
 @click.option("--insecure", is_flag=True, help="Serve others without any token. Whoever reaches it may do anything.")
 @click.option("--certfile", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For TLS.")
 @click.option("--keyfile", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For TLS.")
-@click.option("--rate", type=click.FloatRange(min=0), default=500.0, show_default=True, help="Requests a second of one client; 0: any.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0),
+    default=500.0,
+    show_default=True,
+    help="Requests a second of one client; 0: any.",
+)
 @click.option("--log", "log_kind", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def serve(
     url: str | None,

@@ -106,18 +106,27 @@ def report(request: Request, body: Report) -> dict[str, Any]:
     trial = _meant(request, body)
     if trial.ended is not None:
         return _verdict(trial, spec)
-    used = {"joules": body.energy, "seconds": body.time, "epochs": body.current_epoch, "metric": body.metric}
+
+    def used(ending: Ending, next_epoch_cost: float | None = None) -> Outcome:
+        return Outcome(
+            ending=ending,
+            joules=body.energy,
+            seconds=body.time,
+            epochs=body.current_epoch,
+            metric=body.metric,
+            next_epoch_cost=next_epoch_cost,
+        )
+
     if not body.current_epoch or not body.energy or not body.time:
         raise InputError("a report has a current_epoch of at least 1, and time and energy above 0.")
     if spec.reached(body.metric):
-        return _verdict(job.tell(trial.number, Outcome(ending=Ending.CONVERGED, **used)), spec)
+        return _verdict(job.tell(trial.number, used(Ending.CONVERGED)), spec)
     if body.current_epoch >= spec.max_epochs:
-        return _verdict(job.tell(trial.number, Outcome(ending=Ending.NOT_CONVERGED, **used)), spec)
+        return _verdict(job.tell(trial.number, used(Ending.NOT_CONVERGED)), spec)
     cost = CostModel(spec.eta_knob, trial.ask.max_watts).cost(body.energy, body.time)
     following = cost / body.current_epoch
-    if not job.progress(trial.number, Outcome(ending=Ending.LOST, **used), cost + following, lease=DAY):
-        stopped = Outcome(ending=Ending.STOPPED, next_epoch_cost=following, **used)
-        return _verdict(job.tell(trial.number, stopped), spec)
+    if not job.progress(trial.number, used(Ending.LOST), cost + following, lease=DAY):
+        return _verdict(job.tell(trial.number, used(Ending.STOPPED, following)), spec)
     return {"stop_train": False, "converged": False, "message": f"epoch {body.current_epoch}: go on"}
 
 

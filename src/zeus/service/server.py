@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class Plan:
     workers: int = 1
     certfile: str | None = None
     keyfile: str | None = None
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
 
     def to_json(self) -> str:
         """For a worker."""

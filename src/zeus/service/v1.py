@@ -1,4 +1,4 @@
-"""`/api/v1`: the verbs of a recurring job and the views of it, over the store. Every decision is the store's or the policy's."""
+"""`/api/v1`: the verbs of a recurring job and the views of it. Every decision is the store's or the policy's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse
 from zeus.cost import CostModel
 from zeus.env import prices
 from zeus.errors import InputError, NotKnown
-from zeus.job import Ending, Trial
+from zeus.job import Decision, Ending, Phase, Trial
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.report import full, report
@@ -20,9 +20,11 @@ from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.service import words
 from zeus.service.auth import need, who
+from zeus.service.logs import log_of
 from zeus.service.overview import Overview, totals
 from zeus.store import Store
 from zeus.store.api import Job, Kept
+from zeus.store.api import Request as Asked
 from zeus.store.lines import job_to_json
 from zeus.store.tokens import Scope
 from zeus.wire import from_json, to_json
@@ -80,7 +82,9 @@ def register(request: Request, response: Response, body: words.Register) -> Json
 
 
 @api.get("/jobs", dependencies=[READ])
-def jobs(request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Annotated[str, Query(max_length=200)] = "") -> Json:
+def jobs(
+    request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Annotated[str, Query(max_length=200)] = ""
+) -> Json:
     """A page of all jobs, by id; `q`: only those whose id holds it."""
     found = [job for job in store_of(request).jobs() if q.lower() in job.id.lower()]
     rows = overview_of(request).briefs(found[offset : offset + limit])
@@ -178,6 +182,32 @@ def heartbeat(request: Request, job_id: JobId, number: Number, body: words.Heart
 def tell(request: Request, job_id: JobId, number: Number, body: words.End) -> Json:
     """How it ended, in time or late. The same told again changes nothing; something else is refused (409)."""
     return _trial(job_of(request, job_id).tell(number, body.outcome()))
+
+
+@api.post("/jobs/{job_id}/reports", dependencies=[REPORT], status_code=201)
+def late(request: Request, job_id: JobId, body: words.Late) -> Json:
+    """A run that the service knew nothing of: the job is registered, a trial opened and ended, once for each key."""
+    store, spec, place = store_of(request), body.spec.job(), Place(body.gpu_name, body.gpus, body.max_watts)
+    if spec.id != job_id or body.batch_size not in spec.batch_sizes:
+        raise InputError(f"a report on job {job_id!r} is of one of its batch sizes: {list(spec.batch_sizes)}.")
+    with contextlib.suppress(NotKnown):
+        spec = store.job(job_id).spec  # what is registered stands: it may have been revised since the run began
+    store.register(spec, policy_version=find_policy(spec.policy).version)
+    ran = Decision(body.batch_size, Phase.DEFAULT, f"{body.batch_size}, the default: the service was away")
+    asked = store.ask(
+        job_id, Asked(gpu_model=place.model, max_watts=place.max_watts), lambda *_: ran, key=f"late:{body.key}"
+    )
+    return _trial(store.tell(job_id, asked.number, body.outcome.outcome()))
+
+
+@api.get("/jobs/{job_id}/trials/{number}/log", dependencies=[READ])
+def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
+    """The end of the log that `zeus run` wrote, where that ran on this machine under this user."""
+    store_of(request).trial(job_id, number)
+    found = log_of(job_id, number)
+    if found is None:
+        raise NotKnown(f"no log of trial {number} lies on this machine: it is where `zeus run` ran it.")
+    return {"log": found}
 
 
 @api.post("/jobs/{job_id}/profiled", dependencies=[REPORT], status_code=201)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +12,8 @@ from zeus.wire import VERSION, from_json
 
 NAME_LENGTH = 200
 SIZES = 1000  # batch sizes, power limits
+
+DEFAULT_POLICY: str = next(str(one.default) for one in fields(JobSpec) if one.name == "policy")
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=r"^[^\x00-\x1f\x7f]+$")]
 Text = Annotated[str, Field(max_length=NAME_LENGTH, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -60,7 +63,7 @@ class Spec(Body):
     mab_prior_precision: NotBelow = 0.0
     mab_num_explorations: Annotated[int, Field(ge=1, le=10**6)] = 2
     mab_seed: Annotated[int, Field(ge=0, le=2**53)] | None = None
-    policy: Name = JobSpec.__dataclass_fields__["policy"].default
+    policy: Name = DEFAULT_POLICY
     power_limits: Annotated[list[Above], Field(max_length=SIZES)] = []
 
     def job(self) -> JobSpec:
@@ -144,6 +147,18 @@ class Epoch(Body):
     joules: Above
     seconds: Above
     max_watts: Above
+
+
+class Late(Body):
+    """A run that began while the service was away, with the default batch size, and how it ended."""
+
+    spec: Spec
+    gpu_name: Text = ""
+    gpus: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 1
+    max_watts: Above
+    batch_size: Whole
+    key: Annotated[str, Field(min_length=1, max_length=200)]
+    outcome: End
 
 
 class Pardon(Body):

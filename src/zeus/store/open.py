@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from zeus.errors import InputError
 from zeus.store.api import Store
@@ -65,6 +66,17 @@ def file_of(url: str) -> Path | None:
     PosixPath('/home/me/zeus.db')
     """
     return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else None
+
+
+def log_folder(job_id: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the logs of a job's trials lie: in ZEUS_LOG_DIR, or beside the store where that is a file.
+
+    >>> log_folder("a/b", {"ZEUS_STORE": "sqlite:////srv/zeus.db"})
+    PosixPath('/srv/logs/a%2Fb')
+    """
+    given, (scheme, _, place) = environ.get("ZEUS_LOG_DIR"), environ.get("ZEUS_STORE", "").partition(":///")
+    beside = Path(place).expanduser() if scheme == "sqlite" else default_path(environ)
+    return (Path(given) if given else beside.parent / "logs").absolute() / quote(job_id, safe=" ")
 
 
 def default_path(environ: Mapping[str, str] = os.environ) -> Path:

@@ -23,6 +23,8 @@ from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
 from zeus.store.database import BUSY_SECONDS, Database, Mode, Transaction
 from zeus.store.lines import Dump, History
 from zeus.store.rows import take_job
+from zeus.store.sql_tokens import SqlTokens
+from zeus.store.tokens import Tokens
 
 
 class SqlStore:
@@ -77,13 +79,23 @@ class SqlStore:
 
     # ------------------------------------------------------------------ trials
 
-    def ask(self, job_id: str, request: Request, decide: Decide, *, lease: float = LEASE_SECONDS) -> Trial:
+    def ask(
+        self,
+        job_id: str,
+        request: Request,
+        decide: Decide,
+        *,
+        lease: float = LEASE_SECONDS,
+        key: str | None = None,
+    ) -> Trial:
         """Expire, decide, open."""
         while True:
             with self._write() as db:
                 row, now = take_job(db, job_id), self._wall()
                 if rows.expire(db, row, utc(now)):
                     continue  # committed first: what `decide` has seen and folded can then not be undone
+                if (before := rows.asked_before(db, row, key)) is not None:
+                    return before
                 tries = rows.tries_of(db, row, request.recurrence)
                 ask = rules.next_ask(job_id, request, row.trials + 1, row.recurrences, tries)
                 decision = decide(rows.to_job(row), ask, partial(rows.events_after, db, row))
@@ -91,6 +103,8 @@ class SqlStore:
                 at, until = utc(now), utc(now + lease)
                 rows.open_trial(db, job_id, Kept(trial=trial, asked_at=at, changed_at=at, leased_until=until))
                 rows.advance(db, row, trial.asked, ask)
+                if key is not None:
+                    rows.keep_ask(db, job_id, key, ask.number)
                 return trial
 
     def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
@@ -166,10 +180,37 @@ class SqlStore:
         with self._read() as db:
             return rows.find_profile(db, key)
 
+    def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
+        """Of one job."""
+        with self._read() as db:
+            return rows.profiles_of(db, job_id)
+
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         """In place of the last."""
         with self._write() as db:
             rows.put_profile(db, key, profile)
+
+    # ------------------------------------------------------------------ for a service
+
+    def pulse(self) -> dict[str, str]:
+        """What changes with each job."""
+        with self._read() as db:
+            return rows.pulse(db)
+
+    def settle(self, job_id: str, gpu_model: str, max_watts: float) -> None:
+        """Where the job's clients run."""
+        with self._write() as db:
+            rows.put_place(db, take_job(db, job_id).id, gpu_model, max_watts)
+
+    def settled(self, job_id: str) -> tuple[str, float] | None:
+        """As settled."""
+        with self._read() as db:
+            return rows.find_place(db, rows.find_job(db, job_id).id)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Kept in the same database."""
+        return SqlTokens(self._database)
 
     # ------------------------------------------------------------------ export and import
 

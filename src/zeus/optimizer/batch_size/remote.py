@@ -16,7 +16,6 @@ from zeus.errors import StoreError
 from zeus.job import MAX_TRIES, Ask, Decision, Ending, JobSpec, Outcome, Phase, Trial
 from zeus.optimizer.batch_size.http import Service, of_job
 from zeus.optimizer.batch_size.spool import Spool, default_folder
-from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.wire import from_json, to_json
@@ -123,7 +122,9 @@ class RemoteJob:
     def progress(self, number: int, so_far: Outcome, next_cost: float) -> bool:
         """The policy's word. Raises StoreError where the service is away: then the trial's own bound counts."""
         if (alone := self._spool.trial(number)) is not None:
-            return so_far.epochs < self._spec.max_epochs and fits(next_cost, from_json(alone["trial"], Trial).decision.cost_limit)
+            return so_far.epochs < self._spec.max_epochs and fits(
+                next_cost, from_json(alone["trial"], Trial).decision.cost_limit
+            )
         go_on: bool = self._heartbeat(number, {"so_far": to_json(so_far), "next_cost": next_cost})["go_on"]
         return go_on
 
