@@ -21,6 +21,8 @@ COMMANDS = {
     "measure": ("zeus.cli.measure", "measure", "Run a command and report its time and energy, like `time`."),
     "monitor": ("zeus.cli.monitor", "monitor", "Live view of power, energy and limits."),
     "restore": ("zeus.cli.keeper", "restore", "Put back power limits that a dead keeper left behind."),
+    "serve": ("zeus.cli.serve", "serve", "Serve the store and its page to a team."),
+    "token": ("zeus.cli.token", "token", "Make, list and revoke tokens for the service."),
     "run": ("zeus.cli.run", "run", "Run a recurring job, each time with the batch size and limit that cost least."),
 }
 

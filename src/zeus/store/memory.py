@@ -16,7 +16,38 @@ from zeus.store import lines as jsonl
 from zeus.store import rules
 from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
 from zeus.store.lines import Dump, History
-from zeus.store.tokens import MemoryTokens, Tokens
+from zeus.store.tokens import Token, Tokens, no_token
+
+
+class MemoryTokens:
+    """Tokens of a store in memory."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, Token] = {}
+        self._lock = threading.Lock()
+
+    def add(self, token: Token) -> None:
+        """Keep it."""
+        with self._lock:
+            self._tokens[token.id] = token
+
+    def find(self, token_id: str) -> Token | None:
+        """By id."""
+        return self._tokens.get(token_id)
+
+    def all(self) -> list[Token]:
+        """The oldest first."""
+        with self._lock:
+            return list(self._tokens.values())
+
+    def revoke(self, token_id: str, at: str) -> Token:
+        """Refuse it from now on."""
+        with self._lock:
+            if token_id not in self._tokens:
+                raise no_token(token_id)
+            known = self._tokens[token_id]
+            self._tokens[token_id] = replace(known, revoked_at=known.revoked_at or at)
+            return self._tokens[token_id]
 
 
 class _Life:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
@@ -44,37 +43,6 @@ class Tokens(Protocol):
 
     def revoke(self, token_id: str, at: str) -> Token:
         """From now on it is refused; one that was revoked before stays as it is."""
-
-
-class MemoryTokens:
-    """Tokens of a store in memory."""
-
-    def __init__(self) -> None:
-        self._tokens: dict[str, Token] = {}
-        self._lock = threading.Lock()
-
-    def add(self, token: Token) -> None:
-        """Keep it."""
-        with self._lock:
-            self._tokens[token.id] = token
-
-    def find(self, token_id: str) -> Token | None:
-        """By id."""
-        return self._tokens.get(token_id)
-
-    def all(self) -> list[Token]:
-        """The oldest first."""
-        with self._lock:
-            return list(self._tokens.values())
-
-    def revoke(self, token_id: str, at: str) -> Token:
-        """Refuse it from now on."""
-        with self._lock:
-            if token_id not in self._tokens:
-                raise no_token(token_id)
-            known = self._tokens[token_id]
-            self._tokens[token_id] = replace(known, revoked_at=known.revoked_at or at)
-            return self._tokens[token_id]
 
 
 def no_token(token_id: str) -> NotKnown:
