@@ -82,6 +82,7 @@ def written(said: Orders) -> dict[str, str]:
         "ZEUS_COST_THRESH": said.cost_limit,
         "ZEUS_ETA_KNOB": said.eta,
         "ZEUS_TARGET_METRIC": said.target_metric,
+        "ZEUS_HIGHER_IS_BETTER": None if said.higher_is_better is None else int(said.higher_is_better),
         "ZEUS_MAX_EPOCHS": said.max_epochs,
         "ZEUS_SEED": said.seed,
         "ZEUS_OUTCOME_FILE": said.outcome_file,

@@ -116,8 +116,9 @@ def _gain(launcher: Launcher, done: list[Recurrence]) -> Gain | None:
     job = launcher.store.job(launcher.job.spec.id)
     kept = (one.trial for one in launcher.store.trials(job.id))
     here = [one for one in kept if one.asked > job.since and one.ask.gpu_model == launcher.place.model]
-    default = job.spec.default_batch_size
-    return gain([one for one in done if one.converged], here, default, launcher.profile(default), launcher.cost)
+    default, watched = job.spec.default_batch_size, launcher.file.metrics is not None
+    profile = launcher.profile(default)
+    return gain([one for one in done if one.converged], here, default, profile, launcher.cost, by_epoch=watched)
 
 
 # ---------------------------------------------------------------------------------------------------- what is said

@@ -56,7 +56,7 @@ class Plain:
 
     def live(self, live: Live) -> None:
         """A line now and then."""
-        if time.monotonic() >= self._next:
+        if live.so_far.epochs and time.monotonic() >= self._next:
             self._next = time.monotonic() + EVERY_SECONDS
             self.say("  " + ", ".join(f"{name} {value}" for name, value in standing(self._said, live).items()))
 
@@ -76,7 +76,7 @@ class Terminal(Plain):
         """Begin or remove the table."""
         super().trial(trial, ran)
         open_ = trial.ending is Ending.OPEN
-        self._screen.update(self._table(Live(trial, Outcome(ending=Ending.LOST))) if open_ else "")
+        self._screen.update(self._table(Live(trial, Outcome(ending=Ending.LOST, joules=0.0))) if open_ else "")
 
     def live(self, live: Live) -> None:
         """Renew the table."""
@@ -90,15 +90,15 @@ class Terminal(Plain):
         from rich.table import Table
 
         ask, decision = live.trial.ask, live.trial.decision
-        table = Table(box=None, padding=(0, 2, 0, 0))
+        table = Table(box=None, padding=(0, 1, 0, 0))
         cells = {
             "recurrence": f"{ask.recurrence}, try {ask.attempt}",
             "phase": str(decision.phase),
-            "batch size": str(live.trial.batch_size),
+            "size": str(live.trial.batch_size),
             **standing(self._said, live),
         }
         for name in cells:
-            table.add_column(name, header_style="dim")
+            table.add_column(name, header_style="dim", no_wrap=True)
         table.add_row(*cells.values())
         return table
 
@@ -147,7 +147,7 @@ def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
     words = {
         Ending.CONVERGED: "reached the target",
         Ending.STOPPED: "stopped: the next epoch would not fit under the bound",
-        Ending.NOT_CONVERGED: "did all its epochs without reaching the target",
+        Ending.NOT_CONVERGED: "ended without reaching the target",
         Ending.CRASHED: f"crashed with exit code {ran.exit_code if ran is not None else '?'}",
     }.get(outcome.ending, "given up")
     metric = "" if outcome.metric is None else f", metric {outcome.metric:g}"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import IO
 from zeus.errors import LaunchError
 from zeus.launch import guard
 
+OTHERS_SECONDS = 2.0
 SHOWN_LINES = 15  # of the log of a command that failed
 
 
@@ -79,6 +81,33 @@ class Child:
         finally:  # also where the user cannot wait
             self.send(signal.SIGKILL)
             self._process.wait()
+            self._wait_for_the_others()
+
+    def _wait_for_the_others(self) -> None:
+        """Those that it started free the GPU as they go; a moment, for what nobody reaps seems to stay for ever."""
+        deadline = time.monotonic() + OTHERS_SECONDS
+        with contextlib.suppress(OSError):  # there are none left
+            while time.monotonic() < deadline:
+                os.killpg(self._process.pid, 0)
+                time.sleep(0.01)
+
+    def check(self, status: int) -> None:
+        """Whether an exit status says something about the trial at all, of whatever batch size.
+
+        Raises:
+            LaunchError: The command could not be run, or somebody ended it.
+        """
+        by = status - guard.BY_SIGNAL
+        if status in (guard.CANNOT_RUN, guard.NOT_FOUND):
+            raise LaunchError(
+                f"the command could not be run (exit code {status}): {' '.join(self.last_lines()[-1:])} "
+                f"Its output is in {self.log}."
+            )
+        if by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            raise LaunchError(
+                f"the command was ended from outside by {signal.Signals(by).name}. Run it again to go on; its output "
+                f"is in {self.log}."
+            )
 
     def last_lines(self) -> list[str]:
         """The end of its log."""

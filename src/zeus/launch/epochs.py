@@ -100,8 +100,8 @@ class Epochs:
 
     @property
     def done(self) -> int:
-        """Epochs done."""
-        if self.ends is False:
+        """Epochs done; in doubt not the one whose metric has not come."""
+        if not self.ends:
             return max(0, self.lines - 1) + (self.fresh and self.lines > 0)
         return self.lines + (self.metric_first and self.fresh)
 

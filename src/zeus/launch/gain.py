@@ -11,7 +11,7 @@ from zeus.job import Ending, Outcome, Trial
 from zeus.launch.recurrence import Recurrence
 from zeus.profile import PowerProfile
 
-LATEST = 5  # recurrences that stand for "now", as in ACCOUNTING's comparison
+LATEST = 5  # recurrences that stand for "now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,46 +28,48 @@ class Gain:
 
 
 def gain(
-    latest: Sequence[Recurrence], past: Iterable[Trial], default: int, profile: PowerProfile | None, cost: CostModel
+    latest: Sequence[Recurrence],
+    past: Iterable[Trial],
+    default: int,
+    profile: PowerProfile | None,
+    cost: CostModel,
+    by_epoch: bool,
 ) -> Gain | None:
     """The comparison; None where the default never reached the target here, so that there is nothing to compare with.
 
     Args:
         latest: Recurrences, the newest last; all their tries count.
-        past: Trials of the job on these GPUs, with this target.
+        past: Trials of the job on these GPUs with this target, the oldest first.
         default: b0.
-        profile: Of b0. Its trials ran at the best limit; what they would have used at the highest follows from it.
+        profile: Of b0: what its trials, which ran at better limits, would have used at the highest.
         cost: What is charged.
+        by_epoch: Whether a step of the profile is an epoch.
     """
-    at_default = [
-        one.outcome for one in past if one.batch_size == default and one.ending is Ending.CONVERGED and _known(one)
-    ]
+    ended = [one.outcome for one in past if one.batch_size == default and one.ending is Ending.CONVERGED]
+    runs = [one for one in ended if one is not None and one.joules is not None]
     now = [(one.joules, one.seconds) for one in latest[-LATEST:] if one.joules is not None]
-    if not at_default or not now:
+    if not runs or not now:
         return None
-    more_joules, more_seconds = _at_the_top(profile, cost)
-    joules = fmean(one.joules or 0.0 for one in at_default if one is not None) * more_joules
-    seconds = fmean(one.seconds for one in at_default if one is not None) * more_seconds
+    joules, seconds = _at_the_top(runs, profile, cost, by_epoch)
     now_joules, now_seconds = fmean(j for j, _ in now), fmean(s for _, s in now)
-    return Gain(
-        joules,
-        seconds,
-        cost.cost(joules, seconds),
-        now_joules,
-        now_seconds,
-        cost.cost(now_joules, now_seconds),
-        len(now),
-    )
+    costs = cost.cost(joules, seconds), cost.cost(now_joules, now_seconds)
+    return Gain(joules, seconds, costs[0], now_joules, now_seconds, costs[1], len(now))
 
 
-def _known(trial: Trial) -> bool:
-    outcome: Outcome | None = trial.outcome
-    return outcome is not None and outcome.joules is not None
-
-
-def _at_the_top(profile: PowerProfile | None, cost: CostModel) -> tuple[float, float]:
-    """How many times the energy and the time of the best limit the highest one takes."""
-    if profile is None or not profile.slices:
-        return 1.0, 1.0
-    top, best = profile.slices[0], profile.at(profile.best_limit(cost))
-    return top.joules / top.steps * best.steps / best.joules, top.seconds / top.steps * best.steps / best.seconds
+def _at_the_top(
+    runs: Sequence[Outcome], profile: PowerProfile | None, cost: CostModel, by_epoch: bool
+) -> tuple[float, float]:
+    """Mean joules and seconds of these runs, had they run at the highest limit."""
+    more = (1.0, 1.0)
+    if profile is not None and profile.slices:
+        top, best = profile.slices[0], profile.at(profile.best_limit(cost))
+        if by_epoch:
+            epochs = fmean(one.epochs for one in runs) / top.steps
+            return epochs * top.joules, epochs * top.seconds
+        if len(runs) > 1:  # the first was profiling, at no one limit; alone it stands for itself, which says too little
+            runs = runs[1:]
+            more = (
+                top.joules / top.steps * best.steps / best.joules,
+                top.seconds / top.steps * best.steps / best.seconds,
+            )
+    return more[0] * fmean(one.joules or 0.0 for one in runs), more[1] * fmean(one.seconds for one in runs)

@@ -16,8 +16,7 @@ import threading
 import time
 
 GRACE_SECONDS = 10.0  # between asking a command to end and ending it
-CANNOT_RUN = 126  # as shells answer
-BY_SIGNAL = 128
+NOT_FOUND, CANNOT_RUN, BY_SIGNAL = 127, 126, 128  # as shells answer
 
 
 def main(descriptor: int, command: list[str]) -> int:
@@ -27,8 +26,8 @@ def main(descriptor: int, command: list[str]) -> int:
     try:
         child = subprocess.Popen(command)
     except OSError as failed:
-        sys.stderr.write(f"{command[0]}: cannot be run: {failed.strerror}\n")
-        return CANNOT_RUN
+        sys.stderr.write(f"{command[0]}: cannot be run: {failed.strerror}.\n")
+        return NOT_FOUND if isinstance(failed, FileNotFoundError) else CANNOT_RUN
     threading.Thread(target=_watch, args=(descriptor,), daemon=True).start()
     status = child.wait()
     os.killpg(0, signal.SIGTERM)  # what it left behind would go on using the GPU

@@ -12,7 +12,7 @@ from zeus.cost import CostModel
 from zeus.device.gpu import Gpu
 from zeus.device.keeper import Lease, Observing, lend
 from zeus.env import Mode
-from zeus.errors import ZeusError
+from zeus.errors import DeviceError, ZeusError
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.optimizer.power_limit.profiler import Plan, choose, next_limit
 from zeus.optimizer.power_limit.selector import ZeusCost
@@ -48,7 +48,7 @@ class EpochLimits:
         self._stored = stored
         self._lease: Lease | None = None
         self.why_not: str | None = None  # why limits are not set, where they are not
-        self.found = min((gpu.limit() for gpu in gpus), default=None)
+        self.found = _lowest(gpus)
         self.in_force = self.found
         limits = candidates(self._gpus, STEP_WATTS, wanted)
         if mode is not Mode.OFF and limits:
@@ -142,3 +142,11 @@ class EpochLimits:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _lowest(gpus: Sequence[Gpu]) -> float | None:
+    """The lowest limit in force; None where a card has none that can be read."""
+    try:
+        return min((gpu.limit() for gpu in gpus), default=None)
+    except DeviceError:
+        return None

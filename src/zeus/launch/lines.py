@@ -127,9 +127,9 @@ class Lines(Generic[T]):
         self._queue.put(None)
 
     def _take(self, raw: bytes) -> None:
-        text = raw.decode(errors="replace").strip()
-        if text and (line := self._read(text)) is not None:
-            self._queue.put((line, self._stamp()))
+        for text in raw.decode(errors="replace").replace("\r", "\n").split("\n"):  # a progress bar rewrites its line
+            if text.strip() and (line := self._read(text.strip())) is not None:
+                self._queue.put((line, self._stamp()))
 
     def _start(self, follow: Callable[[], None]) -> None:
         self._threads.append(threading.Thread(target=follow, name="zeus-lines", daemon=True))

@@ -15,6 +15,7 @@ from zeus.device.gpu import Gpu
 from zeus.env import Mode, Orders, mode, written
 from zeus.errors import InputError
 from zeus.job import Outcome, Trial
+from zeus.launch.guard import GRACE_SECONDS
 from zeus.launch.job_file import JobFile, trial_seed
 from zeus.launch.limits import STEP_WATTS
 from zeus.launch.recurrence import Recurrence, recur
@@ -46,13 +47,22 @@ class Launcher:
         InputError: The file asks for what is not here: a GPU, a power limit, a command.
     """
 
-    def __init__(self, file: JobFile, hooks: Hooks | None = None, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        file: JobFile,
+        hooks: Hooks | None = None,
+        store: Store | None = None,
+        grace: float = GRACE_SECONDS,
+    ) -> None:
         self.file = file
+        self._grace = grace
         self._hooks = hooks or Hooks()
         self._mode = mode(file.mode)
         self._gpus = find(file.gpus)
         self._monitor = ZeusMonitor(list(self._gpus), sync_execution_with=None)
         self.place = place_of(self._monitor)
+        if file.metrics is None:
+            self._monitor.close()  # the script measures itself
         candidates(list(self._gpus.values()), STEP_WATTS, file.spec.power_limits)  # refuses what the cards do not take
         _check_command(file)
         self.store = store or open_store()
@@ -103,6 +113,7 @@ class Launcher:
             metrics=self.file.metrics,
             mode=self._mode,
             on_live=self._hooks.on_live,
+            grace=self._grace,
         )
 
     def _environ(self, trial: Trial, seed: int, log: Path) -> dict[str, str]:
@@ -116,6 +127,7 @@ class Launcher:
             cost_limit=trial.decision.cost_limit,
             eta=spec.eta_knob,
             target_metric=spec.target_metric,
+            higher_is_better=spec.higher_is_better_metric,
             max_epochs=spec.max_epochs,
             seed=seed,
             outcome_file=str(outcome_file(log)),
@@ -156,7 +168,7 @@ def _log_folder(job_id: str) -> Path:
     """ZEUS_LOG_DIR, or beside the store where that is a file, or in the user's data folder."""
     given, (scheme, _, place) = os.environ.get("ZEUS_LOG_DIR"), os.environ.get("ZEUS_STORE", "").partition(":///")
     beside = Path(place).expanduser() if scheme.startswith("sqlite") else default_path()
-    folder = (Path(given) if given else beside.parent / "logs").absolute() / quote(job_id, safe=" ")
+    folder = (Path(given) if given else beside.parent / "logs").absolute() / quote(job_id, safe=" ").replace(".", "%2E")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as failed:

@@ -1,22 +1,26 @@
 """A trial of a script that uses Zeus itself: told everything in ZEUS_*, it measures, profiles, stops and reports.
 
-start ──▶ wait, renewing ──▶ ended ──▶ told to the store ──────────────────────▶ done
-                                         └── not told: by its outcome file, or by its exit code
+    start ──▶ wait, renewing ──▶ ended ──▶ told to the store ──▶ done
+                                              └── not told: by its outcome file, or by its exit code
+
+The launcher only looks on, and finds out how a trial ended of which nobody told.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from zeus.device.clock import REAL
+from zeus.device.gpu import Clock
 from zeus.errors import InputError, LaunchError
 from zeus.job import Ending, Outcome, Trial
 from zeus.launch.child import Child
 from zeus.launch.report import Live, Ran
-from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, RecurringJob
+from zeus.optimizer.batch_size.running import RunningTrial
+from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.wire import from_json, loads
 
 LOOK_SECONDS = 1.0  # how often what it has told is looked up, to be shown
@@ -28,31 +32,41 @@ class ScriptRunner:
 
     job: RecurringJob
     on_live: Callable[[Live], None] = lambda live: None
+    clock: Clock = REAL  # that leases are renewed by
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         """Run one trial to its end."""
         file = outcome_file(log)
         file.unlink(missing_ok=True)
-        with Child(command, environ, log) as child:
-            renew_at, shown = time.monotonic() + RENEW_SECONDS, None
-            while (status := child.wait(LOOK_SECONDS)) is None:
-                if time.monotonic() >= renew_at:
-                    self.job.renew(trial.number)
-                    renew_at = time.monotonic() + RENEW_SECONDS
-                if (so_far := self.job.so_far(trial.number)) is not None and so_far != shown:
-                    shown = so_far
-                    self.on_live(Live(trial, so_far))
-        outcome = self._outcome(trial, status, file, log)
+        running = RunningTrial(self.job.spec.id, trial.number, lambda: self.job)
+        running.hold(self.clock)
+        try:
+            with Child(command, environ, log) as child:
+                shown = None
+                while (status := child.wait(LOOK_SECONDS)) is None:
+                    if (so_far := self._so_far(trial)) is not None and so_far != shown:
+                        shown = so_far
+                        self.on_live(Live(trial, so_far))
+        finally:
+            running.let_go()
+        outcome = self._outcome(trial, child, status, file)
         last = tuple(child.last_lines()) if outcome.ending is Ending.CRASHED else ()
         return Ran(outcome, log, None, status, last)
 
-    def _outcome(self, trial: Trial, status: int, file: Path, log: Path) -> Outcome:
+    def _so_far(self, trial: Trial) -> Outcome | None:
+        """Only to be shown: a store that does not answer is no reason to end a training."""
+        with contextlib.suppress(Exception):
+            return self.job.so_far(trial.number)
+        return None
+
+    def _outcome(self, trial: Trial, child: Child, status: int, file: Path) -> Outcome:
         told = self.job.trial(trial.number)
         if told.ended is not None and told.outcome is not None:
             return told.outcome
         left = _read(file)
         if left is not None and left.ending is not Ending.LOST:  # the store could not be told then
             return left
+        child.check(status)
         if status:
             so_far = left or self.job.so_far(trial.number) or Outcome(ending=Ending.LOST)
             return replace(so_far, ending=Ending.CRASHED)
@@ -61,7 +75,7 @@ class ScriptRunner:
         raise LaunchError(
             f"trial {trial.number} ended well, but nobody told how: does the script train with "
             "`for epoch in ZeusDataLoader(...).epochs()`, or the callbacks? If it is to stay as it is, add a [metrics] "
-            f"table to the job file. Its output is in {log}."
+            f"table to the job file. Its output is in {child.log}."
         )
 
 

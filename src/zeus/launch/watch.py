@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
 import signal
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zeus.cost import CostModel
+from zeus.device.clock import REAL
+from zeus.device.gpu import Clock
 from zeus.env import Mode
 from zeus.errors import LaunchError
 from zeus.job import Ending, Outcome, Trial
@@ -30,8 +33,8 @@ from zeus.launch.limits import EpochLimits
 from zeus.launch.lines import Lines, reader_of
 from zeus.launch.report import Live, Ran
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.optimizer.batch_size.running import used
-from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, Place, RecurringJob
+from zeus.optimizer.batch_size.running import RunningTrial, used
+from zeus.optimizer.batch_size.verbs import Place, RecurringJob
 from zeus.profile import ProfileKey
 
 WINDOW = "zeus: trial"
@@ -49,6 +52,7 @@ class Watcher:
     mode: Mode
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = GRACE_SECONDS
+    clock: Clock = REAL  # that leases are renewed by
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         """Run one trial to its end."""
@@ -56,18 +60,33 @@ class Watcher:
         cost = CostModel(spec.eta_knob, self.place.max_watts)
         key = ProfileKey(spec.id, trial.batch_size, self.place.gpu_name, self.place.gpus)
         gpus = list(self.monitor.gpus.values())
-        with EpochLimits(gpus, cost, self.mode, spec.power_limits, self.job.get(key)) as limits:
+        running = RunningTrial(spec.id, trial.number, lambda: self.job, cost_limit=trial.decision.cost_limit)
+        with EpochLimits(gpus, cost, self.mode, spec.power_limits, running.get(key)) as limits:
             first = limits.cheapest_epoch()
-            if first is not None and not self.job.progress(trial.number, Outcome(ending=Ending.LOST), first):
+            if first is not None and not running.keep_going(Outcome(ending=Ending.LOST), first):
                 return Ran(Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=first), log, limits.in_force)
-            return _Watch(self, trial, cost, key, limits).run(command, {"PYTHONUNBUFFERED": "1", **environ}, log)
+            running.hold(self.clock)
+            try:
+                watch = _Watch(self, trial, running, cost, key, limits)
+                return watch.run(command, {"PYTHONUNBUFFERED": "1", **environ}, log)
+            finally:
+                running.let_go()
 
 
 class _Watch:
     """One trial that is watched."""
 
-    def __init__(self, by: Watcher, trial: Trial, cost: CostModel, key: ProfileKey, limits: EpochLimits) -> None:
-        self._by, self._trial, self._cost, self._key, self._limits = by, trial, cost, key, limits
+    def __init__(
+        self,
+        by: Watcher,
+        trial: Trial,
+        running: RunningTrial,
+        cost: CostModel,
+        key: ProfileKey,
+        limits: EpochLimits,
+    ) -> None:
+        self._by, self._trial, self._running = by, trial, running
+        self._cost, self._key, self._limits = cost, key, limits
         said = by.metrics
         known = {"begin": False, "end": True}.get(said.epoch_line)
         self._epochs = Epochs(ends=True if said.file or not said.epoch_regex else known)
@@ -75,14 +94,13 @@ class _Watch:
         self._used = Used()  # since the start
         self._lines: Lines[Measurement] = Lines(reader_of(said), self._split)
         self._lock = threading.Lock()  # over the window, which is split where a line is read
-        self._renew_at = time.monotonic() + RENEW_SECONDS
 
     def run(self, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         monitor, job, file = self._by.monitor, self._by.job, self._file
         if file is not None and file.exists():
             file.replace(file.with_name(f"{file.name}.old"))  # what an earlier trial said is not this one's
         monitor.begin_window(WINDOW, sync_execution=False, restart=True)
-        monitor.watch_closely(True)
+        monitor.watch_closely(self._limits.best is None)
         try:
             with Child(command, environ, log, read=True) as child:
                 self._lines.follow_output(child.output, log, says=file is None)
@@ -92,7 +110,8 @@ class _Watch:
                 status = child.wait(0.0)
         except BaseException:  # what it used until now outlives it
             self._add(self._split())
-            job.renew(self._trial.number, self._outcome(Ending.LOST))
+            with contextlib.suppress(Exception):
+                job.renew(self._trial.number, self._outcome(Ending.LOST))
             raise
         finally:
             self._lines.close()
@@ -124,18 +143,18 @@ class _Watch:
                 self._finish(child, kindly=enough)
                 return (Ending.NOT_CONVERGED, None) if enough else (Ending.STOPPED, following)
         while (status := child.wait(1.0)) is None:  # it has closed its output
-            self._renew()
+            pass
+        child.check(status)
         self._add(self._split())
         return (Ending.CRASHED if status else Ending.NOT_CONVERGED), None
 
     def _seen(self, child: Child) -> Iterator[tuple[Line, Measurement]]:
-        """Each line that says something, until the script has ended; its lease is renewed meanwhile."""
+        """Each line that says something, until the script has ended."""
         closed = False
         while True:
             try:
                 seen = self._lines.next(LOOK_SECONDS)
             except queue.Empty:
-                self._renew()
                 if not closed and child.wait(0.0) is not None:
                     self._lines.close()
                     closed = True
@@ -173,10 +192,10 @@ class _Watch:
     def _keep_profile(self) -> None:
         profile, best = self._limits.profile, self._limits.best
         if profile is not None:
-            self._by.job.put(self._key, profile)
+            self._running.put(self._key, profile)
         if best is not None:
-            size = self._trial.batch_size
-            self._by.job.profiled(size, self._by.place, joules=best.joules, seconds=best.seconds)
+            self._by.monitor.watch_closely(False)  # no limit is waiting for an epoch's energy any more
+            self._running.profiled(best.joules, best.seconds)
 
     def _next_epoch(self) -> float:
         """EpochCost, by what is known of the limit in force, or else by the last epoch; 0 before there was one."""
@@ -187,11 +206,11 @@ class _Watch:
         return cost if math.isfinite(cost) else 0.0
 
     def _may_go_on(self, following: float) -> bool:
-        used = self._epochs.charged(self._used)
-        spent = self._cost.cost(used.joules, used.seconds)
+        charged = self._epochs.charged(self._used)
+        spent = self._cost.cost(charged.joules, charged.seconds)
         cost = spent + following if math.isfinite(spent) else 0.0  # what is not known stops nothing
-        self._renew_at = time.monotonic() + RENEW_SECONDS
-        return self._by.job.progress(self._trial.number, self._outcome(Ending.LOST), cost)
+        has_epochs_left = self._epochs.done < self._by.job.spec.max_epochs
+        return self._running.keep_going(self._outcome(Ending.LOST), cost) and has_epochs_left
 
     # ------------------------------------------------------------------ the books
 
@@ -209,11 +228,6 @@ class _Watch:
         epochs = max(1, self._epochs.done) if ending is Ending.CONVERGED else self._epochs.done
         charged, metric = self._epochs.charged(self._used), self._epochs.metric
         return used(ending, charged.joules, charged.seconds, epochs=epochs, metric=metric, next_epoch_cost=following)
-
-    def _renew(self) -> None:
-        if time.monotonic() >= self._renew_at:
-            self._renew_at = time.monotonic() + RENEW_SECONDS
-            self._by.job.renew(self._trial.number, self._outcome(Ending.LOST))
 
 
 def _silence(said: Metrics) -> str:

@@ -1,0 +1,206 @@
+"""`zeus run` with an unmodified script: watched, measured, stopped and profiled from outside, on a virtual card."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from launch_place import Place, eventually, is_running, tries
+from zeus.job import Ending
+
+LIMIT = 250.0  # as the card is found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    here = Place(tmp_path)
+    here.script()
+    here.job()
+    return here
+
+
+@pytest.fixture
+def limit(monkeypatch: pytest.MonkeyPatch, place: Place):  # type: ignore[no-untyped-def]
+    """Reads the power limit in force, as any process would."""
+    for name in ("ZEUS_GPU", "ZEUS_VIRTUAL_STATE"):
+        monkeypatch.setenv(name, place.env[name])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def read() -> float:
+        from zeus.device.find import find
+
+        return find()[0].limit()
+
+    return read
+
+
+def test_the_report_has_the_promised_shape_and_nothing_else_is_on_stdout(place: Place) -> None:
+    report = place.report("--recurrences", "2", ZEUS_QUIET="1")
+    assert set(report) == {"job", "recurrences", "saving", "store", "logs"}
+    assert set(report["recurrences"][0]) == {"recurrence", "converged", "tries", "joules", "seconds", "cost"}
+    fields = "trial batch_size power_limit ending epochs metric joules seconds cost cost_limit phase reason"
+    assert set(tries(report)[0]) == set(fields.split())
+    assert [one["recurrence"] for one in report["recurrences"]] == [1, 2]
+    assert report["saving"]["default_joules"] > 0
+    assert sorted(file.name for file in Path(report["logs"]).iterdir()) == ["1.log", "2.log"]
+
+
+def test_quiet_says_nothing_and_otherwise_each_trial_and_the_saving_is_told(place: Place) -> None:
+    quiet = place.run(ZEUS_QUIET="1")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    told = place.run()
+    assert "recurrence 2, try 1: batch size 32" in told.stderr
+    assert "reached the target" in told.stderr
+    assert "against the default (16 at the highest limit" in told.stdout
+
+
+def test_a_size_that_costs_too_much_is_stopped_and_another_is_tried_in_the_same_recurrence(place: Place) -> None:
+    place.script("begin")  # so that starting Python is not charged
+    place.job("begin", batch_sizes=[16, 64], beta=2.0)
+    report = place.report("--recurrences", "2")
+    first, stopped, again = tries(report)
+    assert (first["batch_size"], stopped["batch_size"], again["batch_size"]) == (16, 64, 16)
+    assert stopped["ending"] == "stopped"
+    assert 0 < stopped["epochs"] < 6
+    assert report["recurrences"][1]["converged"] is True
+    eventually(lambda: not is_running(place.pid()))
+
+
+def test_a_crash_is_told_with_its_last_lines_and_the_size_is_not_offered_again(place: Place) -> None:
+    trap = "if size == 16: print('CUDA out of memory. Tried to allocate 2 GiB'); sys.exit(1)"
+    place.script(before=trap)
+    done = place.run("--recurrences", "2")
+    assert done.returncode == 0
+    assert "crashed with exit code 1" in done.stderr
+    assert "| CUDA out of memory. Tried to allocate 2 GiB" in done.stderr
+    assert "zeus jobs reset toy --batch-size 16" in done.stderr
+    sizes = [one.trial.batch_size for one in place.store().trials("toy")]
+    assert sizes == [16, 32, 32]
+    assert "has not reached the target here: nothing to compare with" in done.stdout
+
+
+def test_when_each_size_crashes_the_run_fails_with_what_to_do(place: Place) -> None:
+    place.script(before="os.kill(os.getpid(), signal.SIGSEGV)")
+    done = place.run("--json")
+    assert done.returncode == 1
+    assert "Mend the training script" in done.stderr
+    assert [one["ending"] for one in tries(json.loads(done.stdout))] == ["crashed", "crashed"]
+
+
+@pytest.mark.parametrize(
+    ("trap", "said"),
+    [
+        ("os.kill(os.getpid(), signal.SIGTERM)", "ended from outside by SIGTERM"),
+        ("sys.exit(127)", "could not be run"),
+    ],
+    ids=["ended", "not run"],
+)
+def test_what_is_not_the_batch_sizes_fault_is_not_held_against_it(place: Place, trap: str, said: str) -> None:
+    place.script(before=f"if not os.path.exists('once'): open('once', 'w'); {trap}")
+    done = place.run()
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert place.store().trial("toy", 1).trial.ending is Ending.LOST
+    assert [one["batch_size"] for one in tries(place.report())] == [16]
+
+
+def test_a_target_that_is_never_reached_ends_with_exit_code_3(place: Place) -> None:
+    place.job(target_metric=2.0, max_tries=2)
+    done = place.run("--json", "--recurrences", "5")
+    assert done.returncode == 3
+    assert "in 2 tries none of the batch sizes [16] reached a metric >= 2" in done.stderr
+    report = json.loads(done.stdout)
+    assert len(report["recurrences"]) == 1  # what follows would go the same way
+    assert [one["ending"] for one in tries(report)] == ["not_converged"] * 2
+    assert report["saving"] is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_its_script_restores_the_limit_and_goes_on_next_time(
+    place: Place, limit, number: signal.Signals
+) -> None:
+    place.job(power_limits=[150])
+    process = place.start(STEPS="100000")
+    pid = place.pid()
+    eventually(lambda: limit() == 150)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in err
+    eventually(lambda: not is_running(pid))
+    assert limit() == LIMIT
+    lost = place.store().trial("toy", 1).trial
+    assert lost.ending is Ending.LOST
+    assert lost.outcome is not None and lost.outcome.joules is not None and lost.outcome.joules > 0
+    report = place.report()
+    assert [one["recurrence"] for one in report["recurrences"]] == [2]
+    assert tries(report)[0]["phase"] == "pruning"  # what was given up holds nobody back
+
+
+def test_a_run_that_is_killed_takes_its_script_along_and_the_next_one_works_at_once(place: Place, limit) -> None:
+    place.job(power_limits=[150])
+    process = place.start(STEPS="100000")
+    pid = place.pid()
+    eventually(lambda: limit() == 150)
+    process.kill()
+    process.communicate(timeout=60)
+    eventually(lambda: not is_running(pid))
+    eventually(lambda: limit() == LIMIT)
+    assert place.store().trial("toy", 1).trial.ending is Ending.OPEN  # until its lease lapses
+    assert place.report()["recurrences"][0]["converged"] is True
+
+
+def test_a_prior_takes_the_place_of_first_looks(place: Place) -> None:
+    place.job(num_pruning_rounds=0, mab_prior_mean=100.0, mab_prior_precision=1.0)
+    (only,) = tries(place.report())
+    assert "drew the least of 2 sampled mean costs" in only["reason"]
+    place.job(name="flat", num_pruning_rounds=0)
+    (only,) = tries(place.report())
+    assert "has been seen 0 times only" in only["reason"]
+
+
+def nothing_was_changed(place: Place) -> bool:
+    return not (place.folder / "zeus.db").exists() and not (place.folder / "logs").exists()
+
+
+def test_a_wrong_job_file_is_refused_with_its_line_before_anything_is_changed(place: Place) -> None:
+    place.job(defualt_batch_size=3)
+    done = place.run()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "job.toml, line 8: defualt_batch_size is not known. Did you mean default_batch_size?" in done.stderr
+    assert nothing_was_changed(place)
+
+
+@pytest.mark.parametrize(
+    ("values", "env", "said"),
+    [
+        ({"power_limits": [90]}, {}, "these GPUs take 100 to 250 W"),
+        ({"gpus": [1]}, {}, "there is no GPU 1"),
+        ({"command": "pyhton train.py"}, {}, "'pyhton' is not found"),
+        ({}, {"ZEUS_GPU": "auto"}, "set ZEUS_GPU=virtual:v100 to try without"),
+        ({}, {"ZEUS_MODE": "fast"}, "give optimize, observe or off"),
+    ],
+    ids=["limit", "GPU", "command", "no GPU", "mode"],
+)
+def test_what_is_not_here_is_asked_for_before_anything_is_changed(
+    place: Place, values: dict[str, object], env: dict[str, str], said: str
+) -> None:
+    if "ZEUS_GPU" in env and shutil.which("nvidia-smi"):
+        pytest.skip("this machine has a GPU")
+    place.job(**values)
+    done = place.run(**env)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert nothing_was_changed(place)
+
+
+def test_a_script_that_says_nothing_of_what_is_looked_for_fails_with_what_was_looked_for(place: Place) -> None:
+    place.job(metrics=r"regex = 'accuracy: (\S+)'")
+    done = place.run()
+    assert done.returncode == 1
+    assert "none of its lines is what [metrics] regex = 'accuracy: (\\\\S+)' looks for" in done.stderr
+    assert place.store().trial("toy", 1).trial.ending is Ending.LOST
