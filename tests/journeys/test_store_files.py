@@ -42,7 +42,7 @@ def test_what_is_no_store_is_refused_with_what_is(url: str) -> None:
 
 
 def test_a_token_is_not_shown(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="server_url") as told:
+    with pytest.raises(InputError, match="is a service") as told:
         open_store("http://:secret@host:5930")
     assert "secret" not in str(told.value)
 

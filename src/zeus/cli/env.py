@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from zeus import __version__
 from zeus.cli.output import known, print_json
 from zeus.device.gpu import Capability, Gpu
-from zeus.errors import DeviceError
+from zeus.errors import DeviceError, InputError
+
+if TYPE_CHECKING:
+    from zeus.store.check import Found
 
 
 @click.command()
@@ -34,7 +38,7 @@ def environment() -> dict[str, Any]:
     gpus = find()
     keeper = status(list(gpus.values()))
     packages = cpu.cpu_packages()
-    trouble, store = cpu.why_not(), check()
+    trouble, store = cpu.why_not(), _asked(check())
     return {
         "zeus": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -43,6 +47,20 @@ def environment() -> dict[str, Any]:
         "keeper": keeper,
         "store": {"url": store.url, "kind": store.kind, "ok": store.ok, "why_not": store.why_not},
     }
+
+
+def _asked(store: Found) -> Found:
+    """A service where somebody answers: whether that is one, and takes the token."""
+    if store.kind != "service" or not store.ok:
+        return store
+    from zeus.optimizer.batch_size.http import Service
+    from zeus.store.open import resolve
+
+    try:
+        trouble = Service(resolve()).trouble()
+    except InputError as wrong:
+        trouble = str(wrong)
+    return replace(store, ok=trouble is None, why_not=trouble)
 
 
 def _gpu(index: int, gpu: Gpu, keeper: dict[str, Any]) -> dict[str, Any]:

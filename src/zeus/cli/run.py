@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ import click
 from zeus.cli.output import joules, print_json
 from zeus.env import quiet
 from zeus.errors import ZeusError
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from zeus.job import Trial
@@ -113,10 +116,14 @@ def _not_reached(launcher: Launcher, last: Recurrence) -> str:
 def _gain(launcher: Launcher, done: list[Recurrence]) -> Gain | None:
     from zeus.launch.gain import gain
 
-    job = launcher.store.job(launcher.job.spec.id)
-    kept = (one.trial for one in launcher.store.trials(job.id))
-    here = [one for one in kept if one.asked > job.since and one.ask.gpu_model == launcher.place.model]
-    default, watched = job.spec.default_batch_size, launcher.file.metrics is not None
+    spec = launcher.job.spec
+    try:
+        past = launcher.jobs.past(spec.id)
+    except ZeusError as away:
+        log.warning("what was saved is not known: %s", away)
+        return None
+    here = [one for one in past if one.ask.gpu_model == launcher.place.model]
+    default, watched = spec.default_batch_size, launcher.file.metrics is not None
     profile = launcher.profile(default)
     return gain([one for one in done if one.converged], here, default, profile, launcher.cost, by_epoch=watched)
 
@@ -140,7 +147,7 @@ def _report(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> d
             for one in done
         ],
         "saving": None if found is None else asdict(found) | shares(found),
-        "store": launcher.address,
+        "store": launcher.jobs.address,
         "logs": str(launcher.logs),
     }
 
@@ -193,4 +200,4 @@ def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> Non
         )
     elif any(one.converged for one in done):
         click.echo(f"the default, {spec.default_batch_size}, has not reached the target here: nothing to compare with")
-    click.echo(f"store: {launcher.address}\nlogs:  {launcher.logs}")
+    click.echo(f"store: {launcher.jobs.address}\nlogs:  {launcher.logs}")

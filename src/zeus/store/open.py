@@ -28,9 +28,8 @@ def open_store(
         StoreError: It does not answer; it may do so later.
     """
     url = resolve(url, environ)
-    scheme, _, _ = url.partition("://")
-    if scheme in ("http", "https"):
-        raise InputError(f"{shown(url)} is a service, not a database: it is reached with server_url.")
+    if is_service(url):
+        raise InputError(f"{shown(url)} is a service; here the address of a database is needed.")
     if (path := file_of(url)) is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,6 +67,15 @@ def file_of(url: str) -> Path | None:
     return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else None
 
 
+def is_service(url: str) -> bool:
+    """Whether a resolved address is that of a service.
+
+    >>> is_service("http://:token@host:7070")
+    True
+    """
+    return url.startswith(("http://", "https://"))
+
+
 def log_folder(job_id: str, environ: Mapping[str, str] = os.environ) -> Path:
     """Where the logs of a job's trials lie: in ZEUS_LOG_DIR, or beside the store where that is a file.
 
@@ -76,7 +84,8 @@ def log_folder(job_id: str, environ: Mapping[str, str] = os.environ) -> Path:
     """
     given, (scheme, _, place) = environ.get("ZEUS_LOG_DIR"), environ.get("ZEUS_STORE", "").partition(":///")
     beside = Path(place).expanduser() if scheme == "sqlite" else default_path(environ)
-    return (Path(given) if given else beside.parent / "logs").absolute() / quote(job_id, safe=" ")
+    name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would be another folder
+    return (Path(given) if given else beside.parent / "logs").absolute() / name
 
 
 def default_path(environ: Mapping[str, str] = os.environ) -> Path:

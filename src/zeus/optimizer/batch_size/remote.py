@@ -1,217 +1,287 @@
 """A recurring job over a service: the same verbs as over a store, and a training that does not need it to be there.
 
-While the service is away, a run that begins takes the default batch size with no bound, a run that goes on hears its
-own cost limit, and whatever is told waits on disk (`spool`) until the next contact.
+    the service is away    a run that begins takes the default batch size, with no bound
+                           a run that goes on hears its own cost limit
+                           what is told waits on disk, and is delivered at the next contact
+
+A trial that began without the service has a number that the service never gives; it is known there, as a recurrence of
+its own, once its report has arrived.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 from uuid import uuid4
 
-from zeus.errors import StoreError
-from zeus.job import MAX_TRIES, Ask, Decision, Ending, JobSpec, Outcome, Phase, Trial
-from zeus.optimizer.batch_size.http import Service, of_job
-from zeus.optimizer.batch_size.spool import Spool, default_folder
+from zeus.errors import NotKnown, StoreError
+from zeus.job import MAX_TRIES, Ask, Decision, JobSpec, Outcome, Phase, Trial
+from zeus.optimizer.batch_size.http import QUICK, SOON, Service, of_job
+from zeus.optimizer.batch_size.known import Mine
+from zeus.optimizer.batch_size.post import Post
+from zeus.optimizer.batch_size.spool import Report, Spool
+from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.store.rules import lost, told
 from zeus.wire import from_json, to_json
 
 log = logging.getLogger(__name__)
 
-QUICK = 3.0  # seconds of patience for what may as well be delivered later
-OFFLINE = 2**40  # trials that began without the service are numbered from here, by chance
+ALONE = 2**40  # trials that begin without the service are numbered from here on, by chance
+SEEDS = 2**31
 
 
 class RemoteJob:
     """A `RecurringJob` over a service."""
 
-    def __init__(self, service: Service, spec: JobSpec, spool: Spool | None = None) -> None:
-        self._service = service
+    def __init__(self, post: Post, spec: JobSpec, *, is_registered: bool) -> None:
+        self._post = post
         self._spec = spec
-        self._spool = spool or Spool(default_folder(service.address))
+        self._is_registered = is_registered  # as far as is known here
+        self._later: list[Report] = []  # for when it is
 
     @classmethod
     def find(cls, service: Service, job_id: str, spool: Spool | None = None) -> RemoteJob:
-        """A job that is registered there."""
-        found = service.call("GET", of_job(job_id, "/registration"))
-        return cls(service, _spec(found["spec"]), spool)
+        """A job that is registered there, or was when this machine last saw it."""
+        post = Post(service, spool)
+        seen = post.known.spec(job_id)
+        patience = service.begin if seen is None else SOON
+        try:
+            spec = post.call("GET", of_job(job_id, "/registration"), _spec, patience=patience)
+        except StoreError:
+            if seen is None:
+                raise
+            return cls(post, seen, is_registered=False)
+        post.known.keep_spec(spec)
+        return cls(post, spec, is_registered=True)
 
     @classmethod
     def register(cls, service: Service, spec: JobSpec, spool: Spool | None = None) -> RemoteJob:
-        """The job of this spec, made or revised; where the service is away, taken as given."""
-        job = cls(service, spec, spool)
+        """The job of this spec, made or revised; where the service is away, when it is back."""
+        job = cls(Post(service, spool), spec, is_registered=False)
         try:
-            job._deliver()
-            job._spec = _spec(service.call("POST", "/jobs", body={"spec": _plain(spec)})["spec"])
+            job._register()
         except StoreError as away:
-            log.warning("%s The run goes on with the default batch size, and is reported later.", away)
-            job._spec = replace(spec, job_id=spec.id)
+            log.warning("%s Until it is back, job %r runs with its default batch size.", away, spec.id)
+            job._spec = _filled(spec, job._post.known.spec(spec.id))
+            job._post.known.keep_spec(job._spec)
         return job
+
+    def _register(self) -> None:
+        body = {"spec": _plain(self._spec)}
+        self._spec = self._post.call("POST", "/jobs", _spec, body=body, patience=self._post.service.begin)
+        self._is_registered = True
+        self._post.known.keep_spec(self._spec)
 
     @property
     def spec(self) -> JobSpec:
         """As registered, as far as the service could be asked."""
         return self._spec
 
-    @property
-    def id(self) -> str:
-        """What it is found by."""
-        return self._spec.id
-
-    # ------------------------------------------------------------------ the verbs
+    # ------------------------------------------------------------------ beginning
 
     def ask(self, place: Place, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
         """A trial that the service opens; one of the default batch size where it is away."""
-        body = {
-            "gpu_name": place.gpu_name,
-            "gpus": place.gpus,
-            "max_watts": place.max_watts,
-            "recurrence": recurrence if recurrence is None or recurrence < OFFLINE else None,
-            "max_tries": max_tries,
-        }
+        known = recurrence if recurrence is None or recurrence < ALONE else None
+        body = {**asdict(place), "recurrence": known, "max_tries": max_tries}
         try:
-            self._deliver()
-            return from_json(self._service.call("POST", of_job(self.id, "/ask"), body=body, key=uuid4().hex), Trial)
+            if not self._is_registered:
+                self._register()
+            path, patience = self._path("/ask"), self._post.service.begin
+            trial = self._post.call("POST", path, _trial, body=body, key=uuid4().hex, patience=patience)
         except StoreError as away:
-            log.warning("%s This trial takes the default batch size, %s.", away, self._spec.default_batch_size)
-            return self._begin_alone(place, recurrence)
-
-    def _begin_alone(self, place: Place, recurrence: int | None) -> Trial:
-        number = OFFLINE + secrets.randbelow(OFFLINE)
-        ask = Ask(
-            number=number,
-            recurrence=recurrence or number,
-            gpu_model=place.model,
-            max_watts=place.max_watts,
-            last=True,
-        )
-        size = self._spec.default_batch_size
-        decision = Decision(size, Phase.DEFAULT, f"{size}, the default: the service is away")
-        trial = Trial(ask=ask, decision=decision, asked=1)
-        kept = {"trial": to_json(trial), "key": uuid4().hex, "spec": _plain(self._spec)}
-        self._spool.keep_trial(number, {**kept, "gpu_name": place.gpu_name, "gpus": place.gpus})
+            trial = self._begin_alone(place, recurrence)
+            log.warning("%s This trial takes the default batch size, %s.", away, trial.batch_size)
+            return trial
+        try:
+            self._post.known.keep(self._spec.id, Mine(trial))
+        except StoreError as wrong:
+            log.debug("trial %s needs the service until its end: %s", trial.number, wrong)
         return trial
 
+    def _begin_alone(self, place: Place, recurrence: int | None) -> Trial:
+        """Its recurrence has no other try: the default with no bound ends it as well as can be."""
+        number, size = ALONE + secrets.randbelow(ALONE), self._spec.default_batch_size
+        ask = Ask(
+            number=number, recurrence=recurrence or number, gpu_model=place.model, max_watts=place.max_watts, last=True
+        )
+        decision = Decision(size, Phase.DEFAULT, f"{size}, the default: the service is away")
+        trial = Trial(ask=ask, decision=decision, asked=1)
+        self._post.known.keep(self._spec.id, Mine(trial, key=uuid4().hex))
+        return trial
+
+    # ------------------------------------------------------------------ on the way
+
     def trial(self, number: int) -> Trial:
-        """As it stands, as far as can be known."""
-        if (alone := self._spool.trial(number)) is not None:
-            return from_json(alone["trial"], Trial)
-        return from_json(_without(self._service.call("GET", of_job(self.id, f"/trials/{number}"))), Trial)
+        """As it stands."""
+        mine = self._mine(number)
+        if mine is not None and (number >= ALONE or mine.trial.ended is not None):
+            return mine.trial
+        try:
+            return self._post.call("GET", self._path(f"/trials/{number}"), _trial)
+        except StoreError:
+            if mine is None:
+                raise
+            return mine.trial
 
     def so_far(self, number: int) -> Outcome | None:
         """As last renewed."""
-        if self._spool.trial(number) is not None:
-            return None
+        mine = self._mine(number)
+        if mine is not None and number >= ALONE:
+            return mine.so_far
         try:
-            told = self._service.call("GET", of_job(self.id, f"/trials/{number}"), patience=QUICK)["so_far"]
+            return self._post.call("GET", self._path(f"/trials/{number}"), _so_far, patience=QUICK)
         except StoreError:
-            return None
-        return None if told is None else from_json(told, Outcome)
+            if mine is None:
+                raise
+            return mine.so_far
 
     def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
-        """Hold on to it. Raises StoreError where the service is away: the next renewal may reach it."""
-        if (alone := self._spool.trial(number)) is not None:
-            return from_json(alone["trial"], Trial)
-        body = {"so_far": None if so_far is None else to_json(so_far)}
-        return from_json(self._heartbeat(number, body)["trial"], Trial)
+        """Hold on to it; where the service is away, the next renewal may reach it."""
+        said = self._heartbeat(number, so_far)
+        return said.trial if isinstance(said, Mine) else _trial(said["trial"])
 
     def progress(self, number: int, so_far: Outcome, next_cost: float) -> bool:
-        """The policy's word. Raises StoreError where the service is away: then the trial's own bound counts."""
-        if self._spool.trial(number) is not None:
-            return so_far.epochs < self._spec.max_epochs  # the default size, with no bound
-        go_on: bool = self._heartbeat(number, {"so_far": to_json(so_far), "next_cost": next_cost})["go_on"]
-        return go_on
+        """The policy's word; where the service is away, that of the trial's own bound."""
+        said = self._heartbeat(number, so_far, next_cost)
+        return fits(next_cost, said.trial.decision.cost_limit) if isinstance(said, Mine) else said["go_on"]
 
-    def _heartbeat(self, number: int, body: dict[str, Any]) -> Any:
-        self._deliver()
-        return self._service.call("POST", of_job(self.id, f"/trials/{number}/heartbeat"), body=body, patience=QUICK)
+    def _heartbeat(self, number: int, so_far: Outcome | None, next_cost: float | None = None) -> Mine | dict[str, Any]:
+        """What the service says, or else what is known here."""
+        lost(so_far)
+        mine, path = self._mine(number), self._path(f"/trials/{number}/heartbeat")
+        if mine is None or number < ALONE:
+            body = {"so_far": None if so_far is None else to_json(so_far), "next_cost": next_cost}
+            try:
+                return self._post.call("POST", path, _pulse, body=body, patience=QUICK)
+            except StoreError:
+                if mine is None:
+                    raise
+        if so_far is not None and mine.trial.outcome is None:
+            mine = replace(mine, so_far=so_far)
+            self._post.known.keep(self._spec.id, mine)
+        return mine
+
+    # ------------------------------------------------------------------ the end
 
     def tell(self, number: int, outcome: Outcome) -> Trial:
-        """How it ended; kept for later where the service is away."""
-        if (alone := self._spool.trial(number)) is not None:
-            return self._tell_alone(number, alone, outcome)
-        path, body = of_job(self.id, f"/trials/{number}/tell"), to_json(outcome)
-        try:
-            self._deliver()
-            return from_json(self._service.call("POST", path, body=body), Trial)
-        except StoreError as away:
-            self._spool.put("POST", path, body)
-            log.warning("%s How trial %s ended is kept in %s until then.", away, number, self._spool.folder)
-            return self._supposed(number, outcome)
+        """How it ended; delivered later where the service is away.
 
-    def _tell_alone(self, number: int, alone: dict[str, Any], outcome: Outcome) -> Trial:
-        trial = from_json(alone["trial"], Trial)
-        if trial.ending is not Ending.OPEN:
-            return trial
-        ended = trial.lose(2, outcome) if outcome.ending is Ending.LOST else trial.end(2, outcome)
-        self._spool.keep_trial(number, {**alone, "trial": to_json(ended)})
-        if outcome.ending is not Ending.LOST:
-            body = {
-                "spec": alone["spec"],
-                "gpu_name": alone["gpu_name"],
-                "gpus": alone["gpus"],
-                "max_watts": trial.ask.max_watts,
-                "batch_size": trial.batch_size,
-                "key": alone["key"],
-                "outcome": to_json(outcome),
-            }
-            self._spool.put("POST", of_job(self.id, "/reports"), body)
-            self._deliver()
-        return ended
+        Raises:
+            StoreError: The service is away, and either nothing can be written here or the trial is another machine's,
+                so that all that can be said of it is that its report waits.
+        """
+        mine = self._mine(number)
+        after = None if mine is None else told(self._spec.id, mine.trial, outcome, mine.trial.sequence + 1)
+        if mine is not None and after is mine.trial:  # it was told before
+            return after
+        heard = self._post.send(self._end(number, mine, outcome), _trial)
+        self._flush()
+        if heard is not None and number < ALONE:
+            return heard
+        if heard is None:
+            where, away = self._post.spool.folder, self._post.service.address
+            log.warning("how trial %s ended waits in %s for the service %s, which is away.", number, where, away)
+        if mine is None or after is None:
+            raise StoreError(f"how trial {number} ended waits in {self._post.spool.folder} for the service.")
+        self._post.known.keep(self._spec.id, replace(mine, trial=after))
+        return after
 
-    def _supposed(self, number: int, outcome: Outcome) -> Trial:
-        """The trial as the service will have it, for a caller that goes on."""
-        ask = Ask(number=number, recurrence=1, max_watts=1.0, last=True)
-        size = self._spec.default_batch_size
-        trial = Trial(ask=ask, decision=Decision(size, Phase.DEFAULT, "as far as is known here"), asked=1)
-        return trial.lose(2, outcome) if outcome.ending is Ending.LOST else trial.end(2, outcome)
+    def _end(self, number: int, mine: Mine | None, outcome: Outcome) -> Report:
+        if mine is None or mine.key is None:
+            path = self._path(f"/trials/{number}/tell")
+            return Report("POST", path, to_json(outcome), trial=(self._spec.id, number))
+        body = {
+            "spec": _plain(self._spec),
+            **asdict(Place.of(mine.trial.ask.gpu_model, mine.trial.ask.max_watts)),
+            "batch_size": mine.trial.batch_size,
+            "key": mine.key,
+            "outcome": to_json(outcome),
+        }
+        return Report("POST", self._path("/reports"), body)
+
+    # ------------------------------------------------------------------ what is learnt besides
 
     def profiled(self, batch_size: int, place: Place, *, joules: float, seconds: float) -> None:
-        """What an epoch uses; kept for later where the service is away."""
-        told = {"batch_size": batch_size, "gpu_name": place.gpu_name, "gpus": place.gpus, "max_watts": place.max_watts}
-        self._send("POST", of_job(self.id, "/profiled"), {**told, "joules": joules, "seconds": seconds})
+        """What an epoch uses; said after the end of the trial where the job may not be registered yet."""
+        body = {"batch_size": batch_size, **asdict(place), "joules": joules, "seconds": seconds}
+        report = Report("POST", self._path("/profiled"), body)
+        if self._is_registered:
+            self._post.send(report, _anything, QUICK)
+        else:
+            self._later.append(report)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key; None where the service is away, so that it is measured again."""
-        from zeus.errors import NotKnown
-
         try:
-            found = self._service.call("GET", of_job(key.job, "/profiles"), query=_query(key), patience=QUICK)
+            return self._post.call("GET", of_job(key.job, "/profiles"), _profile, query=_query(key), patience=QUICK)
         except (NotKnown, StoreError):
             return None
-        return from_json(found, PowerProfile)
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Keep a profile; later where the service is away."""
-        self._send("PUT", of_job(key.job, "/profiles"), to_json(profile), _query(key))
+        self._post.send(Report("PUT", of_job(key.job, "/profiles"), to_json(profile), _query(key)), _anything, QUICK)
 
-    # ------------------------------------------------------------------ what waits
+    def close(self) -> None:
+        """A last try for what waits."""
+        self._post.close()
 
-    def _send(self, method: str, path: str, body: Any, query: dict[str, Any] | None = None) -> None:
-        try:
-            self._service.call(method, path, body=body, query=query, patience=QUICK)
-        except StoreError:
-            self._spool.put(method, path, body, query)
+    # ------------------------------------------------------------------ inside
 
-    def _deliver(self) -> None:
-        self._spool.deliver(lambda method, path, **rest: self._service.call(method, path, patience=QUICK, **rest))
+    def _path(self, rest: str) -> str:
+        return of_job(self._spec.id, rest)
+
+    def _mine(self, number: int) -> Mine | None:
+        return self._post.known.trial(self._spec.id, number)
+
+    def _flush(self) -> None:
+        later, self._later = self._later, []
+        for report in later:
+            self._post.send(report, _anything, QUICK)
 
 
-def _query(key: ProfileKey) -> dict[str, Any]:
-    return {"batch_size": key.batch_size, "gpu_model": key.gpu_model, "gpu_count": key.gpu_count}
+def _filled(spec: JobSpec, seen: JobSpec | None) -> JobSpec:
+    """With an id and a seed, as the service would have it."""
+    seed = spec.mab_seed
+    if seed is None:
+        seed = secrets.randbelow(SEEDS) if seen is None else seen.mab_seed
+    return replace(spec, job_id=spec.id, mab_seed=seed)
 
 
 def _plain(spec: JobSpec) -> dict[str, Any]:
     return {name: value for name, value in to_json(spec).items() if name not in ("kind", "version")}
 
 
-def _spec(data: dict[str, Any]) -> JobSpec:
-    return from_json({"kind": "job", "version": 1, **data}, JobSpec)
+def _query(key: ProfileKey) -> dict[str, Any]:
+    return {"batch_size": key.batch_size, "gpu_model": key.gpu_model, "gpu_count": key.gpu_count}
 
 
-def _without(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name not in ("leased_until", "so_far")}
+# ---------------------------------------------------------------------------------------------------- answers
+
+
+def _anything(said: Any) -> bool:
+    return True
+
+
+def _spec(said: Any) -> JobSpec:
+    return from_json(said["spec"], JobSpec)
+
+
+def _trial(said: Any) -> Trial:
+    return from_json({name: said[name] for name in said if name not in ("leased_until", "so_far")}, Trial)
+
+
+def _so_far(said: Any) -> Outcome | None:
+    return None if said["so_far"] is None else from_json(said["so_far"], Outcome)
+
+
+def _pulse(said: Any) -> dict[str, Any]:
+    _trial(said["trial"])
+    return {"trial": said["trial"], "go_on": bool(said["go_on"])}
+
+
+def _profile(said: Any) -> PowerProfile:
+    return from_json(said, PowerProfile)
