@@ -87,6 +87,7 @@ class Place:
             "default_batch_size": 16,
             "target_metric": 0.9,
             "max_epochs": 6,
+            "beta": 1000.0,  # what a busy machine makes of real time stops nothing
             "mab_seed": 0,
             **values,
         }
