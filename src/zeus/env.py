@@ -42,9 +42,9 @@ class Orders:
     cost_limit: float | None = None
     eta: float | None = None
     target_metric: float | None = None
-    higher_is_better: bool | None = None
     max_epochs: int | None = None
     seed: int | None = None
+    higher_is_better: bool | None = None
     outcome_file: str | None = None  # where the script leaves how it ended, if it cannot tell the store
 
 
@@ -62,9 +62,9 @@ def orders(environ: Mapping[str, str] = os.environ) -> Orders:
         cost_limit=_number(environ, "ZEUS_COST_THRESH"),
         eta=_number(environ, "ZEUS_ETA_KNOB"),
         target_metric=_number(environ, "ZEUS_TARGET_METRIC"),
-        higher_is_better=_flag(environ, "ZEUS_HIGHER_IS_BETTER"),
         max_epochs=_whole(environ, "ZEUS_MAX_EPOCHS", least=1),
         seed=_whole(environ, "ZEUS_SEED", least=0),
+        higher_is_better=_flag(environ, "ZEUS_HIGHER_IS_BETTER"),
         outcome_file=environ.get("ZEUS_OUTCOME_FILE") or None,
     )
 

@@ -299,13 +299,8 @@ def launch(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Loc
     job = LocalJob.register(open_store(url), bench.spec)
     trial = job.ask(place_of(bench.monitor))
     told = {"JOB_ID": job.spec.id, "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
-    told |= {
-        "TARGET_METRIC": 0.8,
-        "HIGHER_IS_BETTER": 1,
-        "MAX_EPOCHS": 100,
-        "ETA_KNOB": 0.5,
-        "OUTCOME_FILE": tmp_path / "outcome.json",
-    }
+    told |= {"TARGET_METRIC": 0.8, "HIGHER_IS_BETTER": 1, "MAX_EPOCHS": 100, "ETA_KNOB": 0.5}
+    told |= {"OUTCOME_FILE": tmp_path / "outcome.json"}
     for name, value in told.items():
         monkeypatch.setenv(f"ZEUS_{name}", str(value))
     return job
@@ -356,8 +351,8 @@ def test_what_cannot_be_used_is_refused_before_anything_is_trained(tmp_path: Pat
         BatchSizeOptimizer(bench.monitor)
     with pytest.raises(InputError, match="give one of the two"):
         BatchSizeOptimizer(bench.monitor, f"sqlite:///{tmp_path}/a.db", SPEC, store=bench.store)
-    with pytest.raises(InputError, match=r"http://host:1 is a service"):
-        BatchSizeOptimizer(bench.monitor, "http://host:1", SPEC)
+    with pytest.raises(InputError, match=r"http://host:one: give the address of a service"):
+        BatchSizeOptimizer(bench.monitor, "http://host:one", SPEC)
     with pytest.raises(InputError, match=r"before on_train_begin"):
         bench.optimizer().on_evaluate(0.5)
     with pytest.raises(InputError, match="init_process_group"):

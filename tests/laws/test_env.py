@@ -40,8 +40,16 @@ def test_everything_a_launcher_says_is_heard() -> None:
             "ZEUS_TARGET_METRIC": "40",
             "ZEUS_MAX_EPOCHS": "16",
             "ZEUS_SEED": "7",
+            "ZEUS_HIGHER_IS_BETTER": "0",
+            "ZEUS_OUTCOME_FILE": "outcome.json",
         }
-    ) == Orders("asr", 3, 128, 1e-3, 2.5e6, 0.5, 40.0, 16, 7)
+    ) == Orders("asr", 3, 128, 1e-3, 2.5e6, 0.5, 40.0, 16, 7, False, "outcome.json")
+
+
+def test_which_way_the_metric_goes_is_one_or_zero() -> None:
+    assert orders({"ZEUS_HIGHER_IS_BETTER": "1"}).higher_is_better is True
+    with pytest.raises(InputError, match="ZEUS_HIGHER_IS_BETTER='yes': give 1 or 0"):
+        orders({"ZEUS_HIGHER_IS_BETTER": "yes"})
 
 
 @given(st.sampled_from(sorted(NUMBERS)), st.floats(allow_nan=False, allow_infinity=False))

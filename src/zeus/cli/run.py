@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +15,6 @@ import click
 from zeus.cli.output import joules, print_json
 from zeus.env import quiet
 from zeus.errors import ZeusError
-
-log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from zeus.job import Trial
@@ -113,25 +110,26 @@ def _not_reached(launcher: Launcher, last: Recurrence) -> str:
     )
 
 
-def _gain(launcher: Launcher, done: list[Recurrence]) -> Gain | None:
+def _gain(launcher: Launcher, done: list[Recurrence]) -> Gain | str:
+    """What was saved, or why that is not known."""
     from zeus.launch.gain import gain
 
     spec = launcher.job.spec
     try:
         past = launcher.jobs.past(spec.id)
     except ZeusError as away:
-        log.warning("what was saved is not known: %s", away)
-        return None
+        return f"what was saved is not known: {away}"
     here = [one for one in past if one.ask.gpu_model == launcher.place.model]
     default, watched = spec.default_batch_size, launcher.file.metrics is not None
-    profile = launcher.profile(default)
-    return gain([one for one in done if one.converged], here, default, profile, launcher.cost, by_epoch=watched)
+    profile, ended = launcher.profile(default), [one for one in done if one.converged]
+    found = gain(ended, here, default, profile, launcher.cost, by_epoch=watched)
+    return found or f"the default, {default}, has not reached the target here: nothing to compare with"
 
 
 # ---------------------------------------------------------------------------------------------------- what is said
 
 
-def _report(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> dict[str, Any]:
+def _report(launcher: Launcher, done: list[Recurrence], found: Gain | str) -> dict[str, Any]:
     eta = launcher.job.spec.eta_knob
     return {
         "job": launcher.job.spec.id,
@@ -146,7 +144,7 @@ def _report(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> d
             }
             for one in done
         ],
-        "saving": None if found is None else asdict(found) | shares(found),
+        "saving": None if isinstance(found, str) else asdict(found) | shares(found),
         "store": launcher.jobs.address,
         "logs": str(launcher.logs),
     }
@@ -181,7 +179,7 @@ def shares(found: Gain) -> dict[str, float]:
     }
 
 
-def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> None:
+def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | str) -> None:
     spec = launcher.job.spec
     for one in done:
         sizes = " -> ".join(str(trial.batch_size) for trial in one.tries)
@@ -191,7 +189,7 @@ def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> Non
             f"recurrence {one.number}: batch size {sizes} {ending}; {joules(one.joules)}, {one.seconds:.1f} s, "
             f"cost {joules(cost)}"
         )
-    if found is not None:
+    if not isinstance(found, str):
         part, many = shares(found), "recurrence" if found.recurrences == 1 else f"{found.recurrences} recurrences"
         click.echo(
             f"against the default ({spec.default_batch_size} at the highest limit: {joules(found.default_joules)}, "
@@ -199,5 +197,5 @@ def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> Non
             f"{-part['seconds_share']:+.1%} time; cost {-part['cost_share']:+.1%}"
         )
     elif any(one.converged for one in done):
-        click.echo(f"the default, {spec.default_batch_size}, has not reached the target here: nothing to compare with")
+        click.echo(found)
     click.echo(f"store: {launcher.jobs.address}\nlogs:  {launcher.logs}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -155,7 +156,7 @@ def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
     used = f"{joules(outcome.joules)}, {outcome.seconds:.1f} s, cost {joules(cost_of(said, trial, outcome))}"
     lines = [f"  {words}; epoch {outcome.epochs}{metric}{at}, {used}"]
     if ran is not None and outcome.ending is Ending.CRASHED:
-        size, job = trial.batch_size, said.spec.id
+        size, job = trial.batch_size, shlex.quote(said.spec.id)
         lines += [f"  | {line}" for line in ran.last_lines]
         lines += [
             f"  The whole output is in {ran.log}. Batch size {size} is not offered again until you say so: "

@@ -188,6 +188,7 @@ class BatchSizeOptimizer(Callback):
         if self._books is None:
             self._books = _Books()
             self.monitor.begin_window(_WINDOW, restart=True)
+            self._crew.agree(0.0, 0.0)  # no rank works before those that measure it do
 
     def on_epoch_begin(self) -> None:
         """An epoch begins; a loop that does not tell of epochs has one evaluation in each."""
