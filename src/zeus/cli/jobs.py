@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zeus.cli import jobs_text
-from zeus.cli.output import print_json
+from zeus.cli.output import print_json, warnings
 from zeus.errors import InputError
 from zeus.store.api import utc
 from zeus.store.open import file_of, resolve, shown
@@ -34,8 +34,10 @@ def _sure(command: F) -> F:
 
 
 @click.group()
-def jobs() -> None:
+@click.pass_context
+def jobs(context: click.Context) -> None:
     """Show the recurring jobs of a store, and keep it tidy."""
+    context.with_resource(warnings())
 
 
 @jobs.command("list")
@@ -148,7 +150,9 @@ def reset(
 def _open(url: str | None) -> Jobs:
     from zeus.optimizer.batch_size.places import open_jobs
 
-    return open_jobs(url)
+    found = open_jobs(url)
+    click.get_current_context().call_on_close(found.close)
+    return found
 
 
 def _find(url: str | None) -> Jobs | None:

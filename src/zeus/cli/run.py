@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zeus.cli.output import joules, print_json
+from zeus.cli.output import joules, print_json, warnings
 from zeus.env import quiet
 from zeus.errors import ZeusError
 
@@ -41,6 +41,7 @@ def run(job_file: Path, recurrences: int, as_json: bool) -> int:
     from zeus.launch.job_file import read_job_file
     from zeus.launch.local import Hooks, Launcher
 
+    click.get_current_context().with_resource(warnings(silent=quiet()))
     said = read_job_file(job_file)
     trials: dict[int, Trial] = {}
     with view(said, silent=quiet()) as shown:
@@ -180,14 +181,16 @@ def shares(found: Gain) -> dict[str, float]:
 
 
 def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | str) -> None:
+    from zeus.cli.run_view import numbered
+
     spec = launcher.job.spec
     for one in done:
         sizes = " -> ".join(str(trial.batch_size) for trial in one.tries)
         cost = one.cost(spec.eta_knob)
         ending = "reached the target" if one.converged else "did not reach the target"
         click.echo(
-            f"recurrence {one.number}: batch size {sizes} {ending}; {joules(one.joules)}, {one.seconds:.1f} s, "
-            f"cost {joules(cost)}"
+            f"recurrence {numbered(one.number)}: batch size {sizes} {ending}; {joules(one.joules)}, "
+            f"{one.seconds:.1f} s, cost {joules(cost)}"
         )
     if not isinstance(found, str):
         part, many = shares(found), "recurrence" if found.recurrences == 1 else f"{found.recurrences} recurrences"

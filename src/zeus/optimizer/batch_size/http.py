@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -76,10 +77,14 @@ class Service:
             raise InputError(f"the token for {self.address} is not one that `zeus token create` made. Set ZEUS_TOKEN.")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx.Client(base_url=self.address, headers=headers)
+        self.close = weakref.finalize(
+            self, self._client.close
+        )  # connections are let go, if only with the service itself
         self._away = (httpx.TransportError, httpx.DecodingError)
         self.clock, self._sleep, self._rng = clock, sleep, rng or random.Random()
         self._rest_until = clock()
-        self.begin = Patience(patience(environ), 10.0)
+        waits = patience(environ)
+        self.begin = Patience(waits, min(10.0, max(1.0, waits)))
 
     @property
     def rests(self) -> bool:
@@ -167,10 +172,6 @@ class Service:
             return f"the service {self.address} wants a token that it knows: set ZEUS_TOKEN."
         return None if scope != "read" else f"this token may only read at {self.address}: `report` is needed to train."
 
-    def close(self) -> None:
-        """Let go of connections."""
-        self._client.close()
-
 
 def of_job(job_id: str, rest: str = "") -> str:
     """The path of a job.
@@ -201,13 +202,13 @@ def _parts(url: str) -> tuple[str, str]:
 def _said(answer: Any) -> Any:
     """What an answer says, if it is one of ours."""
     kind = answer.headers.get("content-type", "").partition(";")[0]
+    if answer.status_code == 204:  # nothing more than that it is done
+        return None
     match kind:
         case "application/json":
             return answer.json()
         case "application/x-ndjson":
             return answer.text
-    if answer.status_code == 204:
-        return None
     raise ValueError(f"of type {kind or 'unknown'}")
 
 

@@ -12,7 +12,6 @@ from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.remote import RemoteJob
-from zeus.optimizer.batch_size.spool import Spool
 from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.store import Store, open_store
 from zeus.store.lines import read
@@ -36,7 +35,7 @@ def open_jobs(where: str | Store | None = None) -> Jobs:
         return LocalJobs(where, type(where).__name__)
     url = resolve(where)
     if is_service(url):
-        return RemoteJobs(Service(url))
+        return RemoteJobs(Post(Service(url)))
     return LocalJobs(open_store(url), shown(url))
 
 
@@ -142,18 +141,17 @@ class LocalJobs:
 class RemoteJobs:
     """Those of a service, in its own words: what `/api/v1` answers is what `--json` prints."""
 
-    def __init__(self, service: Service, spool: Spool | None = None) -> None:
-        self._service = service
-        self._post = Post(service, spool)
-        self.address = service.address
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self.address = post.service.address
 
     def find(self, job_id: str) -> RecurringJob:
         """By its id."""
-        return RemoteJob.find(self._service, job_id, self._post.spool)
+        return RemoteJob.find(self._post, job_id)
 
     def register(self, spec: JobSpec) -> RecurringJob:
         """By its spec; later where the service is away."""
-        return RemoteJob.register(self._service, spec, self._post.spool)
+        return RemoteJob.register(self._post, spec)
 
     def past(self, job_id: str) -> list[Trial]:
         """From its export, which alone has every fact."""

@@ -18,19 +18,18 @@ from uuid import uuid4
 
 from zeus.errors import NotKnown, StoreError
 from zeus.job import MAX_TRIES, Ask, Decision, JobSpec, Outcome, Phase, Trial
-from zeus.optimizer.batch_size.http import QUICK, SOON, Service, of_job
+from zeus.optimizer.batch_size.http import QUICK, SOON, of_job
 from zeus.optimizer.batch_size.known import Mine
 from zeus.optimizer.batch_size.post import Post
-from zeus.optimizer.batch_size.spool import Report, Spool
+from zeus.optimizer.batch_size.spool import Report
 from zeus.optimizer.batch_size.stopping import fits
-from zeus.optimizer.batch_size.verbs import Place
+from zeus.optimizer.batch_size.verbs import ALONE, Place
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.rules import lost, told
 from zeus.wire import from_json, to_json
 
 log = logging.getLogger(__name__)
 
-ALONE = 2**40  # trials that begin without the service are numbered from here on, by chance
 SEEDS = 2**31
 
 
@@ -44,11 +43,10 @@ class RemoteJob:
         self._later: list[Report] = []  # for when it is
 
     @classmethod
-    def find(cls, service: Service, job_id: str, spool: Spool | None = None) -> RemoteJob:
+    def find(cls, post: Post, job_id: str) -> RemoteJob:
         """A job that is registered there, or was when this machine last saw it."""
-        post = Post(service, spool)
         seen = post.known.spec(job_id)
-        patience = service.begin if seen is None else SOON
+        patience = post.service.begin if seen is None else SOON
         try:
             spec = post.call("GET", of_job(job_id, "/registration"), _spec, patience=patience)
         except StoreError:
@@ -59,15 +57,15 @@ class RemoteJob:
         return cls(post, spec, is_registered=True)
 
     @classmethod
-    def register(cls, service: Service, spec: JobSpec, spool: Spool | None = None) -> RemoteJob:
+    def register(cls, post: Post, spec: JobSpec) -> RemoteJob:
         """The job of this spec, made or revised; where the service is away, when it is back."""
-        job = cls(Post(service, spool), spec, is_registered=False)
+        job = cls(post, spec, is_registered=False)
         try:
             job._register()
         except StoreError as away:
             log.warning("%s Until it is back, job %r runs with its default batch size.", away, spec.id)
-            job._spec = _filled(spec, job._post.known.spec(spec.id))
-            job._post.known.keep_spec(job._spec)
+            job._spec = _filled(spec, post.known.spec(spec.id))
+            post.known.keep_spec(job._spec)
         return job
 
     def _register(self) -> None:
@@ -94,7 +92,8 @@ class RemoteJob:
             trial = self._post.call("POST", path, _trial, body=body, key=uuid4().hex, patience=patience)
         except StoreError as away:
             trial = self._begin_alone(place, recurrence)
-            log.warning("%s This trial takes the default batch size, %s.", away, trial.batch_size)
+            if self._is_registered:  # else it was said
+                log.warning("%s This trial takes the default batch size, %s.", away, trial.batch_size)
             return trial
         try:
             self._post.known.keep(self._spec.id, Mine(trial))
@@ -224,10 +223,6 @@ class RemoteJob:
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Keep a profile; later where the service is away."""
         self._post.send(Report("PUT", of_job(key.job, "/profiles"), to_json(profile), _query(key)), _anything, QUICK)
-
-    def close(self) -> None:
-        """A last try for what waits."""
-        self._post.close()
 
     # ------------------------------------------------------------------ inside
 
