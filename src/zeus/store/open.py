@@ -127,5 +127,11 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
 
 
 def shown(url: str) -> str:
-    """Without the password or token."""
+    """Without the password or token.
+
+    >>> shown("postgresql://me:secret@host/zeus"), shown("http://secret@host:7070")
+    ('postgresql://me:***@host/zeus', 'http://***@host:7070')
+    """
+    if is_service(url):
+        return re.sub(r"://.*@", "://***@", url)
     return re.sub(r"://([^/@]*):[^/@]*@", r"://\1:***@", url)
