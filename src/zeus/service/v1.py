@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from pydantic import BeforeValidator
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, PlainTextResponse
 
 from zeus.cost import CostModel
 from zeus.env import prices
-from zeus.errors import InputError, NotKnown
+from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Decision, Ending, Phase, Trial
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
-from zeus.optimizer.batch_size.report import full, report
+from zeus.optimizer.batch_size.report import attempt, full, report
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.service import words
@@ -31,13 +34,23 @@ from zeus.wire import from_json, to_json
 
 READ, REPORT, ADMIN = (Depends(need(scope)) for scope in Scope)
 PAGE = 50
+LATELY = 200  # trials that show where a job runs
 
-JobId = Annotated[words.Name, Path(examples=["sentiment"])]
+JobId = Annotated[words.Name, BeforeValidator(unquote), Path(examples=["sentiment"])]  # see `around.keep_slashes`
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Offset = Annotated[int, Query(ge=0, le=2**53)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")]
+Key = Annotated[words.Key | None, Header(alias="Idempotency-Key", examples=["5f0c6f9e"])]
 Json = dict[str, Any]
+
+
+class Lines(PlainTextResponse):
+    """JSON lines."""
+
+    media_type = "application/x-ndjson"
+
+
+LINES: Json = {"requestBody": {"content": {Lines.media_type: {"schema": {"type": "string"}}}, "required": True}}
 
 api = APIRouter(prefix="/api/v1")
 
@@ -147,14 +160,20 @@ def trials(
     recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Json:
     """A page of trials, by number."""
-    rows = [
-        row
-        for row in full(report(store_of(request), job_id, request.app.state.folds))["tries"]
-        if ending in (None, row["ending"])
-        and batch_size in (None, row["batch_size"])
-        and recurrence in (None, row["recurrence"])
-    ]
-    return {"total": len(rows), "offset": offset, "trials": rows[offset : offset + limit]}
+    store = store_of(request)
+    job, total = store.job(job_id), store.count(job_id)
+    if ending is None and batch_size is None and recurrence is None:
+        found = store.trials(job_id, after=offset, most=limit)
+    else:
+        found = [
+            kept
+            for kept in store.trials(job_id)
+            if ending in (None, kept.trial.ending)
+            and batch_size in (None, kept.trial.batch_size)
+            and recurrence in (None, kept.trial.ask.recurrence)
+        ]
+        found, total = found[offset : offset + limit], len(found)
+    return {"total": total, "offset": offset, "trials": [attempt(job, kept) for kept in found]}
 
 
 @api.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
@@ -190,9 +209,8 @@ def late(request: Request, job_id: JobId, body: words.Late) -> Json:
     store, spec, place = store_of(request), body.spec.job(), Place(body.gpu_name, body.gpus, body.max_watts)
     if spec.id != job_id or body.batch_size not in spec.batch_sizes:
         raise InputError(f"a report on job {job_id!r} is of one of its batch sizes: {list(spec.batch_sizes)}.")
-    with contextlib.suppress(NotKnown):
-        spec = store.job(job_id).spec  # what is registered stands: it may have been revised since the run began
-    store.register(spec, policy_version=find_policy(spec.policy).version)
+    with contextlib.suppress(AlreadyDone):  # it was revised since the run began, and stands so
+        store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
     ran = Decision(body.batch_size, Phase.DEFAULT, f"{body.batch_size}, the default: the service was away")
     asked = store.ask(
         job_id, Asked(gpu_model=place.model, max_watts=place.max_watts), lambda *_: ran, key=f"late:{body.key}"
@@ -204,7 +222,7 @@ def late(request: Request, job_id: JobId, body: words.Late) -> Json:
 def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
     """The end of the log that `zeus run` wrote, where that ran on this machine under this user."""
     store_of(request).trial(job_id, number)
-    found = log_of(job_id, number)
+    found = log_of(job_id, number, request.app.state.settings.store_url)
     if found is None:
         raise NotKnown(f"no log of trial {number} lies on this machine: it is where `zeus run` ran it.")
     return {"log": found}
@@ -232,7 +250,7 @@ def _key(
     job_id: JobId,
     batch_size: Annotated[int, Query(ge=1, le=2**31 - 1)],
     gpu_model: Annotated[words.Text, Query()],
-    gpu_count: Annotated[int, Query(ge=0, le=2**31 - 1)],
+    gpu_count: Annotated[int, Query(ge=1, le=100_000)],
 ) -> ProfileKey:
     return ProfileKey(job_id, batch_size, gpu_model, gpu_count)
 
@@ -262,10 +280,13 @@ def profiles(request: Request, job_id: JobId) -> list[Json]:
     """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
     store = store_of(request)
     job, rows = store.job(job_id), []
-    watts = {kept.trial.ask.gpu_model: kept.trial.ask.max_watts for kept in store.trials(job_id)}
-    for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: (pair[0].gpu_model, pair[0].batch_size)):
-        max_watts = watts.get(Place(key.gpu_model, key.gpu_count, 1.0).model) or max(found.limits) * key.gpu_count
-        best = found.best_limit(CostModel(job.spec.eta_knob, max_watts)) if found.slices else None
+    lately = store.trials(job_id, after=max(0, store.count(job_id) - LATELY))
+    watts = {kept.trial.ask.gpu_model: kept.trial.ask.max_watts for kept in lately}
+    for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: astuple(pair[0])):
+        best = None
+        if found.slices:
+            highest = watts.get(Place(key.gpu_model, key.gpu_count, 1.0).model) or max(found.limits) * key.gpu_count
+            best = found.best_limit(CostModel(job.spec.eta_knob, highest))
         rows.append({"key": asdict(key), "profile": to_json(found), "best_limit": best})
     return rows
 
@@ -285,20 +306,18 @@ def summary(request: Request) -> Json:
     return totals(overview_of(request).briefs(store_of(request).jobs()))
 
 
-@api.get("/export", dependencies=[READ], response_class=PlainTextResponse)
+@api.get("/export", dependencies=[READ], response_class=Lines)
 def export(request: Request, job: Annotated[list[words.Name] | None, Query()] = None) -> Response:
     """All facts of these jobs, or of all, as JSON lines."""
     lines = store_of(request).export(job)
-    return PlainTextResponse("".join(f"{line}\n" for line in lines), media_type="application/x-ndjson")
+    return Lines("".join(f"{line}\n" for line in lines))
 
 
-@api.post("/import", dependencies=[ADMIN])
+@api.post("/import", dependencies=[ADMIN], openapi_extra=LINES)
 async def take_in(request: Request) -> JSONResponse:
     """Take in what `export` gave, all or nothing."""
-    from starlette.concurrency import run_in_threadpool
-
     try:
-        lines = (await request.body()).decode().splitlines()
+        lines = [line for line in (await request.body()).decode().split("\n") if line]
     except UnicodeDecodeError as wrong:
         raise InputError(f"not text: {wrong}. Give what `export` gave.") from wrong
     return JSONResponse({"jobs": await run_in_threadpool(store_of(request).import_lines, lines)})
