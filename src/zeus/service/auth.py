@@ -137,7 +137,7 @@ def _name_of(host: str) -> str:
     ('localhost', '[::1]')
     """
     if host.startswith("["):
-        return host.partition("]")[0] + "]"
+        return host[: host.find("]") + 1]
     return host.partition(":")[0].lower()
 
 

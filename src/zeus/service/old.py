@@ -51,16 +51,16 @@ class OldTrial(words.Body):
 
     job_id: words.Name
     batch_size: words.Whole
-    trial_number: Annotated[int, words.Field(ge=1, le=2**31 - 1)]
+    trial_number: Annotated[int, words.Field(ge=1, le=2**31 - 1, strict=True)]
 
 
 class Report(OldTrial):
     """What a trial has used since it began, and its metric now."""
 
-    time: words.NotBelow
-    energy: words.NotBelow
+    time: words.Above
+    energy: words.Above
     metric: words.Number
-    current_epoch: Annotated[int, words.Field(ge=0, le=2**53)]
+    current_epoch: words.Whole
 
 
 @old.post("/jobs", dependencies=[REPORT], status_code=201)
@@ -112,8 +112,6 @@ def report(request: Request, body: Report) -> dict[str, Any]:
             next_epoch_cost=next_epoch_cost,
         )
 
-    if not body.current_epoch or not body.energy or not body.time:
-        raise InputError("a report has a current_epoch of at least 1, and time and energy above 0.")
     if spec.reached(body.metric):
         return _verdict(_end(job, trial.number, used(Ending.CONVERGED)), spec)
     if body.current_epoch >= spec.max_epochs:

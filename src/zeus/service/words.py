@@ -36,10 +36,12 @@ Prefix = Annotated[Name, Field(max_length=PREFIX_LENGTH)]
 Text = Annotated[str, Field(max_length=NAME_LENGTH, pattern=f"^{_SHOWN}*$")]
 Key = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=r"^[\x21-\x7e]+$")]
 Whole = Annotated[int, Field(ge=1, le=2**53, strict=True)]
-Above = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False)]
-NotBelow = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False)]
-Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
+Above = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False, strict=True)]
+NotBelow = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False, strict=True)]
+Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False, strict=True)]
 Gpus = Annotated[int, Field(ge=1, le=100_000, strict=True)]
+Version = Annotated[int, Field(strict=True)]
+Yes = Annotated[bool, Field(strict=True)]
 
 
 class Body(BaseModel):
@@ -68,7 +70,7 @@ class Spec(Body):
     )
 
     kind: str = "job"
-    version: int = VERSION
+    version: Version = VERSION
     job_id: Name | None = None
     job_id_prefix: Prefix = "job"
     batch_sizes: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)]
@@ -76,14 +78,14 @@ class Spec(Body):
     eta_knob: NotBelow = 0.5
     beta_knob: Above = 2.0
     target_metric: Number = 0.5
-    higher_is_better_metric: bool = True
+    higher_is_better_metric: Yes = True
     max_epochs: Whole = 100
-    num_pruning_rounds: Annotated[int, Field(ge=0, le=1000)] = 2
-    window_size: Annotated[int, Field(ge=0, le=10**9)] = 0
+    num_pruning_rounds: Annotated[int, Field(ge=0, le=1000, strict=True)] = 2
+    window_size: Annotated[int, Field(ge=0, le=10**9, strict=True)] = 0
     mab_prior_mean: Number = 0.0
     mab_prior_precision: NotBelow = 0.0
-    mab_num_explorations: Annotated[int, Field(ge=1, le=10**6)] = 2
-    mab_seed: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    mab_num_explorations: Annotated[int, Field(ge=1, le=10**6, strict=True)] = 2
+    mab_seed: Annotated[int, Field(ge=0, le=2**53, strict=True)] | None = None
     policy: Name = DEFAULT_POLICY
     power_limits: Annotated[list[Above], Field(max_length=SIZES)] = []
 
@@ -105,13 +107,13 @@ class Change(Body):
 
     eta_knob: NotBelow | None = None
     beta_knob: Above | None = None
-    window_size: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    window_size: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None
     max_epochs: Whole | None = None
     policy: Name | None = None
     batch_sizes: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)] | None = None
     default_batch_size: Whole | None = None
     target_metric: Number | None = None
-    higher_is_better_metric: bool | None = None
+    higher_is_better_metric: Yes | None = None
     power_limits: Annotated[list[Above], Field(max_length=SIZES)] | None = None
 
 
@@ -141,7 +143,7 @@ class End(Body):
     )
 
     kind: str = "outcome"
-    version: int = VERSION
+    version: Version = VERSION
     ending: Annotated[str, Field(max_length=20)]
     joules: NotBelow | None = None
     seconds: NotBelow = 0.0
@@ -200,7 +202,7 @@ class Measured(Body):
     power_limit: Above
     energy: NotBelow
     time: Above
-    steps: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
+    steps: Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)] = 1
 
 
 class Profile(Body):
@@ -214,7 +216,7 @@ class Profile(Body):
     )
 
     kind: str = "profile"
-    version: int = VERSION
+    version: Version = VERSION
     measurements: Annotated[list[Measured], Field(max_length=SIZES)]
     unmeasured: Annotated[list[Above], Field(max_length=SIZES)] = []
 
