@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse
 
 from zeus.errors import AlreadyDone, InputError, NotKnown, ZeusError
 
@@ -33,12 +33,6 @@ NAMES = {
 }
 RETRY_SECONDS = "1"
 LENGTH = 2000  # of a message; what a user typed may be in it
-
-
-class Text(PlainTextResponse):
-    """What Prometheus reads."""
-
-    media_type = "text/plain; version=0.0.4"
 
 
 def answer(path: str, status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -95,12 +95,11 @@ def _health(app: FastAPI) -> None:
         "/metrics",
         tags=["health"],
         dependencies=[Depends(auth.need(Scope.READ))],
-        response_class=answers.Text,
-        responses=words.problems(only=(401, 503)),
+        responses={200: {"content": {"text/plain": {}}}, **words.problems(only=(401, 503))},
     )
     def metrics(request: Request) -> Response:
         """For Prometheus."""
-        return answers.Text(request.app.state.metrics.text())
+        return Response(request.app.state.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 def _login(app: FastAPI, settings: Settings) -> None:

@@ -63,7 +63,7 @@ class Report(OldTrial):
     current_epoch: words.Whole
 
 
-@old.post("/jobs", dependencies=[REPORT], status_code=201)
+@old.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known and equal."}})
 def register(request: Request, response: Response, body: OldJob) -> dict[str, Any]:
     """201: new; 200: known and equal; 409: known and different. Another GPU is no difference: costs are translated."""
     store, spec = store_of(request), body.job()

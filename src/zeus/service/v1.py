@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from pydantic import BeforeValidator
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.responses import JSONResponse
 
 from zeus.cost import CostModel
 from zeus.env import prices
@@ -44,13 +44,8 @@ Key = Annotated[words.Key | None, Header(alias="Idempotency-Key", examples=["5f0
 Json = dict[str, Any]
 
 
-class Lines(PlainTextResponse):
-    """JSON lines."""
-
-    media_type = "application/x-ndjson"
-
-
-LINES: Json = {"requestBody": {"content": {Lines.media_type: {"schema": {"type": "string"}}}, "required": True}}
+NDJSON = "application/x-ndjson"
+LINES: Json = {"requestBody": {"content": {NDJSON: {"schema": {"type": "string"}}}, "required": True}}
 
 api = APIRouter(prefix="/api/v1")
 
@@ -83,7 +78,7 @@ def _trial(trial: Trial) -> Json:
 # ---------------------------------------------------------------------- jobs
 
 
-@api.post("/jobs", dependencies=[REPORT], status_code=201)
+@api.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known, or revised."}})
 def register(request: Request, response: Response, body: words.Register) -> Json:
     """The job of this spec: made (201), or found and revised where it differs (200)."""
     store, spec = store_of(request), body.spec.job()
@@ -306,11 +301,11 @@ def summary(request: Request) -> Json:
     return totals(overview_of(request).briefs(store_of(request).jobs()))
 
 
-@api.get("/export", dependencies=[READ], response_class=Lines)
+@api.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
 def export(request: Request, job: Annotated[list[words.Name] | None, Query()] = None) -> Response:
     """All facts of these jobs, or of all, as JSON lines."""
     lines = store_of(request).export(job)
-    return Lines("".join(f"{line}\n" for line in lines))
+    return Response("".join(f"{line}\n" for line in lines), media_type=NDJSON)
 
 
 @api.post("/import", dependencies=[ADMIN], openapi_extra=LINES)
