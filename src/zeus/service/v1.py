@@ -137,11 +137,17 @@ def beliefs(request: Request, job_id: JobId) -> Json:
 # ---------------------------------------------------------------------- trials
 
 
-@api.post("/jobs/{job_id}/ask", dependencies=[REPORT], status_code=201)
-def ask(request: Request, job_id: JobId, body: words.AskFor, key: Key = None) -> Json:
+# What every running trial asks for answers with a response of its own: FastAPI would check it in another thread.
+
+
+@api.post("/jobs/{job_id}/ask", dependencies=[REPORT], status_code=201, response_model=Json)
+def ask(request: Request, job_id: JobId, body: words.AskFor, key: Key = None) -> JSONResponse:
     """Open a trial. Asked again with the same Idempotency-Key: the same trial, and no other is opened."""
     place = Place(body.gpu_name, body.gpus, body.max_watts)
-    return _trial(job_of(request, job_id).ask(place, body.recurrence, body.max_tries, key=key))
+    asked = Asked(
+        gpu_model=place.model, max_watts=place.max_watts, recurrence=body.recurrence, max_tries=body.max_tries
+    )
+    return JSONResponse(_trial(store_of(request).ask(job_id, asked, request.app.state.folds.decide, key=key)), 201)
 
 
 @api.get("/jobs/{job_id}/trials", dependencies=[READ])
@@ -179,23 +185,25 @@ def trial(request: Request, job_id: JobId, number: Number) -> Json:
     return {**_trial(kept.trial), "leased_until": kept.leased_until, "so_far": so_far}
 
 
-@api.post("/jobs/{job_id}/trials/{number}/heartbeat", dependencies=[REPORT])
-def heartbeat(request: Request, job_id: JobId, number: Number, body: words.Heartbeat) -> Json:
+@api.post("/jobs/{job_id}/trials/{number}/heartbeat", dependencies=[REPORT], response_model=Json)
+def heartbeat(request: Request, job_id: JobId, number: Number, body: words.Heartbeat) -> JSONResponse:
     """It is alive. With `next_cost`: whether it may begin the next epoch, after which it would have cost this."""
-    job = job_of(request, job_id)
     so_far = None if body.so_far is None else body.so_far.outcome()
     if body.next_cost is None:
-        return {"trial": _trial(job.renew(number, so_far)), "go_on": True}
-    if so_far is None:
+        trial, go_on = store_of(request).renew(job_id, number, so_far), True
+    elif so_far is None:
         raise InputError("next_cost needs so_far: what the trial has used until now.")
-    go_on = job.progress(number, so_far, body.next_cost)
-    return {"trial": _trial(job.trial(number)), "go_on": go_on}
+    else:
+        job = job_of(request, job_id)
+        go_on = job.progress(number, so_far, body.next_cost)
+        trial = job.trial(number)
+    return JSONResponse({"trial": _trial(trial), "go_on": go_on})
 
 
-@api.post("/jobs/{job_id}/trials/{number}/tell", dependencies=[REPORT])
-def tell(request: Request, job_id: JobId, number: Number, body: words.End) -> Json:
+@api.post("/jobs/{job_id}/trials/{number}/tell", dependencies=[REPORT], response_model=Json)
+def tell(request: Request, job_id: JobId, number: Number, body: words.End) -> JSONResponse:
     """How it ended, in time or late. The same told again changes nothing; something else is refused (409)."""
-    return _trial(job_of(request, job_id).tell(number, body.outcome()))
+    return JSONResponse(_trial(store_of(request).tell(job_id, number, body.outcome())))
 
 
 @api.post("/jobs/{job_id}/reports", dependencies=[REPORT], status_code=201)
@@ -227,7 +235,8 @@ def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
 def profiled(request: Request, job_id: JobId, body: words.Epoch) -> Json:
     """What an epoch of a size uses became known."""
     place = Place(body.gpu_name, body.gpus, body.max_watts)
-    job_of(request, job_id).profiled(body.batch_size, place, joules=body.joules, seconds=body.seconds)
+    used = {"joules": body.joules, "seconds": body.seconds, "max_watts": body.max_watts}
+    store_of(request).profiled(job_id, body.batch_size, place.model, **used)
     return {"batch_size": body.batch_size, "gpu_model": place.model}
 
 
