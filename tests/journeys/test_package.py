@@ -85,7 +85,7 @@ PUBLIC = {
         "virtual_gpus",
     ],
 }
-COMMANDS = ["demo", "env", "jobs", "keeper", "measure", "monitor", "restore", "run"]
+COMMANDS = ["demo", "env", "jobs", "keeper", "measure", "monitor", "restore", "run", "serve", "token"]
 
 REPORT = """
 import json, sys, threading

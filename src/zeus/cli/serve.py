@@ -15,6 +15,7 @@ from zeus.errors import InputError, ZeusError
 @click.option("--port", type=click.IntRange(1, 65_535), default=7070, show_default=True)
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True)
 @click.option("--allow-host", multiple=True, metavar="NAME", help="A name by which browsers reach it; repeatable.")
+@click.option("--require-token", is_flag=True, help="On loopback too, as behind a proxy that others reach.")
 @click.option("--insecure", is_flag=True, help="Serve others without any token. Whoever reaches it may do anything.")
 @click.option("--certfile", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For TLS.")
 @click.option("--keyfile", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For TLS.")
@@ -32,6 +33,7 @@ def serve(
     port: int,
     workers: int,
     allow_host: tuple[str, ...],
+    require_token: bool,
     insecure: bool,
     certfile: Path | None,
     keyfile: Path | None,
@@ -50,14 +52,17 @@ def serve(
 
     if bool(certfile) != bool(keyfile):
         raise InputError("--certfile and --keyfile go together: give both, or neither.")
+    if insecure and require_token:
+        raise InputError("--insecure serves without tokens and --require-token does not: give one of them.")
+    is_open = insecure or (is_loopback(host) and not require_token)
     store = open_store(url)
     has_tokens = any(token.revoked_at is None for token in store.tokens.all())
     store.close()
-    is_open = insecure or (is_loopback(host) and not has_tokens)
-    if not is_loopback(host) and not has_tokens and not insecure:
+    if not is_open and not has_tokens:
+        why = "--require-token" if is_loopback(host) else f"--host {host}, which others reach,"
         raise InputError(
-            f"--host {host} is reached by others, and there is no token yet: make one with `zeus token create NAME` "
-            "(the same --store), or say --insecure to let anybody do anything."
+            f"{why} needs a token, and there is none yet: make one with `zeus token create NAME` (the same --store), "
+            "or say --insecure to let anybody do anything."
         )
     settings = Settings(
         open=is_open,

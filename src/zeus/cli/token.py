@@ -33,19 +33,21 @@ def create(name: str, scope: str, output: Path | None, url: str | None, as_json:
     from zeus.service.auth import new
     from zeus.store import open_store
     from zeus.store.api import utc
+    from zeus.store.open import default_path
     from zeus.store.tokens import Scope
 
     kept, secret = new(name, Scope(scope), utc(time.time()))
     if output is None and not sys.stdout.isatty():
-        output = Path(f"zeus-token-{kept.id}")  # a secret on standard output ends up in somebody's log
+        output = default_path().parent / f"token-{kept.id}"  # a secret on standard output ends up in somebody's log
+        output.parent.mkdir(parents=True, exist_ok=True)
     if output is not None:
         _write(output, secret)
     open_store(url).tokens.add(kept)
     if as_json:
-        print_json({"id": kept.id, "name": name, "scope": scope, "file": None if output is None else str(output)})
-    if output is not None:
-        if not as_json:
-            click.echo(f"{kept.id}  {scope}  {name}  in {output}")
+        where = {"token": secret} if output is None else {"file": str(output)}
+        print_json({"id": kept.id, "name": name, "scope": scope, **where})
+    elif output is not None:
+        click.echo(f"{kept.id}  {scope}  {name}  in {output}")
     else:
         click.echo(f"{secret}\nIt is not shown again. Give it as ZEUS_TOKEN, or type it into the page once.")
 

@@ -1,13 +1,13 @@
 """What goes wrong, as answers: one place decides status and words, and no stack trace leaves the house.
 
-    NotKnown 404 · AlreadyDone 409 · InputError and what the door refuses 422 · StoreError 503 · anything else 500
+    NotKnown 404 · AlreadyDone 409 · InputError and what the door refuses 422 · any other ZeusError 503
+    whatever else: 500, by the outermost layer (`around`)
 
 `/api/v1` answers `{"error": {"code", "message"}}`; the five old routes answer `{"message"}`, as their clients expect.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -16,8 +16,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from zeus.errors import AlreadyDone, InputError, NotKnown, ZeusError
-
-log = logging.getLogger(__name__)
 
 OLD = ("/jobs", "/report", "/trials")
 NAMES = {
@@ -34,17 +32,19 @@ NAMES = {
     503: "store_away",
 }
 RETRY_SECONDS = "1"
+LENGTH = 2000  # of a message; what a user typed may be in it
 
 
 def answer(path: str, status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
     """An error in the form that this route's clients know."""
+    message = message[:LENGTH].encode(errors="replace").decode()  # JSON may hold halves of characters
     if path.startswith(OLD):
         return JSONResponse({"message": message}, status, headers)
     return JSONResponse({"error": {"code": NAMES.get(status, "failed"), "message": message}}, status, headers)
 
 
 def install(app: FastAPI) -> None:
-    """Catch everything."""
+    """Catch what is raised on purpose."""
 
     async def zeus_error(request: Request, wrong: Exception) -> JSONResponse:
         status = 503
@@ -66,14 +66,9 @@ def install(app: FastAPI) -> None:
         assert isinstance(wrong, HTTPException)
         return answer(request.url.path, wrong.status_code, str(wrong.detail), dict(wrong.headers or {}))
 
-    async def failed(request: Request, wrong: Exception) -> JSONResponse:
-        log.error("%s %s failed", request.method, request.url.path, exc_info=wrong)
-        return answer(request.url.path, 500, "this failed on the side of the service; its log says why.")
-
     app.add_exception_handler(ZeusError, zeus_error)
     app.add_exception_handler(RequestValidationError, refused)
     app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(Exception, failed)
 
 
 def _said(one: dict[str, Any]) -> str:

@@ -13,10 +13,11 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
@@ -60,7 +61,7 @@ def check(tokens: Tokens, given: str) -> Person | None:
 
 
 def given(request: Request) -> str | None:
-    """The token that a request carries."""
+    """The token that a program gives: a bearer's, or as a password."""
     kind, _, value = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and value:
         return value.strip()
@@ -69,16 +70,17 @@ def given(request: Request) -> str | None:
             return base64.b64decode(value, validate=True).decode().partition(":")[2]
         except (binascii.Error, UnicodeDecodeError):
             return ""
-    return request.cookies.get(COOKIE)
+    return None
 
 
-def need(scope: Scope) -> Callable[[Request], Person]:
+def need(scope: Scope) -> Callable[[Request], Awaitable[Person]]:
     """A dependency of a route: who is asking, if they may."""
 
-    def person(request: Request) -> Person:
-        found = who(request)
+    async def person(request: Request) -> Person:
+        carries = given(request) is not None or COOKIE in request.cookies
+        found = await run_in_threadpool(who, request) if carries else _without_token(request)
         if found is None:
-            why = "this needs a token" if given(request) is None else "this token is wrong or was revoked"
+            why = "this token is wrong or was revoked" if carries else "this needs a token"
             message = f"{why}: see `zeus token create`, and give it as ZEUS_TOKEN or `Authorization: Bearer`."
             raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
         if not found.may(scope):
@@ -89,23 +91,29 @@ def need(scope: Scope) -> Callable[[Request], Person]:
 
 
 def who(request: Request) -> Person | None:
-    """Who is asking; anybody where the service is open and no token was given."""
-    token = given(request)
-    if token is None:
-        return ANYBODY if request.app.state.open else None
-    return check(request.app.state.tokens, token)
+    """Who is asking. A token that a program gives is meant, and counts; a cookie may be of another day."""
+    tokens: Tokens = request.app.state.tokens
+    if (token := given(request)) is not None:
+        return check(tokens, token)
+    cookie = request.cookies.get(COOKIE)
+    return (None if cookie is None else check(tokens, cookie)) or _without_token(request)
+
+
+def _without_token(request: Request) -> Person | None:
+    return ANYBODY if request.app.state.open else None
 
 
 def check_origin(request: Request, hosts: frozenset[str]) -> str | None:
     """Why a request is not served: a name that is not ours, or another page that speaks through somebody's browser."""
-    host = request.headers.get("host", "")
+    host, headers = request.headers.get("host", "").lower(), request.headers
     name = _name_of(host)
     if hosts and name not in hosts:
         return f"host {name[:100]!r} is not served here; start with --allow-host {name[:100]} to serve it."
-    origin = request.headers.get("origin")
-    if origin is not None and request.method not in ("GET", "HEAD", "OPTIONS") and urlsplit(origin).netloc != host:
-        return "this request comes from a page of another site."
-    return None
+    origin = headers.get("origin")
+    foreign = origin is not None and _place_of(origin) != host
+    # Without an Origin, as for a picture whose address is ours, browsers say this. Links to the page itself are fine.
+    foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site") and request.url.path != "/"
+    return "this request comes from a page of another site." if foreign else None
 
 
 def is_loopback(host: str) -> bool:
@@ -129,8 +137,15 @@ def _name_of(host: str) -> str:
     ('localhost', '[::1]')
     """
     if host.startswith("["):
-        return host.partition("]")[0] + "]"
+        return host[: host.find("]") + 1]
     return host.partition(":")[0].lower()
+
+
+def _place_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def _hash(secret: str) -> str:

@@ -29,7 +29,7 @@ class BodyLimit:
         most, seen = self._more.get(scope["path"], self._most), 0
         refusal = answer(scope["path"], 413, f"the body is larger than {most} bytes.", {"Connection": "close"})
         announced = dict(scope["headers"]).get(b"content-length", b"0")
-        if not announced.isdigit() or int(announced) > most:
+        if not announced.isdigit() or len(announced) > 18 or int(announced) > most:
             await refusal(scope, receive, send)
             return
         begun = refused = False

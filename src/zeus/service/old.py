@@ -8,6 +8,7 @@ A client says its GPUs only when it registers, so they are kept with the job. Ea
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -16,15 +17,17 @@ from pydantic import ConfigDict
 from zeus.cost import CostModel
 from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ending, JobSpec, Outcome, Trial
+from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.service import words
 from zeus.service.auth import need
 from zeus.service.v1 import job_of, store_of
-from zeus.store import Store, rules
+from zeus.store import Store
 from zeus.store.tokens import Scope
 
 DAY = 86_400.0
+LATELY = 100  # trials: what failed before them was given up
 
 REPORT, ADMIN = Depends(need(Scope.REPORT)), Depends(need(Scope.ADMIN))
 
@@ -36,13 +39,9 @@ class OldJob(words.Spec):
 
     model_config = ConfigDict(extra="ignore")  # newer clients say more than is needed
 
-    max_power: words.Above
-    number_of_gpus: Annotated[int, words.Field(ge=1, le=100_000)] = 1
+    max_power: words.Above  # in watts, summed
+    number_of_gpus: words.Gpus = 1
     gpu_model: words.Text = ""
-
-    def job(self) -> JobSpec:
-        """Without the place."""
-        return JobSpec(**self.model_dump(exclude={"max_power", "number_of_gpus", "gpu_model"}))
 
 
 class OldTrial(words.Body):
@@ -52,34 +51,30 @@ class OldTrial(words.Body):
 
     job_id: words.Name
     batch_size: words.Whole
-    trial_number: Annotated[int, words.Field(ge=1, le=2**31 - 1)]
+    trial_number: Annotated[int, words.Field(ge=1, le=2**31 - 1, strict=True)]
 
 
 class Report(OldTrial):
     """What a trial has used since it began, and its metric now."""
 
-    time: words.NotBelow
-    energy: words.NotBelow
+    time: words.Above
+    energy: words.Above
     metric: words.Number
-    current_epoch: Annotated[int, words.Field(ge=0, le=2**53)]
+    current_epoch: words.Whole
 
 
-@old.post("/jobs", dependencies=[REPORT], status_code=201)
+@old.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known and equal."}})
 def register(request: Request, response: Response, body: OldJob) -> dict[str, Any]:
     """201: new; 200: known and equal; 409: known and different. Another GPU is no difference: costs are translated."""
     store, spec = store_of(request), body.job()
     with contextlib.suppress(NotKnown):
-        different = rules.differences(store.job(spec.id), spec)
-        if different:
-            raise AlreadyDone(
-                f"job {spec.id!r} is registered with another {', '.join(different)}. "
-                "Register it under another id, or change it with PATCH /api/v1/jobs."
-            )
+        known = store.job(spec.id).spec
         response.status_code = 200
-    job = store.register(spec, policy_version=find_policy(spec.policy).version)
+        unsaid = {"policy", "power_limits"} - body.model_fields_set  # of which these clients know nothing
+        spec = replace(spec, **{name: getattr(known, name) for name in unsaid})
+    job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
     store.settle(job.id, Place(body.gpu_model, body.number_of_gpus, body.max_power).model, body.max_power)
-    answer = body.model_dump()
-    return {**answer, "job_id": job.id, "mab_seed": job.spec.mab_seed}
+    return {**body.model_dump(exclude={"kind", "version"}), "job_id": job.id, "mab_seed": job.spec.mab_seed}
 
 
 @old.get("/jobs/batch_size", dependencies=[REPORT])
@@ -117,16 +112,14 @@ def report(request: Request, body: Report) -> dict[str, Any]:
             next_epoch_cost=next_epoch_cost,
         )
 
-    if not body.current_epoch or not body.energy or not body.time:
-        raise InputError("a report has a current_epoch of at least 1, and time and energy above 0.")
     if spec.reached(body.metric):
-        return _verdict(job.tell(trial.number, used(Ending.CONVERGED)), spec)
+        return _verdict(_end(job, trial.number, used(Ending.CONVERGED)), spec)
     if body.current_epoch >= spec.max_epochs:
-        return _verdict(job.tell(trial.number, used(Ending.NOT_CONVERGED)), spec)
+        return _verdict(_end(job, trial.number, used(Ending.NOT_CONVERGED)), spec)
     cost = CostModel(spec.eta_knob, trial.ask.max_watts).cost(body.energy, body.time)
     following = cost / body.current_epoch
     if not job.progress(trial.number, used(Ending.LOST), cost + following, lease=DAY):
-        return _verdict(job.tell(trial.number, used(Ending.STOPPED, following)), spec)
+        return _verdict(_end(job, trial.number, used(Ending.STOPPED, following)), spec)
     return {"stop_train": False, "converged": False, "message": f"epoch {body.current_epoch}: go on"}
 
 
@@ -137,7 +130,7 @@ def end_trial(request: Request, body: OldTrial) -> dict[str, Any]:
     kept = store_of(request).trial(body.job_id, body.trial_number)
     if trial.ending is Ending.OPEN:
         gone = Outcome(ending=Ending.CRASHED) if kept.so_far is None else kept.so_far
-        trial = job_of(request, body.job_id).tell(trial.number, gone)
+        trial = _end(job_of(request, body.job_id), trial.number, gone)
     return {
         "job_id": body.job_id,
         "batch_size": trial.batch_size,
@@ -162,6 +155,14 @@ def _meant(request: Request, body: OldTrial) -> Trial:
     return trial
 
 
+def _end(job: LocalJob, number: int, outcome: Outcome) -> Trial:
+    """As told, or as it was told by somebody who was quicker: what is stored is the answer, and no error."""
+    try:
+        return job.tell(number, outcome)
+    except AlreadyDone:
+        return job.trial(number)
+
+
 def _verdict(trial: Trial, spec: JobSpec) -> dict[str, Any]:
     said = {
         Ending.CONVERGED: "the target is reached",
@@ -173,9 +174,9 @@ def _verdict(trial: Trial, spec: JobSpec) -> dict[str, Any]:
 
 
 def _unfinished(store: Store, job_id: str) -> int | None:
-    """The oldest recurrence whose tries have all ended without reaching the target, and that may be tried again."""
+    """The oldest recurrence of late whose tries all ended without reaching the target, and may be tried again."""
     tries: dict[int, list[Trial]] = {}
-    for kept in store.trials(job_id)[-200:]:
+    for kept in store.trials(job_id, after=max(0, store.count(job_id) - LATELY)):
         tries.setdefault(kept.trial.ask.recurrence, []).append(kept.trial)
     for recurrence, some in sorted(tries.items()):
         over = any(one.ending in (Ending.OPEN, Ending.CONVERGED) or one.ask.last for one in some)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from zeus.service.app import Settings, create
+from zeus.service.app import THREADS, Settings, create
 from zeus.service.auth import is_loopback
 from zeus.store import open_store
 
+PR_SET_PDEATHSIG = 1
 PLAN = "ZEUS_SERVE_PLAN"  # how workers, which are new processes, hear what to serve
 
 
@@ -41,15 +43,17 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """In a worker."""
         told = json.loads(text)
-        settings = Settings(**{**told.pop("settings"), "hosts": frozenset(told.pop("hosts", ()))})
-        return cls(**told, settings=settings)
+        settings = told.pop("settings")
+        return cls(**told, settings=Settings(**{**settings, "hosts": frozenset(settings["hosts"])}))
 
 
 def application() -> Any:
     """What each worker serves."""
     plan = Plan.from_json(os.environ[PLAN])
+    if plan.workers > 1:
+        _end_with_parent()
     _log()
-    return create(open_store(plan.store), plan.settings)
+    return create(open_store(plan.store, connections=THREADS), replace(plan.settings, store_url=plan.store))
 
 
 def serve(plan: Plan) -> None:
@@ -73,6 +77,7 @@ def serve(plan: Plan) -> None:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=10,
+            timeout_worker_healthcheck=60,  # a worker on a busy machine is slow, not dead
         )
     finally:
         if shared is not None:
@@ -93,12 +98,10 @@ def address(plan: Plan) -> str:
     return f"{scheme}://{host}:{plan.port}"
 
 
-def certificate(certfile: Path | None, keyfile: Path | None) -> tuple[str | None, str | None]:
-    """Both or neither, and readable."""
-    for path in (certfile, keyfile):
-        if path is not None:
-            path.open("rb").close()
-    return (str(certfile) if certfile else None, str(keyfile) if keyfile else None)
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would hold the port against the next service."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _log() -> None:

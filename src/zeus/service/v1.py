@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
-from starlette.responses import JSONResponse, PlainTextResponse
+from pydantic import BeforeValidator
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse
 
 from zeus.cost import CostModel
 from zeus.env import prices
-from zeus.errors import InputError, NotKnown
+from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Decision, Ending, Phase, Trial
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
-from zeus.optimizer.batch_size.report import full, report
+from zeus.optimizer.batch_size.report import attempt, full, report
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.service import words
@@ -31,13 +34,18 @@ from zeus.wire import from_json, to_json
 
 READ, REPORT, ADMIN = (Depends(need(scope)) for scope in Scope)
 PAGE = 50
+LATELY = 200  # trials that show where a job runs
 
-JobId = Annotated[words.Name, Path(examples=["sentiment"])]
+JobId = Annotated[words.Name, BeforeValidator(unquote), Path(examples=["sentiment"])]  # see `around.keep_slashes`
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Offset = Annotated[int, Query(ge=0, le=2**53)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[\x21-\x7e]+$")]
+Key = Annotated[words.Key | None, Header(alias="Idempotency-Key", examples=["5f0c6f9e"])]
 Json = dict[str, Any]
+
+
+NDJSON = "application/x-ndjson"
+LINES: Json = {"requestBody": {"content": {NDJSON: {"schema": {"type": "string"}}}, "required": True}}
 
 api = APIRouter(prefix="/api/v1")
 
@@ -70,7 +78,7 @@ def _trial(trial: Trial) -> Json:
 # ---------------------------------------------------------------------- jobs
 
 
-@api.post("/jobs", dependencies=[REPORT], status_code=201)
+@api.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known, or revised."}})
 def register(request: Request, response: Response, body: words.Register) -> Json:
     """The job of this spec: made (201), or found and revised where it differs (200)."""
     store, spec = store_of(request), body.spec.job()
@@ -129,11 +137,17 @@ def beliefs(request: Request, job_id: JobId) -> Json:
 # ---------------------------------------------------------------------- trials
 
 
-@api.post("/jobs/{job_id}/ask", dependencies=[REPORT], status_code=201)
-def ask(request: Request, job_id: JobId, body: words.AskFor, key: Key = None) -> Json:
+# What every running trial asks for answers with a response of its own: FastAPI would check it in another thread.
+
+
+@api.post("/jobs/{job_id}/ask", dependencies=[REPORT], status_code=201, response_model=Json)
+def ask(request: Request, job_id: JobId, body: words.AskFor, key: Key = None) -> JSONResponse:
     """Open a trial. Asked again with the same Idempotency-Key: the same trial, and no other is opened."""
     place = Place(body.gpu_name, body.gpus, body.max_watts)
-    return _trial(job_of(request, job_id).ask(place, body.recurrence, body.max_tries, key=key))
+    asked = Asked(
+        gpu_model=place.model, max_watts=place.max_watts, recurrence=body.recurrence, max_tries=body.max_tries
+    )
+    return JSONResponse(_trial(store_of(request).ask(job_id, asked, request.app.state.folds.decide, key=key)), 201)
 
 
 @api.get("/jobs/{job_id}/trials", dependencies=[READ])
@@ -147,14 +161,20 @@ def trials(
     recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Json:
     """A page of trials, by number."""
-    rows = [
-        row
-        for row in full(report(store_of(request), job_id, request.app.state.folds))["tries"]
-        if ending in (None, row["ending"])
-        and batch_size in (None, row["batch_size"])
-        and recurrence in (None, row["recurrence"])
-    ]
-    return {"total": len(rows), "offset": offset, "trials": rows[offset : offset + limit]}
+    store = store_of(request)
+    job, total = store.job(job_id), store.count(job_id)
+    if ending is None and batch_size is None and recurrence is None:
+        found = store.trials(job_id, after=offset, most=limit)
+    else:
+        found = [
+            kept
+            for kept in store.trials(job_id)
+            if ending in (None, kept.trial.ending)
+            and batch_size in (None, kept.trial.batch_size)
+            and recurrence in (None, kept.trial.ask.recurrence)
+        ]
+        found, total = found[offset : offset + limit], len(found)
+    return {"total": total, "offset": offset, "trials": [attempt(job, kept) for kept in found]}
 
 
 @api.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
@@ -165,23 +185,25 @@ def trial(request: Request, job_id: JobId, number: Number) -> Json:
     return {**_trial(kept.trial), "leased_until": kept.leased_until, "so_far": so_far}
 
 
-@api.post("/jobs/{job_id}/trials/{number}/heartbeat", dependencies=[REPORT])
-def heartbeat(request: Request, job_id: JobId, number: Number, body: words.Heartbeat) -> Json:
+@api.post("/jobs/{job_id}/trials/{number}/heartbeat", dependencies=[REPORT], response_model=Json)
+def heartbeat(request: Request, job_id: JobId, number: Number, body: words.Heartbeat) -> JSONResponse:
     """It is alive. With `next_cost`: whether it may begin the next epoch, after which it would have cost this."""
-    job = job_of(request, job_id)
     so_far = None if body.so_far is None else body.so_far.outcome()
     if body.next_cost is None:
-        return {"trial": _trial(job.renew(number, so_far)), "go_on": True}
-    if so_far is None:
+        trial, go_on = store_of(request).renew(job_id, number, so_far), True
+    elif so_far is None:
         raise InputError("next_cost needs so_far: what the trial has used until now.")
-    go_on = job.progress(number, so_far, body.next_cost)
-    return {"trial": _trial(job.trial(number)), "go_on": go_on}
+    else:
+        job = job_of(request, job_id)
+        go_on = job.progress(number, so_far, body.next_cost)
+        trial = job.trial(number)
+    return JSONResponse({"trial": _trial(trial), "go_on": go_on})
 
 
-@api.post("/jobs/{job_id}/trials/{number}/tell", dependencies=[REPORT])
-def tell(request: Request, job_id: JobId, number: Number, body: words.End) -> Json:
+@api.post("/jobs/{job_id}/trials/{number}/tell", dependencies=[REPORT], response_model=Json)
+def tell(request: Request, job_id: JobId, number: Number, body: words.End) -> JSONResponse:
     """How it ended, in time or late. The same told again changes nothing; something else is refused (409)."""
-    return _trial(job_of(request, job_id).tell(number, body.outcome()))
+    return JSONResponse(_trial(store_of(request).tell(job_id, number, body.outcome())))
 
 
 @api.post("/jobs/{job_id}/reports", dependencies=[REPORT], status_code=201)
@@ -190,9 +212,8 @@ def late(request: Request, job_id: JobId, body: words.Late) -> Json:
     store, spec, place = store_of(request), body.spec.job(), Place(body.gpu_name, body.gpus, body.max_watts)
     if spec.id != job_id or body.batch_size not in spec.batch_sizes:
         raise InputError(f"a report on job {job_id!r} is of one of its batch sizes: {list(spec.batch_sizes)}.")
-    with contextlib.suppress(NotKnown):
-        spec = store.job(job_id).spec  # what is registered stands: it may have been revised since the run began
-    store.register(spec, policy_version=find_policy(spec.policy).version)
+    with contextlib.suppress(AlreadyDone):  # it was revised since the run began, and stands so
+        store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
     ran = Decision(body.batch_size, Phase.DEFAULT, f"{body.batch_size}, the default: the service was away")
     asked = store.ask(
         job_id, Asked(gpu_model=place.model, max_watts=place.max_watts), lambda *_: ran, key=f"late:{body.key}"
@@ -204,7 +225,7 @@ def late(request: Request, job_id: JobId, body: words.Late) -> Json:
 def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
     """The end of the log that `zeus run` wrote, where that ran on this machine under this user."""
     store_of(request).trial(job_id, number)
-    found = log_of(job_id, number)
+    found = log_of(job_id, number, request.app.state.settings.store_url)
     if found is None:
         raise NotKnown(f"no log of trial {number} lies on this machine: it is where `zeus run` ran it.")
     return {"log": found}
@@ -214,7 +235,8 @@ def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
 def profiled(request: Request, job_id: JobId, body: words.Epoch) -> Json:
     """What an epoch of a size uses became known."""
     place = Place(body.gpu_name, body.gpus, body.max_watts)
-    job_of(request, job_id).profiled(body.batch_size, place, joules=body.joules, seconds=body.seconds)
+    used = {"joules": body.joules, "seconds": body.seconds, "max_watts": body.max_watts}
+    store_of(request).profiled(job_id, body.batch_size, place.model, **used)
     return {"batch_size": body.batch_size, "gpu_model": place.model}
 
 
@@ -232,7 +254,7 @@ def _key(
     job_id: JobId,
     batch_size: Annotated[int, Query(ge=1, le=2**31 - 1)],
     gpu_model: Annotated[words.Text, Query()],
-    gpu_count: Annotated[int, Query(ge=0, le=2**31 - 1)],
+    gpu_count: Annotated[int, Query(ge=1, le=100_000)],
 ) -> ProfileKey:
     return ProfileKey(job_id, batch_size, gpu_model, gpu_count)
 
@@ -262,10 +284,13 @@ def profiles(request: Request, job_id: JobId) -> list[Json]:
     """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
     store = store_of(request)
     job, rows = store.job(job_id), []
-    watts = {kept.trial.ask.gpu_model: kept.trial.ask.max_watts for kept in store.trials(job_id)}
-    for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: (pair[0].gpu_model, pair[0].batch_size)):
-        max_watts = watts.get(Place(key.gpu_model, key.gpu_count, 1.0).model) or max(found.limits) * key.gpu_count
-        best = found.best_limit(CostModel(job.spec.eta_knob, max_watts)) if found.slices else None
+    lately = store.trials(job_id, after=max(0, store.count(job_id) - LATELY))
+    watts = {kept.trial.ask.gpu_model: kept.trial.ask.max_watts for kept in lately}
+    for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: astuple(pair[0])):
+        best = None
+        if found.slices:
+            highest = watts.get(Place(key.gpu_model, key.gpu_count, 1.0).model) or max(found.limits) * key.gpu_count
+            best = found.best_limit(CostModel(job.spec.eta_knob, highest))
         rows.append({"key": asdict(key), "profile": to_json(found), "best_limit": best})
     return rows
 
@@ -285,20 +310,18 @@ def summary(request: Request) -> Json:
     return totals(overview_of(request).briefs(store_of(request).jobs()))
 
 
-@api.get("/export", dependencies=[READ], response_class=PlainTextResponse)
+@api.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
 def export(request: Request, job: Annotated[list[words.Name] | None, Query()] = None) -> Response:
     """All facts of these jobs, or of all, as JSON lines."""
     lines = store_of(request).export(job)
-    return PlainTextResponse("".join(f"{line}\n" for line in lines), media_type="application/x-ndjson")
+    return Response("".join(f"{line}\n" for line in lines), media_type=NDJSON)
 
 
-@api.post("/import", dependencies=[ADMIN])
+@api.post("/import", dependencies=[ADMIN], openapi_extra=LINES)
 async def take_in(request: Request) -> JSONResponse:
     """Take in what `export` gave, all or nothing."""
-    from starlette.concurrency import run_in_threadpool
-
     try:
-        lines = (await request.body()).decode().splitlines()
+        lines = [line for line in (await request.body()).decode().split("\n") if line]
     except UnicodeDecodeError as wrong:
         raise InputError(f"not text: {wrong}. Give what `export` gave.") from wrong
     return JSONResponse({"jobs": await run_in_threadpool(store_of(request).import_lines, lines)})

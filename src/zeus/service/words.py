@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from zeus.errors import InputError
 from zeus.job import MAX_TRIES, JobSpec, Outcome
 from zeus.wire import VERSION, from_json
 
 NAME_LENGTH = 200
+PREFIX_LENGTH = 180  # a hash is added to it
 SIZES = 1000  # batch sizes, power limits
 
 DEFAULT_POLICY: str = next(str(one.default) for one in fields(JobSpec) if one.name == "policy")
 
-Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Text = Annotated[str, Field(max_length=NAME_LENGTH, pattern=r"^[^\x00-\x1f\x7f]*$")]
+
+def _no_dots(name: str) -> str:
+    """Which every browser and proxy would take for a folder."""
+    if name in (".", ".."):
+        raise ValueError("give a name that is not . or ..")
+    return name
+
+
+# Neither control characters nor those that turn or break a line, by which a name could pass for another.
+_SHOWN = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+# Beyond these nothing is real, and within them no square, sum or ratio of two overflows.
+LEAST, MOST = 1e-9, 1e18
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=f"^{_SHOWN}+$"), AfterValidator(_no_dots)]
+Prefix = Annotated[Name, Field(max_length=PREFIX_LENGTH)]
+Text = Annotated[str, Field(max_length=NAME_LENGTH, pattern=f"^{_SHOWN}*$")]
+Key = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=r"^[\x21-\x7e]+$")]
 Whole = Annotated[int, Field(ge=1, le=2**53, strict=True)]
-Above = Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)]
-NotBelow = Annotated[float, Field(ge=0, le=1e300, allow_inf_nan=False)]
-Number = Annotated[float, Field(ge=-1e300, le=1e300, allow_inf_nan=False)]
+Above = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False, strict=True)]
+NotBelow = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False, strict=True)]
+Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False, strict=True)]
+Gpus = Annotated[int, Field(ge=1, le=100_000, strict=True)]
+Version = Annotated[int, Field(strict=True)]
+Yes = Annotated[bool, Field(strict=True)]
 
 
 class Body(BaseModel):
@@ -48,27 +69,31 @@ class Spec(Body):
         },
     )
 
+    kind: str = "job"
+    version: Version = VERSION
     job_id: Name | None = None
-    job_id_prefix: Name = "job"
+    job_id_prefix: Prefix = "job"
     batch_sizes: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)]
     default_batch_size: Whole
     eta_knob: NotBelow = 0.5
     beta_knob: Above = 2.0
     target_metric: Number = 0.5
-    higher_is_better_metric: bool = True
+    higher_is_better_metric: Yes = True
     max_epochs: Whole = 100
-    num_pruning_rounds: Annotated[int, Field(ge=0, le=1000)] = 2
-    window_size: Annotated[int, Field(ge=0, le=10**9)] = 0
+    num_pruning_rounds: Annotated[int, Field(ge=0, le=1000, strict=True)] = 2
+    window_size: Annotated[int, Field(ge=0, le=10**9, strict=True)] = 0
     mab_prior_mean: Number = 0.0
     mab_prior_precision: NotBelow = 0.0
-    mab_num_explorations: Annotated[int, Field(ge=1, le=10**6)] = 2
-    mab_seed: Annotated[int, Field(ge=0, le=2**53)] | None = None
+    mab_num_explorations: Annotated[int, Field(ge=1, le=10**6, strict=True)] = 2
+    mab_seed: Annotated[int, Field(ge=0, le=2**53, strict=True)] | None = None
     policy: Name = DEFAULT_POLICY
     power_limits: Annotated[list[Above], Field(max_length=SIZES)] = []
 
     def job(self) -> JobSpec:
         """As everything else speaks of it."""
-        return JobSpec(**self.model_dump())
+        names = {one.name for one in fields(JobSpec)}
+        body = {name: value for name, value in self.model_dump().items() if name in names}
+        return from_json({"kind": self.kind, "version": self.version, **body}, JobSpec)
 
 
 class Register(Body):
@@ -82,13 +107,13 @@ class Change(Body):
 
     eta_knob: NotBelow | None = None
     beta_knob: Above | None = None
-    window_size: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    window_size: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None
     max_epochs: Whole | None = None
     policy: Name | None = None
     batch_sizes: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)] | None = None
     default_batch_size: Whole | None = None
     target_metric: Number | None = None
-    higher_is_better_metric: bool | None = None
+    higher_is_better_metric: Yes | None = None
     power_limits: Annotated[list[Above], Field(max_length=SIZES)] | None = None
 
 
@@ -101,7 +126,7 @@ class AskFor(Body):
     )
 
     gpu_name: Text = ""
-    gpus: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 1
+    gpus: Gpus = 1
     max_watts: Above
     recurrence: Whole | None = None
     max_tries: Annotated[int, Field(ge=1, le=10_000, strict=True)] = MAX_TRIES
@@ -118,7 +143,7 @@ class End(Body):
     )
 
     kind: str = "outcome"
-    version: int = VERSION
+    version: Version = VERSION
     ending: Annotated[str, Field(max_length=20)]
     joules: NotBelow | None = None
     seconds: NotBelow = 0.0
@@ -128,7 +153,11 @@ class End(Body):
 
     def outcome(self) -> Outcome:
         """As everything else speaks of it."""
-        return from_json(self.model_dump(), Outcome)
+        told = self.model_dump()
+        for name in ("joules", "seconds", "next_epoch_cost"):
+            if told[name] is not None and 0 < told[name] < LEAST:
+                raise InputError(f"{name}={told[name]}: give 0, or at least {LEAST}.")
+        return from_json(told, Outcome)
 
 
 class Heartbeat(Body):
@@ -143,7 +172,7 @@ class Epoch(Body):
 
     batch_size: Whole
     gpu_name: Text = ""
-    gpus: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 1
+    gpus: Gpus = 1
     joules: Above
     seconds: Above
     max_watts: Above
@@ -154,10 +183,10 @@ class Late(Body):
 
     spec: Spec
     gpu_name: Text = ""
-    gpus: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 1
+    gpus: Gpus = 1
     max_watts: Above
     batch_size: Whole
-    key: Annotated[str, Field(min_length=1, max_length=200)]
+    key: Key
     outcome: End
 
 
@@ -165,6 +194,15 @@ class Pardon(Body):
     """A batch size that crashed may be offered again."""
 
     batch_size: Whole
+
+
+class Measured(Body):
+    """Some training steps under one limit."""
+
+    power_limit: Above
+    energy: NotBelow
+    time: Above
+    steps: Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)] = 1
 
 
 class Profile(Body):
@@ -178,8 +216,8 @@ class Profile(Body):
     )
 
     kind: str = "profile"
-    version: int = VERSION
-    measurements: Annotated[list[dict[str, Any]], Field(max_length=SIZES)]
+    version: Version = VERSION
+    measurements: Annotated[list[Measured], Field(max_length=SIZES)]
     unmeasured: Annotated[list[Above], Field(max_length=SIZES)] = []
 
 
@@ -187,3 +225,45 @@ class Login(Body):
     """A token, typed once."""
 
     token: Annotated[str, Field(max_length=400)]
+
+
+# ---------------------------------------------------------------------- what goes wrong, for the OpenAPI
+
+
+class Wrong(BaseModel):
+    """What it is called, and what to do."""
+
+    code: str
+    message: str
+
+
+class Problem(BaseModel):
+    """How /api/v1 says no."""
+
+    error: Wrong
+
+
+class Message(BaseModel):
+    """How the five old routes say no."""
+
+    message: str
+
+
+STATUSES = {
+    400: "This is not JSON.",
+    401: "A token is needed, or this one is wrong.",
+    403: "The token's scope is too small, or the request comes from elsewhere.",
+    404: "There is no such job, trial or profile.",
+    409: "What is stored says otherwise, and stands.",
+    413: "The body is too large.",
+    422: "What was given cannot be used; the message says why.",
+    429: "Too many requests of one client.",
+    503: "The store is away; try again.",
+}
+
+
+def problems(
+    shape: type[BaseModel] = Problem, only: Iterable[int] = tuple(STATUSES)
+) -> dict[int | str, dict[str, Any]]:
+    """What a route may answer beside what it is for."""
+    return {status: {"model": shape, "description": STATUSES[status]} for status in only}

@@ -79,12 +79,13 @@ Decide: TypeAlias = Callable[[Job, Ask, Facts], Decision]
 class Store(Protocol):
     """The verbs. InputError: what was given cannot be used, or is not known; nothing was changed."""
 
-    def register(self, spec: JobSpec, *, policy_version: int = 1) -> Job:
+    def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
         """The job of this id, made if there is none.
 
         A seed that is None is drawn once and kept. A known job whose spec differs gets a new revision: its history
         goes on, except that trials for another target are marked by `Job.since`. While the policy keeps its name,
-        the job keeps the version it has been folded with.
+        the job keeps the version it has been folded with. Without `revise` a known job stays as it is, and a spec
+        that differs from it is AlreadyDone.
         """
 
     def job(self, job_id: str) -> Job:
@@ -135,8 +136,11 @@ class Store(Protocol):
     def trial(self, job_id: str, number: int) -> Kept:
         """One trial as it stands."""
 
-    def trials(self, job_id: str) -> list[Kept]:
-        """Each trial as it stands, by number."""
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
+        """Each trial as it stands, by number: those above `after`, at most so many; its cost is that of the answer."""
+
+    def count(self, job_id: str) -> int:
+        """How many trials it has, which is the number of the last."""
 
     def profiled(
         self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float

@@ -98,7 +98,7 @@ class MemoryStore:
         self._profiles: dict[ProfileKey, PowerProfile] = {}
         self.tokens: Tokens = MemoryTokens()
 
-    def register(self, spec: JobSpec, *, policy_version: int = 1) -> Job:
+    def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
         """Made, found or revised."""
         with self._lock:
             now = utc(self._wall())
@@ -109,6 +109,8 @@ class MemoryStore:
             known = self._jobs[spec.id]
             job = rules.revised(known.job, spec, policy_version, now, len(known.log))
             if job != known.job:
+                if not revise:
+                    raise rules.differs(known.job, job)
                 known.past.revisions.append(job)
             return job
 
@@ -193,10 +195,15 @@ class MemoryStore:
         with self._lock:
             return self._kept(job_id, number)[1]
 
-    def trials(self, job_id: str) -> list[Kept]:
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
         """By number."""
         with self._lock:
-            return list(self._known(job_id).past.trials)
+            return self._known(job_id).past.trials[after : None if most is None else after + most]
+
+    def count(self, job_id: str) -> int:
+        """The number of the last trial."""
+        with self._lock:
+            return len(self._known(job_id).past.trials)
 
     def profiled(
         self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float

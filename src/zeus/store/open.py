@@ -19,9 +19,15 @@ NETWORK = re.compile(
 
 
 def open_store(
-    url: str | None = None, *, environ: Mapping[str, str] = os.environ, wall: Callable[[], float] = time.time
+    url: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    wall: Callable[[], float] = time.time,
+    connections: int | None = None,
 ) -> Store:
     """The store at this address, made if there is none, and upgraded if it is old.
+
+    `connections`: how many a process holds at most, where it has many threads; by default a few.
 
     Raises:
         InputError: Not an address of a store, or a place where SQLite would lose data.
@@ -38,7 +44,7 @@ def open_store(
 
     from zeus.store.sql import SqlStore  # a quarter of a second that those who need no database are spared
 
-    return SqlStore(url, wall)
+    return SqlStore(url, wall) if connections is None else SqlStore(url, wall, connections=connections)
 
 
 def resolve(url: str | None = None, environ: Mapping[str, str] = os.environ) -> str:

@@ -69,7 +69,7 @@ ADD_REVISION = Statement(sa.insert(REVISIONS), ("job_id", "revision", "job"))
 REVISIONS_OF = Statement(sa.select(REVISIONS.c.job).where(REVISIONS.c.job_id == _OF).order_by(REVISIONS.c.revision))
 ADVANCE = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("sequence", "trials", "recurrences"))
 FIND_TRIAL = Statement(_TRIALS.where(TRIALS.c.number == _NR))
-ALL_TRIALS = Statement(_TRIALS.order_by(TRIALS.c.number))
+SOME_TRIALS = Statement(_TRIALS.where(TRIALS.c.number > _AFTER, TRIALS.c.number <= _NR).order_by(TRIALS.c.number))
 TRIES = Statement(_TRIALS.where(TRIALS.c.recurrence == _NR).order_by(TRIALS.c.number))
 LAPSED = Statement(_TRIALS.where(TRIALS.c.leased_until <= _NOW).order_by(TRIALS.c.number))
 OPEN = Statement(sa.insert(TRIALS), TrialRow._fields)
@@ -221,9 +221,12 @@ def find_trial(db: Transaction, job: JobRow, number: int) -> Kept:
     return _to_kept(db.row(FIND_TRIAL, {"of": job.id, "nr": number}))
 
 
-def trials_of(db: Transaction, job_id: str) -> list[Kept]:
-    """By number."""
-    return [_to_kept(row) for row in db.rows(ALL_TRIALS, {"of": job_id})]
+def trials_of(db: Transaction, job: JobRow, after: int = 0, most: int | None = None) -> list[Kept]:
+    """By number: those above `after`, at most so many."""
+    last = job.trials if most is None else min(job.trials, after + most)
+    if after >= last:
+        return []
+    return [_to_kept(row) for row in db.rows(SOME_TRIALS, {"of": job.id, "after": after, "nr": last})]
 
 
 def to_trial(text: str) -> Trial:

@@ -35,10 +35,12 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
     )
 
 
-def differences(job: Job, spec: JobSpec) -> list[str]:
-    """The names of the fields in which a spec differs from a registered job."""
-    after = revised(job, spec, job.policy_version, job.at, job.since).spec
-    return [one.name for one in fields(JobSpec) if getattr(after, one.name) != getattr(job.spec, one.name)]
+def differs(job: Job, after: Job) -> AlreadyDone:
+    """It was registered otherwise, and is not to be revised."""
+    names = [one.name for one in fields(JobSpec) if getattr(after.spec, one.name) != getattr(job.spec, one.name)]
+    return AlreadyDone(
+        f"job {job.id!r} is registered with another {', '.join(names)}. Register this under another id, or revise it."
+    )
 
 
 def next_ask(job_id: str, request: Request, number: int, recurrences: int, tries: Sequence[Trial]) -> Ask:

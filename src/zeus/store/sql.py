@@ -20,7 +20,7 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rows, rules
 from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
-from zeus.store.database import BUSY_SECONDS, Database, Mode, Transaction
+from zeus.store.database import BUSY_SECONDS, CONNECTIONS, Database, Mode, Transaction
 from zeus.store.lines import Dump, History
 from zeus.store.rows import take_job
 from zeus.store.sql_tokens import SqlTokens
@@ -30,20 +30,27 @@ from zeus.store.tokens import Tokens
 class SqlStore:
     """A `Store` over one database."""
 
-    def __init__(self, url: str, wall: Callable[[], float] = time.time, *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        wall: Callable[[], float] = time.time,
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        connections: int = CONNECTIONS,
+    ) -> None:
         self._wall = wall
-        self._database = Database(url, busy_seconds)
+        self._database = Database(url, busy_seconds, connections)
 
     # ------------------------------------------------------------------ jobs
 
-    def register(self, spec: JobSpec, *, policy_version: int = 1) -> Job:
+    def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
         """Made, found or revised."""
         try:
-            return self._register(spec, policy_version)
+            return self._register(spec, policy_version, revise)
         except self._database.conflict:  # somebody else was first to make it, and it is there now
-            return self._register(spec, policy_version)
+            return self._register(spec, policy_version, revise)
 
-    def _register(self, spec: JobSpec, policy_version: int) -> Job:
+    def _register(self, spec: JobSpec, policy_version: int, revise: bool) -> Job:
         with self._write() as db:
             now, row = utc(self._wall()), rows.take_job_if_any(db, spec.id)
             if row is None:
@@ -53,6 +60,8 @@ class SqlStore:
             known = rows.to_job(row)
             job = rules.revised(known, spec, policy_version, now, row.sequence)
             if job != known:
+                if not revise:
+                    raise rules.differs(known, job)
                 rows.revise_job(db, job)
             return job
 
@@ -140,11 +149,15 @@ class SqlStore:
         with self._read() as db:
             return rows.find_trial(db, rows.find_job(db, job_id), number)
 
-    def trials(self, job_id: str) -> list[Kept]:
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
         """By number."""
         with self._read() as db:
-            rows.find_job(db, job_id)
-            return rows.trials_of(db, job_id)
+            return rows.trials_of(db, rows.find_job(db, job_id), after, most)
+
+    def count(self, job_id: str) -> int:
+        """The number of the last trial."""
+        with self._read() as db:
+            return rows.find_job(db, job_id).trials
 
     # ------------------------------------------------------------------ other facts
 
@@ -220,7 +233,7 @@ class SqlStore:
         with self._database.transaction(Mode.SNAPSHOT) as db:
             found = rows.all_jobs(db) if wanted is None else [rows.find_job(db, one) for one in wanted]
             for row in found:
-                past = History(rows.revisions_of(db, row), rows.trials_of(db, row.id), rows.notes_of(db, row.id))
+                past = History(rows.revisions_of(db, row), rows.trials_of(db, row), rows.notes_of(db, row.id))
                 dump.jobs[row.id] = past
             profiles = rows.all_profiles(db)
         dump.profiles = {key: one for key, one in profiles.items() if wanted is None or key.job in wanted}

@@ -37,7 +37,7 @@ class Folds:
         """The state of the job's policy after all of its facts."""
         policy, life = find_policy(job.spec.policy, job.policy_version), (job.generation, job.revision)
         with self._lock:
-            known = self._folds.pop(job.id, None)
+            known = self._folds.get(job.id)  # stays there: whoever comes at the same time begins from it too
         if known is None or known.life != life:
             known = _Fold(life, 0, policy.start(job.spec))
         state, sequence = known.state, known.sequence
@@ -46,7 +46,10 @@ class Folds:
             if counts(event, job.since):
                 state = policy.observe(state, event)
         with self._lock:
-            self._folds[job.id] = _Fold(life, sequence, state)
+            newest = self._folds.pop(job.id, None)
+            if newest is None or newest.life != life or newest.sequence < sequence:
+                newest = _Fold(life, sequence, state)
+            self._folds[job.id] = newest
             while len(self._folds) > KEPT:
                 del self._folds[next(iter(self._folds))]
         return state

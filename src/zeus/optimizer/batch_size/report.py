@@ -132,7 +132,7 @@ def full(report: Report, prices: Prices | None = None) -> dict[str, Any]:
         "sizes": [{**_plain(one), "limit_watts": report.limits.get(one.batch_size)} for one in report.sizes],
         "points": [asdict(one) for one in report.front],
         "history": [_recurrence(one) for one in report.summary.recurrences],
-        "tries": [_try(report.job, kept) for kept in report.trials],
+        "tries": [attempt(report.job, kept) for kept in report.trials],
     }
 
 
@@ -171,7 +171,8 @@ def _saving(one: Saving | None, prices: Prices) -> dict[str, Any] | None:
     }
 
 
-def _try(job: Job, kept: Kept) -> dict[str, Any]:
+def attempt(job: Job, kept: Kept) -> dict[str, Any]:
+    """One try in a table of tries."""
     trial, told, use = kept.trial, said(kept), use_of(job.spec, kept)
     return {
         "number": trial.number,
