@@ -15,6 +15,7 @@ from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ending, JobSpec, Outcome, Phase
 from zeus.optimizer.batch_size.http import Service
 from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.remote import RemoteJob
 from zeus.optimizer.batch_size.spool import Spool
 from zeus.optimizer.batch_size.verbs import Place, RecurringJob
@@ -45,7 +46,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store
     store = MemoryStore()
     with live(store) as address:
         service = Service(address, environ={})
-        yield store, lambda spec: RemoteJob.register(service, spec, Spool(tmp_path / "spool"))
+        yield store, lambda spec: RemoteJob.register(Post(service, Spool(tmp_path / "spool")), spec)
         service.close()
 
 
