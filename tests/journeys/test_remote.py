@@ -283,6 +283,21 @@ def test_away_at_the_end_launcher_and_script_know_the_same_and_the_next_run_deli
     assert waiting(tmp_path) == []
 
 
+def test_a_script_that_begins_when_its_service_is_back_tells_of_a_trial_that_it_has_not_heard_of(
+    place: Place, served: Served, tmp_path: Path
+) -> None:
+    place.job(metrics="")
+    (tmp_path / "train.py").write_text(SPEAKS)
+    run = place.start("--json")
+    eventually((tmp_path / "running").exists)
+    served.up()
+    (tmp_path / "go").touch()
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 0, err
+    assert endings(served) == [(16, Ending.CONVERGED, "default")]
+    assert waiting(tmp_path) == []
+
+
 def test_the_bound_of_a_trial_holds_while_the_service_is_away(served: Served, tmp_path: Path) -> None:
     served.up()
     job = remote(served.url, tmp_path / "s")
@@ -345,7 +360,7 @@ def test_a_token_is_needed_before_anything_runs_and_reaches_no_file_and_no_log(
     made = json.loads(zeus("token", "create", "me", "--json", "--output", str(file), *here)[1])
     token = file.read_text().strip()
     served.up()
-    for wrong in ({}, {"ZEUS_TOKEN": "zeus_000000000000_wrong"}, {"ZEUS_STORE": served.url.replace("//", "//:wrong@")}):
+    for wrong in ({"ZEUS_TOKEN": "zeus_000000000000_wrong"}, {"ZEUS_STORE": served.url.replace("//", "//:wrong@")}):
         done = place.run(**wrong)
         assert done.returncode == 2, done.stderr
         assert "token" in done.stderr and "wrong@" not in done.stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +17,9 @@ from hypothesis import strategies as st
 from served import free_port
 from zeus.errors import AlreadyDone, InputError, NotAllowed, StoreError
 from zeus.job import Ask, Decision, JobSpec, Outcome, Phase, Trial
-from zeus.optimizer.batch_size.http import LONGEST_WAIT, QUICK, REST_SECONDS, Patience, Service
+from zeus.optimizer.batch_size.http import LONGEST_WAIT, QUICK, REST_SECONDS, Failed, Patience, Service
 from zeus.optimizer.batch_size.known import KEPT_SECONDS, Known, Mine
-from zeus.optimizer.batch_size.spool import Report, Spool, default_folder
+from zeus.optimizer.batch_size.spool import REFUSED_SECONDS, Report, Spool, default_folder
 
 
 class Killed(BaseException):
@@ -104,6 +106,25 @@ def test_a_file_that_is_no_report_stops_nothing(tmp_path: Path) -> None:
     spool.deliver(lambda report: heard.append(report.body))
     assert heard == [0]
     assert [path.name for path in (tmp_path / "refused").glob("*.json")] == ["000000000000-0.json"]
+
+
+def test_a_report_that_the_service_fails_at_waits_for_a_day_and_then_makes_room(tmp_path: Path) -> None:
+    spool, heard = Spool(tmp_path), list[int]()
+
+    def send(report: Report) -> None:
+        if report.body == 0:
+            raise Failed("it answered 500")
+        heard.append(report.body)
+
+    for number in range(2):
+        spool.put(Report("POST", "/", number))
+    spool.deliver(send)
+    assert heard == []  # it may have been the service's bad day
+    yesterday = time.time() - REFUSED_SECONDS - 1
+    os.utime(spool.waiting()[0], (yesterday, yesterday))
+    spool.deliver(send)
+    assert heard == [1]
+    assert len(list((tmp_path / "refused").glob("*.json"))) == 1
 
 
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:

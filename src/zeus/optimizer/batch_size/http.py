@@ -31,6 +31,10 @@ AWAY = {408, 425, 429, 500, 502, 503, 504}
 REFUSALS = {401: NotAllowed, 403: NotAllowed, 404: NotKnown, 409: AlreadyDone}
 
 
+class Failed(StoreError):
+    """The service is there, and failed at this very request."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long a request may take, in seconds."""
@@ -129,7 +133,7 @@ class Service:
                 pause = wait * self._rng.uniform(0.5, 1.0)
                 if self.clock() + pause > until:
                     self._rest_until = self.clock() + REST_SECONDS
-                    raise StoreError(f"the service {self.address} is away: {away}.") from away
+                    raise type(away)(f"the service {self.address} is away: {away}.") from away
                 self._sleep(pause)
                 wait = min(2 * wait, LONGEST_WAIT)
             else:
@@ -221,5 +225,5 @@ def _refusal(answer: Any) -> InputError | StoreError:
     except (ValueError, LookupError, TypeError):
         return StoreError(f"it answered {status}, not as a Zeus service does")
     if status in AWAY:
-        return StoreError(f"it answered {status}: {message}")
+        return (Failed if status == 500 else StoreError)(f"it answered {status}: {message}")
     return REFUSALS.get(status, InputError)(message)

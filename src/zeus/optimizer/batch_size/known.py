@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from zeus.errors import InputError, StoreError
-from zeus.job import JobSpec, Outcome, Trial
+from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.optimizer.batch_size.spool import write
+from zeus.optimizer.batch_size.verbs import ALONE
 from zeus.wire import from_json, to_json
 
 KEPT_SECONDS = 30 * 86_400.0  # longer than any training goes without a word
@@ -61,6 +62,12 @@ class Known:
             so_far = None if said["so_far"] is None else from_json(said["so_far"], Outcome)
             return Mine(from_json(said["trial"], Trial), so_far, said["key"])
         return None
+
+    def runs_alone(self, job_id: str) -> bool:
+        """Whether a trial of it that the service has not heard of is running here."""
+        numbers = [int(path.stem) for path in self._of(job_id).glob("[0-9]*.json")]
+        some = [self.trial(job_id, number) for number in numbers if number >= ALONE]
+        return any(mine is not None and mine.trial.ending is Ending.OPEN for mine in some)
 
     def keep(self, job_id: str, mine: Mine) -> None:
         """Remember it.

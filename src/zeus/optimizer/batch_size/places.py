@@ -187,9 +187,10 @@ class RemoteJobs:
 
     def restart(self, job_id: str) -> None:
         """With the newest version of its policy there."""
-        spec = self.find(job_id).spec
+        found = self._post.call("GET", of_job(job_id, "/registration"), lambda said: dict(said["spec"]), patience=LOOK)
+        spec = {name: value for name, value in found.items() if name not in ("kind", "version")}
         self.forget(job_id)
-        self.register(spec)
+        self._post.call("POST", "/jobs", lambda said: None, body={"spec": spec}, patience=self._post.service.begin)
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         """An event of the job."""

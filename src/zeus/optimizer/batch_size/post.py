@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from zeus.errors import NotAllowed, StoreError
-from zeus.optimizer.batch_size.http import QUICK, SOON, Patience, Service
+from zeus.optimizer.batch_size.http import SOON, Patience, Service
 from zeus.optimizer.batch_size.known import Known
 from zeus.optimizer.batch_size.spool import Report, Spool, default_folder
 
@@ -29,7 +29,7 @@ class Post:
 
     def call(self, method: str, path: str, read: Callable[[Any], T], *, patience: Patience = SOON, **request: Any) -> T:
         """`Service.call`, after whatever waits."""
-        self.deliver(QUICK)
+        self.deliver(patience)
         return self.service.call(method, path, read, patience=patience, **request)
 
     def send(self, report: Report, read: Callable[[Any], T], patience: Patience = SOON) -> T | None:
@@ -40,16 +40,14 @@ class Post:
             StoreError: It could neither be said nor kept.
         """
         self.deliver(patience)
-        why: Exception | str = "others wait before it"
-        if not self.spool.waiting():
+        if not self.spool.waiting():  # else it would overtake them
             try:
                 return self._say(report, read, patience)
             except (StoreError, NotAllowed) as away:
-                why = away
+                log.debug("%s %s is kept for later: %s", report.method, report.path, away)
         self.spool.put(report)
         atexit.unregister(self.deliver)
         atexit.register(self.deliver)
-        log.debug("%s %s waits in %s: %s", report.method, report.path, self.spool.folder, why)
         return None
 
     def deliver(self, patience: Patience = SOON) -> None:

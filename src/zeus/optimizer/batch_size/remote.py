@@ -44,13 +44,13 @@ class RemoteJob:
 
     @classmethod
     def find(cls, post: Post, job_id: str) -> RemoteJob:
-        """A job that is registered there, or was when this machine last saw it."""
+        """A job that is registered there, or is known here and cannot be yet."""
         seen = post.known.spec(job_id)
         patience = post.service.begin if seen is None else SOON
         try:
             spec = post.call("GET", of_job(job_id, "/registration"), _spec, patience=patience)
-        except StoreError:
-            if seen is None:
+        except (StoreError, NotKnown) as away:
+            if seen is None or (isinstance(away, NotKnown) and not post.known.runs_alone(job_id)):
                 raise
             return cls(post, seen, is_registered=False)
         post.known.keep_spec(spec)
@@ -182,8 +182,8 @@ class RemoteJob:
         if heard is not None and number < ALONE:
             return heard
         if heard is None:
-            where, away = self._post.spool.folder, self._post.service.address
-            log.warning("how trial %s ended waits in %s for the service %s, which is away.", number, where, away)
+            waits = "how trial %s ended waits in %s for the next contact with the service %s."
+            log.warning(waits, number, self._post.spool.folder, self._post.service.address)
         if mine is None or after is None:
             raise StoreError(f"how trial {number} ended waits in {self._post.spool.folder} for the service.")
         self._post.known.keep(self._spec.id, replace(mine, trial=after))

@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -23,8 +24,11 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from zeus.errors import InputError, NotAllowed, StoreError
+from zeus.optimizer.batch_size.http import Failed
 
 log = logging.getLogger(__name__)
+
+REFUSED_SECONDS = 86_400.0  # for which a service may fail at a report before that counts as refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,9 @@ class Spool:
         """Whether there is any point in going on with the next."""
         try:
             send(read(path))
+        except Failed as wrong:  # one that the service cannot bear must not keep others waiting for ever
+            is_old = time.time() - path.stat().st_mtime > REFUSED_SECONDS
+            return is_old and self._refuse(path, str(wrong))
         except (StoreError, NotAllowed):  # with another token it may yet be taken
             return False
         except (InputError, TypeError, ValueError) as wrong:
