@@ -72,16 +72,22 @@ def free_port() -> int:
         return port
 
 
-Answer = Callable[[BaseHTTPRequestHandler], None]
+class Heard(BaseHTTPRequestHandler):
+    """A request that was read."""
+
+    body: bytes
+
+
+Answer = Callable[[Heard], None]
 
 
 @contextmanager
 def odd_service(answer: Answer) -> Iterator[str]:
     """Something that listens and answers each request in this way; its address."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Heard):
         def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("content-length") or 0))
+            self.body = self.rfile.read(int(self.headers.get("content-length") or 0))
             answer(self)
 
         do_GET = do_POST = do_PUT = do_DELETE = _answer
@@ -104,7 +110,7 @@ def odd_service(answer: Answer) -> Iterator[str]:
 def says(status: int, text: str, kind: str = "application/json", **headers: str) -> Answer:
     """An answer that is always the same."""
 
-    def answer(request: BaseHTTPRequestHandler) -> None:
+    def answer(request: Heard) -> None:
         body = text.encode()
         request.send_response(status)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():

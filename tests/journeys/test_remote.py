@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed")
 
 import zeus as zeus_package
 from launch_place import SCRIPT, Place, eventually, tries
-from served import Served, odd_service, says
+from live import live
+from served import Answer, Heard, Served, odd_service, says
 from zeus.cli.main import main
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
@@ -31,6 +33,7 @@ from zeus.optimizer.batch_size.spool import Spool
 from zeus.optimizer.batch_size.verbs import ALONE
 from zeus.optimizer.batch_size.verbs import Place as Where
 from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.store.memory import MemoryStore
 
 Zeus = Callable[..., tuple[int, str, str]]
 V100 = Where("V100", 1, 250.0)
@@ -321,6 +324,9 @@ def test_the_bound_of_a_trial_holds_while_the_service_is_away(served: Served, tm
     with pytest.raises(StoreError, match="is away"):
         job.trial(99)
     served.up()
+    with (tmp_path / "s" / ".lock").open("a") as lock:  # while another process delivers, what it delivers is known
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert remote(served.url, tmp_path / "s").trial(bounded.number) == ended
     again = remote(served.url, tmp_path / "s")  # whoever comes next delivers
     assert again.trial(bounded.number).outcome == DONE
     assert not list((tmp_path / "s").glob("0*.json"))
@@ -388,11 +394,11 @@ def test_a_token_is_needed_before_anything_runs_and_reaches_no_file_and_no_log(
 # ---------------------------------------------------------------------- one that is not itself
 
 
-def hangs(request: BaseHTTPRequestHandler) -> None:
+def hangs(request: Heard) -> None:
     time.sleep(4.0)  # longer than anybody waits
 
 
-ODD: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {
+ODD: dict[str, Answer] = {
     "500": says(500, '{"error": {"code": "failed", "message": "it failed"}}'),
     "503": says(503, "<h1>Service Unavailable</h1>", "text/html"),
     "404 of a proxy": says(404, "<h1>Not Found</h1>", "text/html"),
@@ -421,6 +427,29 @@ def test_whatever_a_service_answers_a_training_goes_on_and_its_report_waits(
     said: list[Any] = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("0*.json"))]
     assert [one["path"] for one in said] == ["/jobs/asr/reports", "/jobs/asr/profiled"]  # the job is known by then
     assert not (tmp_path / "refused").exists()
+
+
+def test_an_ask_whose_answer_was_lost_is_repeated_and_opens_one_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEUS_PATIENCE", "30")
+    lost, store = [], MemoryStore()
+
+    def forward(request: Heard) -> None:
+        headers = {
+            name: request.headers[name] for name in ("Content-Type", "Idempotency-Key") if name in request.headers
+        }
+        answer = httpx.request(request.command, behind + request.path, content=request.body, headers=headers)
+        if request.path.endswith("/ask") and not lost:
+            lost.append(answer.status_code)
+            request.close_connection = True  # the service has done it, and nobody hears of it
+        else:
+            says(answer.status_code, answer.text)(request)
+
+    with live(store) as behind, odd_service(forward) as url:
+        trial = remote(url, tmp_path).ask(V100)
+    assert lost == [201]
+    assert [kept.trial for kept in store.trials("asr")] == [trial]
 
 
 def test_looking_at_the_jobs_of_a_service_that_is_away_fails_and_says_so(served: Served, zeus: Zeus) -> None:
