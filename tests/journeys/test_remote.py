@@ -6,24 +6,20 @@ import fcntl
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed")
 
 import zeus as zeus_package
 from launch_place import SCRIPT, Place, eventually, tries
-from live import live
-from served import Answer, Heard, Served, odd_service, says
+from served import DONE, SPEC, V100, Served, remote
 from zeus.cli.main import main
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
-from zeus.job import Ending, JobSpec, Outcome
+from zeus.job import Ending, Outcome
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.batch_size.http import Service
@@ -31,14 +27,9 @@ from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.remote import RemoteJob
 from zeus.optimizer.batch_size.spool import Spool
 from zeus.optimizer.batch_size.verbs import ALONE
-from zeus.optimizer.batch_size.verbs import Place as Where
 from zeus.profile import PowerProfile, ProfileKey, Slice
-from zeus.store.memory import MemoryStore
 
 Zeus = Callable[..., tuple[int, str, str]]
-V100 = Where("V100", 1, 250.0)
-SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, max_epochs=10)
-DONE = Outcome(ending=Ending.CONVERGED, joules=1000.0, seconds=10.0, epochs=3, metric=0.9)
 
 
 @pytest.fixture
@@ -77,10 +68,6 @@ def zeus(capsys: pytest.CaptureFixture[str]) -> Zeus:
         return int(end.value.code or 0), said.out, said.err
 
     return call
-
-
-def remote(url: str, folder: Path, spec: JobSpec = SPEC) -> RemoteJob:
-    return RemoteJob.register(Post(Service(url), Spool(folder)), spec)
 
 
 def waiting(folder: Path) -> list[Path]:
@@ -389,67 +376,6 @@ def test_a_token_is_needed_before_anything_runs_and_reaches_no_file_and_no_log(
     secret = token.encode()
     assert all(secret not in path.read_bytes() for path in [*written, *(tmp_path / "cards").rglob("*.*")])
     assert token not in served.lines() and token not in caplog.text
-
-
-# ---------------------------------------------------------------------- one that is not itself
-
-
-def hangs(request: Heard) -> None:
-    time.sleep(4.0)  # longer than anybody waits
-
-
-ODD: dict[str, Answer] = {
-    "500": says(500, '{"error": {"code": "failed", "message": "it failed"}}'),
-    "503": says(503, "<h1>Service Unavailable</h1>", "text/html"),
-    "404 of a proxy": says(404, "<h1>Not Found</h1>", "text/html"),
-    "a page": says(200, "<h1>Welcome</h1>", "text/html"),
-    "half of an answer": says(200, '{"id": "asr", "sp'),
-    "another answer": says(200, '{"hello": [1, 2]}'),
-    "elsewhere": says(307, "", Location="https://elsewhere/"),
-    "hangs up": lambda request: request.connection.close(),
-    "hangs": hangs,
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_whatever_a_service_answers_a_training_goes_on_and_its_report_waits(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ZEUS_PATIENCE", "0")
-    with odd_service(ODD[name]) as url:
-        job = remote(url, tmp_path)
-        trial = job.ask(V100)
-        assert (trial.batch_size, trial.decision.cost_limit, trial.ask.last) == (16, None, True)
-        assert job.progress(trial.number, Outcome(ending=Ending.LOST, joules=1.0, seconds=1.0, epochs=1), 1e9)
-        job.profiled(16, V100, joules=3.0, seconds=1.0)
-        assert job.tell(trial.number, DONE).ending is Ending.CONVERGED
-        assert job.trial(trial.number).outcome == DONE
-    said: list[Any] = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("0*.json"))]
-    assert [one["path"] for one in said] == ["/jobs/asr/reports", "/jobs/asr/profiled"]  # the job is known by then
-    assert not (tmp_path / "refused").exists()
-
-
-def test_an_ask_whose_answer_was_lost_is_repeated_and_opens_one_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ZEUS_PATIENCE", "30")
-    lost, store = [], MemoryStore()
-
-    def forward(request: Heard) -> None:
-        headers = {
-            name: request.headers[name] for name in ("Content-Type", "Idempotency-Key") if name in request.headers
-        }
-        answer = httpx.request(request.command, behind + request.path, content=request.body, headers=headers)
-        if request.path.endswith("/ask") and not lost:
-            lost.append(answer.status_code)
-            request.close_connection = True  # the service has done it, and nobody hears of it
-        else:
-            says(answer.status_code, answer.text)(request)
-
-    with live(store) as behind, odd_service(forward) as url:
-        trial = remote(url, tmp_path).ask(V100)
-    assert lost == [201]
-    assert [kept.trial for kept in store.trials("asr")] == [trial]
 
 
 def test_looking_at_the_jobs_of_a_service_that_is_away_fails_and_says_so(served: Served, zeus: Zeus) -> None:
