@@ -16,6 +16,7 @@ from zeus.cost import CostModel
 from zeus.job import Ending, Outcome, Trial
 from zeus.launch.job_file import JobFile
 from zeus.launch.report import Live, Ran
+from zeus.optimizer.batch_size.verbs import ALONE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -93,7 +94,7 @@ class Terminal(Plain):
         ask, decision = live.trial.ask, live.trial.decision
         table = Table(box=None, padding=(0, 1, 0, 0))
         cells = {
-            "recurrence": f"{ask.recurrence}, try {ask.attempt}",
+            "recurrence": f"{numbered(ask.recurrence)}, try {ask.attempt}",
             "phase": str(decision.phase),
             "size": str(live.trial.batch_size),
             **standing(self._said, live),
@@ -117,12 +118,22 @@ def view(said: JobFile, silent: bool) -> Iterator[View]:
         yield Terminal(said, screen)
 
 
+def numbered(recurrence: int) -> str:
+    """Its number, once its service has given it one.
+
+    >>> numbered(7), numbered(ALONE + 7)
+    ('7', '?')
+    """
+    return str(recurrence) if recurrence < ALONE else "?"
+
+
 def began(trial: Trial) -> str:
     """What is about to run, and why."""
     decision, ask = trial.decision, trial.ask
     bound = "no bound" if decision.cost_limit is None else f"at most {joules(decision.cost_limit)} of cost"
     return (
-        f"recurrence {ask.recurrence}, try {ask.attempt}: batch size {decision.batch_size} ({decision.reason}), {bound}"
+        f"recurrence {numbered(ask.recurrence)}, try {ask.attempt}: batch size {decision.batch_size} "
+        f"({decision.reason}), {bound}"
     )
 
 
