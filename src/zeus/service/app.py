@@ -19,6 +19,7 @@ from zeus.service.limits import BodyLimit, Rate
 from zeus.service.metrics import Metrics
 from zeus.service.old import old
 from zeus.service.overview import Overview
+from zeus.service.paths import WholeParts
 from zeus.service.v1 import api
 from zeus.store import Store
 from zeus.store.tokens import Scope
@@ -69,6 +70,7 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     _health(app)
     _login(app, settings)
     _around(app, settings)
+    app.add_middleware(WholeParts)
     app.add_middleware(BodyLimit, most=settings.body_bytes, more={"/api/v1/import": settings.import_bytes})
     return app
 

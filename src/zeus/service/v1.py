@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from pydantic import BeforeValidator
 from starlette.responses import JSONResponse, PlainTextResponse
 
-from zeus.cost import CostModel
 from zeus.env import prices
 from zeus.errors import InputError, NotKnown
 from zeus.job import Decision, Ending, Phase, Trial
@@ -20,6 +21,7 @@ from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.service import words
 from zeus.service.auth import need, who
+from zeus.service.dashboard.export import profiles_of
 from zeus.service.logs import log_of
 from zeus.service.overview import Overview, totals
 from zeus.store import Store
@@ -32,7 +34,7 @@ from zeus.wire import from_json, to_json
 READ, REPORT, ADMIN = (Depends(need(scope)) for scope in Scope)
 PAGE = 50
 
-JobId = Annotated[words.Name, Path(examples=["sentiment"])]
+JobId = Annotated[words.Name, BeforeValidator(unquote), Path(examples=["sentiment"])]
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Offset = Annotated[int, Query(ge=0, le=2**53)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
@@ -260,14 +262,7 @@ def put_profile(request: Request, key: OfKey, body: words.Profile) -> Json:
 @api.get("/jobs/{job_id}/profiles/all", dependencies=[READ])
 def profiles(request: Request, job_id: JobId) -> list[Json]:
     """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
-    store = store_of(request)
-    job, rows = store.job(job_id), []
-    watts = {kept.trial.ask.gpu_model: kept.trial.ask.max_watts for kept in store.trials(job_id)}
-    for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: (pair[0].gpu_model, pair[0].batch_size)):
-        max_watts = watts.get(Place(key.gpu_model, key.gpu_count, 1.0).model) or max(found.limits) * key.gpu_count
-        best = found.best_limit(CostModel(job.spec.eta_knob, max_watts)) if found.slices else None
-        rows.append({"key": asdict(key), "profile": to_json(found), "best_limit": best})
-    return rows
+    return profiles_of(store_of(request), job_id)
 
 
 # ---------------------------------------------------------------------- all of it
