@@ -88,6 +88,7 @@ PUBLIC = {
 COMMANDS = [
     "demo",
     "env",
+    "export",
     "jobs",
     "keeper",
     "measure",

@@ -16,6 +16,7 @@ from zeus.errors import InputError, ZeusError
 COMMANDS = {
     "demo": ("zeus.cli.demo", "demo", "Measure and save energy on a virtual GPU, here and now."),
     "env": ("zeus.cli.env", "env", "Devices, what they can do, and what to fix."),
+    "export": ("zeus.cli.export", "export", "The page of a store's jobs as one file."),
     "jobs": ("zeus.cli.jobs", "jobs", "Recurring jobs: what they learnt and saved; export, import, forget."),
     "keeper": ("zeus.cli.keeper", "keeper", "Serve power limits to unprivileged users (system service)."),
     "measure": ("zeus.cli.measure", "measure", "Run a command and report its time and energy, like `time`."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, astuple, replace
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -12,7 +12,6 @@ from pydantic import BeforeValidator
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
-from zeus.cost import CostModel
 from zeus.env import prices
 from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Decision, Ending, Phase, Trial
@@ -23,6 +22,7 @@ from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.service import words
 from zeus.service.auth import need, who
+from zeus.service.dashboard.export import profiles_of
 from zeus.service.logs import log_of
 from zeus.service.overview import Overview, totals
 from zeus.store import Store
@@ -34,7 +34,6 @@ from zeus.wire import from_json, to_json
 
 READ, REPORT, ADMIN = (Depends(need(scope)) for scope in Scope)
 PAGE = 50
-LATELY = 200  # trials that show where a job runs
 
 JobId = Annotated[words.Name, BeforeValidator(unquote), Path(examples=["sentiment"])]  # see `around.keep_slashes`
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
@@ -282,17 +281,7 @@ def put_profile(request: Request, key: OfKey, body: words.Profile) -> Json:
 @api.get("/jobs/{job_id}/profiles/all", dependencies=[READ])
 def profiles(request: Request, job_id: JobId) -> list[Json]:
     """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
-    store = store_of(request)
-    job, rows = store.job(job_id), []
-    lately = store.trials(job_id, after=max(0, store.count(job_id) - LATELY))
-    watts = {kept.trial.ask.gpu_model: kept.trial.ask.max_watts for kept in lately}
-    for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: astuple(pair[0])):
-        best = None
-        if found.slices:
-            highest = watts.get(Place(key.gpu_model, key.gpu_count, 1.0).model) or max(found.limits) * key.gpu_count
-            best = found.best_limit(CostModel(job.spec.eta_knob, highest))
-        rows.append({"key": asdict(key), "profile": to_json(found), "best_limit": best})
-    return rows
+    return profiles_of(store_of(request), job_id)
 
 
 # ---------------------------------------------------------------------- all of it

@@ -28,11 +28,11 @@ function scaled(value, unit, steps) {
   for (const [factor, prefix] of steps) if (Math.abs(value) >= factor) return `${digits(value / factor)} ${prefix}${unit}`;
   return `${digits(value)} ${unit}`;
 }
-const digits = (value) => (Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3)).replace(/\.0+$/, "");
+const digits = (value) => (value === 0 ? "0" : Math.abs(value) >= 100 ? value.toFixed(0) : value.toPrecision(3)).replace(/\.0+$/, "");
 const joules = (value) => scaled(value, "J", [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]);
 const percent = (share) => (share === null || share === undefined ? "unknown" : `${(100 * share).toFixed(1)} %`);
 const watts = (value) => (value === null || value === undefined ? "" : `${digits(value)} W`);
-const when = (text) => (text ? text.slice(0, 19).replace("T", " ") + " UTC" : "");
+const when = (text) => (text ? text.slice(0, 16).replace("T", " ") + " UTC" : "");
 function duration(seconds) {
   if (seconds === null || seconds === undefined) return "unknown";
   if (seconds < 120) return `${digits(seconds)} s`;
@@ -40,7 +40,7 @@ function duration(seconds) {
   if (seconds < 172800) return `${digits(seconds / 3600)} h`;
   return `${digits(seconds / 86400)} d`;
 }
-function tint(share) { return share === null || share === undefined ? "" : share >= 0 ? "good" : "bad"; }
+function tint(share) { return !share ? "" : share > 0 ? "good" : "bad"; }
 function pill(ending) { return el("span", { class: `pill ${ENDS[ending] || ""}` }, WORDS[ending] || ending); }
 
 function tile(name, value, small, kind) {
@@ -76,6 +76,14 @@ function spark(costs) {
 
 class NeedsToken extends Error {}
 
+// Sums of what is equal differ in their last digits; that is no saving.
+function clean(saving) {
+  if (!saving) return saving;
+  const none = Math.abs(saving.share) < 1e-9;
+  return none ? { ...saving, joules: 0, share: 0, money: saving.money === null ? null : 0, gco2e: saving.gco2e === null ? null : 0 } : saving;
+}
+function cleaned(job) { return { ...job, saving: clean(job.saving), recent_saving: clean(job.recent_saving) }; }
+
 async function ask(path, options) {
   if (EMBEDDED) return embedded(path);
   const answer = await fetch(path, { headers: { Accept: "application/json" }, credentials: "same-origin", ...options });
@@ -106,18 +114,19 @@ const of = (id) => `api/v1/jobs/${encodeURIComponent(id)}`;
 
 let drawn = [];
 function ink(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
+const narrow = () => window.innerWidth < 720;
 function layout(x, y, more) {
   const axis = { gridcolor: ink("--line"), zerolinecolor: ink("--line"), linecolor: ink("--line"), automargin: true };
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink("--ink"), family: "system-ui, sans-serif", size: 12 },
-    margin: { l: 56, r: 12, t: 8, b: 44 }, hovermode: "closest", legend: { orientation: "h", y: -0.22 },
+    margin: { l: 56, r: 12, t: 8, b: narrow() ? 110 : 78 }, hovermode: "closest", legend: { orientation: "h", yref: "container", y: 0, yanchor: "bottom", xref: "container", x: 0.5, xanchor: "center" },
     xaxis: { ...axis, title: { text: x } }, yaxis: { ...axis, title: { text: y } }, ...(more || {}),
   };
 }
 function plot(card, label, traces, shape) {
   const box = el("div", { class: "plot", role: "img", "aria-label": label });
   card.append(box);
-  const draw = () => window.Plotly && Plotly.react(box, traces, shape(), { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] });
+  const draw = () => window.Plotly && Plotly.react(box, traces, shape(), { displayModeBar: false, responsive: true });
   drawn.push({ box, draw });
   return box;
 }
@@ -134,7 +143,7 @@ function plain(text) { return String(text).replace(/&/g, "&amp;").replace(/</g, 
 // ---------------------------------------------------------------- pages
 
 let chosen = new Set();
-const LIMIT = 50;
+const LIMIT = 50, TRIALS = 12;
 
 async function showList(query) {
   const offset = Number(query.get("offset") || 0), q = query.get("q") || "";
@@ -167,7 +176,7 @@ async function showList(query) {
       { name: "Money", num: true, show: (row) => (row.saving && row.saving.money !== null ? `${digits(row.saving.money)} ${row.saving.currency}`.trim() : "") },
       { name: "CO₂e", num: true, show: (row) => (row.saving && row.saving.gco2e !== null ? scaled(row.saving.gco2e, "g", [[1e6, "M"], [1e3, "k"]]) : "") },
       { name: "Cost", show: (row) => spark(row.costs) },
-    ], page.jobs, true));
+    ], page.jobs.map(cleaned), true));
     if (page.total > LIMIT) {
       const to = (o) => `#/?offset=${o}&q=${encodeURIComponent(q)}`;
       main.append(el("nav", { class: "pages", "aria-label": "Pages" }, offset > 0 ? el("a", { href: to(Math.max(0, offset - LIMIT)) }, "Earlier") : null, `${offset + 1} to ${Math.min(page.total, offset + LIMIT)} of ${page.total}`, offset + LIMIT < page.total ? el("a", { href: to(offset + LIMIT) }, "Later") : null));
@@ -177,7 +186,7 @@ async function showList(query) {
 }
 
 async function showJob(id) {
-  const [job, profiles] = await Promise.all([ask(of(id)), ask(`${of(id)}/profiles/all`)]);
+  const [told, profiles] = await Promise.all([ask(of(id)), ask(`${of(id)}/profiles/all`)]), job = cleaned(told);
   return () => {
     crumbs([[id, null]]);
     clear();
@@ -215,7 +224,7 @@ function costCard(cards, job, sizes) {
   for (const size of new Set(known.map((r) => r.batch_size))) {
     const rows = known.filter((r) => r.batch_size === size);
     traces.push({
-      x: rows.map((r) => r.number), y: rows.map((r) => r.cost), mode: "markers", name: `batch size ${size}`,
+      x: rows.map((r) => r.number), y: rows.map((r) => r.cost), mode: "markers", name: `size ${size}`,
       marker: { size: 9, color: sizes[size] || ink("--soft"), symbol: rows.map((r) => SYMBOLS[r.end] || "circle") },
       text: rows.map((r) => `recurrence ${r.number}: batch size ${r.batch_size}, ${plain(WORDS[r.end] || r.end)}<br>${joules(r.joules)}, ${duration(r.seconds)}, ${r.tries} ${r.tries === 1 ? "try" : "tries"}`), hovertemplate: "%{text}<br>cost %{y:.3s}J<extra></extra>",
     });
@@ -245,13 +254,13 @@ function beliefCard(cards, job, sizes) {
 }
 
 function pathCard(cards, job, profiles, sizes) {
-  const node = card(cards, "The way through batch sizes and power limits", "Each point is a recurrence, at the batch size and limit it ended with; the later the darker.");
+  const node = card(cards, "The way through batch sizes and power limits", "Each point is a recurrence, at the batch size and limit it ended with; the later, the larger and the stronger its colour.");
   const limit = Object.fromEntries(job.sizes.map((s) => [s.batch_size, s.limit_watts]));
   const rows = job.history.filter((r) => limit[r.batch_size]);
   if (!rows.length) { node.append(el("p", { class: "note" }, "No batch size has a power profile yet.")); return; }
   plot(node, `Batch sizes and power limits that ${job.job} has chosen`, [{
     x: rows.map((r) => String(r.batch_size)), y: rows.map((r) => limit[r.batch_size]), mode: "lines+markers", line: { color: ink("--line"), width: 1 },
-    marker: { size: rows.map((r, i) => 8 + (6 * i) / rows.length), color: rows.map((r) => r.number), colorscale: "Blues", reversescale: false, cmin: -rows.length / 3, line: { color: ink("--ink"), width: 0.6 }, colorbar: { title: { text: "recurrence" }, thickness: 10 } },
+    marker: { size: rows.map((r, i) => 8 + (6 * i) / rows.length), color: rows.map((r) => r.number), colorscale: [[0, ink("--line")], [1, ink("--accent")]], line: { color: ink("--ink"), width: 0.6 }, colorbar: { title: { text: "recurrence" }, thickness: 10 } },
     text: rows.map((r) => `recurrence ${r.number}: ${r.batch_size}, ${limit[r.batch_size]} W, ${joules(r.cost)}`), hovertemplate: "%{text}<extra></extra>",
   }], () => layout("batch size", "power limit, watts", { xaxis: { ...layout("", "").xaxis, type: "category", categoryorder: "array", categoryarray: job.spec.batch_sizes.map(String), title: { text: "batch size" } } }));
 }
@@ -308,12 +317,12 @@ function trialCard(cards, job) {
       { name: "Batch size", num: true, show: (t) => String(t.batch_size) }, { name: "Ended", show: (t) => pill(t.ending) }, { name: "Epochs", num: true, show: (t) => (t.epochs === null ? "" : String(t.epochs)) },
       { name: "Metric", num: true, show: (t) => (t.metric === null ? "" : digits(t.metric)) }, { name: "Energy", num: true, show: (t) => (t.joules === null ? "unknown" : joules(t.joules)) }, { name: "Time", num: true, show: (t) => (t.seconds === null ? "" : duration(t.seconds)) },
       { name: "Cost", num: true, show: (t) => (t.cost === null ? "unknown" : joules(t.cost)) }, { name: "Bound", num: true, show: (t) => (t.cost_limit === null ? "none" : joules(t.cost_limit)) },
-      { name: "Why", class: "reason", show: (t) => t.reason }, { name: "Asked", show: (t) => when(t.asked_at) },
+      { name: "Why", class: "reason", show: (t) => t.reason }, { name: "Asked", class: "time", show: (t) => when(t.asked_at) },
       { name: "Log", show: (t) => (EMBEDDED ? "" : el("button", { type: "button", "aria-label": `log of trial ${t.number}`, on: { click: () => openLog(t) } }, "Log")) },
-    ], rows.slice(offset, offset + LIMIT), true));
-    if (rows.length > LIMIT) {
+    ], rows.slice(offset, offset + TRIALS), true));
+    if (rows.length > TRIALS) {
       const go = (to) => { offset = to; fill(); };
-      body.append(el("div", { class: "pages" }, el("button", { type: "button", disabled: offset === 0, on: { click: () => go(Math.max(0, offset - LIMIT)) } }, "Later"), `${offset + 1} to ${Math.min(rows.length, offset + LIMIT)}`, el("button", { type: "button", disabled: offset + LIMIT >= rows.length, on: { click: () => go(offset + LIMIT) } }, "Earlier")));
+      body.append(el("div", { class: "pages" }, el("button", { type: "button", disabled: offset === 0, on: { click: () => go(Math.max(0, offset - TRIALS)) } }, "Later"), `${offset + 1} to ${Math.min(rows.length, offset + TRIALS)}`, el("button", { type: "button", disabled: offset + TRIALS >= rows.length, on: { click: () => go(offset + TRIALS) } }, "Earlier")));
     }
   }
   fill();
@@ -321,7 +330,7 @@ function trialCard(cards, job) {
 
 async function showCompare(query) {
   const ids = query.getAll("job");
-  const jobs = await Promise.all(ids.map((id) => ask(of(id))));
+  const jobs = (await Promise.all(ids.map((id) => ask(of(id))))).map(cleaned);
   return () => {
     crumbs([["Compare", null]]);
     clear();
