@@ -23,10 +23,10 @@ COMMANDS = {
     "monitor": ("zeus.cli.monitor", "monitor", "Live view of power, energy and limits."),
     "reproduce": ("zeus.cli.reproduce", "reproduce", "Every figure of the paper from its published traces."),
     "restore": ("zeus.cli.keeper", "restore", "Put back power limits that a dead keeper left behind."),
-    "serve": ("zeus.cli.serve", "serve", "Serve the store and its page to a team."),
-    "token": ("zeus.cli.token", "token", "Make, list and revoke tokens for the service."),
     "run": ("zeus.cli.run", "run", "Run a recurring job, each time with the batch size and limit that cost least."),
+    "serve": ("zeus.cli.serve", "serve", "Serve the store and its page to a team."),
     "simulate": ("zeus.cli.simulate", "simulate", "What batch size policies would cost, on traces or virtual GPUs."),
+    "token": ("zeus.cli.token", "token", "Make, list and revoke tokens for the service."),
 }
 
 
