@@ -62,7 +62,7 @@ def free_port() -> int:
         (["--require-token"], "zeus token create NAME"),
         (["--require-token", "--insecure"], "give one of them"),
         (["--certfile", __file__], "--certfile and --keyfile go together"),
-        (["--store", "http://127.0.0.1:1"], "is a service, not a database"),
+        (["--store", "http://127.0.0.1:1"], "is a service; here the address of a database"),
     ],
 )
 def test_what_would_not_be_safe_or_sound_is_refused_before_it_starts(
