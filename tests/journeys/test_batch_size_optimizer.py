@@ -386,8 +386,8 @@ def test_what_cannot_be_used_is_refused_before_anything_is_trained(tmp_path: Pat
         BatchSizeOptimizer(bench.monitor)
     with pytest.raises(InputError, match="give one of the two"):
         BatchSizeOptimizer(bench.monitor, f"sqlite:///{tmp_path}/a.db", SPEC, store=bench.store)
-    with pytest.raises(InputError, match=r"http://host:1 is a service"):
-        BatchSizeOptimizer(bench.monitor, "http://host:1", SPEC)
+    with pytest.raises(InputError, match=r"http://host:one: give the address of a service"):
+        BatchSizeOptimizer(bench.monitor, "http://host:one", SPEC)
     with pytest.raises(InputError, match=r"before on_train_begin"):
         bench.optimizer().on_evaluate(0.5)
     with pytest.raises(InputError, match="init_process_group"):

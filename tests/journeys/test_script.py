@@ -108,8 +108,9 @@ class Deaf(LocalJob):
 def test_a_store_that_is_away_meanwhile_ends_no_training(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.script()
     place.job(batch_sizes=[16])
-    launcher = place.launcher(monkeypatch)
-    launcher.job = Deaf(launcher.store, "toy")
+    store = MemoryStore()
+    launcher = place.launcher(monkeypatch, store=store)
+    launcher.job = Deaf(store, "toy")
     assert launcher.recur().converged
 
 

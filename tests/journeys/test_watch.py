@@ -13,6 +13,7 @@ from zeus.errors import InputError
 from zeus.job import Ending, Profiled
 from zeus.launch.recurrence import Recurrence
 from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.store.memory import MemoryStore
 
 V100 = "Tesla V100-PCIE-32GB"
 
@@ -48,8 +49,9 @@ def test_a_size_of_which_one_epoch_is_known_not_to_fit_is_not_run(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.job(batch_sizes=[16, 64], power_limits=[250])
-    launcher = place.launcher(monkeypatch)
-    launcher.store.put_profile(ProfileKey("toy", 64, V100, 1), PowerProfile.of([Slice(250, 1, 1e6, 1e8)], [250]))
+    store = MemoryStore()
+    launcher = place.launcher(monkeypatch, store=store)
+    store.put_profile(ProfileKey("toy", 64, V100, 1), PowerProfile.of([Slice(250, 1, 1e6, 1e8)], [250]))
     launcher.recur()
     unfit, again = launcher.recur().tries
     assert unfit.outcome is not None and unfit.outcome.next_epoch_cost is not None
@@ -62,7 +64,8 @@ def test_each_epoch_tries_one_limit_and_the_best_is_kept_for_later_trials(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.job(batch_sizes=[16], power_limits=[250, 200, 150])
-    launcher = place.launcher(monkeypatch)
+    store = MemoryStore()
+    launcher = place.launcher(monkeypatch, store=store)
     launcher.recur()
     profile = launcher.profile(16)
     assert profile is not None
@@ -75,7 +78,7 @@ def test_each_epoch_tries_one_limit_and_the_best_is_kept_for_later_trials(
     launcher.recur()
     assert [ran.limit_watts for ran in launcher.ran.values()] == [best, best]
     assert launcher.profile(16) == profile
-    notes = [one for one in launcher.store.facts("toy") if isinstance(one, Profiled)]
+    notes = [one for one in store.facts("toy") if isinstance(one, Profiled)]
     assert [(one.batch_size, one.gpu_model, one.joules) for one in notes] == [(16, V100, profile.at(best).joules)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import shlex
 import sys
 import time
@@ -18,6 +17,7 @@ from zeus.cost import CostModel
 from zeus.job import Ending, Outcome, Trial
 from zeus.launch.job_file import JobFile
 from zeus.launch.report import Live, Ran
+from zeus.optimizer.batch_size.verbs import ALONE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -95,7 +95,7 @@ class Terminal(Plain):
         ask, decision = live.trial.ask, live.trial.decision
         table = Table(box=None, padding=(0, 1, 0, 0))
         cells = {
-            "recurrence": f"{ask.recurrence}, try {ask.attempt}",
+            "recurrence": f"{numbered(ask.recurrence)}, try {ask.attempt}",
             "phase": str(decision.phase),
             "size": str(live.trial.batch_size),
             **standing(self._said, live),
@@ -108,20 +108,18 @@ class Terminal(Plain):
 
 @contextmanager
 def view(said: JobFile, silent: bool) -> Iterator[View]:
-    """The one that suits where standard error goes; what Zeus warns of meanwhile is said there too."""
+    """The one that suits where standard error goes."""
     if silent:
         yield Silent()
     elif not sys.stderr.isatty():
-        with _warned(Plain(said)) as shown:
-            yield shown
+        yield Plain(said)
     else:
         from rich.console import Console
         from rich.live import Live as Screen
 
         console = Console(file=_unfailing())
-        screen = Screen("", console=console, refresh_per_second=4, transient=True)
-        with screen, _warned(Terminal(said, screen)) as shown:
-            yield shown
+        with Screen("", console=console, refresh_per_second=4, transient=True) as screen:
+            yield Terminal(said, screen)
 
 
 class _Unfailing:
@@ -147,23 +145,13 @@ def _unfailing() -> IO[str]:
     return cast("IO[str]", _Unfailing(sys.stderr))
 
 
-@contextmanager
-def _warned(shown: Plain) -> Iterator[Plain]:
-    handler, log = _Say(shown), logging.getLogger("zeus")
-    log.addHandler(handler)
-    try:
-        yield shown
-    finally:
-        log.removeHandler(handler)
+def numbered(recurrence: int) -> str:
+    """Its number, once its service has given it one.
 
-
-class _Say(logging.Handler):
-    def __init__(self, shown: Plain) -> None:
-        super().__init__(logging.WARNING)
-        self._shown = shown
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._shown.say(f"zeus: {record.getMessage()}")
+    >>> numbered(7), numbered(ALONE + 7)
+    ('7', '?')
+    """
+    return str(recurrence) if recurrence < ALONE else "?"
 
 
 def began(trial: Trial) -> str:
@@ -171,7 +159,8 @@ def began(trial: Trial) -> str:
     decision, ask = trial.decision, trial.ask
     bound = "no bound" if decision.cost_limit is None else f"at most {joules(decision.cost_limit)} of cost"
     return (
-        f"recurrence {ask.recurrence}, try {ask.attempt}: batch size {decision.batch_size} ({decision.reason}), {bound}"
+        f"recurrence {numbered(ask.recurrence)}, try {ask.attempt}: batch size {decision.batch_size} "
+        f"({decision.reason}), {bound}"
     )
 
 

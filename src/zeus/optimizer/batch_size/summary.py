@@ -242,19 +242,29 @@ def _default(
 
 
 def _epoch_at_top(spec: JobSpec, epoch: Profiled, profile: PowerProfile) -> tuple[float, Use] | None:
-    """The highest limit and what an epoch uses there, evaluation being taken to scale with the training steps.
-
-    An epoch does not say which limit it ran at: the best one, or where Zeus may only observe the one it found. Its
-    power does.
-    """
+    """The highest limit and what an epoch uses there."""
     top = max(profile.limits, default=None)
-    if top is None or not profile.slices or top in profile.unmeasured:
-        return None
-    high, best = profile.at(top), profile.at(profile.best_limit(CostModel(spec.eta_knob, epoch.max_watts)))
+    known = epoch_at_limits(spec, epoch, profile)
+    return None if top is None or top not in known else (top, known[top])
+
+
+def epoch_at_limits(spec: JobSpec, epoch: Profiled, profile: PowerProfile) -> dict[float, Use]:
+    """What an epoch uses at each limit that was measured, evaluation being taken to scale with the training steps.
+
+    An epoch does not say which limit it ran at: the best one, or where Zeus may only observe the one it found, which
+    is taken to be the highest. Its power does.
+    """
+    if not profile.slices:
+        return {}
+    high, best = profile.slices[0], profile.at(profile.best_limit(CostModel(spec.eta_knob, epoch.max_watts)))
     watts = epoch.joules / epoch.seconds
     ran = best if abs(best.watts - watts) < abs(high.watts - watts) else high
     if not ran.joules:
-        return None
-    joules = epoch.joules * (high.joules / high.steps) / (ran.joules / ran.steps)
-    seconds = epoch.seconds * (high.seconds / high.steps) / (ran.seconds / ran.steps)
-    return top, _charged(spec, epoch.max_watts, joules, seconds)
+        return {}
+    joules, seconds = epoch.joules * ran.steps / ran.joules, epoch.seconds * ran.steps / ran.seconds
+    return {
+        one.limit_watts: _charged(
+            spec, epoch.max_watts, joules * one.joules / one.steps, seconds * one.seconds / one.steps
+        )
+        for one in profile.slices
+    }
