@@ -23,6 +23,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/jit_profiling.py
 	$(BIN)/python benchmarks/loader_overhead.py
 	$(BIN)/python benchmarks/store.py --check
+	$(BIN)/python benchmarks/service.py --check
+	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/service/test_schema.py
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict

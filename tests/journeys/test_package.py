@@ -15,12 +15,13 @@ import pytest
 import zeus
 
 SOURCES = Path(zeus.__file__).parents[1]
-HEAVY = {"torch", "numpy", "scipy", "pandas", "click", "rich", "pynvml", "amdsmi", "sqlalchemy", "httpx"}
+HEAVY = {"torch", "numpy", "scipy", "pandas", "click", "rich", "pynvml", "amdsmi", "sqlalchemy", "httpx", "fastapi"}
 
 # Taking a name away breaks somebody's script: it is deprecated first, for two minor versions.
 PUBLIC = {
     "zeus": ["ZeusDataLoader", "__version__"],
     "zeus.errors": [
+        "AlreadyDone",
         "DeviceError",
         "DeviceLost",
         "InputError",
@@ -28,6 +29,7 @@ PUBLIC = {
         "LaunchError",
         "LeaseRefused",
         "NoDevice",
+        "NotKnown",
         "NotPermitted",
         "ReadOnly",
         "Refused",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -223,3 +224,10 @@ def test_the_openapi_has_an_example_for_what_a_program_sends_first(client: TestC
     assert client.post("/api/v1/jobs", json={"spec": example}).status_code == 201
     codes = described["paths"]["/api/v1/jobs/{job_id}/ask"]["post"]["responses"]
     assert {"201", "401", "403", "404", "409", "413", "422", "429", "503"} <= set(codes)
+
+
+def test_the_manual_lists_every_route_and_no_other(client: TestClient) -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
+    listed = set(re.findall(r"^\| `(GET|POST|PUT|PATCH|DELETE) (\S+)` \|", manual, re.MULTILINE))
+    paths = client.get("/openapi.json").json()["paths"]
+    assert listed == {(method.upper(), path) for path, methods in paths.items() for method in methods}
