@@ -26,7 +26,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/robust.py
 	$(BIN)/python benchmarks/cluster.py
-	$(BIN)/python benchmarks/service.py
+	$(BIN)/python benchmarks/service.py --check
+	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/service/test_schema.py
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict

@@ -44,7 +44,6 @@ from zeus.store.tokens import Scope
 
 REPLICAS, WORKERS = 2, 2
 CONNECTIONS = REPLICAS * WORKERS * THREADS
-BARE_INSERTS = 6000
 PATIENCE = 120.0  # seconds that a client repeats itself
 AGAIN = {429, 503}
 
@@ -87,7 +86,7 @@ class Replica:
                 await asyncio.sleep(0.05)
 
 
-def bare(url: str) -> tuple[float, list[float]]:
+def bare(url: str, inserts: int) -> tuple[float, list[float]]:
     """Inserts a second, and what each took, over as many connections as the service holds."""
     import psycopg
 
@@ -102,7 +101,7 @@ def bare(url: str) -> tuple[float, list[float]]:
     def some(first: int) -> list[float]:
         took = []
         with psycopg.connect(address) as db:
-            for number in range(first, BARE_INSERTS, CONNECTIONS):
+            for number in range(first, inserts, CONNECTIONS):
                 begun = time.perf_counter()
                 db.execute("INSERT INTO bare VALUES (%s,%s,%s,%s,%s,%s,%s,%s,%s)", (row[0], number, *row[1:]))
                 db.commit()
@@ -112,7 +111,7 @@ def bare(url: str) -> tuple[float, list[float]]:
     begun = time.perf_counter()
     with ThreadPoolExecutor(CONNECTIONS) as crowd:
         found = [one for many in crowd.map(some, range(CONNECTIONS)) for one in many]
-    return BARE_INSERTS / (time.perf_counter() - begun), found
+    return inserts / (time.perf_counter() - begun), found
 
 
 # ---------------------------------------------------------------------- the clients
@@ -259,7 +258,7 @@ def run(options: argparse.Namespace, server: PostgresServer) -> dict[str, Any]:
         store.register(JobSpec(job_id=job, job_id_prefix=job, batch_sizes=(8, 16, 32, 64), default_batch_size=32))
     kept, secret = new("benchmark", Scope.REPORT, utc(time.time()))
     store.tokens.add(kept)
-    inserts_a_second, inserts = bare(url)
+    inserts_a_second, inserts = bare(url, min(6000, 4 * options.pairs))
     replicas: list[Replica] = []
     try:
         replicas += [Replica(url, log) for _ in range(REPLICAS)]

@@ -1,4 +1,4 @@
-"""The service, live on loopback, in a thread of its own; it ends with its `with`.
+"""The service, live on loopback, in a thread of its own; it ends with its `with`. And what its visitors bring.
 
 with live(MemoryStore()) as address:
     httpx.get(f"{address}/healthz")
@@ -15,9 +15,26 @@ from contextlib import contextmanager
 import uvicorn
 
 from zeus.service.app import Settings, create
+from zeus.service.auth import new
 from zeus.store import Store
+from zeus.store.tokens import Scope
 
 WAIT_SECONDS = 30
+AT = "2024-01-01T00:00:00.000000+00:00"
+SPEC = {"job_id": "asr", "job_id_prefix": "asr", "batch_sizes": [8, 16, 32], "default_batch_size": 16}
+PLACE = {"gpu_name": "V100", "gpus": 1, "max_watts": 250.0}
+
+
+def token(store: Store, scope: Scope) -> str:
+    """The secret of a new one."""
+    kept, secret = new(f"somebody who may {scope}", scope, AT)
+    store.tokens.add(kept)
+    return secret
+
+
+def bearer(secret: str) -> dict[str, str]:
+    """As programs send it."""
+    return {"Authorization": f"Bearer {secret}"}
 
 
 @contextmanager

@@ -243,6 +243,7 @@ def test_profiled_costs_and_pardons_are_events_like_others(store: Store) -> None
     assert profiled == Profiled(sequence=2, batch_size=8, gpu_model="V100", **EPOCH)
     assert store.facts("asr") == [trial, profiled, pardoned]
     assert store.facts("asr", since=2) == [pardoned]
+    assert store.notes("asr") == [profiled, pardoned]
 
 
 def test_a_profile_is_kept_under_exactly_its_key(place: Place) -> None:

@@ -15,7 +15,7 @@ import pytest
 import zeus
 
 SOURCES = Path(zeus.__file__).parents[1]
-HEAVY = {"torch", "numpy", "scipy", "pandas", "click", "rich", "pynvml", "amdsmi", "sqlalchemy", "httpx"}
+HEAVY = {"torch", "numpy", "scipy", "pandas", "click", "rich", "pynvml", "amdsmi", "sqlalchemy", "httpx", "fastapi"}
 
 # Taking a name away breaks somebody's script: it is deprecated first, for two minor versions.
 PUBLIC = {

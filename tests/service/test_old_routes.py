@@ -99,7 +99,8 @@ def test_reports_of_one_trial_that_come_at_once_are_all_answered_with_what_is_st
 def test_a_job_that_another_client_gave_a_policy_of_ours_is_not_different(client: TestClient, place: Place) -> None:
     client.post("/jobs", json=JOB)
     assert client.patch("/api/v1/jobs/mnist", json={"policy": "default", "power_limits": [150]}).status_code == 200
-    assert client.post("/jobs", json=JOB).status_code == 200
+    again = client.post("/jobs", json=JOB)
+    assert (again.status_code, again.json()["policy"], again.json()["power_limits"]) == (200, "default", [150.0])
     assert client.post("/jobs", json={**JOB, "policy": "paper"}).status_code == 409
     assert place.open().job("mnist").revision == 2
 

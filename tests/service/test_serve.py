@@ -74,6 +74,13 @@ def test_what_would_not_be_safe_or_sound_is_refused_before_it_starts(
     assert "Traceback" not in done.stderr
 
 
+def test_a_port_that_is_taken_is_said_to_be_before_anything_is_said_to_be_served(environment: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        done = run(environment, "serve", "--port", str(door.getsockname()[1]))
+    assert (done.returncode, "serving" in done.stderr) == (2, False)
+    assert "cannot be listened on: Address already in use" in done.stderr
+
+
 def test_a_worker_hears_all_that_the_command_was_told() -> None:
     settings = Settings(open=False, hosts=frozenset({"a", "b"}), per_second=3, secure=True, log_json=True)
     plan = Plan("sqlite:///x.db", "::1", 7070, 2, "c", "k", settings)

@@ -44,7 +44,7 @@ def serve(
     try:
         from zeus.service.app import Settings
         from zeus.service.auth import is_loopback
-        from zeus.service.server import Plan, address, hosts_of, serve
+        from zeus.service.server import Plan, address, check_free, hosts_of, serve
     except ImportError as missing:
         raise ZeusError(f"zeus serve needs {missing.name}: pip install 'zeus-energy[service]'.") from missing
     from zeus.store import open_store
@@ -80,6 +80,7 @@ def serve(
         keyfile=str(keyfile) if keyfile else None,
         settings=settings,
     )
+    check_free(plan)
     door = "open to anybody who reaches it" if is_open else "with tokens"
     click.echo(f"zeus: serving {shown(resolve(url))} at {address(plan)} ({door}); Ctrl-C ends it", err=True)
     serve(plan)

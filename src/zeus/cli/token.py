@@ -37,12 +37,13 @@ def create(name: str, scope: str, output: Path | None, url: str | None, as_json:
     from zeus.store.tokens import Scope
 
     kept, secret = new(name, Scope(scope), utc(time.time()))
+    tokens = open_store(url).tokens  # first, so that no secret is handed out for a store that is not there
     if output is None and not sys.stdout.isatty():
         output = default_path().parent / f"token-{kept.id}"  # a secret on standard output ends up in somebody's log
         output.parent.mkdir(parents=True, exist_ok=True)
     if output is not None:
         _write(output, secret)
-    open_store(url).tokens.add(kept)
+    tokens.add(kept)
     if as_json:
         where = {"token": secret} if output is None else {"file": str(output)}
         print_json({"id": kept.id, "name": name, "scope": scope, **where})

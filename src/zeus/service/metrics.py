@@ -16,6 +16,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from zeus.service.overview import Overview
 from zeus.store import Store
 
+JOB = "zeus_job"  # `job` is Prometheus's own word, for what it scrapes
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
@@ -67,13 +68,13 @@ class Metrics:
             "zeus_job_recurrences": ("Recurrences of a job.", "recurrences"),
         }
         for name, (text, key) in used.items():
-            family = GaugeMetricFamily(name, text, labels=["job"])
+            family = GaugeMetricFamily(name, text, labels=[JOB])
             for row in rows:
                 value = sum(filter(None, row["costs"])) if key == "cost" else row[key]
                 if value is not None:
                     family.add_metric([row["job"]], value)
             yield family
-        saved = GaugeMetricFamily("zeus_job_saved_joules", "Energy saved against the default.", labels=["job"])
+        saved = GaugeMetricFamily("zeus_job_saved_joules", "Energy saved against the default.", labels=[JOB])
         for row in rows:
             if row["saving"] is not None:
                 saved.add_metric([row["job"]], row["saving"]["joules"])

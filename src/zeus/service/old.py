@@ -8,7 +8,7 @@ A client says its GPUs only when it registers, so they are kept with the job. Ea
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -74,7 +74,8 @@ def register(request: Request, response: Response, body: OldJob) -> dict[str, An
         spec = replace(spec, **{name: getattr(known, name) for name in unsaid})
     job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
     store.settle(job.id, Place(body.gpu_model, body.number_of_gpus, body.max_power).model, body.max_power)
-    return {**body.model_dump(exclude={"kind", "version"}), "job_id": job.id, "mab_seed": job.spec.mab_seed}
+    here = {"max_power": body.max_power, "number_of_gpus": body.number_of_gpus, "gpu_model": body.gpu_model}
+    return {**asdict(job.spec), **here}
 
 
 @old.get("/jobs/batch_size", dependencies=[REPORT])

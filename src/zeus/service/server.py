@@ -8,11 +8,13 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from zeus.errors import InputError
 from zeus.service.app import THREADS, Settings, create
 from zeus.service.auth import is_loopback
 from zeus.store import open_store
@@ -89,6 +91,18 @@ def hosts_of(host: str, more: tuple[str, ...]) -> frozenset[str]:
     if not is_loopback(host):
         return frozenset(name.lower() for name in more)
     return frozenset({"localhost", "127.0.0.1", "[::1]", host.lower(), *(name.lower() for name in more)})
+
+
+def check_free(plan: Plan) -> None:
+    """Refuse a place where somebody else listens before anything is said to be served there."""
+    family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
+    try:
+        socket.create_server((plan.host, plan.port), family=family).close()
+    except OSError as wrong:
+        raise InputError(
+            f"{plan.host}:{plan.port} cannot be listened on: {wrong.strerror}. Give another --port or --host, or end "
+            "what listens there."
+        ) from wrong
 
 
 def address(plan: Plan) -> str:

@@ -146,6 +146,9 @@ class Store(Protocol):
     def count(self, job_id: str) -> int:
         """How many trials it has, which is the number of the last."""
 
+    def notes(self, job_id: str) -> list[Profiled | Pardoned]:
+        """The events that are no trial's, in order."""
+
     def profiled(
         self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
     ) -> Profiled:

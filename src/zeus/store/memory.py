@@ -205,6 +205,11 @@ class MemoryStore:
         with self._lock:
             return len(self._known(job_id).past.trials)
 
+    def notes(self, job_id: str) -> list[Profiled | Pardoned]:
+        """In order."""
+        with self._lock:
+            return list(self._known(job_id).past.notes)
+
     def profiled(
         self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
     ) -> Profiled:

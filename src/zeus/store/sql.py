@@ -167,6 +167,11 @@ class SqlStore:
         with self._read() as db:
             return rows.events_after(db, rows.find_job(db, job_id), since)
 
+    def notes(self, job_id: str) -> list[Profiled | Pardoned]:
+        """In order."""
+        with self._read() as db:
+            return rows.notes_of(db, rows.find_job(db, job_id).id)
+
     def profiled(
         self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
     ) -> Profiled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -48,14 +48,14 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     """Read a job. Nothing is written: a lease that has lapsed is lost at the next ask, not by being looked at."""
     folds = folds or Folds()
     job, trials = store.job(job_id), tuple(store.trials(job_id))
-    facts = store.facts(job_id)
 
     def since(sequence: int) -> list[Event]:
-        return [event for event in facts if event.sequence > sequence]
+        return store.facts(job_id, sequence)
 
-    epochs = [event for event in facts if isinstance(event, Profiled)]
+    epochs = [note for note in store.notes(job_id) if isinstance(note, Profiled)]
+    kept_profiles = store.profiles(job_id)
     places = {kept.trial.ask.gpu_model: Place.of(kept.trial.ask.gpu_model, kept.trial.ask.max_watts) for kept in trials}
-    profiles = {model: _profiles(store, job, place) for model, place in places.items()}
+    profiles = {model: _profiles(job, place, kept_profiles) for model, place in places.items()}
     default = job.spec.default_batch_size
     summary = summarise(
         job, trials, epochs, {model: some[default] for model, some in profiles.items() if default in some}
@@ -64,7 +64,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     place = places.get(model)
     policy = find_policy(job.spec.policy, job.policy_version)
     state = folds.state(job, since)
-    sizes = view(policy, state, job.spec, (event for event in facts if counts(event, job.since)), model)
+    sizes = view(policy, state, job.spec, _counting(store, job), model)
     limits, front, following, stuck = dict[int, float](), tuple[Point, ...](), None, None
     if place is not None:
         cost = CostModel(job.spec.eta_knob, place.max_watts)
@@ -80,10 +80,14 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     return Report(job, trials, summary, place, sizes, limits, front, following, stuck)
 
 
-def _profiles(store: Store, job: Job, place: Place) -> dict[int, PowerProfile]:
+def _counting(store: Store, job: Job) -> Iterator[Event]:
+    """All events that are still of this job; read only where a policy cannot say what it knows."""
+    yield from (event for event in store.facts(job.id) if counts(event, job.since))
+
+
+def _profiles(job: Job, place: Place, kept: Mapping[ProfileKey, PowerProfile]) -> dict[int, PowerProfile]:
     keys = {size: ProfileKey(job.id, size, place.gpu_name, place.gpus) for size in job.spec.batch_sizes}
-    found = {size: store.get_profile(key) for size, key in keys.items()}
-    return {size: profile for size, profile in found.items() if profile is not None}
+    return {size: kept[key] for size, key in keys.items() if key in kept}
 
 
 # ---------------------------------------------------------------------- as JSON
