@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,10 @@ def test_every_panel_can_be_drawn(small: study.Study) -> None:
             assert run.picture((name, panel, 30)).startswith(b"\x89PNG")
 
 
-def test_a_run_writes_the_whole_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_writes_the_whole_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ZEUS_DATA", raising=False)
     traces, out = small_traces.write(tmp_path / "traces"), tmp_path / "out"
     some = "table_1,figure_01,figure_09,figure_10,figure_19,section_66,reference"
     with pytest.raises(SystemExit) as end:
@@ -119,6 +123,26 @@ def test_a_run_writes_the_whole_report(tmp_path: Path, capsys: pytest.CaptureFix
         table = list(csv.reader(picture.with_suffix(".csv").read_text().splitlines()))
         assert len(table) > 1
         assert len({len(line) for line in table}) == 1
+
+
+def test_the_other_data_sets_are_where_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    traces, data = small_traces.write(tmp_path / "a" / "traces"), tmp_path / "b"
+    data.mkdir()
+    small_traces.write_others(data)
+    monkeypatch.setenv("ZEUS_DATA", str(data))
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", f"--traces={traces}", f"--out={tmp_path}", "--quick", "--processes=1", "--only=figure_09"])
+    assert end.value.code == 0
+    assert "; 1 cannot be computed" in capsys.readouterr().out  # how many jobs the paper's own cluster had
+
+
+def test_which_gpus_are_missing_is_said_of_the_traces_at_hand(small: study.Study) -> None:
+    assert numbers(small, "figure_15")["figure_15.p100"].value is None
+    every = replace(small, workloads=dict.fromkeys(study.ORDER, small.main))
+    assert numbers(every, "figure_15")["figure_15.p100"].value == "shown"
+    assert numbers(every, "table_1")["table_1.gpus"] == Number("table_1.gpus", 4, note="")
 
 
 def test_the_same_seeds_give_the_same_bytes_whatever_the_processes(tmp_path: Path) -> None:

@@ -119,6 +119,18 @@ def test_without_traces_virtual_workloads_are_used_and_it_says_so() -> None:
     assert paper["last5_energy_ratio"] < default["last5_energy_ratio"]
 
 
+def test_of_all_workloads_those_where_a_policy_has_no_meaning_are_left_out_and_it_says_so(traces: Path) -> None:
+    never = TOML.replace("Toy", "Never").replace("max_epochs = 20", "max_epochs = 2")
+    (traces / "workloads.toml").write_text(TOML + never)
+    few = ("--recurrences", "2", "--json")
+    ran = toy(traces, "--policy", "oracle,default", *few)
+    ran_pairs = [(run["workload"], run["policy"]) for run in json.loads(ran.stdout)["runs"]]
+    assert ran_pairs == [("Toy", "oracle"), ("Toy", "default"), ("Never", "default")]
+    assert "left out: Never on Foo9: no batch size reaches the target in every run" in ran.stderr
+    assert "Never on Foo9" in toy(traces, "--workload", "Never,Toy", "--policy", "oracle", *few, status=2).stderr
+    assert "pollux on Toy" in toy(traces, "--policy", "pollux", *few, status=2).stderr
+
+
 @pytest.mark.parametrize(
     ("args", "help_given"),
     [

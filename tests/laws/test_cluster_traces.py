@@ -134,6 +134,24 @@ def test_a_composite_of_nothing_says_what_to_do(tmp_path: Path) -> None:
         composite(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("philly", "fault"),
+    [
+        (b"timestamp,duration,num_gpus,cluster\n\xff", "line 2: not a CSV text"),
+        (b"timestamp,duration,num_gpus,cluster\n1,2,3", "line 2: 3 cells where the header has 4"),
+        (b"timestamp,duration,num_gpus,cluster\n1,long,3,4", "line 2: duration is 'long'"),
+        (b"timestamp,duration,cluster\n", "line 1: missing column num_gpus"),
+        (b"timestamp,duration,num_gpus,cluster\n", "no job took any time"),
+    ],
+)
+def test_a_fault_in_what_a_composite_is_made_of_is_named(tmp_path: Path, philly: bytes, fault: str) -> None:
+    for part, text in ((DLRM, b"app_name,creation_time,deletion_time\nx,0,100\n\n"), (PHILLY, philly)):
+        (tmp_path / part).parent.mkdir()
+        (tmp_path / part).write_bytes(text)
+    with pytest.raises(InputError, match=f"philly.csv.*{fault}"):
+        composite(tmp_path)
+
+
 @pytest.mark.data
 @pytest.mark.skipif(not (TRACES.parent / DLRM).exists(), reason=f"{DLRM} is not in ZEUS_DATA")
 def test_the_composite_of_the_published_traces() -> None:

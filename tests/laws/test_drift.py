@@ -67,6 +67,7 @@ def test_tweets_are_read_by_time_in_both_encodings(tmp_path: Path) -> None:
         (LINE.replace('"4"', '"2"'), r"line 2: target is '2'; 0 \(negative\) or 4 \(positive\) is needed"),
         (LINE.replace("Jun 16", "Jun 31"), "line 2: date is 'Tue Jun 31"),
         (LINE.replace("PDT ", ""), "line 2: date is 'Tue Jun 16 18:18:12 2009'"),
+        ('"4","1","' + 200_000 * "a", "line 2: not a CSV"),  # the quote is never closed
     ],
 )
 def test_a_fault_in_the_tweets_is_named_with_its_line(tmp_path: Path, line: str, fault: str) -> None:

@@ -15,7 +15,7 @@ from zeus.job import Ending, Event, Phase, Trial
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.profile import PowerProfile, Slice
 from zeus.simulate import baselines, regret
-from zeus.simulate.replay import Recurrence, job_of, replay
+from zeus.simulate.replay import Recurrence, draw, job_of, replay
 from zeus.simulate.runs import simulate
 from zeus.simulate.workload import Workload
 
@@ -86,6 +86,33 @@ def test_every_recurrence_ends_and_is_charged_what_its_epochs_use(
             elif t.outcome.ending is Ending.NOT_CONVERGED:
                 assert t.outcome.epochs == workload.max_epochs
     assert all(one.cost == pytest.approx(sum(t.cost for t in one.tries)) for one in past)
+
+
+@settings(deadline=None)
+@given(workloads, st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([1.0, 2.0]), st.integers(0, 2))
+def test_a_try_ends_at_its_traced_epoch_or_where_one_more_would_cross_the_bound(
+    workload: Workload, seed: int, eta: float, beta: float, window: int
+) -> None:
+    model, converged = workload.cost_model(eta), list[float]()
+    for number, one in enumerate(play("paper", workload, seed, 12, eta, beta_knob=beta, window_size=window), start=1):
+        bound = beta * min(converged[-window:]) if converged else None
+        for attempt, t in enumerate(one.tries, start=1):
+            size, epochs = t.decision.batch_size, t.outcome.epochs
+            if t.decision.phase is not Phase.UNBOUNDED:
+                assert t.decision.cost_limit == (None if bound is None else pytest.approx(bound))
+            needed = draw(workload, seed, number, attempt, size)
+            reaches = needed is not None and needed <= workload.max_epochs
+            whole = needed if reaches else workload.max_epochs
+            if t.outcome.ending is not Ending.STOPPED:
+                assert epochs == whole
+                assert (t.outcome.ending is Ending.CONVERGED) == reaches
+                continue
+            another = workload.best_epoch(size, eta)
+            assert whole is not None
+            assert epochs < whole
+            assert t.cost + model.cost(another.joules, another.seconds) > (t.decision.cost_limit or 0.0)
+        if one.converged:
+            converged.append(one.cost)
 
 
 def test_only_the_first_run_of_a_size_pays_for_profiling() -> None:

@@ -132,14 +132,16 @@ def test_a_file_that_is_absent_empty_or_not_text_is_reported(tmp_path: Path) -> 
         read_power(tmp_path / "absent.csv")
     with pytest.raises(InputError, match=r"trace\.csv, line 1: no rows"):
         read_power(write(tmp_path, []))
-    (tmp_path / "bytes.csv").write_bytes(",".join(POWER_COLUMNS).encode() + b"\n\xff\xfe\n")
-    with pytest.raises(InputError, match=r"bytes\.csv, line \d+: not a CSV text"):
+    good = [f"a,b,{size},c,100,1.5,90\n" for size in range(1, 2001)]  # more than is read from a disk at once
+    (tmp_path / "bytes.csv").write_bytes("".join([",".join(POWER_COLUMNS) + "\n", *good]).encode() + b"\xff\xfe\n")
+    with pytest.raises(InputError, match=r"bytes\.csv, line 2002: not a CSV text"):
         read_power(tmp_path / "bytes.csv")
 
 
-def test_windows_line_ends_are_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_line_ends_and_the_byte_order_mark_of_windows_are_read(tmp_path: Path, mark: bytes) -> None:
     path = tmp_path / "trace.csv"
-    path.write_bytes((",".join(POWER_COLUMNS) + "\r\na,b,8,c,100,1.5,90\r\n").encode())
+    path.write_bytes(mark + (",".join(POWER_COLUMNS) + "\r\na,b,8,c,100,1.5,90\r\n").encode())
     assert read_power(path) == [PowerRow("a", "b", 8, "c", 100.0, 1.5, 90.0)]
 
 

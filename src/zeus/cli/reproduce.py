@@ -16,8 +16,8 @@ QUICK_SEEDS = 2
 @click.option("--traces", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True,
               help="Folder with summary_train.csv and a summary_power_GPU.csv for each GPU.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder for the report.")
-@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), default=None,
-              help="Folder with the other data sets; default: the one that holds --traces.")  # fmt: skip
+@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), envvar="ZEUS_DATA",
+              help="Folder with the other data sets; default: ZEUS_DATA, or the one that holds --traces.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(min=1), default=None, help="Replays of each policy (20).")
 @click.option("--quick", is_flag=True, help=f"Only {QUICK_SEEDS} seeds and small pictures, to see that all works.")
 @click.option("--only", default=None, help="Some figures, such as figure_01,figure_06.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,13 +65,12 @@ def simulate(
     for name in names:
         check(name)
     where, found = load(traces, gpu, None if workloads == "all" else split(workloads), file)
-    runs = list(
-        _progress([(one, name, seed) for one in found.values() for name in names for seed in range(seeds)], knobs)
-    )
+    pairs = _defined(found.values(), names, named=workloads != "all")
+    runs = list(_progress([(one, name, seed) for one, name in pairs for seed in range(seeds)], knobs))
     if as_json:
         print_json({"gpu": where, "runs": [run.to_json() for run in runs]})
     else:
-        _tell(where, found, names, runs)
+        _tell(where, runs)
 
 
 def split(text: str) -> list[str]:
@@ -100,6 +99,27 @@ def load(
     return f"{VIRTUAL}{card}", virtual.load(card, names, known)
 
 
+def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: bool) -> list[tuple[Workload, str]]:
+    """Which policy to replay on which workload: of all workloads only those where it has a meaning."""
+    from zeus.errors import InputError
+    from zeus.simulate.runs import why_not
+
+    pairs: list[tuple[Workload, str]] = []
+    reasons: list[str] = []
+    for workload in workloads:
+        for policy in policies:
+            reason = why_not(workload, policy)
+            if reason is None:
+                pairs.append((workload, policy))
+            else:
+                reasons.append(reason)
+    if reasons and (named or not pairs):
+        raise InputError(reasons[0])
+    for reason in reasons:
+        click.echo(f"zeus: left out: {reason}", err=True)
+    return pairs
+
+
 def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any]) -> Iterator[Run]:
     """Each in turn, with a bar on a terminal."""
     from rich.console import Console
@@ -115,7 +135,8 @@ def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any
         yield one(workload, name, seed, **knobs)
 
 
-def _tell(gpu: str, workloads: dict[str, Workload], names: Sequence[str], runs: Sequence[Run]) -> None:
+def _tell(gpu: str, runs: Sequence[Run]) -> None:
+    from itertools import groupby
     from statistics import fmean
 
     from rich.console import Console
@@ -128,13 +149,13 @@ def _tell(gpu: str, workloads: dict[str, Workload], names: Sequence[str], runs: 
         table.add_column(heading, no_wrap=True)
     for heading in ("recurrences", "energy", "time", "cost", "regret", "last 5: energy", "time"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for workload in workloads:
-        for name in names:
-            mine = [run for run in runs if (run.workload, run.policy) == (workload, name)]
+    for workload, its in groupby(runs, key=lambda run: run.workload):
+        for policy, seeds_of_it in groupby(its, key=lambda run: run.policy):
+            mine = list(seeds_of_it)
             regrets = [run.cumulative_regret for run in mine if run.cumulative_regret is not None]
             table.add_row(
                 workload,
-                name,
+                policy,
                 str(mine[0].recurrences),
                 joules(fmean(run.cumulative_energy for run in mine)),
                 f"{fmean(run.cumulative_time for run in mine) / 3600:.1f} h",

@@ -9,7 +9,7 @@ import numpy as np
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
-from zeus.reproduce.tables import converged
+from zeus.reproduce.tables import converged, not_at_hand
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,8 +35,8 @@ def compute(study: Study) -> Result:
     panel = Panel(NAME, title, ("gpu", "method", "energy_ratio", "low", "high"), rows(lines), (4.8, 3.2))
     zeus = panel.where(method="Zeus").column("energy_ratio")
     share = 100 * sum(ratio < 1 for ratio in zeus) / len(zeus)
-    note = ", ".join(f"{r[0]}: {r[2]:.3f}" for r in panel.where(method="Zeus").rows) + "; P100 is not among them."
-    return Result((panel,), (Number(f"{NAME}.improved", share, note=note),))
+    note = ", ".join(f"{r[0]}: {r[2]:.3f}" for r in panel.where(method="Zeus").rows) + "."
+    return Result((panel,), (Number(f"{NAME}.improved", share, note=f"{note} {not_at_hand(study)}".strip()),))
 
 
 def draw(axes: Axes, panel: Panel) -> None:

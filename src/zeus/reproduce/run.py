@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol, cast
 from zeus.errors import InputError
 from zeus.reproduce import compare, expected, reference, report, style
 from zeus.reproduce.panel import Panel, Result
-from zeus.reproduce.spread import spread
 from zeus.reproduce.study import Case, Study
+from zeus.simulate.spread import spread
 
 FIGURES: Final = (
     "table_1",

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeus.errors import InputError
-from zeus.reproduce.spread import spread
 from zeus.simulate import published
 from zeus.simulate.baselines import contender
 from zeus.simulate.replay import Recurrence, job_of, replay
 from zeus.simulate.settings import table_1
+from zeus.simulate.spread import spread
 from zeus.simulate.workload import Workload
 
 MAIN: Final = "v100"  # all experiments are on it unless said otherwise (§6.1)

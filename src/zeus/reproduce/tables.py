@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from zeus.reproduce import style
 from zeus.reproduce.panel import Number, Result
-from zeus.reproduce.study import Case, Floats, Study
+from zeus.reproduce.study import ORDER, Case, Floats, Study
 from zeus.simulate import baselines
 from zeus.simulate.runs import LAST
 from zeus.simulate.workload import Workload
@@ -77,6 +78,12 @@ def converged(study: Study, case: Case) -> Ratios:
     return Ratios(
         past.joules[:, -LAST:].mean(axis=1) / default.joules, past.seconds[:, -LAST:].mean(axis=1) / default.seconds
     )
+
+
+def not_at_hand(study: Study) -> str:
+    """Which of the paper's GPUs have no power trace here; nothing where all have."""
+    absent = [style.GPUS[gpu] for gpu in ORDER if gpu not in study.workloads]
+    return f"No power trace of the {', '.join(absent)} is at hand." if absent else ""
 
 
 def unknown(figure: str, names: Iterable[str], why: str) -> Result:

@@ -59,10 +59,12 @@ def read_tweets(path: Path | str) -> list[Tweet]:
         text = raw.decode("latin-1")
     tweets: list[Tweet] = []
     reader = csv.reader(io.StringIO(text, newline=""))
-    for cells in reader:
-        if reader.line_num == 1 and tuple(cells) == COLUMNS:
-            continue
-        tweets.append(_tweet(path, reader.line_num, cells))
+    try:
+        for cells in reader:
+            if reader.line_num > 1 or tuple(cells) != COLUMNS:
+                tweets.append(_tweet(path, reader.line_num, cells))
+    except csv.Error as error:  # such as a quote that is never closed
+        raise InputError(f"{path}, line {reader.line_num}: not a CSV ({error}).") from error
     if not tweets:
         raise InputError(f"{path}: no tweets. Lines of {','.join(COLUMNS)} are needed.")
     return sorted(tweets, key=lambda tweet: tweet.when)

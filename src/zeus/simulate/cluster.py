@@ -10,19 +10,17 @@ they did in the cluster, and under a policy less or more as it is faster or slow
 from __future__ import annotations
 
 import math
-import signal
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from multiprocessing import get_context
 from typing import NamedTuple
 
 from zeus.simulate import baselines, regret
 from zeus.simulate.cluster_match import Cluster
 from zeus.simulate.cluster_traces import Group
 from zeus.simulate.replay import Flight, Recurrence, World, job_of
+from zeus.simulate.spread import spread
 from zeus.simulate.workload import Workload
 
 TASK_JOBS = 4_000  # handed to a worker at once: about a second, so that a progress bar moves
@@ -94,7 +92,7 @@ def simulate(
             baselines.contender(policy, cluster.workload, knobs.eta)  # what cannot run is refused before anything does
             tasks += _tasks(cluster, policy, seed, knobs)
     found: dict[tuple[str, str], list[Totals]] = {}
-    for task, totals in zip(tasks, _each(tasks, workers), strict=True):
+    for task, totals in zip(tasks, spread(_run, tasks, workers), strict=True):
         found.setdefault((task.policy, task.workload.name), []).extend(totals)
         progress(sum(len(group.starts) for group in task.groups))
     return [
@@ -147,15 +145,6 @@ class _Task(NamedTuple):
 def _run(task: _Task) -> list[Totals]:
     rest = (task.mean_runtime, task.seed)
     return [replay_group(task.workload, task.policy, task.knobs, group, *rest) for group in task.groups]
-
-
-def _each(tasks: Sequence[_Task], workers: int) -> Iterator[list[Totals]]:
-    if workers <= 1:
-        yield from map(_run, tasks)
-        return
-    quiet = (signal.SIGINT, signal.SIG_IGN)  # the parent ends them
-    with ProcessPoolExecutor(workers, get_context("spawn"), signal.signal, quiet) as pool:
-        yield from pool.map(_run, tasks)
 
 
 def _tasks(cluster: Cluster, policy: str, seed: int, knobs: Knobs) -> Iterator[_Task]:

@@ -13,7 +13,6 @@ It is neither cluster, and nothing computed from it is a statement about either.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Final
 
 from zeus.errors import InputError
 from zeus.simulate.cluster_traces import ClusterTrace, collect
-from zeus.simulate.tables import number
+from zeus.simulate.tables import number, read_lines
 
 DLRM: Final = Path("alibaba_gpu_v2025_dlrm") / "disaggregated_DLRM_trace.csv"
 PHILLY: Final = Path("philly_jobs_adaptdl") / "philly.csv"
@@ -65,6 +64,8 @@ def _durations(path: Path) -> list[list[float]]:
         took = number(path, line, "duration", row["duration"])
         if took > 0:
             queues.setdefault((row["cluster"], row["num_gpus"]), []).append((row["timestamp"], took))
+    if not queues:
+        raise InputError(f"{path}: no job took any time. At least one is needed.")
     return [[took for _, took in sorted(queue)] for queue in queues.values()]
 
 
@@ -74,18 +75,18 @@ def _mean_life(lives: list[tuple[float, float]]) -> float:
 
 def _dicts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
     """Lines of a CSV whose header names these columns among others."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            if missing := [column for column in columns if column not in (reader.fieldnames or ())]:
-                raise InputError(f"{path}, line 1: missing column {', '.join(missing)}.")
-            for row in reader:
-                if None in row or None in row.values():
-                    cells = len(reader.fieldnames or ())
-                    raise InputError(f"{path}, line {reader.line_num}: not as many cells as the header's {cells}.")
-                yield reader.line_num, row
-    except OSError as error:
+    if not path.exists():
         raise InputError(
-            f"{path}: cannot be read ({error.strerror or error}). Set ZEUS_DATA to the folder that holds "
-            f"{path.parent.name}, or give a table of your own with --groups."
-        ) from error
+            f"{path}: there is no such file. Set ZEUS_DATA to the folder that holds {path.parent.name}, or give a "
+            "table of your own with --groups."
+        )
+    lines = read_lines(path)
+    _, header = next(lines, (1, []))
+    if missing := [column for column in columns if column not in header]:
+        raise InputError(f"{path}, line 1: missing column {', '.join(missing)}.")
+    for line, cells in lines:
+        if not cells:  # a blank line
+            continue
+        if len(cells) != len(header):
+            raise InputError(f"{path}, line {line}: {len(cells)} cells where the header has {len(header)}.")
+        yield line, dict(zip(header, cells, strict=True))

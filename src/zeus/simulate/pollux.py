@@ -76,10 +76,20 @@ def published(root: Path | None = None) -> Path:
     return traces.published(root).parent / "pollux_osdi21" / "traces"
 
 
+def model(workload: str) -> Model:
+    """The job of theirs that is nearest to this workload. InputError where none is near."""
+    if workload not in MODELS:
+        raise InputError(
+            f"pollux on {workload}: none of the published Pollux jobs is near it, so that its gradient noise scale is "
+            f"not known. It can be replayed on {', '.join(MODELS)}."
+        )
+    return MODELS[workload]
+
+
 def noise_scale(workload: str, folder: Path | str | None = None) -> NoiseScale:
     """φ for a workload of the paper, from the run at its base size. InputError where no run of theirs is near."""
-    model = _model(workload)
-    path = Path(folder or published()) / model.folder / f"validation-{model.base}.csv"
+    job = model(workload)
+    path = Path(folder or published()) / job.folder / f"validation-{job.base}.csv"
     if not path.exists():
         raise InputError(
             f"{path} is not there. It is part of the Pollux artifact of OSDI 2021 (github.com/petuum/adaptdl, branch "
@@ -92,13 +102,13 @@ def noise_scale(workload: str, folder: Path | str | None = None) -> NoiseScale:
         )
         if not (progress > 0 and squared > 0 and variance >= 0):
             raise InputError(f"{path}, line {line}: progress and grad_sqr must be above 0, grad_var at least 0.")
-        points.append((progress, model.base * variance / squared))
-        if model.target is not None and (metric >= model.target) == model.higher_is_better:
+        points.append((progress, job.base * variance / squared))
+        if job.target is not None and (metric >= job.target) == job.higher_is_better:
             break
     if not points:
         raise InputError(f"{path}: no rows. A header and at least one row are needed.")
     end = points[-1][0]
-    return NoiseScale(model.base, tuple((progress / end, phi) for progress, phi in points))
+    return NoiseScale(job.base, tuple((progress / end, phi) for progress, phi in points))
 
 
 def choose(workload: Workload, noise: NoiseScale, done: float) -> int:
@@ -167,7 +177,7 @@ def on_gpus(workload: Workload, gpus: int, folder: Path | str | None = None) -> 
     How much longer a step takes than on one GPU is from Pollux's placements on one node (other GPUs), at the nearest
     local size that was measured; epochs to target are those of the whole batch.
     """
-    path = Path(folder or published()) / _model(workload.name).folder / "placements.csv"
+    path = Path(folder or published()) / model(workload.name).folder / "placements.csv"
     steps: dict[str, dict[float, float]] = {}
     for line, (placement, *cells) in read_table(path, PLACEMENTS):
         local, step = (number(path, line, column, cell) for column, cell in zip(PLACEMENTS[1:3], cells, strict=False))
@@ -198,12 +208,3 @@ def on_gpus(workload: Workload, gpus: int, folder: Path | str | None = None) -> 
         runs={size: workload.runs[size] for size in sizes},
         profiles=profiles,
     )
-
-
-def _model(workload: str) -> Model:
-    if workload not in MODELS:
-        raise InputError(
-            f"pollux on {workload}: none of the published Pollux jobs is near it, so that its gradient noise scale is "
-            f"not known. It can be replayed on {', '.join(MODELS)}."
-        )
-    return MODELS[workload]

@@ -8,6 +8,7 @@ from itertools import islice
 from statistics import fmean
 from typing import Any
 
+from zeus.errors import InputError
 from zeus.simulate import pollux
 from zeus.simulate.baselines import POLLUX, contender, default
 from zeus.simulate.regret import cumulative, optimum
@@ -61,6 +62,18 @@ def simulate(
     steps = replay(workload, who.policy, job, seed, limits=who.limits, concurrency=concurrency)
     past = [one if who.failures_charged else one.charged_if_converged() for one in islice(steps, recurrences)]
     return summarize(workload, policy, seed, past, eta=eta, beta=beta)
+
+
+def why_not(workload: Workload, policy: str) -> str | None:
+    """Why the contender of this name has no meaning on this workload; None where it has one."""
+    try:
+        if policy == POLLUX:
+            pollux.model(workload.name)
+        else:
+            contender(policy, workload, eta=0.5)
+    except InputError as reason:
+        return str(reason)
+    return None
 
 
 def summarize(

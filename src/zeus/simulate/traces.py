@@ -6,16 +6,16 @@ A replay is only as honest as its input, so a reader takes a file whole or refus
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from zeus.errors import InputError
+from zeus.simulate.tables import read_lines
 
 POWER_COLUMNS: Final = (
     "dataset",
@@ -124,7 +124,7 @@ def read_training(path: Path | str) -> list[TrainingRow]:
             learning_rate=cell.positive("learning_rate"),
             run=cell.whole("run"),
             target_metric=cell.not_negative("target_metric"),
-            target_epoch=None if cell["target_epoch"] == "nan" else cell.whole("target_epoch"),
+            target_epoch=None if cell["target_epoch"] == "nan" else cell.whole("target_epoch", "; nan: never"),
         )
 
     def key(r: TrainingRow) -> tuple[object, ...]:
@@ -145,9 +145,9 @@ class _Cells(dict[str, str]):
             raise _Fault(f"{column} is {self[column]!r}; a name without spaces around it is needed")
         return self[column]
 
-    def whole(self, column: str) -> int:
+    def whole(self, column: str, otherwise: str = "") -> int:
         if not _WHOLE.fullmatch(self[column]) or int(self[column]) == 0:
-            raise _Fault(f"{column} is {self[column]!r}; a whole number of at least 1 is needed")
+            raise _Fault(f"{column} is {self[column]!r}; a whole number of at least 1 is needed{otherwise}")
         return int(self[column])
 
     def positive(self, column: str) -> float:
@@ -170,7 +170,7 @@ def _read(
 ) -> list[Row]:
     rows: list[Row] = []
     first_seen: dict[tuple[object, ...], int] = {}
-    for line, cells in _lines(path):
+    for line, cells in read_lines(path):
         try:
             if line == 1:
                 _check_header(cells, columns)
@@ -195,16 +195,3 @@ def _check_header(cells: list[str], columns: tuple[str, ...]) -> None:
         raise _Fault(f"extra column {', '.join(extra)}; the header must be {','.join(columns)}")
     if tuple(cells) != columns:
         raise _Fault(f"columns {','.join(cells)} are out of order or repeated; the header must be {','.join(columns)}")
-
-
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    line = 0
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            # Names and numbers need no quotes; without quoting, one record is always one line.
-            for line, cells in enumerate(csv.reader(file, quoting=csv.QUOTE_NONE, strict=True), start=1):
-                yield line, cells
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise InputError(f"{path}, line {line + 1}: not a CSV text in UTF-8 ({error}).") from error

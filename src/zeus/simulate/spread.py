@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import TypeVar
 
 Task = TypeVar("Task")
@@ -15,6 +17,7 @@ def spread(function: Callable[[Task], Answer], tasks: Sequence[Task], processes:
     if processes <= 1 or len(tasks) <= 1:
         yield from map(function, tasks)
         return
+    quiet = (signal.SIGINT, signal.SIG_IGN)  # the parent ends them
     # Fresh processes: a fork would copy the thread that draws the progress bar.
-    with multiprocessing.get_context("spawn").Pool(min(processes, len(tasks))) as pool:
-        yield from pool.imap(function, tasks)
+    with ProcessPoolExecutor(min(processes, len(tasks)), get_context("spawn"), signal.signal, quiet) as pool:
+        yield from pool.map(function, tasks)
