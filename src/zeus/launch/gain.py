@@ -77,7 +77,8 @@ def _at_the_top(
         top, best = profile.slices[0], profile.at(profile.best_limit(cost))
         if by_epoch:
             epochs = fmean(one.epochs for one in runs) / top.steps
-            return epochs * top.joules, epochs * top.seconds
+            beside = _set_up(runs, profile)
+            return epochs * top.joules + beside[0], epochs * top.seconds + beside[1]
         if len(runs) > 1:  # the first was profiling, at no one limit; alone it stands for itself, which says too little
             runs = runs[1:]
             more = (
@@ -85,3 +86,16 @@ def _at_the_top(
                 top.seconds / top.steps * best.steps / best.seconds,
             )
     return more[0] * fmean(one.joules or 0.0 for one in runs), more[1] * fmean(one.seconds for one in runs)
+
+
+def _set_up(runs: Sequence[Outcome], profile: PowerProfile) -> tuple[float, float]:
+    """What these runs used beside their epochs, which a run with the defaults would use too: at least so much.
+
+    Which limits their epochs ran at is not known, so that each is taken to have been the dearest.
+    """
+    most = max(one.joules / one.steps for one in profile.slices)
+    longest = max(one.seconds / one.steps for one in profile.slices)
+    return (
+        min(max(0.0, (one.joules or 0.0) - one.epochs * most) for one in runs),
+        min(max(0.0, one.seconds - one.epochs * longest) for one in runs),
+    )
