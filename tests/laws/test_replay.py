@@ -227,6 +227,16 @@ def test_recurrences_come_out_in_the_order_they_were_submitted() -> None:
     assert [one.choice[0] for one in past] == [size[i + 1] for i in range(20)]
 
 
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_no_more_are_submitted_than_asked_for_however_long_one_takes(concurrency: int) -> None:
+    slow = {8: PROFILES[8], 16: PowerProfile.of([epoch(200, 1e6, 150)]), 32: PROFILES[32]}
+    workload = Workload("slow", "toy", 200.0, 20, 16, RUNS, slow)
+    watcher = Watcher()
+    past = list(replay(workload, watcher, job_of(workload), 0, concurrency=concurrency, recurrences=12))
+    assert len(past) == 12
+    assert {e.ask.recurrence for e in watcher.events if isinstance(e, Trial)} == set(range(1, 13))
+
+
 def test_at_least_one_recurrence_is_in_flight() -> None:
     with pytest.raises(InputError, match="concurrency=0"):
         next(replay(SMALL, find_policy("paper"), job_of(SMALL), 0, concurrency=0))

@@ -1,4 +1,4 @@
-"""Figure 7 (§6.2): cumulative regret of Zeus and Grid Search for DeepSpeech2 and ResNet-50."""
+"""Figure 7 (§6.2): how regret adds up under Zeus and under Grid Search, on two workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figure 19 (Appendix D): cumulative regret of Zeus and Grid Search for every workload."""
+"""Figure 19 (Appendix D): Figure 7 for every workload."""
 
 from __future__ import annotations
 

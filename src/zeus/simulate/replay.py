@@ -99,8 +99,9 @@ def replay(
     *,
     limits: Callable[[Workload, float], Limits] = JustInTime,
     concurrency: int = 1,
+    recurrences: int | None = None,
 ) -> Iterator[Recurrence]:
-    """One recurrence after another, for ever, in the order in which they were submitted."""
+    """One recurrence after another, in the order in which they were submitted: so many of them, or for ever."""
     if concurrency < 1:
         raise InputError(f"concurrency={concurrency}: at least one recurrence is in flight.")
     world = World(workload, policy, job, seed, limits(workload, job.eta_knob))
@@ -108,10 +109,12 @@ def replay(
     over: dict[int, Recurrence] = {}
     now, submitted, following = 0.0, 0, 1
     while True:
-        while len(flight) < concurrency:
+        while len(flight) < concurrency and submitted != recurrences:
             submitted += 1
             one = world.submit(submitted)
             heappush(flight, (now + one.run.seconds, submitted, one))
+        if not flight:
+            return
         now, number, one = heappop(flight)
         if world.goes_on(one):
             heappush(flight, (now + one.run.seconds, number, one))

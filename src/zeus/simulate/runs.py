@@ -59,8 +59,8 @@ def simulate(
         return summarize(workload, policy, seed, list(tuned), eta=eta, beta=beta)
     who = contender(policy, workload, eta)
     job = job_of(workload, eta_knob=eta, beta_knob=beta, window_size=window, mab_seed=seed)
-    steps = replay(workload, who.policy, job, seed, limits=who.limits, concurrency=concurrency)
-    past = [one if who.failures_charged else one.charged_if_converged() for one in islice(steps, recurrences)]
+    steps = replay(workload, who.policy, job, seed, limits=who.limits, concurrency=concurrency, recurrences=recurrences)
+    past = [one if who.failures_charged else one.charged_if_converged() for one in steps]
     return summarize(workload, policy, seed, past, eta=eta, beta=beta)
 
 
