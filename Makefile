@@ -23,17 +23,23 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/jit_profiling.py
 	$(BIN)/python benchmarks/loader_overhead.py
 	$(BIN)/python benchmarks/store.py --check
+	$(BIN)/python benchmarks/simulate.py
+	$(BIN)/python benchmarks/robust.py
+	$(BIN)/python benchmarks/cluster.py
+	$(BIN)/python benchmarks/service.py --check
+	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/service/test_schema.py
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
-# gcc builds the test library that speaks NVML; PostgreSQL is one of the stores. Elsewhere the tests that need them
-# skip and say what to install.
+# gcc builds the test library that speaks NVML; PostgreSQL is one of the stores; chromium looks at the page. Elsewhere
+# the tests that need them skip and say what to install.
 system:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  wanted=; \
 	  command -v gcc >/dev/null || wanted="$$wanted gcc libc6-dev"; \
 	  command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || wanted="$$wanted postgresql"; \
+	  command -v chromium >/dev/null || wanted="$$wanted chromium"; \
 	  if [ -n "$$wanted" ]; then apt-get update -qq && apt-get install -y -qq $$wanted; fi; fi
 
 $(VENV)/bin/python:

@@ -87,6 +87,7 @@ class Place:
             "default_batch_size": 16,
             "target_metric": 0.9,
             "max_epochs": 6,
+            "beta": 1000.0,  # what a busy machine makes of real time stops nothing
             "mab_seed": 0,
             **values,
         }
@@ -116,13 +117,20 @@ class Place:
         report: dict[str, Any] = json.loads(done.stdout)
         return report
 
-    def launcher(self, monkeypatch: pytest.MonkeyPatch, *, mask: str = "", grace: float = GRACE_SECONDS) -> Launcher:
+    def launcher(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        mask: str = "",
+        grace: float = GRACE_SECONDS,
+        store: Store | None = None,
+    ) -> Launcher:
         """The same in this process, which spares starting one; its store is gone with it."""
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         for name, value in (self.env | ({"CUDA_VISIBLE_DEVICES": mask} if mask else {})).items():
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(self.folder)
-        return Launcher(read_job_file(Path("job.toml")), store=MemoryStore(), grace=grace)
+        return Launcher(read_job_file(Path("job.toml")), store=store or MemoryStore(), grace=grace)
 
     def store(self) -> Store:
         return open_store(self.env["ZEUS_STORE"])

@@ -11,6 +11,7 @@ from enum import StrEnum
 from zeus.errors import InputError
 
 JOULES_PER_KWH = 3.6e6
+PATIENCE_SECONDS = 20.0  # a service is restarted in less
 
 
 class Mode(StrEnum):
@@ -123,6 +124,14 @@ def prices(environ: Mapping[str, str] = os.environ) -> Prices:
 def quiet(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether not even the summary line may be written."""
     return environ.get("ZEUS_QUIET", "0") not in ("", "0")
+
+
+def patience(environ: Mapping[str, str] = os.environ) -> float:
+    """ZEUS_PATIENCE: seconds for which a run that begins waits for a service that is away; 20 where it is not set."""
+    seconds = _number(environ, "ZEUS_PATIENCE")
+    if seconds is not None and seconds < 0:
+        raise InputError(f"ZEUS_PATIENCE={seconds:g}: give seconds, 0 for not waiting at all.")
+    return PATIENCE_SECONDS if seconds is None else seconds
 
 
 def _number(environ: Mapping[str, str], name: str) -> float | None:

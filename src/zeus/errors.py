@@ -2,7 +2,10 @@
 
     ZeusError
     ├── InputError (also a ValueError)      what the user gave cannot be used; nothing was changed
-    │   └── WindowError                     a window was opened twice or ended without being open
+    │   ├── WindowError                     a window was opened twice or ended without being open
+    │   ├── NotKnown                        there is no such job or trial
+    │   ├── AlreadyDone                     what is stored says otherwise, and stands
+    │   └── NotAllowed                      a service does not take this token, or not for this
     ├── DeviceError                         a device did not do as asked
     │   ├── NoDevice                        there is no such device, or none at all
     │   ├── DeviceLost                      it was there and is not any more
@@ -31,6 +34,18 @@ class InputError(ZeusError, ValueError):
 
 class WindowError(InputError):
     """A measurement window was begun twice or ended without having begun."""
+
+
+class NotKnown(InputError):
+    """There is no such job or trial."""
+
+
+class AlreadyDone(InputError):
+    """What is stored says otherwise, and stands: a trial that has ended, a recurrence that is over."""
+
+
+class NotAllowed(InputError):
+    """A service does not take this token, or not for this."""
 
 
 class DeviceError(ZeusError):

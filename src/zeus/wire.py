@@ -85,7 +85,7 @@ def loads(text: str) -> Json:
     """The object on one line of JSON."""
     try:
         data = json.loads(text)
-    except ValueError as wrong:
+    except (ValueError, RecursionError) as wrong:
         raise InputError(f"{text[:80]!r} is not JSON: {wrong}.") from wrong
     if not isinstance(data, dict):
         raise InputError(f"{text[:80]!r}: expected a JSON object.")

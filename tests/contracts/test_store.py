@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from store_places import HERE, SPEC, Place, ask, sound
 from store_worker import CONVERGED, first_size
-from zeus.errors import InputError
+from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ask, Decision, Ending, Outcome, Profiled, history
 from zeus.optimizer.batch_size.policy import find_policy, fold
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import Job, MemoryStore, Store, StoreProfiles
 from zeus.store.api import Facts
+from zeus.store.tokens import Scope, Token
 
 EPOCH = {"joules": 12.5, "seconds": 0.5, "max_watts": 250.0}
 
@@ -71,7 +73,7 @@ def test_a_job_keeps_its_policy_version_until_it_takes_another_policy(store: Sto
 
 
 def test_what_is_not_there_is_said_with_what_is(store: Store) -> None:
-    with pytest.raises(InputError, match=r"job 'asr' is not in this store. It has: none yet"):
+    with pytest.raises(InputError, match=r"job 'asr' is not in this store\. It has: none yet"):
         ask(store)
     store.register(SPEC)
     with pytest.raises(InputError, match="It has: asr"):
@@ -241,6 +243,7 @@ def test_profiled_costs_and_pardons_are_events_like_others(store: Store) -> None
     assert profiled == Profiled(sequence=2, batch_size=8, gpu_model="V100", **EPOCH)
     assert store.facts("asr") == [trial, profiled, pardoned]
     assert store.facts("asr", since=2) == [pardoned]
+    assert store.notes("asr") == [profiled, pardoned]
 
 
 def test_a_profile_is_kept_under_exactly_its_key(place: Place) -> None:
@@ -334,3 +337,132 @@ def test_one_trial_can_be_looked_at_alone(store: Store) -> None:
     assert store.trial("asr", trial.number) == store.trials("asr")[0]
     with pytest.raises(InputError, match="99"):
         store.trial("asr", 99)
+
+
+def test_a_page_of_trials_is_as_all_of_them_would_be_cut(store: Store) -> None:
+    store.register(SPEC)
+    assert (store.count("asr"), store.trials("asr")) == (0, [])
+    for _ in range(5):
+        ask(store)
+    everything = store.trials("asr")
+    assert store.count("asr") == len(everything) == 5
+    for after, most in ((0, 2), (1, 3), (4, 10), (5, 1), (2**60, 3), (2, None)):
+        assert store.trials("asr", after=after, most=most) == everything[after : None if most is None else after + most]
+    with pytest.raises(NotKnown):
+        store.count("lm")
+
+
+# ---------------------------------------------------------------------- for a service
+
+
+def test_a_job_that_is_not_to_be_revised_stays_as_it_is(store: Store) -> None:
+    first = store.register(SPEC, revise=False)
+    assert store.register(SPEC, revise=False) == first
+    with pytest.raises(AlreadyDone, match="job 'asr' is registered with another eta_knob, max_epochs"):
+        store.register(replace(SPEC, eta_knob=0.9, max_epochs=7), revise=False)
+    assert store.revisions("asr") == [first]
+
+
+def test_an_ask_repeated_with_its_key_gets_the_same_trial_as_it_stands(place: Place) -> None:
+    place.open().register(SPEC)
+    first = place.open().ask("asr", HERE, first_size, key="k")
+    assert place.open().ask("asr", HERE, first_size, key="k") == first
+    ended = place.open().tell("asr", first.number, CONVERGED)
+    assert place.open().ask("asr", HERE, first_size, key="k") == ended
+    assert place.open().ask("asr", HERE, first_size, key="another").number == 2
+    assert ask(place.open()).number == 3
+    sound(place.open())
+
+
+def test_a_key_is_a_jobs_own_and_goes_with_it(store: Store) -> None:
+    store.register(SPEC)
+    store.register(replace(SPEC, job_id="lm"))
+    assert store.ask("asr", HERE, first_size, key="k").number == 1
+    assert store.ask("lm", HERE, first_size, key="k").number == 1
+    store.forget("asr")
+    store.register(SPEC)
+    assert store.ask("asr", HERE, first_size, key="k").asked == 1
+
+
+def test_an_ask_that_failed_does_not_use_up_its_key(store: Store) -> None:
+    store.register(SPEC)
+    with pytest.raises(InputError):
+        store.ask("asr", HERE, refuse, key="k")
+    assert store.ask("asr", HERE, first_size, key="k").number == 1
+
+
+def test_one_key_asked_by_many_at_once_opens_one_trial(store: Store) -> None:
+    store.register(SPEC)
+    with ThreadPoolExecutor(8) as crowd:
+        trials = list(crowd.map(lambda _: store.ask("asr", HERE, first_size, key="k"), range(16)))
+    assert {trial.number for trial in trials} == {1}
+    assert len(store.facts("asr")) == 1
+
+
+def test_the_pulse_of_a_job_changes_when_its_facts_or_terms_do_and_at_no_other_time(place: Place) -> None:
+    store = place.open()
+    assert store.pulse() == {}
+    store.register(SPEC)
+    store.register(replace(SPEC, job_id="lm"))
+    changes = {
+        "an ask": lambda: ask(store),
+        "a tell": lambda: store.tell("asr", 1, CONVERGED),
+        "an epoch": lambda: store.profiled("asr", 8, "V100", **EPOCH),
+        "a pardon": lambda: store.pardon("asr", 8),
+        "a revision": lambda: store.register(replace(SPEC, eta_knob=0.1)),
+        "another life": lambda: (store.forget("asr"), store.register(SPEC)),
+    }
+    seen = [store.pulse()]
+    for change in changes.values():
+        change()
+        seen.append(place.open().pulse())
+    assert len({pulse["asr"] for pulse in seen}) == len(seen)
+    assert len({pulse["lm"] for pulse in seen}) == 1
+    ask(store)
+    before = store.pulse()
+    store.renew("asr", 1, SO_FAR)
+    store.settle("asr", "V100", 250.0)
+    store.register(SPEC)
+    assert store.expire("asr") == []
+    assert store.pulse() == before
+    place.clock.sleep(601)
+    store.expire("asr")
+    assert store.pulse() != before
+
+
+def test_where_clients_run_is_settled_until_it_is_settled_otherwise(place: Place) -> None:
+    store = place.open()
+    store.register(SPEC)
+    assert store.settled("asr") is None
+    store.settle("asr", "V100", 250.0)
+    store.settle("asr", "2 x A40", 600.0)
+    assert place.open().settled("asr") == ("2 x A40", 600.0)
+    store.forget("asr")
+    store.register(SPEC)
+    assert store.settled("asr") is None
+    for verb in (lambda: store.settle("lm", "V100", 250.0), lambda: store.settled("lm")):
+        with pytest.raises(NotKnown):
+            verb()
+
+
+def test_the_profiles_of_a_job_are_those_of_no_other(store: Store) -> None:
+    other = replace(KEY, batch_size=8)
+    for key in (KEY, other, replace(KEY, job="lm")):
+        store.put_profile(key, PROFILE)
+    assert store.profiles("asr") == {KEY: PROFILE, other: PROFILE}
+    assert store.profiles("nobody") == {}
+
+
+def test_tokens_are_kept_in_order_and_revoked_for_good(place: Place) -> None:
+    tokens = place.open().tokens
+    first = Token("a1", "night shift", Scope.REPORT, "h1", "2024-01-01T00:00:00.000000+00:00")
+    second = Token("b2", "owner", Scope.ADMIN, "h2", "2024-01-02T00:00:00.000000+00:00")
+    tokens.add(first)
+    tokens.add(second)
+    assert place.open().tokens.all() == [first, second]
+    assert (tokens.find("a1"), tokens.find("zz")) == (first, None)
+    gone = place.open().tokens.revoke("a1", "2024-02-01T00:00:00.000000+00:00")
+    assert gone == replace(first, revoked_at="2024-02-01T00:00:00.000000+00:00") == tokens.find("a1")
+    assert tokens.revoke("a1", "2025-01-01T00:00:00.000000+00:00") == gone
+    with pytest.raises(NotKnown, match="zeus token list"):
+        tokens.revoke("zz", "2024-02-01T00:00:00.000000+00:00")

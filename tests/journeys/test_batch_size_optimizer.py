@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from zeus.cost import CostModel
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import InputError
@@ -20,7 +21,7 @@ from zeus.job import MAX_TRIES, Ending, JobSpec, Outcome, Phase, Profiled
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.batch_size.find import place_of
-from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.local import Folds, LocalJob
 from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, Place
 from zeus.store import LEASE_SECONDS, MemoryStore, open_store
 from zeus.wire import from_json, loads
@@ -38,8 +39,8 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 class Bench:
     """A machine, a store that goes by a virtual clock, and a loop such as a user writes."""
 
-    def __init__(self, spec: JobSpec = SPEC, gpus: int = 1) -> None:
-        self.machine = VirtualMachine.in_memory("v100", gpus)
+    def __init__(self, spec: JobSpec = SPEC, gpus: int = 1, card: str = "v100") -> None:
+        self.machine = VirtualMachine.in_memory(card, gpus)
         self.monitor = ZeusMonitor(gpus=dict(enumerate(self.machine.gpus)))
         self.time = VirtualClock()
         self.store = MemoryStore(self.time.wall)
@@ -167,6 +168,22 @@ def test_an_exception_is_a_crash_and_its_size_is_not_offered_again() -> None:
     assert bench.store.trial("asr", 3).trial.ask.recurrence == 2
 
 
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_what_a_training_used_until_it_crashed_is_known(epochs: int) -> None:
+    bench = Bench()
+    optimizer = bench.optimizer()
+    bench.train(optimizer, lambda _: iter([0.1] * epochs))
+    before = bench.machine.gpus[0].energy()
+    bench.epoch(64)
+    used = bench.machine.gpus[0].energy() - before
+    so_far = bench.store.trial("asr", 1).so_far
+    optimizer.on_exception(MemoryError("out of memory"))
+    outcome = bench.outcome(1)
+    earlier = 0.0 if so_far is None else so_far.joules
+    assert earlier is not None and used > 0
+    assert outcome.joules == pytest.approx(earlier + used, rel=0.01)
+
+
 def test_epochs_count_where_the_loop_tells_of_them_however_often_it_evaluates() -> None:
     bench = Bench(replace(SPEC, max_epochs=3))
     optimizer = bench.optimizer()
@@ -209,6 +226,24 @@ def test_unknown_energy_is_told_as_unknown_and_stops_nothing() -> None:
     assert not optimizer.training_finished
     optimizer.on_evaluate(0.9)
     assert (bench.outcome(2).ending, bench.outcome(2).joules) == (Ending.CONVERGED, None)
+
+
+def test_on_another_gpu_each_size_is_looked_at_once_and_what_it_needed_before_is_translated() -> None:
+    needed = {32: 3, 64: 4, 128: 6}
+    there, here = Bench(), Bench(card="a40")
+    here.store, here.time = there.store, there.time
+    for _ in range(8):
+        there.train(there.optimizer(), lambda size: after(needed[size])(size))
+    sizes = [here.train(here.optimizer(), lambda size: after(needed[size])(size)) for _ in range(6)]
+    assert (sorted(sizes[:3]), sizes[3:]) == ([32, 64, 128], [32] * 3)
+    assert here.store.trial("asr", 9).trial.decision.cost_limit is None  # a bound in another GPU's joules
+    told = {
+        one.batch_size: one for one in here.store.facts("asr") if isinstance(one, Profiled) and "A40" in one.gpu_model
+    }
+    state = Folds().state(here.store.job("asr"), lambda since: here.store.facts("asr", since))
+    seen = state.costs(64, told[64].gpu_model)
+    epoch = CostModel(SPEC.eta_knob, told[64].max_watts).cost(told[64].joules, told[64].seconds)
+    assert seen.count > 1 and seen.mean == pytest.approx(4 * epoch, rel=0.01)
 
 
 def test_what_an_epoch_uses_is_told_once_the_first_is_over() -> None:
@@ -351,8 +386,8 @@ def test_what_cannot_be_used_is_refused_before_anything_is_trained(tmp_path: Pat
         BatchSizeOptimizer(bench.monitor)
     with pytest.raises(InputError, match="give one of the two"):
         BatchSizeOptimizer(bench.monitor, f"sqlite:///{tmp_path}/a.db", SPEC, store=bench.store)
-    with pytest.raises(InputError, match=r"http://host:1 is a service"):
-        BatchSizeOptimizer(bench.monitor, "http://host:1", SPEC)
+    with pytest.raises(InputError, match=r"http://host:one: give the address of a service"):
+        BatchSizeOptimizer(bench.monitor, "http://host:one", SPEC)
     with pytest.raises(InputError, match=r"before on_train_begin"):
         bench.optimizer().on_evaluate(0.5)
     with pytest.raises(InputError, match="init_process_group"):

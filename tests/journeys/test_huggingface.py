@@ -344,3 +344,14 @@ def test_a_metric_that_is_not_evaluated_is_said_with_those_that_are(card: Virtua
     trained = trainer(tmp_path, [BatchSizeCallback("accuracy", optimizer)], 80, eval_strategy="epoch")
     with pytest.raises(InputError, match=r"metric='accuracy' is not among those evaluated: .*eval_loss"):
         trained.train()
+
+
+def test_other_data_sets_may_be_evaluated_beside_the_one_that_counts(card: VirtualGpu, tmp_path: Path) -> None:
+    store = MemoryStore()
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=store)
+    trained = trainer(tmp_path, [BatchSizeCallback("eval_second_accuracy", optimizer)], 80, eval_strategy="epoch")
+    trained.eval_dataset = {"first": trained.eval_dataset, "second": trained.eval_dataset}
+    trained.compute_metrics = accuracy([0.9, 0.1, 0.9, 0.9])  # of first, second, first, second
+    trained.train()
+    outcome = store.trial("asr", 1).trial.outcome
+    assert outcome is not None and (outcome.ending, outcome.epochs) == (Ending.CONVERGED, 2)

@@ -15,12 +15,13 @@ import pytest
 import zeus
 
 SOURCES = Path(zeus.__file__).parents[1]
-HEAVY = {"torch", "numpy", "scipy", "pandas", "click", "rich", "pynvml", "amdsmi", "sqlalchemy", "httpx"}
+HEAVY = {"torch", "numpy", "scipy", "pandas", "click", "rich", "pynvml", "amdsmi", "sqlalchemy", "httpx", "fastapi"}
 
 # Taking a name away breaks somebody's script: it is deprecated first, for two minor versions.
 PUBLIC = {
     "zeus": ["ZeusDataLoader", "__version__"],
     "zeus.errors": [
+        "AlreadyDone",
         "DeviceError",
         "DeviceLost",
         "InputError",
@@ -28,6 +29,8 @@ PUBLIC = {
         "LaunchError",
         "LeaseRefused",
         "NoDevice",
+        "NotAllowed",
+        "NotKnown",
         "NotPermitted",
         "ReadOnly",
         "Refused",
@@ -82,7 +85,21 @@ PUBLIC = {
         "virtual_gpus",
     ],
 }
-COMMANDS = ["demo", "env", "jobs", "keeper", "measure", "monitor", "reproduce", "restore", "run", "simulate"]
+COMMANDS = [
+    "demo",
+    "env",
+    "export",
+    "jobs",
+    "keeper",
+    "measure",
+    "monitor",
+    "reproduce",
+    "restore",
+    "run",
+    "serve",
+    "simulate",
+    "token",
+]
 
 REPORT = """
 import json, sys, threading

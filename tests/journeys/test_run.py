@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
 import signal
@@ -63,14 +65,14 @@ def test_quiet_says_nothing_and_otherwise_each_trial_and_the_saving_is_told(plac
 
 def test_a_size_that_costs_too_much_is_stopped_and_another_is_tried_in_the_same_recurrence(place: Place) -> None:
     place.script("begin")  # so that starting Python is not charged
-    place.job("begin", batch_sizes=[16, 64], beta=2.0)
+    place.job("begin", batch_sizes=[16, 64], beta=4.0)  # an epoch of 64 costs about eight trainings with 16
     report = place.report("--recurrences", "2")
-    first, stopped, again = tries(report)
-    assert (first["batch_size"], stopped["batch_size"], again["batch_size"]) == (16, 64, 16)
-    assert stopped["ending"] == "stopped"
+    first, stopped, *_, last = tries(report)
+    assert [one["batch_size"] for one in (first, stopped, last)] == [16, 64, 16]
+    assert (stopped["ending"], last["ending"]) == ("stopped", "converged")
     assert 0 < stopped["epochs"] < 6
-    assert report["recurrences"][1]["converged"] is True
-    eventually(lambda: not is_running(place.pid()))
+    assert stopped["cost_limit"] == pytest.approx(4.0 * first["cost"])
+    assert [one["converged"] for one in report["recurrences"]] == [True, True]
 
 
 def test_a_crash_is_told_with_its_last_lines_and_the_size_is_not_offered_again(place: Place) -> None:
@@ -155,6 +157,55 @@ def test_an_interrupted_run_ends_its_script_restores_the_limit_and_goes_on_next_
     assert tries(report)[0]["phase"] == "pruning"  # what was given up holds nobody back
 
 
+DEAF = """
+signal.signal(signal.SIGINT, lambda *_: pathlib.Path("asked").touch())
+signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("asked again").touch())
+pathlib.Path("ready").touch()
+"""
+
+
+def test_a_second_interrupt_does_not_wait_for_a_script_that_will_not_end(place: Place, limit) -> None:
+    place.script(before=DEAF)
+    place.job(power_limits=[150])
+    process = place.start(STEPS="100000")
+    eventually((place.folder / "ready").exists)
+    pid = place.pid()
+    assert limit() == 150
+    process.send_signal(signal.SIGINT)
+    eventually((place.folder / "asked").exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert not (place.folder / "asked again").exists()
+    eventually(lambda: not is_running(pid))
+    eventually(lambda: limit() == LIMIT)
+    assert place.store().trial("toy", 1).trial.ending is Ending.LOST
+
+
+@pytest.mark.parametrize("env", [{"ZEUS_READ_ONLY": "1"}, {"ZEUS_MODE": "off"}], ids=["read-only", "off"])
+def test_who_may_not_set_a_limit_never_does(place: Place, env: dict[str, str]) -> None:
+    place.script(before='seen = open("limits", "a")', after="")
+    text = (place.folder / "train.py").read_text()
+    looks = "    print(gpus[0].limit(), file=seen, flush=True); step(gpus, size)\n"
+    (place.folder / "train.py").write_text(text.replace("        step(gpus, size)\n", f"    {looks}"))
+    place.job(power_limits=[250, 150])
+    assert place.report("--recurrences", "2", **env)["recurrences"][1]["converged"]
+    assert {float(line) for line in (place.folder / "limits").read_text().split()} == {LIMIT}
+
+
+def test_two_runs_of_one_job_at_once_share_its_trials(place: Place) -> None:
+    place.script(before="while not pathlib.Path('go').exists(): time.sleep(0.02)")
+    both = [place.start("--json") for _ in range(2)]
+    store = place.store()
+    eventually(lambda: [one.id for one in store.jobs()] == ["toy"] and len(store.trials("toy")) == 2)
+    (place.folder / "go").touch()
+    reports = [json.loads(one.communicate(timeout=60)[0]) for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    seen = [one for report in reports for one in tries(report)]
+    assert sorted(one["trial"] for one in seen) == [1, 2]
+    assert sorted(one["phase"] for one in seen) == ["concurrent", "pruning"]
+
+
 def test_a_run_that_is_killed_takes_its_script_along_and_the_next_one_works_at_once(place: Place, limit) -> None:
     place.job(power_limits=[150])
     process = place.start(STEPS="100000")
@@ -185,7 +236,7 @@ def test_a_wrong_job_file_is_refused_with_its_line_before_anything_is_changed(pl
     place.job(defualt_batch_size=3)
     done = place.run()
     assert (done.returncode, done.stdout) == (2, "")
-    assert "job.toml, line 8: defualt_batch_size is not known. Did you mean default_batch_size?" in done.stderr
+    assert "job.toml, line 9: defualt_batch_size is not known. Did you mean default_batch_size?" in done.stderr
     assert nothing_was_changed(place)
 
 
@@ -218,3 +269,35 @@ def test_a_script_that_says_nothing_of_what_is_looked_for_fails_with_what_was_lo
     assert done.returncode == 1
     assert "none of its lines is what [metrics] regex = 'accuracy: (\\\\S+)' looks for" in done.stderr
     assert place.store().trial("toy", 1).trial.ending is Ending.LOST
+
+
+def test_what_zeus_warns_of_is_said(place: Place) -> None:
+    place.script(before="print('acc=nan')")
+    assert "zeus: the metric 'nan' is not a number, and is passed over" in place.run().stderr
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_on_a_terminal_that_may_go_away_the_running_trial_is_a_table(place: Place, stays: bool) -> None:
+    wait = "" if stays else "while not pathlib.Path('gone').exists(): time.sleep(0.02)"
+    place.script(before=wait)
+    here, there = os.openpty()
+    command, shown = [sys.executable, "-m", "zeus.cli", "run", "job.toml", "--json"], b""
+    run = subprocess.Popen(command, env=place.env, cwd=place.folder, stdout=subprocess.PIPE, stderr=there, text=True)
+    os.close(there)
+    with contextlib.suppress(OSError):  # the other side has closed it
+        while (new := os.read(here, 4096)) and (stays or b"pruning" not in shown + new):
+            shown += new
+    os.close(here)
+    (place.folder / "gone").touch()
+    report = json.loads(run.communicate(timeout=60)[0])
+    assert (run.returncode, report["recurrences"][0]["converged"]) == (0, True)
+    assert not stays or all(word in shown for word in (b"phase", b"metric", b"cost", b"limit", b"reached the target"))
+
+
+def test_nobody_left_to_tell_ends_no_training(place: Place) -> None:
+    process = place.start("--recurrences", "2")
+    assert process.stderr is not None and process.stdout is not None
+    process.stderr.close()  # as with `2>&1 | head`
+    process.stdout.close()
+    process.wait(60)
+    assert [kept.trial.ending for kept in place.store().trials("toy")] == [Ending.CONVERGED] * 2

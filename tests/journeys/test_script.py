@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -51,8 +52,10 @@ def script(place: Place, *lines: str) -> None:
 
 def test_what_the_script_told_is_what_happened(place: Place) -> None:
     script(place, TELL, "sys.exit(5)")  # what fails after the training is over is not the training
-    (only,) = tries(place.report())
-    assert (only["ending"], only["joules"], only["epochs"]) == ("converged", 500.0, 2)
+    done = place.run("--json")
+    (only,) = tries(json.loads(done.stdout))
+    assert (done.returncode, only["ending"], only["joules"], only["epochs"]) == (0, "converged", 500.0, 2)
+    assert "but then the command failed with exit code 5. Its output is in" in done.stderr
 
 
 def test_an_outcome_that_the_store_did_not_hear_is_read_from_its_file(place: Place) -> None:
@@ -105,8 +108,9 @@ class Deaf(LocalJob):
 def test_a_store_that_is_away_meanwhile_ends_no_training(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.script()
     place.job(batch_sizes=[16])
-    launcher = place.launcher(monkeypatch)
-    launcher.job = Deaf(launcher.store, "toy")
+    store = MemoryStore()
+    launcher = place.launcher(monkeypatch, store=store)
+    launcher.job = Deaf(store, "toy")
     assert launcher.recur().converged
 
 

@@ -142,12 +142,14 @@ def test_what_postgres_cannot_hold_is_an_input_error(store: Store) -> None:
 def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(url: str, store: Store, admin: Any) -> None:
     store.tell("asr", ask(store).number, CONVERGED)
     lines = store.export()
-    for column in ("sequence", "leased_until", "recurrence"):  # version 1 is this one without its indexes
+    for column in ("sequence", "leased_until", "recurrence"):  # version 1 had none of these
         admin.execute(f"DROP INDEX zeus_trials_by_{column}")
+    for name in ("tokens", "places", "asks"):
+        admin.execute(f"DROP TABLE zeus_{name}")
     admin.execute("UPDATE alembic_version SET version_num = '0001'")
     again = open_store(url)
     assert again.export() == lines
-    assert admin.execute("SELECT version_num FROM alembic_version").fetchall() == [("0002",)]
+    assert admin.execute("SELECT version_num FROM alembic_version").fetchall() == [("0003",)]
     found = admin.execute("SELECT count(*) FROM pg_indexes WHERE indexname LIKE 'zeus_trials_by_%'").fetchone()
     assert found == (3,)
     again.close()

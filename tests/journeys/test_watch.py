@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from launch_place import LINES, Place, eventually, is_running
+from zeus.errors import InputError
 from zeus.job import Ending, Profiled
 from zeus.launch.recurrence import Recurrence
 from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.store.memory import MemoryStore
 
 V100 = "Tesla V100-PCIE-32GB"
 
@@ -24,7 +26,11 @@ def place(tmp_path: Path) -> Place:
 
 
 def recur(place: Place, monkeypatch: pytest.MonkeyPatch) -> Recurrence:
-    return place.launcher(monkeypatch).recur()
+    launcher = place.launcher(monkeypatch)
+    try:
+        return launcher.recur()
+    finally:
+        launcher.close()
 
 
 @pytest.mark.parametrize("style", LINES)
@@ -43,8 +49,9 @@ def test_a_size_of_which_one_epoch_is_known_not_to_fit_is_not_run(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.job(batch_sizes=[16, 64], power_limits=[250])
-    launcher = place.launcher(monkeypatch)
-    launcher.store.put_profile(ProfileKey("toy", 64, V100, 1), PowerProfile.of([Slice(250, 1, 1e6, 1e8)], [250]))
+    store = MemoryStore()
+    launcher = place.launcher(monkeypatch, store=store)
+    store.put_profile(ProfileKey("toy", 64, V100, 1), PowerProfile.of([Slice(250, 1, 1e6, 1e8)], [250]))
     launcher.recur()
     unfit, again = launcher.recur().tries
     assert unfit.outcome is not None and unfit.outcome.next_epoch_cost is not None
@@ -57,7 +64,8 @@ def test_each_epoch_tries_one_limit_and_the_best_is_kept_for_later_trials(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.job(batch_sizes=[16], power_limits=[250, 200, 150])
-    launcher = place.launcher(monkeypatch)
+    store = MemoryStore()
+    launcher = place.launcher(monkeypatch, store=store)
     launcher.recur()
     profile = launcher.profile(16)
     assert profile is not None
@@ -70,7 +78,7 @@ def test_each_epoch_tries_one_limit_and_the_best_is_kept_for_later_trials(
     launcher.recur()
     assert [ran.limit_watts for ran in launcher.ran.values()] == [best, best]
     assert launcher.profile(16) == profile
-    notes = [one for one in launcher.store.facts("toy") if isinstance(one, Profiled)]
+    notes = [one for one in store.facts("toy") if isinstance(one, Profiled)]
     assert [(one.batch_size, one.gpu_model, one.joules) for one in notes] == [(16, V100, profile.at(best).joules)]
 
 
@@ -143,6 +151,36 @@ def test_what_an_earlier_trial_wrote_to_the_file_is_not_taken_for_this_ones(
     (only,) = recur(place, monkeypatch).tries
     assert only.outcome is not None and only.outcome.epochs == 4
     assert (place.folder / "metrics.jsonl.old").read_text() == '{"epoch": 1, "metric": 1.0}\n'
+
+
+ANEW = """
+    metric = train(epoch); said.append((epoch, metric))
+    with open("metrics.jsonl", "w") as file:
+        for one in said[-{kept}:]: print('{{"epoch": %s, "metric": %s}}' % one, file=file)
+"""
+
+
+@pytest.mark.parametrize("kept", [99, 1])
+def test_a_file_that_is_written_anew_for_each_epoch_is_read_to_its_end(
+    kept: int, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LINES, "anew", ANEW.format(kept=kept))
+    place.script("anew", before="said = []")
+    place.job("file")
+    (only,) = recur(place, monkeypatch).tries
+    assert only.outcome is not None and only.ending is Ending.CONVERGED
+    assert only.outcome.epochs == 4 or kept == 1  # a line that did not stand for long may be missed
+
+
+def test_a_file_of_metrics_is_followed_by_one_run_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(tmp_path)
+    place.script("file")
+    place.job("file")
+    first = place.launcher(monkeypatch)
+    with pytest.raises(InputError, match=r"another `zeus run` follows .*metrics\.jsonl"):
+        place.launcher(monkeypatch)
+    first.close()
+    place.launcher(monkeypatch).close()
 
 
 def test_a_metric_that_is_no_number_reaches_no_target_and_harms_nothing(

@@ -7,11 +7,14 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
+from urllib.request import urlopen
 
 import pytest
 
@@ -176,3 +179,29 @@ def test_module_says_what_is_wrong(start: Start) -> None:
     _, err = child.communicate(timeout=PATIENCE_SECONDS)
     assert child.returncode == 2
     assert "there is no GPU 7" in err
+
+
+def test_a_nodes_power_can_be_scraped_from_this_machine_alone(start: Start) -> None:
+    pytest.importorskip("prometheus_client", reason="pip install 'zeus-energy[service]'")
+    child = start("zeus.cli", "monitor", "--prometheus", "0", "--interval", "0.05")
+    address = re.search(r"http://(127\.0\.0\.1:\d+)/metrics", first_line(child.stderr))
+    assert address is not None
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    told = ""
+    while "zeus_gpu_joules_total{" not in told:
+        assert time.monotonic() < deadline
+        with urlopen(f"http://{address[1]}/metrics", timeout=PATIENCE_SECONDS) as answer:
+            told = answer.read().decode()
+    watts = re.findall(r'zeus_gpu_watts\{gpu="(\d)",name="Tesla V100[^"]*",uuid="[^"]+"\} ([\d.]+)', told)
+    assert [(gpu, float(value)) for gpu, value in watts] == [("0", IDLE_WATTS), ("1", IDLE_WATTS)]
+    assert "zeus_gpu_limit_watts{" in told
+    assert interrupt(child)[0] == ""
+    assert child.returncode == 0
+
+
+def test_a_port_that_is_taken_is_said_to_be(start: Start) -> None:
+    pytest.importorskip("prometheus_client", reason="pip install 'zeus-energy[service]'")
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        child = start("zeus.cli", "monitor", "--prometheus", str(door.getsockname()[1]))
+        assert "cannot be listened on" in child.communicate(timeout=PATIENCE_SECONDS)[1]
+    assert child.returncode == 2

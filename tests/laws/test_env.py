@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.env import Mode, Orders, Prices, mode, orders, prices, quiet
+from zeus.env import Mode, Orders, Prices, mode, orders, patience, prices, quiet
 from zeus.errors import InputError
 
 NUMBERS = {
@@ -108,3 +108,10 @@ def test_prices_are_plain_numbers_or_absent() -> None:
 def test_quiet_is_anything_but_empty_and_0() -> None:
     assert [quiet({"ZEUS_QUIET": text}) for text in ("1", "yes", "0", "")] == [True, True, False, False]
     assert not quiet({})
+
+
+def test_patience_is_seconds_and_may_be_none() -> None:
+    assert patience({}) == 20.0
+    assert patience({"ZEUS_PATIENCE": "0"}) == 0.0
+    with pytest.raises(InputError, match="ZEUS_PATIENCE=-1: give seconds"):
+        patience({"ZEUS_PATIENCE": "-1"})

@@ -6,7 +6,7 @@ import pytest
 
 from stories import Story, converged, job
 from zeus.cost import CostModel
-from zeus.job import Outcome, Trial
+from zeus.job import Ending, Outcome, Trial
 from zeus.launch.gain import gain
 from zeus.launch.recurrence import Recurrence
 from zeus.profile import PowerProfile, Slice
@@ -44,6 +44,14 @@ def test_the_default_is_taken_at_the_highest_limit_epoch_by_epoch_where_epochs_w
     found = gain([once(trials[0])], trials, 16, epochs, COST, by_epoch=True)
     assert found is not None
     assert (found.default_joules, found.default_seconds) == (3200.0, 40.0)
+
+
+def test_what_runs_use_beside_their_epochs_is_the_defaults_too() -> None:
+    epochs = PowerProfile.of([Slice(250, 1, 10.0, 200.0)])
+    trials = past(Outcome(ending=Ending.CONVERGED, joules=1000.0, seconds=45.0, epochs=4))
+    found = gain([once(trials[0])], trials, 16, epochs, COST, by_epoch=True)
+    assert found is not None
+    assert (found.default_joules, found.default_seconds) == (found.joules, found.seconds) == (1000.0, 45.0)
 
 
 def test_a_run_that_was_profiling_is_not_scaled_and_later_ones_are() -> None:

@@ -115,6 +115,7 @@ WRONG = [
     ("command", "command = \"python -c 'print({0})'\"", "{0} is not known"),
     ("command", 'command = "python {batch_size"', "Write {{ and }} for braces of the script's own"),
     ("command", 'command = "python {epochs:nonsense}"', "command: '{epochs:nonsense}'"),
+    ("command", 'command = "python {learning_rate:d}"', "command: '{learning_rate:d}'"),
     ("command", 'command = "python \'x"', "Quote it as for a shell"),
     ("command", "command = ''", "give a text"),
     ("base = 4e-5", "base = 0", "base = 0: give a number above 0"),
@@ -127,6 +128,8 @@ WRONG = [
     ("epoch_regex", "epoch_regex = 'epoch'", "put the number of the epoch in one pair of parentheses"),
     ("file", 'file = "metrics.jsonl"', "both regex and file are given"),
     ("OMP_NUM_THREADS", "OMP_NUM_THREADS = 1", 'OMP_NUM_THREADS: give a text in "quotes"'),
+    ("OMP_NUM_THREADS", 'A = "\\u0000"', "or a value with a null character"),
+    ("command", 'command = "python \\u0000"', "no argument can hold a null character"),
     ("OMP_NUM_THREADS", 'ZEUS_GPU = "virtual:v100"', "set it in the environment of `zeus run`"),
     ("OMP_NUM_THREADS", 'CUDA_VISIBLE_DEVICES = "0"', "say which GPUs with `gpus`"),
 ]
@@ -185,10 +188,23 @@ def test_an_environment_variable_may_have_any_name() -> None:
     assert read(change("OMP_NUM_THREADS", 'max_epochs = "3"')).env == {"max_epochs": "3"}
 
 
+def test_a_variable_that_no_process_could_have_is_refused() -> None:
+    with pytest.raises(InputError, match="'A=B': no variable can have such a name"):
+        read(change("OMP_NUM_THREADS", '"A=B" = "1"'))
+
+
 def test_a_value_of_the_environment_is_never_repeated() -> None:
     with pytest.raises(InputError) as wrong:
         read(change("OMP_NUM_THREADS", "TOKEN = 271828"))
     assert "271828" not in str(wrong.value)
+    with pytest.raises(InputError, match="env: give a table") as wrong:
+        read(change("[env]", "[[env]]").replace("OMP_NUM_THREADS", "TOKEN").replace('"1"', '"271828"'))
+    assert "271828" not in str(wrong.value)
+
+
+def test_a_file_may_begin_with_the_mark_of_its_encoding(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert read_job_file(tmp_path / "job.toml") == read(GOOD)
 
 
 def test_texts_over_several_lines_and_tables_in_one_line_do_not_shift_the_lines() -> None:

@@ -10,7 +10,7 @@ import click
 from zeus import __version__
 from zeus.cli.output import known, print_json
 from zeus.device.gpu import Capability, Gpu
-from zeus.errors import DeviceError
+from zeus.errors import DeviceError, InputError
 
 
 @click.command()
@@ -29,20 +29,40 @@ def environment() -> dict[str, Any]:
     from zeus.device import cpu
     from zeus.device.find import find
     from zeus.device.keeper import status
-    from zeus.store.check import check
 
     gpus = find()
     keeper = status(list(gpus.values()))
     packages = cpu.cpu_packages()
-    trouble, store = cpu.why_not(), check()
+    trouble = cpu.why_not()
     return {
         "zeus": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "gpus": [_gpu(index, gpu, keeper) for index, gpu in gpus.items()],
         "cpu": {"packages": [p.name for p in packages], "readable": not trouble, "why_not": trouble or None},
         "keeper": keeper,
-        "store": {"url": store.url, "kind": store.kind, "ok": store.ok, "why_not": store.why_not},
+        "store": _store(),
     }
+
+
+def _store() -> dict[str, Any]:
+    """Where jobs are kept, and whether a training could use it."""
+    from zeus.store.check import check
+
+    found = check()
+    told = {"url": found.url, "kind": found.kind, "ok": found.ok, "why_not": found.why_not, "waiting": 0}
+    if found.kind != "service":
+        return told
+    from zeus.optimizer.batch_size.http import Service
+    from zeus.optimizer.batch_size.post import Post
+    from zeus.store.open import resolve
+
+    try:
+        post = Post(Service(resolve()))
+    except InputError as wrong:
+        return {**told, "ok": False, "why_not": str(wrong)}
+    why_not = post.service.trouble() if found.ok else found.why_not
+    post.close()
+    return {**told, "ok": why_not is None, "why_not": why_not, "waiting": len(post.spool.waiting())}
 
 
 def _gpu(index: int, gpu: Gpu, keeper: dict[str, Any]) -> dict[str, Any]:
@@ -92,3 +112,5 @@ def _tell(report: dict[str, Any]) -> None:
     console.print(f"Keeper: {keeper['use'] or keeper['why_not']}", markup=False)
     store = report["store"]
     console.print(f"Store: {store['url']}" if store["ok"] else f"Store: {store['why_not']}", markup=False)
+    if store["waiting"]:
+        console.print(f"{store['waiting']} reports wait for it, and are delivered at the next contact.", markup=False)

@@ -6,23 +6,25 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from zeus.cli import jobs_text
-from zeus.cli.output import print_json
+from zeus.cli.output import print_json, warnings
 from zeus.errors import InputError
-from zeus.store import Store, open_store
 from zeus.store.api import utc
 from zeus.store.open import file_of, resolve, shown
+
+if TYPE_CHECKING:
+    from zeus.optimizer.batch_size.places import Jobs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _common(command: F) -> F:
     command = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")(command)
-    where = "The store, such as sqlite:///path; default: ZEUS_STORE, or the user's own."
+    where = "The store, such as sqlite:///path or http://host:port; default: ZEUS_STORE, or the user's own."
     return click.option("--store", "url", metavar="URL", help=where)(command)
 
 
@@ -32,19 +34,18 @@ def _sure(command: F) -> F:
 
 
 @click.group()
-def jobs() -> None:
+@click.pass_context
+def jobs(context: click.Context) -> None:
     """Show the recurring jobs of a store, and keep it tidy."""
+    context.with_resource(warnings())
 
 
 @jobs.command("list")
 @_common
 def list_jobs(url: str | None, as_json: bool) -> None:
     """All jobs: phase, recurrences, batch size, and the last recurrence against the default."""
-    from zeus.env import prices
-    from zeus.optimizer.batch_size.report import brief, report
-
-    store = _find(url)
-    rows = [] if store is None else [brief(report(store, job.id), prices()) for job in store.jobs()]
+    kept = _find(url)
+    rows = [] if kept is None else kept.briefs()
     if as_json:
         print_json(rows)
     else:
@@ -57,10 +58,7 @@ def list_jobs(url: str | None, as_json: bool) -> None:
 @_common
 def show(job: str, last: int, url: str | None, as_json: bool) -> None:
     """One job: what it believes of each batch size, its trials, and its saving."""
-    from zeus.env import prices
-    from zeus.optimizer.batch_size.report import full, report
-
-    told = full(report(_existing(url), job), prices())
+    told = _existing(url).full(job)
     if as_json:
         print_json(told)
     else:
@@ -73,7 +71,7 @@ def show(job: str, last: int, url: str | None, as_json: bool) -> None:
 @_common
 def export(names: tuple[str, ...], output: Path | None, url: str | None, as_json: bool) -> None:
     """All facts of these jobs, or of all, as JSON lines that `zeus jobs import` takes."""
-    lines = _existing(url).export(names or None)
+    lines = _existing(url).export(names)
     if output is None:
         click.echo("".join(f"{line}\n" for line in lines), nl=False)
         return
@@ -93,7 +91,7 @@ def import_jobs(file: Any, url: str | None, as_json: bool) -> None:
         lines = file.readlines()
     except UnicodeDecodeError as wrong:
         raise InputError(f"{file.name}: not text: {wrong}. Give a file that `zeus jobs export` wrote.") from wrong
-    taken = open_store(url).import_lines(lines)
+    taken = _open(url).import_lines(lines)
     if as_json:
         print_json({"jobs": taken})
     else:
@@ -106,10 +104,10 @@ def import_jobs(file: Any, url: str | None, as_json: bool) -> None:
 @_common
 def forget(job: str, yes: bool, force: bool, url: str | None, as_json: bool) -> None:
     """Remove a job with its trials and power profiles. `export` it first to keep them."""
-    store = _existing(url)
-    trials = _unless_running(store, job, force)
+    kept = _existing(url)
+    trials = _unless_running(kept, job, force)
     _confirm(f"Remove {job!r} with its {trials} trials and its power profiles?", yes)
-    store.forget(job)
+    kept.forget(job)
     if as_json:
         print_json({"job": job, "forgotten_trials": trials})
     else:
@@ -129,17 +127,18 @@ def reset(
 
     With --batch-size nothing is forgotten: a size that crashed may be offered again.
     """
-    store = _existing(url)
+    kept = _existing(url)
     if batch_size is not None:
-        _pardon(store, job, batch_size)
+        _pardon(kept, job, batch_size)
         done: dict[str, Any] = {"job": job, "pardoned": batch_size}
         told = f"{job}: batch size {batch_size} may be offered again"
     else:
-        trials = _unless_running(store, job, force)
+        trials = _unless_running(kept, job, force)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         output = output or Path(f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in job)}-{stamp}.jsonl")
         _confirm(f"Forget the {trials} trials and the power profiles of {job!r}? They are kept in {output}.", yes)
-        _start_afresh(store, job, output)
+        _write(output, kept.export([job]))
+        kept.restart(job)
         done = {"job": job, "forgotten_trials": trials, "output": str(output)}
         told = f"{job}: learns afresh; its {trials} trials are in {output}"
     if as_json:
@@ -148,29 +147,36 @@ def reset(
         click.echo(told)
 
 
-def _find(url: str | None) -> Store | None:
-    """The store; None where its file is not there, which looking must not create."""
+def _open(url: str | None) -> Jobs:
+    from zeus.optimizer.batch_size.places import open_jobs
+
+    found = open_jobs(url)
+    click.get_current_context().call_on_close(found.close)
+    return found
+
+
+def _find(url: str | None) -> Jobs | None:
+    """The jobs of a place; None where its file is not there, which looking must not create."""
     path = file_of(resolve(url))
-    return None if path is not None and not path.exists() else open_store(url)
+    return None if path is not None and not path.exists() else _open(url)
 
 
-def _existing(url: str | None) -> Store:
-    store = _find(url)
-    if store is None:
+def _existing(url: str | None) -> Jobs:
+    found = _find(url)
+    if found is None:
         raise InputError(
             f"there is no store at {shown(resolve(url))} yet: the first `zeus run` makes it. "
             "Name another with --store or ZEUS_STORE."
         )
-    return store
+    return found
 
 
-def _unless_running(store: Store, job: str, force: bool) -> int:
+def _unless_running(kept: Jobs, job: str, force: bool) -> int:
     """How many trials there are. A running one would tell its end to a job of another life, under the same number."""
-    trials, now = store.trials(job), utc(datetime.now(UTC).timestamp())
-    running = [kept for kept in trials if kept.leased_until is not None and kept.leased_until > now]
+    trials, now = kept.full(job)["tries"], utc(datetime.now(UTC).timestamp())
+    running = [one for one in trials if one["leased_until"] is not None and one["leased_until"] > now]
     if running and not force:
-        numbers = ", ".join(str(kept.trial.number) for kept in running)
-        until = max(kept.leased_until or "" for kept in running)
+        numbers, until = ", ".join(str(one["number"]) for one in running), max(one["leased_until"] for one in running)
         raise InputError(
             f"job {job!r}: trial {numbers} is running, with a lease until {until}. Let it end; "
             "if it is dead, wait until then or add --force."
@@ -186,25 +192,14 @@ def _confirm(question: str, yes: bool) -> None:
     click.confirm(question, abort=True, err=True)
 
 
-def _pardon(store: Store, job: str, batch_size: int) -> None:
-    from zeus.optimizer.batch_size.report import report
+def _pardon(kept: Jobs, job: str, batch_size: int) -> None:
     from zeus.optimizer.batch_size.view import Standing
 
-    crashed = [row.batch_size for row in report(store, job).sizes if row.standing is Standing.CRASHED]
+    crashed = [row["batch_size"] for row in kept.full(job)["sizes"] if row["standing"] == Standing.CRASHED]
     if batch_size not in crashed:
         some = f"those that did: {crashed}" if crashed else "none did"
         raise InputError(f"job {job!r}: batch size {batch_size} has not crashed; {some}.")
-    store.pardon(job, batch_size)
-
-
-def _start_afresh(store: Store, job: str, output: Path) -> None:
-    from zeus.optimizer.batch_size.policy import find_policy
-
-    spec = store.job(job).spec
-    version = find_policy(spec.policy).version
-    _write(output, store.export([job]))
-    store.forget(job)
-    store.register(spec, policy_version=version)
+    kept.pardon(job, batch_size)
 
 
 def _write(output: Path, lines: list[str]) -> None:

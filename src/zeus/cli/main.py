@@ -16,6 +16,7 @@ from zeus.errors import InputError, ZeusError
 COMMANDS = {
     "demo": ("zeus.cli.demo", "demo", "Measure and save energy on a virtual GPU, here and now."),
     "env": ("zeus.cli.env", "env", "Devices, what they can do, and what to fix."),
+    "export": ("zeus.cli.export", "export", "The page of a store's jobs as one file."),
     "jobs": ("zeus.cli.jobs", "jobs", "Recurring jobs: what they learnt and saved; export, import, forget."),
     "keeper": ("zeus.cli.keeper", "keeper", "Serve power limits to unprivileged users (system service)."),
     "measure": ("zeus.cli.measure", "measure", "Run a command and report its time and energy, like `time`."),
@@ -23,7 +24,9 @@ COMMANDS = {
     "reproduce": ("zeus.cli.reproduce", "reproduce", "Every figure of the paper from its published traces."),
     "restore": ("zeus.cli.keeper", "restore", "Put back power limits that a dead keeper left behind."),
     "run": ("zeus.cli.run", "run", "Run a recurring job, each time with the batch size and limit that cost least."),
+    "serve": ("zeus.cli.serve", "serve", "Serve the store and its page to a team."),
     "simulate": ("zeus.cli.simulate", "simulate", "What batch size policies would cost, on traces or virtual GPUs."),
+    "token": ("zeus.cli.token", "token", "Make, list and revoke tokens for the service."),
 }
 
 

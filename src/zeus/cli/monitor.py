@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from zeus.cli.monitor_prometheus import exposed
 from zeus.cli.options import indices
 from zeus.cli.output import BLOCKS, joules, known
 from zeus.errors import DeviceError, InputError, NoDevice
@@ -157,14 +158,21 @@ def _block(share: float) -> str:
 @click.option("--gpu-indices", help="GPUs to watch, such as 0,1; default: all that are visible.")
 @click.option("--once", is_flag=True, help="Measure for one interval, print that, and end.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout: one line an interval, or with --once an object.")
-def monitor(interval: float, gpu_indices: str | None, once: bool, as_json: bool) -> None:
+@click.option("--prometheus", type=click.IntRange(0, 65_535), metavar="PORT", help="Show nothing; serve metrics here.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="With --prometheus: who can reach them.")
+def monitor(
+    interval: float, gpu_indices: str | None, once: bool, as_json: bool, prometheus: int | None, host: str
+) -> None:
     """Show power, limits, temperature and energy of the GPUs until Ctrl-C."""
+    if prometheus is not None and (once or as_json):
+        raise InputError("--prometheus shows nothing here: leave out --once and --json.")
     if not 0.01 <= interval <= 3600:
         raise InputError(f"--interval {interval:g}: give seconds between 0.01 and 3600.")
     from zeus.monitor.interrupt import until_interrupted
 
     watch = Watch(indices(gpu_indices))
-    with until_interrupted() as over, _shown(once, as_json) as show:
+    view_of = _shown(once, as_json) if prometheus is None else exposed(host, prometheus)
+    with until_interrupted() as over, view_of as show:
         view = None
         while not over.wait(interval):
             view = watch.look()
@@ -175,7 +183,7 @@ def monitor(interval: float, gpu_indices: str | None, once: bool, as_json: bool)
             raise click.Abort
         if not once:
             view = watch.look()
-    if not once and not as_json and view is not None:
+    if not once and not as_json and prometheus is None and view is not None:
         click.echo(summary(view))
     watch.close()
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import click
@@ -21,6 +23,25 @@ def known(number: float | None) -> float | None:
 def print_json(value: Any) -> None:
     """JSON alone on stdout."""
     click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+@contextmanager
+def warnings(silent: bool = False) -> Iterator[None]:
+    """What Zeus warns of, on stderr meanwhile: a program has a log for it, a person has not."""
+    handler = _Echo(logging.WARNING)
+    log = logging.getLogger("zeus")
+    if not silent:
+        log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+class _Echo(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError):  # nobody reads it any more: what is warned of must not end for that
+            click.echo(f"zeus: {record.getMessage()}", err=True)
 
 
 def joules(number: float | None) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zeus.cli.output import joules, print_json
+from zeus.cli.output import joules, print_json, warnings
 from zeus.env import quiet
 from zeus.errors import ZeusError
 
@@ -41,6 +41,7 @@ def run(job_file: Path, recurrences: int, as_json: bool) -> int:
     from zeus.launch.job_file import read_job_file
     from zeus.launch.local import Hooks, Launcher
 
+    click.get_current_context().with_resource(warnings(silent=quiet()))
     said = read_job_file(job_file)
     trials: dict[int, Trial] = {}
     with view(said, silent=quiet()) as shown:
@@ -85,7 +86,8 @@ def _interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in ENDS}
+    heeded = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup has one ignored
+    before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield
     finally:
@@ -110,21 +112,26 @@ def _not_reached(launcher: Launcher, last: Recurrence) -> str:
     )
 
 
-def _gain(launcher: Launcher, done: list[Recurrence]) -> Gain | None:
+def _gain(launcher: Launcher, done: list[Recurrence]) -> Gain | str:
+    """What was saved, or why that is not known."""
     from zeus.launch.gain import gain
 
-    job = launcher.store.job(launcher.job.spec.id)
-    kept = (one.trial for one in launcher.store.trials(job.id))
-    here = [one for one in kept if one.asked > job.since and one.ask.gpu_model == launcher.place.model]
-    default, watched = job.spec.default_batch_size, launcher.file.metrics is not None
-    profile = launcher.profile(default)
-    return gain([one for one in done if one.converged], here, default, profile, launcher.cost, by_epoch=watched)
+    spec = launcher.job.spec
+    try:
+        past = launcher.jobs.past(spec.id)
+    except ZeusError as away:
+        return f"what was saved is not known: {away}"
+    here = [one for one in past if one.ask.gpu_model == launcher.place.model]
+    default, watched = spec.default_batch_size, launcher.file.metrics is not None
+    profile, ended = launcher.profile(default), [one for one in done if one.converged]
+    found = gain(ended, here, default, profile, launcher.cost, by_epoch=watched)
+    return found or f"the default, {default}, has not reached the target here: nothing to compare with"
 
 
 # ---------------------------------------------------------------------------------------------------- what is said
 
 
-def _report(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> dict[str, Any]:
+def _report(launcher: Launcher, done: list[Recurrence], found: Gain | str) -> dict[str, Any]:
     eta = launcher.job.spec.eta_knob
     return {
         "job": launcher.job.spec.id,
@@ -139,8 +146,8 @@ def _report(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> d
             }
             for one in done
         ],
-        "saving": None if found is None else asdict(found) | shares(found),
-        "store": launcher.address,
+        "saving": None if isinstance(found, str) else asdict(found) | shares(found),
+        "store": launcher.jobs.address,
         "logs": str(launcher.logs),
     }
 
@@ -174,17 +181,19 @@ def shares(found: Gain) -> dict[str, float]:
     }
 
 
-def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> None:
+def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | str) -> None:
+    from zeus.cli.run_view import numbered
+
     spec = launcher.job.spec
     for one in done:
         sizes = " -> ".join(str(trial.batch_size) for trial in one.tries)
         cost = one.cost(spec.eta_knob)
         ending = "reached the target" if one.converged else "did not reach the target"
         click.echo(
-            f"recurrence {one.number}: batch size {sizes} {ending}; {joules(one.joules)}, {one.seconds:.1f} s, "
-            f"cost {joules(cost)}"
+            f"recurrence {numbered(one.number)}: batch size {sizes} {ending}; {joules(one.joules)}, "
+            f"{one.seconds:.1f} s, cost {joules(cost)}"
         )
-    if found is not None:
+    if not isinstance(found, str):
         part, many = shares(found), "recurrence" if found.recurrences == 1 else f"{found.recurrences} recurrences"
         click.echo(
             f"against the default ({spec.default_batch_size} at the highest limit: {joules(found.default_joules)}, "
@@ -192,5 +201,5 @@ def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | None) -> Non
             f"{-part['seconds_share']:+.1%} time; cost {-part['cost_share']:+.1%}"
         )
     elif any(one.converged for one in done):
-        click.echo(f"the default, {spec.default_batch_size}, has not reached the target here: nothing to compare with")
-    click.echo(f"store: {launcher.address}\nlogs:  {launcher.logs}")
+        click.echo(found)
+    click.echo(f"store: {launcher.jobs.address}\nlogs:  {launcher.logs}")

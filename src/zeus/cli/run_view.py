@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import click
 
@@ -16,6 +17,7 @@ from zeus.cost import CostModel
 from zeus.job import Ending, Outcome, Trial
 from zeus.launch.job_file import JobFile
 from zeus.launch.report import Live, Ran
+from zeus.optimizer.batch_size.verbs import ALONE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -63,7 +65,7 @@ class Plain:
 
     def say(self, line: str) -> None:
         """Write it."""
-        click.echo(line, err=True)
+        click.echo(line, file=_unfailing())
 
 
 class Terminal(Plain):
@@ -93,7 +95,7 @@ class Terminal(Plain):
         ask, decision = live.trial.ask, live.trial.decision
         table = Table(box=None, padding=(0, 1, 0, 0))
         cells = {
-            "recurrence": f"{ask.recurrence}, try {ask.attempt}",
+            "recurrence": f"{numbered(ask.recurrence)}, try {ask.attempt}",
             "phase": str(decision.phase),
             "size": str(live.trial.batch_size),
             **standing(self._said, live),
@@ -107,14 +109,49 @@ class Terminal(Plain):
 @contextmanager
 def view(said: JobFile, silent: bool) -> Iterator[View]:
     """The one that suits where standard error goes."""
-    if silent or not sys.stderr.isatty():
-        yield Silent() if silent else Plain(said)
-        return
-    from rich.console import Console
-    from rich.live import Live as Screen
+    if silent:
+        yield Silent()
+    elif not sys.stderr.isatty():
+        yield Plain(said)
+    else:
+        from rich.console import Console
+        from rich.live import Live as Screen
 
-    with Screen("", console=Console(stderr=True), refresh_per_second=4, transient=True) as screen:
-        yield Terminal(said, screen)
+        console = Console(file=_unfailing())
+        with Screen("", console=console, refresh_per_second=4, transient=True) as screen:
+            yield Terminal(said, screen)
+
+
+class _Unfailing:
+    """A stream on which a training goes on where nobody reads any more: a closed pipe, a terminal that is gone."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _unfailing() -> IO[str]:
+    return cast("IO[str]", _Unfailing(sys.stderr))
+
+
+def numbered(recurrence: int) -> str:
+    """Its number, once its service has given it one.
+
+    >>> numbered(7), numbered(ALONE + 7)
+    ('7', '?')
+    """
+    return str(recurrence) if recurrence < ALONE else "?"
 
 
 def began(trial: Trial) -> str:
@@ -122,7 +159,8 @@ def began(trial: Trial) -> str:
     decision, ask = trial.decision, trial.ask
     bound = "no bound" if decision.cost_limit is None else f"at most {joules(decision.cost_limit)} of cost"
     return (
-        f"recurrence {ask.recurrence}, try {ask.attempt}: batch size {decision.batch_size} ({decision.reason}), {bound}"
+        f"recurrence {numbered(ask.recurrence)}, try {ask.attempt}: batch size {decision.batch_size} "
+        f"({decision.reason}), {bound}"
     )
 
 
@@ -155,6 +193,8 @@ def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
     at = "" if ran is None or ran.limit_watts is None else f", {ran.limit_watts:g} W"
     used = f"{joules(outcome.joules)}, {outcome.seconds:.1f} s, cost {joules(cost_of(said, trial, outcome))}"
     lines = [f"  {words}; epoch {outcome.epochs}{metric}{at}, {used}"]
+    if ran is not None and ran.exit_code and outcome.ending is not Ending.CRASHED:
+        lines += [f"  but then the command failed with exit code {ran.exit_code}. Its output is in {ran.log}."]
     if ran is not None and outcome.ending is Ending.CRASHED:
         size, job = trial.batch_size, shlex.quote(said.spec.id)
         lines += [f"  | {line}" for line in ran.last_lines]

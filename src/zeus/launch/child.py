@@ -27,7 +27,8 @@ class Child:
     Args:
         command: Run without a shell, in the current folder.
         environ: All of its environment.
-        log: Where its output is added; with `read` it comes to `output` instead, and whoever reads it keeps the log.
+        log: Where its output is added; with `read` it comes to `output` instead, and whoever reads that closes it and
+            keeps the log.
         read: Whether its output is read here.
     """
 
@@ -41,6 +42,7 @@ class Child:
                     env=dict(environ),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE if read else file,
+                    bufsize=0,
                     stderr=subprocess.STDOUT,
                     pass_fds=(there,),
                     start_new_session=True,  # Ctrl-C is the launcher's, which passes it on
@@ -67,9 +69,8 @@ class Child:
 
     def send(self, number: signal.Signals) -> None:
         """Send this to the command and all that it started."""
-        with contextlib.suppress(ProcessLookupError):
-            if self._process.poll() is None:
-                os.killpg(self._process.pid, number)
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # none is left, or none is ours (sudo)
+            os.killpg(self._process.pid, number)
 
     def end(self, *signals: signal.Signals, grace: float = guard.GRACE_SECONDS) -> None:
         """Ask it to end, each time a little less kindly, and return when it has."""
@@ -79,17 +80,24 @@ class Child:
                 if self.wait(grace) is not None:
                     return
         finally:  # also where the user cannot wait
-            self.send(signal.SIGKILL)
-            self._process.wait()
-            self._wait_for_the_others()
+            if self._process.poll() is None:
+                self.send(signal.SIGKILL)
+                self._process.wait()
+            self._end_the_others()
 
-    def _wait_for_the_others(self) -> None:
-        """Those that it started free the GPU as they go; a moment, for what nobody reaps seems to stay for ever."""
+    def _end_the_others(self) -> None:
+        """Those that it started free the GPU as they go: a moment to do so, which their guard has asked for.
+
+        One that was killed could not ask. What nobody reaps seems to stay for ever.
+        """
+        if self._process.returncode < 0:
+            self.send(signal.SIGKILL)
         deadline = time.monotonic() + OTHERS_SECONDS
-        with contextlib.suppress(OSError):  # there are none left
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             while time.monotonic() < deadline:
                 os.killpg(self._process.pid, 0)
                 time.sleep(0.01)
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def check(self, status: int) -> None:
         """Whether an exit status says something about the trial at all, of whatever batch size.
@@ -103,7 +111,7 @@ class Child:
                 f"the command could not be run (exit code {status}): {' '.join(self.last_lines()[-1:])} "
                 f"Its output is in {self.log}."
             )
-        if by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) or self._process.returncode < 0:  # or its guard was
             raise LaunchError(
                 f"the command was ended from outside by {signal.Signals(by).name}. Run it again to go on; its output "
                 f"is in {self.log}."
@@ -125,7 +133,7 @@ class Child:
             if self._process.poll() is None:
                 interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
                 self.end(*((signal.SIGINT,) if interrupted else ()), signal.SIGTERM)
+            else:
+                self._end_the_others()
         finally:
             os.close(self._here)
-            if self._process.stdout is not None:
-                self._process.stdout.close()

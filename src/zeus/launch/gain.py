@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Protocol
 
 from zeus.cost import CostModel
 from zeus.job import Ending, Outcome, Trial
-from zeus.launch.recurrence import Recurrence
 from zeus.profile import PowerProfile
 
 LATEST = 5  # recurrences that stand for "now"
+
+
+class Spent(Protocol):
+    """What a recurrence used, all its tries together."""
+
+    @property
+    def joules(self) -> float | None:
+        """Energy; None where it is not known."""
+
+    @property
+    def seconds(self) -> float:
+        """Time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +40,7 @@ class Gain:
 
 
 def gain(
-    latest: Sequence[Recurrence],
+    latest: Sequence[Spent],
     past: Iterable[Trial],
     default: int,
     profile: PowerProfile | None,
@@ -65,7 +77,8 @@ def _at_the_top(
         top, best = profile.slices[0], profile.at(profile.best_limit(cost))
         if by_epoch:
             epochs = fmean(one.epochs for one in runs) / top.steps
-            return epochs * top.joules, epochs * top.seconds
+            beside = _set_up(runs, profile)
+            return epochs * top.joules + beside[0], epochs * top.seconds + beside[1]
         if len(runs) > 1:  # the first was profiling, at no one limit; alone it stands for itself, which says too little
             runs = runs[1:]
             more = (
@@ -73,3 +86,16 @@ def _at_the_top(
                 top.seconds / top.steps * best.steps / best.seconds,
             )
     return more[0] * fmean(one.joules or 0.0 for one in runs), more[1] * fmean(one.seconds for one in runs)
+
+
+def _set_up(runs: Sequence[Outcome], profile: PowerProfile) -> tuple[float, float]:
+    """What these runs used beside their epochs, which a run with the defaults would use too: at least so much.
+
+    Which limits their epochs ran at is not known, so that each is taken to have been the dearest.
+    """
+    most = max(one.joules / one.steps for one in profile.slices)
+    longest = max(one.seconds / one.steps for one in profile.slices)
+    return (
+        min(max(0.0, (one.joules or 0.0) - one.epochs * most) for one in runs),
+        min(max(0.0, one.seconds - one.epochs * longest) for one in runs),
+    )

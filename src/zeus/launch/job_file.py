@@ -90,7 +90,7 @@ def read_job_file(path: Path) -> JobFile:
         InputError: Each thing that is wrong, on a line of its own, with where it stands and what to write instead.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")  # an editor may have marked it as UTF-8
     except (OSError, UnicodeDecodeError) as failed:
         raise InputError(f"{path} cannot be read: {failed}. Name a job file, as in `zeus run job.toml`.") from failed
     return parse_job_file(text, str(path))
@@ -227,12 +227,17 @@ class _Reader:
             if key not in known:
                 self._blame(path, _unknown(key, known, table))
             elif not known[key][0](value):
-                self._blame(path, f"{key} = {_shown(value)}: give {known[key][1]}.")
+                what = key if key == "env" else f"{key} = {_shown(value)}"  # which may hold secrets
+                self._blame(path, f"{what}: give {known[key][1]}.")
 
     def _check_env(self, env: dict[str, Any]) -> None:
         for key, value in env.items():
             if not isinstance(value, str):
                 self._blame(("env", key), f'{key}: give a text in "quotes".')  # never its value
+            elif not key or "=" in key or "\0" in key + value:
+                self._blame(
+                    ("env", key), f"{key!r}: no variable can have such a name, or a value with a null character."
+                )
             elif key.startswith("ZEUS_"):
                 self._blame(("env", key), f"{key} is for Zeus itself: set it in the environment of `zeus run`.")
             elif key in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
@@ -283,12 +288,14 @@ class _Reader:
         except ValueError as wrong:
             self._blame(("command",), f"command: {wrong}. Quote it as for a shell.")
             return ()
+        if "\0" in text:
+            self._blame(("command",), "command: no argument can hold a null character.")
         for part in parts:
             self._check_placeholders(part, has_rate)
         return parts
 
     def _check_placeholders(self, part: str, has_rate: bool) -> None:
-        values: dict[str, float] = dict.fromkeys(PLACEHOLDERS, 1)
+        values: dict[str, float] = {**dict.fromkeys(PLACEHOLDERS, 1), "learning_rate": 0.5, "target_metric": 0.5}
         try:
             names = [name for _, name, _, _ in string.Formatter().parse(part) if name is not None]
             strange = next((name for name in names if name not in PLACEHOLDERS), None)

@@ -10,8 +10,10 @@ import itertools
 import json
 import logging
 import math
+import os
 import queue
 import re
+import selectors
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +25,10 @@ from zeus.launch.job_file import Metrics
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.1  # how often a file is looked at
-LONGEST = 1 << 20  # bytes of a line; a progress bar may never end one
+CHUNK = 1 << 16
+LONGEST = 1 << 20  # bytes of a line, which need not end; and more than a pipe holds
+HEAD = 1 << 10  # bytes by which a file is known again
+ENDS = re.compile(rb"[\r\n]")  # a progress bar rewrites its line
 T = TypeVar("T")
 
 
@@ -86,35 +91,61 @@ class Lines(Generic[T]):
         return self._queue.get(timeout=max(0.0, seconds))
 
     def follow_output(self, output: IO[bytes], log_file: Path, says: bool) -> None:
-        """Copy the output to the log; `says` whether its lines are what is looked for."""
+        """Copy the output to the log, and close it in the end; `says` whether its lines are what is looked for."""
 
         def follow() -> None:
-            with log_file.open("ab", buffering=0) as kept:
-                while line := output.readline(LONGEST):
-                    kept.write(line)
-                    if says:
-                        self._take(line)
+            rest = b""
+            with output, log_file.open("ab", buffering=0) as kept:
+                for chunk in self._chunks(output):
+                    _keep(kept, chunk)
+                    rest = self._take(rest + chunk) if says else b""
             if says:
+                self._take(rest + b"\n")
                 self._queue.put(None)
 
         self._start(follow)
 
+    def _chunks(self, output: IO[bytes]) -> Iterator[bytes]:
+        """What is written, until nobody can write any more, or after `close` what was written before it.
+
+        Somebody may hold the output open for ever: a daemon that the script started and that has left its group.
+        """
+        left = LONGEST
+        with selectors.DefaultSelector() as ready:
+            ready.register(output, selectors.EVENT_READ)
+            while left > 0:
+                over = self._over.is_set()
+                if ready.select(LOOK_SECONDS):
+                    if not (chunk := os.read(output.fileno(), CHUNK)):
+                        return
+                    yield chunk
+                    left -= len(chunk) if over else 0
+                elif over:
+                    return
+
     def follow_file(self, path: Path) -> None:
-        """Follow a file from its beginning, whenever it comes into being, until `close`."""
+        """Follow a file from its beginning, whenever it comes into being, until `close`.
+
+        One that is written anew with another beginning, as by a script that keeps its latest line only, is read anew;
+        with the same beginning it has more to say than before.
+        """
 
         def follow() -> None:
-            offset, rest = 0, b""
+            offset, head, rest = 0, b"", b""
             while True:
                 last = self._over.wait(LOOK_SECONDS)  # once more after that, for what was written meanwhile
                 with contextlib.suppress(OSError), path.open("rb") as file:
+                    now = file.read(HEAD)
+                    if now[: len(head)] != head[: len(now)]:
+                        self._take(rest + b"\n")
+                        offset, head, rest = 0, b"", b""
+                    head = max(head, now, key=len)
                     file.seek(offset)
                     new = file.read()
                     offset += len(new)
-                    *lines, rest = (rest + new).split(b"\n")
-                    for line in lines:
-                        self._take(line)
+                    rest = self._take(rest + new)
                 if last:
-                    self._take(rest)
+                    self._take(rest + b"\n")
                     return
 
         self._start(follow)
@@ -123,14 +154,27 @@ class Lines(Generic[T]):
         """The script has ended: read what is left, and then None."""
         self._over.set()
         for thread in self._threads:
-            thread.join(timeout=5.0)  # whoever holds its output open still has left its group, and is not waited for
+            thread.join(timeout=5.0)
         self._queue.put(None)
 
-    def _take(self, raw: bytes) -> None:
-        for text in raw.decode(errors="replace").replace("\r", "\n").split("\n"):  # a progress bar rewrites its line
-            if text.strip() and (line := self._read(text.strip())) is not None:
-                self._queue.put((line, self._stamp()))
+    def _take(self, raw: bytes) -> bytes:
+        """Take its lines; what is left, of which the end has not come."""
+        *lines, rest = ENDS.split(raw)
+        if len(rest) > LONGEST:
+            lines, rest = [*lines, rest], b""
+        for text in (line.decode(errors="replace").strip() for line in lines):
+            if text and (said := self._read(text)) is not None:
+                self._queue.put((said, self._stamp()))
+        return rest
 
     def _start(self, follow: Callable[[], None]) -> None:
         self._threads.append(threading.Thread(target=follow, name="zeus-lines", daemon=True))
         self._threads[-1].start()
+
+
+def _keep(log_file: IO[bytes], chunk: bytes) -> None:
+    """A full disk costs the log, not the training, which would wait for ever for its output to be read."""
+    try:
+        log_file.write(chunk)
+    except OSError as failed:
+        log.warning("%s bytes of output are not in the log: %s", len(chunk), failed)

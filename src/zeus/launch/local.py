@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import quote
 
 from zeus.cost import CostModel
 from zeus.device.find import SLURM, find
@@ -15,6 +14,7 @@ from zeus.device.gpu import Gpu
 from zeus.env import Mode, Orders, mode, written
 from zeus.errors import InputError
 from zeus.job import Outcome, Trial
+from zeus.launch.claim import claim
 from zeus.launch.guard import GRACE_SECONDS
 from zeus.launch.job_file import JobFile, trial_seed
 from zeus.launch.limits import STEP_WATTS
@@ -23,11 +23,12 @@ from zeus.launch.report import Live, Ran
 from zeus.launch.script import ScriptRunner, outcome_file
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.find import place_of, register_job
+from zeus.optimizer.batch_size.find import place_of
+from zeus.optimizer.batch_size.places import open_jobs
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.profile import PowerProfile, ProfileKey
-from zeus.store import Store, open_store
-from zeus.store.open import default_path, shown
+from zeus.store import Store
+from zeus.store.open import log_folder
 
 ORDERS = frozenset(f"ZEUS_{name}" for name in ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE"))  # not always said
 
@@ -65,10 +66,10 @@ class Launcher:
             self._monitor.close()  # the script measures itself
         candidates(list(self._gpus.values()), STEP_WATTS, file.spec.power_limits)  # refuses what the cards do not take
         _check_command(file)
-        self.store = store or open_store()
-        self.address = shown(os.environ.get("ZEUS_STORE") or f"sqlite:///{default_path()}")
-        self.logs = _log_folder(file.spec.id)
-        self.job = register_job(file.spec, self.store)
+        self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
+        self.jobs = open_jobs(store)
+        self.logs = _make(log_folder(file.spec.id))
+        self.job = self.jobs.register(file.spec)
         self.ran: dict[int, Ran] = {}
 
     @property
@@ -90,8 +91,10 @@ class Launcher:
 
     def close(self) -> None:
         """Let go of monitor and store."""
+        if self._claim is not None:
+            self._claim.close()
         self._monitor.close()
-        self.store.close()
+        self.jobs.close()
 
     def _run(self, trial: Trial) -> Outcome:
         log = self.logs / f"{trial.number}.log"
@@ -164,11 +167,7 @@ def _check_command(file: JobFile) -> None:
         )
 
 
-def _log_folder(job_id: str) -> Path:
-    """ZEUS_LOG_DIR, or beside the store where that is a file, or in the user's data folder."""
-    given, (scheme, _, place) = os.environ.get("ZEUS_LOG_DIR"), os.environ.get("ZEUS_STORE", "").partition(":///")
-    beside = Path(place).expanduser() if scheme.startswith("sqlite") else default_path()
-    folder = (Path(given) if given else beside.parent / "logs").absolute() / quote(job_id, safe=" ").replace(".", "%2E")
+def _make(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as failed:

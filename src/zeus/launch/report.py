@@ -24,5 +24,5 @@ class Ran:
     outcome: Outcome
     log: Path
     limit_watts: float | None = None
-    exit_code: int | None = None  # None: it was not run
+    exit_code: int | None = None  # None: it was not run, or did not end by itself
     last_lines: tuple[str, ...] = ()  # of the log, where it crashed

@@ -31,6 +31,7 @@ from zeus.launch.guard import GRACE_SECONDS
 from zeus.launch.job_file import Metrics
 from zeus.launch.limits import EpochLimits
 from zeus.launch.lines import Lines, reader_of
+from zeus.launch.patience import patiently
 from zeus.launch.report import Live, Ran
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.optimizer.batch_size.running import RunningTrial, used
@@ -52,7 +53,7 @@ class Watcher:
     mode: Mode
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = GRACE_SECONDS
-    clock: Clock = REAL  # that leases are renewed by
+    clock: Clock = REAL  # that leases are renewed by, and a store is waited for
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         """Run one trial to its end."""
@@ -92,6 +93,7 @@ class _Watch:
         self._epochs = Epochs(ends=True if said.file or not said.epoch_regex else known)
         self._file = Path(said.file) if said.file else None
         self._used = Used()  # since the start
+        self._ended = False  # by us
         self._lines: Lines[Measurement] = Lines(reader_of(said), self._split)
         self._lock = threading.Lock()  # over the window, which is split where a line is read
 
@@ -120,12 +122,12 @@ class _Watch:
             raise LaunchError(
                 f"trial {self._trial.number} ended well, but {_silence(self._by.metrics)}. Its output is in {log}."
             )
-        told = job.trial(self._trial.number)
+        told = patiently(lambda: job.trial(self._trial.number), self._by.clock)
         outcome = self._outcome(ending, following)
         if told.ended is not None and told.outcome is not None:  # a script that speaks for itself after all
             outcome = told.outcome
         last = tuple(child.last_lines()) if ending is Ending.CRASHED else ()
-        return Ran(outcome, log, self._limits.in_force, status, last)
+        return Ran(outcome, log, self._limits.in_force, None if self._ended else status, last)
 
     # ------------------------------------------------------------------ the watch
 
@@ -176,6 +178,7 @@ class _Watch:
             elif seen[0].epoch is not None:
                 break
         if child.wait(0.0) is None:
+            self._ended = True
             child.end(signal.SIGTERM, grace=self._by.grace)
 
     # ------------------------------------------------------------------ one line

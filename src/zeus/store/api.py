@@ -25,6 +25,7 @@ from typing import Protocol, TypeAlias
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Ask, Decision, Event, JobSpec, Outcome, Pardoned, Profiled, Trial
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.store.tokens import Tokens
 
 LEASE_SECONDS = 600.0  # renewed every two minutes, so that four renewals may fail
 
@@ -82,12 +83,13 @@ class Store(Protocol):
     answer; nothing was changed, unless it says that this is not known.
     """
 
-    def register(self, spec: JobSpec, *, policy_version: int = 1) -> Job:
+    def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
         """The job of this id, made if there is none.
 
         A seed that is None is drawn once and kept. A known job whose spec differs gets a new revision: its history
         goes on, except that trials for another target are marked by `Job.since`. While the policy keeps its name,
-        the job keeps the version it has been folded with.
+        the job keeps the version it has been folded with. Without `revise` a known job stays as it is, and a spec
+        that differs from it is AlreadyDone.
         """
 
     def job(self, job_id: str) -> Job:
@@ -99,10 +101,20 @@ class Store(Protocol):
     def revisions(self, job_id: str) -> list[Job]:
         """All revisions of a job, the first one first."""
 
-    def ask(self, job_id: str, request: Request, decide: Decide, *, lease: float = LEASE_SECONDS) -> Trial:
+    def ask(
+        self,
+        job_id: str,
+        request: Request,
+        decide: Decide,
+        *,
+        lease: float = LEASE_SECONDS,
+        key: str | None = None,
+    ) -> Trial:
         """Open a trial with the batch size that `decide(job, ask, facts)` names; lapsed leases are expired before.
 
-        A recurrence that has converged or used up its tries is not asked for again: InputError.
+        A recurrence that has converged or used up its tries is not asked for again: AlreadyDone. A `key` that has
+        opened a trial of this job before gets that trial, as it stands, and opens no other: an ask may be repeated
+        until its answer is heard.
         """
 
     def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
@@ -128,8 +140,14 @@ class Store(Protocol):
     def trial(self, job_id: str, number: int) -> Kept:
         """One trial as it stands."""
 
-    def trials(self, job_id: str) -> list[Kept]:
-        """Each trial as it stands, by number."""
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
+        """Each trial as it stands, by number: those above `after`, at most so many; its cost is that of the answer."""
+
+    def count(self, job_id: str) -> int:
+        """How many trials it has, which is the number of the last."""
+
+    def notes(self, job_id: str) -> list[Profiled | Pardoned]:
+        """The events that are no trial's, in order."""
 
     def profiled(
         self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
@@ -142,8 +160,24 @@ class Store(Protocol):
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key; the job need not be registered."""
 
+    def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
+        """All profiles of a job."""
+
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Keep it in place of what was kept under its key."""
+
+    def pulse(self) -> dict[str, str]:
+        """For each job a text that changes whenever its facts or its terms do; cheap, however long the histories."""
+
+    def settle(self, job_id: str, gpu_model: str, max_watts: float) -> None:
+        """Remember where a job runs, for clients that say it only once."""
+
+    def settled(self, job_id: str) -> tuple[str, float] | None:
+        """What was settled last: the GPU model and MAXPOWER in watts."""
+
+    @property
+    def tokens(self) -> Tokens:
+        """Who may speak to a service over this store."""
 
     def forget(self, job_id: str) -> None:
         """Remove a job with all its facts and profiles."""

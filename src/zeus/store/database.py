@@ -25,6 +25,7 @@ from zeus.store.upgrade import bring_up_to_date
 
 BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
 NAP_SECONDS = 0.01  # at most, between two tries; a random share of it, so that all who wait have the same chance
+CONNECTIONS = 15  # at most, at one time; a thread that finds none free waits for one
 IDLE_SECONDS = 60.0  # how long Postgres lets a process hold a job without a word; deciding takes milliseconds
 
 
@@ -87,11 +88,12 @@ class Database:
         StoreError: It is away or busy.
     """
 
-    def __init__(self, url: str, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(self, url: str, busy_seconds: float = BUSY_SECONDS, connections: int = CONNECTIONS) -> None:
         self._busy_seconds = busy_seconds
-        self._engine = _sqlite(url, busy_seconds) if url.startswith("sqlite") else _postgres(url, busy_seconds)
+        make = _sqlite if url.startswith("sqlite") else _postgres
+        self._engine = make(url, busy_seconds, connections)
         # SQLite's writers wait in a way of their own.
-        self._writers = _sqlite(url, 0.0) if url.startswith("sqlite") else self._engine
+        self._writers = _sqlite(url, 0.0, connections) if url.startswith("sqlite") else self._engine
         self._dialect = self._engine.dialect
         self._pid = os.getpid()
         self._driver = driver = cast("Any", self._dialect.loaded_dbapi)
@@ -170,8 +172,8 @@ class Database:
         return cursor
 
 
-def _sqlite(url: str, busy_seconds: float) -> Engine:
-    engine = sa.create_engine(url, paramstyle="named")
+def _sqlite(url: str, busy_seconds: float, connections: int) -> Engine:
+    engine = sa.create_engine(url, paramstyle="named", pool_size=connections, max_overflow=0)
 
     def set_up(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # the driver's own idea of when to begin is not ours
@@ -197,12 +199,12 @@ def _begin_in_turn(cursor: Any, busy_seconds: float) -> None:
             time.sleep(random.uniform(0.0, NAP_SECONDS))
 
 
-def _postgres(address: str, busy_seconds: float) -> Engine:
+def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
     url, milliseconds = sa.make_url(address), max(1, int(busy_seconds * 1000))
     patience = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": milliseconds}
     patience = {name: value for name, value in patience.items() if name not in url.query}
     try:
-        engine = sa.create_engine(url, connect_args=patience)
+        engine = sa.create_engine(url, connect_args=patience, pool_size=connections, max_overflow=0)
     except ImportError as missing:
         raise InputError(f"Postgres needs its driver ({missing}): pip install 'zeus-energy[postgres]'.") from missing
 

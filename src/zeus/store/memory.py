@@ -16,6 +16,38 @@ from zeus.store import lines as jsonl
 from zeus.store import rules
 from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
 from zeus.store.lines import Dump, History
+from zeus.store.tokens import Token, Tokens, no_token
+
+
+class MemoryTokens:
+    """Tokens of a store in memory."""
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, Token] = {}
+        self._lock = threading.Lock()
+
+    def add(self, token: Token) -> None:
+        """Keep it."""
+        with self._lock:
+            self._tokens[token.id] = token
+
+    def find(self, token_id: str) -> Token | None:
+        """By id."""
+        return self._tokens.get(token_id)
+
+    def all(self) -> list[Token]:
+        """The oldest first."""
+        with self._lock:
+            return list(self._tokens.values())
+
+    def revoke(self, token_id: str, at: str) -> Token:
+        """Refuse it from now on."""
+        with self._lock:
+            if token_id not in self._tokens:
+                raise no_token(token_id)
+            known = self._tokens[token_id]
+            self._tokens[token_id] = replace(known, revoked_at=known.revoked_at or at)
+            return self._tokens[token_id]
 
 
 class _Life:
@@ -25,6 +57,8 @@ class _Life:
         self.past = past
         self.log = history([*(kept.trial for kept in past.trials), *past.notes])  # event n is at n - 1
         self.leased = {kept.trial.number for kept in past.trials if kept.leased_until is not None}
+        self.keys: dict[str, int] = {}  # of asks that may be repeated: the trial that each opened
+        self.place: tuple[str, float] | None = None
         self.tries: defaultdict[int, list[int]] = defaultdict(list)  # numbers of trials by recurrence
         for kept in past.trials:
             self.tries[kept.trial.ask.recurrence].append(kept.trial.number)
@@ -62,8 +96,9 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._jobs: dict[str, _Life] = {}
         self._profiles: dict[ProfileKey, PowerProfile] = {}
+        self.tokens: Tokens = MemoryTokens()
 
-    def register(self, spec: JobSpec, *, policy_version: int = 1) -> Job:
+    def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
         """Made, found or revised."""
         with self._lock:
             now = utc(self._wall())
@@ -74,6 +109,8 @@ class MemoryStore:
             known = self._jobs[spec.id]
             job = rules.revised(known.job, spec, policy_version, now, len(known.log))
             if job != known.job:
+                if not revise:
+                    raise rules.differs(known.job, job)
                 known.past.revisions.append(job)
             return job
 
@@ -92,17 +129,29 @@ class MemoryStore:
         with self._lock:
             return list(self._known(job_id).past.revisions)
 
-    def ask(self, job_id: str, request: Request, decide: Decide, *, lease: float = LEASE_SECONDS) -> Trial:
+    def ask(
+        self,
+        job_id: str,
+        request: Request,
+        decide: Decide,
+        *,
+        lease: float = LEASE_SECONDS,
+        key: str | None = None,
+    ) -> Trial:
         """Expire, decide, open."""
         with self._lock:
             self.expire(job_id)
             known, now = self._known(job_id), self._wall()
+            if key is not None and key in known.keys:
+                return known.past.trials[known.keys[key] - 1].trial
             trials, again = known.past.trials, known.tries.get(request.recurrence or 0, [])
             tries = [trials[number - 1].trial for number in again]
             ask = rules.next_ask(job_id, request, len(trials) + 1, len(known.tries), tries)
             decision = decide(known.job, ask, lambda since: self.facts(job_id, since))
             trial = Trial(ask=ask, decision=decision, asked=known.next)
             known.open(Kept(trial=trial, asked_at=utc(now), changed_at=utc(now), leased_until=utc(now + lease)))
+            if key is not None:
+                known.keys[key] = trial.number
             return trial
 
     def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
@@ -146,10 +195,20 @@ class MemoryStore:
         with self._lock:
             return self._kept(job_id, number)[1]
 
-    def trials(self, job_id: str) -> list[Kept]:
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
         """By number."""
         with self._lock:
-            return list(self._known(job_id).past.trials)
+            return self._known(job_id).past.trials[after : None if most is None else after + most]
+
+    def count(self, job_id: str) -> int:
+        """The number of the last trial."""
+        with self._lock:
+            return len(self._known(job_id).past.trials)
+
+    def notes(self, job_id: str) -> list[Profiled | Pardoned]:
+        """In order."""
+        with self._lock:
+            return list(self._known(job_id).past.notes)
 
     def profiled(
         self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
@@ -183,10 +242,32 @@ class MemoryStore:
         with self._lock:
             return self._profiles.get(key)
 
+    def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
+        """Of one job."""
+        with self._lock:
+            return {key: one for key, one in self._profiles.items() if key.job == job_id}
+
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         """In place of the last."""
         with self._lock:
             self._profiles[key] = profile
+
+    def pulse(self) -> dict[str, str]:
+        """What changes with each job."""
+        with self._lock:
+            return {
+                job_id: f"{one.job.generation}:{len(one.log)}:{one.job.revision}" for job_id, one in self._jobs.items()
+            }
+
+    def settle(self, job_id: str, gpu_model: str, max_watts: float) -> None:
+        """Where the job's clients run."""
+        with self._lock:
+            self._known(job_id).place = (gpu_model, max_watts)
+
+    def settled(self, job_id: str) -> tuple[str, float] | None:
+        """As settled."""
+        with self._lock:
+            return self._known(job_id).place
 
     def forget(self, job_id: str) -> None:
         """Remove a job and its profiles."""

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from zeus.errors import InputError
 from zeus.store.api import Store
@@ -18,18 +19,23 @@ NETWORK = re.compile(
 
 
 def open_store(
-    url: str | None = None, *, environ: Mapping[str, str] = os.environ, wall: Callable[[], float] = time.time
+    url: str | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    wall: Callable[[], float] = time.time,
+    connections: int | None = None,
 ) -> Store:
     """The store at this address, made if there is none, and upgraded if it is old.
+
+    `connections`: how many a process holds at most, where it has many threads; by default a few.
 
     Raises:
         InputError: Not an address of a store, or a place where SQLite would lose data.
         StoreError: It does not answer; it may do so later.
     """
     url = resolve(url, environ)
-    scheme, _, _ = url.partition("://")
-    if scheme in ("http", "https"):
-        raise InputError(f"{shown(url)} is a service, not a database: it is reached with server_url.")
+    if is_service(url):
+        raise InputError(f"{shown(url)} is a service; here the address of a database is needed.")
     if (path := file_of(url)) is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +44,7 @@ def open_store(
 
     from zeus.store.sql import SqlStore  # a quarter of a second that those who need no database are spared
 
-    return SqlStore(url, wall)
+    return SqlStore(url, wall) if connections is None else SqlStore(url, wall, connections=connections)
 
 
 def resolve(url: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
@@ -65,6 +71,27 @@ def file_of(url: str) -> Path | None:
     PosixPath('/home/me/zeus.db')
     """
     return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else None
+
+
+def is_service(url: str) -> bool:
+    """Whether a resolved address is that of a service.
+
+    >>> is_service("http://:token@host:7070")
+    True
+    """
+    return url.startswith(("http://", "https://"))
+
+
+def log_folder(job_id: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the logs of a job's trials lie: in ZEUS_LOG_DIR, or beside the store where that is a file.
+
+    >>> log_folder("a/b", {"ZEUS_STORE": "sqlite:////srv/zeus.db"})
+    PosixPath('/srv/logs/a%2Fb')
+    """
+    given, (scheme, _, place) = environ.get("ZEUS_LOG_DIR"), environ.get("ZEUS_STORE", "").partition(":///")
+    beside = Path(place).expanduser() if scheme == "sqlite" else default_path(environ)
+    name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would be another folder
+    return (Path(given) if given else beside.parent / "logs").absolute() / name
 
 
 def default_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -106,5 +133,11 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
 
 
 def shown(url: str) -> str:
-    """Without the password or token."""
+    """Without the password or token.
+
+    >>> shown("postgresql://me:secret@host/zeus"), shown("http://secret@host:7070")
+    ('postgresql://me:***@host/zeus', 'http://***@host:7070')
+    """
+    if is_service(url):
+        return re.sub(r"://.*@", "://***@", url)
     return re.sub(r"://([^/@]*):[^/@]*@", r"://\1:***@", url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
 
 import sqlalchemy as sa
 
@@ -15,7 +16,7 @@ from zeus.store import rules
 from zeus.store.api import Job, Kept
 from zeus.store.database import Statement, Transaction
 from zeus.store.lines import History
-from zeus.store.tables import EVENTS, JOBS, PROFILES, REVISIONS, TRIALS
+from zeus.store.tables import ASKS, EVENTS, JOBS, PLACES, PROFILES, REVISIONS, TRIALS
 from zeus.wire import dumps, from_json, loads, to_text
 
 LATELY = 256  # trials that are not parsed again; the tries of a recurrence and what runs at the same time are fewer
@@ -68,7 +69,7 @@ ADD_REVISION = Statement(sa.insert(REVISIONS), ("job_id", "revision", "job"))
 REVISIONS_OF = Statement(sa.select(REVISIONS.c.job).where(REVISIONS.c.job_id == _OF).order_by(REVISIONS.c.revision))
 ADVANCE = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("sequence", "trials", "recurrences"))
 FIND_TRIAL = Statement(_TRIALS.where(TRIALS.c.number == _NR))
-ALL_TRIALS = Statement(_TRIALS.order_by(TRIALS.c.number))
+SOME_TRIALS = Statement(_TRIALS.where(TRIALS.c.number > _AFTER, TRIALS.c.number <= _NR).order_by(TRIALS.c.number))
 TRIES = Statement(_TRIALS.where(TRIALS.c.recurrence == _NR).order_by(TRIALS.c.number))
 LAPSED = Statement(_TRIALS.where(TRIALS.c.leased_until <= _NOW).order_by(TRIALS.c.number))
 OPEN = Statement(sa.insert(TRIALS), TrialRow._fields)
@@ -95,8 +96,27 @@ PUT_PROFILE = Statement(
 )
 FORGET = [
     Statement(sa.delete(column.table).where(column == _OF))
-    for column in (TRIALS.c.job_id, EVENTS.c.job_id, REVISIONS.c.job_id, PROFILES.c.job, JOBS.c.id)
+    for column in (
+        ASKS.c.job_id,
+        PLACES.c.job_id,
+        TRIALS.c.job_id,
+        EVENTS.c.job_id,
+        REVISIONS.c.job_id,
+        PROFILES.c.job,
+        JOBS.c.id,
+    )
 ]
+PULSE = Statement(sa.select(JOBS.c.id, JOBS.c.generation, JOBS.c.sequence, JOBS.c.job))
+PROFILES_OF = Statement(sa.select(*(PROFILES.c[name] for name in (*_KEY, "profile"))).where(PROFILES.c.job == _OF))
+FIND_ASK = Statement(sa.select(ASKS.c.number).where(ASKS.c.job_id == _OF, ASKS.c.key == sa.bindparam("key")))
+KEEP_ASK = Statement(sa.insert(ASKS), ("job_id", "key", "number"))
+FIND_PLACE = Statement(sa.select(PLACES.c.gpu_model, PLACES.c.max_watts).where(PLACES.c.job_id == _OF))
+PUT_PLACE = Statement(
+    sa.text(
+        "INSERT INTO zeus_places (job_id, gpu_model, max_watts) VALUES (:job_id, :gpu_model, :max_watts)"
+        " ON CONFLICT (job_id) DO UPDATE SET gpu_model = excluded.gpu_model, max_watts = excluded.max_watts"
+    )
+)
 
 
 def find_job(db: Transaction, job_id: str) -> JobRow:
@@ -199,9 +219,12 @@ def find_trial(db: Transaction, job: JobRow, number: int) -> Kept:
     return _to_kept(db.row(FIND_TRIAL, {"of": job.id, "nr": number}))
 
 
-def trials_of(db: Transaction, job_id: str) -> list[Kept]:
-    """By number."""
-    return [_to_kept(row) for row in db.rows(ALL_TRIALS, {"of": job_id})]
+def trials_of(db: Transaction, job: JobRow, after: int = 0, most: int | None = None) -> list[Kept]:
+    """By number: those above `after`, at most so many."""
+    last = job.trials if most is None else min(job.trials, after + most)
+    if after >= last:
+        return []
+    return [_to_kept(row) for row in db.rows(SOME_TRIALS, {"of": job.id, "after": after, "nr": last})]
 
 
 def to_trial(text: str) -> Trial:
@@ -307,6 +330,39 @@ def find_profile(db: Transaction, key: ProfileKey) -> PowerProfile | None:
 def all_profiles(db: Transaction) -> dict[ProfileKey, PowerProfile]:
     """In no order."""
     return {ProfileKey(*key): from_json(loads(text), PowerProfile) for *key, text in db.rows(ALL_PROFILES)}
+
+
+def profiles_of(db: Transaction, job_id: str) -> dict[ProfileKey, PowerProfile]:
+    """Those of one job."""
+    found = db.rows(PROFILES_OF, {"of": job_id})
+    return {ProfileKey(*key): from_json(loads(text), PowerProfile) for *key, text in found}
+
+
+def pulse(db: Transaction) -> dict[str, str]:
+    """What changes with each job's facts or terms."""
+    return {row[0]: f"{row[1]}:{row[2]}:{crc32(row[3].encode()):08x}" for row in db.rows(PULSE)}
+
+
+def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
+    """The trial that this key has opened."""
+    found = None if key is None else db.row(FIND_ASK, {"of": job.id, "key": key})
+    return None if found is None else find_trial(db, job, found[0]).trial
+
+
+def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
+    """So that it is known when it comes again."""
+    db.run(KEEP_ASK, {"job_id": job_id, "key": key, "number": number})
+
+
+def put_place(db: Transaction, job_id: str, gpu_model: str, max_watts: float) -> None:
+    """Where a client that says it once runs."""
+    db.run(PUT_PLACE, {"job_id": job_id, "gpu_model": gpu_model, "max_watts": max_watts})
+
+
+def find_place(db: Transaction, job_id: str) -> tuple[str, float] | None:
+    """Where it said."""
+    found = db.row(FIND_PLACE, {"of": job_id})
+    return None if found is None else (str(found[0]), float(found[1]))
 
 
 def put_profile(db: Transaction, key: ProfileKey, profile: PowerProfile) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 
-from zeus.errors import InputError
+from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
 from zeus.store.api import Job, Request
 
@@ -35,10 +35,12 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
     )
 
 
-def differences(job: Job, spec: JobSpec) -> list[str]:
-    """The names of the fields in which a spec differs from a registered job."""
-    after = revised(job, spec, job.policy_version, job.at, job.since).spec
-    return [one.name for one in fields(JobSpec) if getattr(after, one.name) != getattr(job.spec, one.name)]
+def differs(job: Job, after: Job) -> AlreadyDone:
+    """It was registered otherwise, and is not to be revised."""
+    names = [one.name for one in fields(JobSpec) if getattr(after.spec, one.name) != getattr(job.spec, one.name)]
+    return AlreadyDone(
+        f"job {job.id!r} is registered with another {', '.join(names)}. Register this under another id, or revise it."
+    )
 
 
 def next_ask(job_id: str, request: Request, number: int, recurrences: int, tries: Sequence[Trial]) -> Ask:
@@ -50,10 +52,10 @@ def next_ask(job_id: str, request: Request, number: int, recurrences: int, tries
             "Name none to begin a new one."
         )
     if any(trial.ending is Ending.CONVERGED for trial in tries):
-        raise InputError(f"job {job_id!r}: recurrence {recurrence} has reached its target. Begin a new one.")
+        raise AlreadyDone(f"job {job_id!r}: recurrence {recurrence} has reached its target. Begin a new one.")
     attempt = len(tries) + 1
     if attempt > request.max_tries:
-        raise InputError(
+        raise AlreadyDone(
             f"job {job_id!r}: recurrence {recurrence} has used up its {request.max_tries} tries. "
             "Begin a new one, or allow more."
         )
@@ -75,7 +77,7 @@ def told(job_id: str, trial: Trial, outcome: Outcome, sequence: int) -> Trial:
         return trial.end(sequence, outcome)
     if trial.outcome == outcome:
         return trial
-    raise InputError(
+    raise AlreadyDone(
         f"job {job_id!r}: trial {trial.number} has already ended as {trial.outcome}, and now {outcome} is told. "
         "The first one stands; open another trial with ask."
     )
@@ -88,19 +90,19 @@ def lost(so_far: Outcome | None) -> Outcome | None:
     return so_far
 
 
-def no_job(job_id: str, known: Sequence[str]) -> InputError:
+def no_job(job_id: str, known: Sequence[str]) -> NotKnown:
     """Nobody registered it."""
     some = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "") if known else "none yet"
     near = get_close_matches(job_id, known, n=3)
     hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"It has: {some}. Register it first."
-    return InputError(f"job {job_id!r} is not in this store. {hint}")
+    return NotKnown(f"job {job_id!r} is not in this store. {hint}")
 
 
-def no_trial(job_id: str, number: int, last: int) -> InputError:
+def no_trial(job_id: str, number: int, last: int) -> NotKnown:
     """It was never asked for."""
-    return InputError(f"job {job_id!r} has no trial {number}; its last one is {last}. A trial begins with ask.")
+    return NotKnown(f"job {job_id!r} has no trial {number}; its last one is {last}. A trial begins with ask.")
 
 
-def already_here(job_ids: Sequence[str]) -> InputError:
+def already_here(job_ids: Sequence[str]) -> AlreadyDone:
     """An import would mix two histories."""
-    return InputError(f"already in this store: {', '.join(job_ids)}. Forget them first, or leave them out.")
+    return AlreadyDone(f"already in this store: {', '.join(job_ids)}. Forget them first, or leave them out.")

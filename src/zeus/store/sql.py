@@ -20,28 +20,37 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rows, rules
 from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
-from zeus.store.database import BUSY_SECONDS, Database, Mode, Transaction
+from zeus.store.database import BUSY_SECONDS, CONNECTIONS, Database, Mode, Transaction
 from zeus.store.lines import Dump, History
 from zeus.store.rows import take_job
+from zeus.store.sql_tokens import SqlTokens
+from zeus.store.tokens import Tokens
 
 
 class SqlStore:
     """A `Store` over one database."""
 
-    def __init__(self, url: str, wall: Callable[[], float] = time.time, *, busy_seconds: float = BUSY_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        wall: Callable[[], float] = time.time,
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        connections: int = CONNECTIONS,
+    ) -> None:
         self._wall = wall
-        self._database = Database(url, busy_seconds)
+        self._database = Database(url, busy_seconds, connections)
 
     # ------------------------------------------------------------------ jobs
 
-    def register(self, spec: JobSpec, *, policy_version: int = 1) -> Job:
+    def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
         """Made, found or revised."""
         try:
-            return self._register(spec, policy_version)
+            return self._register(spec, policy_version, revise)
         except self._database.conflict:  # somebody else was first to make it, and it is there now
-            return self._register(spec, policy_version)
+            return self._register(spec, policy_version, revise)
 
-    def _register(self, spec: JobSpec, policy_version: int) -> Job:
+    def _register(self, spec: JobSpec, policy_version: int, revise: bool) -> Job:
         with self._write() as db:
             now, row = utc(self._wall()), rows.take_job_if_any(db, spec.id)
             if row is None:
@@ -51,6 +60,8 @@ class SqlStore:
             known = rows.to_job(row)
             job = rules.revised(known, spec, policy_version, now, row.sequence)
             if job != known:
+                if not revise:
+                    raise rules.differs(known, job)
                 rows.revise_job(db, job)
             return job
 
@@ -77,7 +88,15 @@ class SqlStore:
 
     # ------------------------------------------------------------------ trials
 
-    def ask(self, job_id: str, request: Request, decide: Decide, *, lease: float = LEASE_SECONDS) -> Trial:
+    def ask(
+        self,
+        job_id: str,
+        request: Request,
+        decide: Decide,
+        *,
+        lease: float = LEASE_SECONDS,
+        key: str | None = None,
+    ) -> Trial:
         """Expire, decide, open."""
         while True:
             with self._write() as db:
@@ -85,6 +104,8 @@ class SqlStore:
                 at = utc(now)
                 if rows.expire(db, row, at):
                     continue  # committed first: what `decide` has seen and folded can then not be undone
+                if (before := rows.asked_before(db, row, key)) is not None:
+                    return before
                 tries = rows.tries_of(db, row, request.recurrence)
                 ask = rules.next_ask(job_id, request, row.trials + 1, row.recurrences, tries)
                 decision = decide(rows.to_job(row), ask, partial(rows.events_after, db, row))
@@ -92,6 +113,8 @@ class SqlStore:
                 kept = Kept(trial=trial, asked_at=at, changed_at=at, leased_until=utc(now + lease))
                 rows.open_trial(db, job_id, kept)
                 rows.advance(db, row, trial.asked, ask)
+                if key is not None:
+                    rows.keep_ask(db, job_id, key, ask.number)
                 return trial
 
     def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
@@ -127,11 +150,15 @@ class SqlStore:
         with self._read() as db:
             return rows.find_trial(db, rows.find_job(db, job_id), number)
 
-    def trials(self, job_id: str) -> list[Kept]:
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
         """By number."""
         with self._read() as db:
-            rows.find_job(db, job_id)
-            return rows.trials_of(db, job_id)
+            return rows.trials_of(db, rows.find_job(db, job_id), after, most)
+
+    def count(self, job_id: str) -> int:
+        """The number of the last trial."""
+        with self._read() as db:
+            return rows.find_job(db, job_id).trials
 
     # ------------------------------------------------------------------ other facts
 
@@ -139,6 +166,11 @@ class SqlStore:
         """Events after this sequence number."""
         with self._read() as db:
             return rows.events_after(db, rows.find_job(db, job_id), since)
+
+    def notes(self, job_id: str) -> list[Profiled | Pardoned]:
+        """In order."""
+        with self._read() as db:
+            return rows.notes_of(db, rows.find_job(db, job_id).id)
 
     def profiled(
         self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
@@ -167,10 +199,37 @@ class SqlStore:
         with self._read() as db:
             return rows.find_profile(db, key)
 
+    def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
+        """Of one job."""
+        with self._read() as db:
+            return rows.profiles_of(db, job_id)
+
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         """In place of the last."""
         with self._write() as db:
             rows.put_profile(db, key, profile)
+
+    # ------------------------------------------------------------------ for a service
+
+    def pulse(self) -> dict[str, str]:
+        """What changes with each job."""
+        with self._read() as db:
+            return rows.pulse(db)
+
+    def settle(self, job_id: str, gpu_model: str, max_watts: float) -> None:
+        """Where the job's clients run."""
+        with self._write() as db:
+            rows.put_place(db, take_job(db, job_id).id, gpu_model, max_watts)
+
+    def settled(self, job_id: str) -> tuple[str, float] | None:
+        """As settled."""
+        with self._read() as db:
+            return rows.find_place(db, rows.find_job(db, job_id).id)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Kept in the same database."""
+        return SqlTokens(self._database)
 
     # ------------------------------------------------------------------ export and import
 
@@ -180,7 +239,7 @@ class SqlStore:
         with self._database.transaction(Mode.SNAPSHOT) as db:
             found = rows.all_jobs(db) if wanted is None else [rows.find_job(db, one) for one in wanted]
             for row in found:
-                past = History(rows.revisions_of(db, row), rows.trials_of(db, row.id), rows.notes_of(db, row.id))
+                past = History(rows.revisions_of(db, row), rows.trials_of(db, row), rows.notes_of(db, row.id))
                 dump.jobs[row.id] = past
             profiles = rows.all_profiles(db)
         dump.profiles = {key: one for key, one in profiles.items() if wanted is None or key.job in wanted}

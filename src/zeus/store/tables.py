@@ -51,3 +51,27 @@ PROFILES = sa.Table(
     sa.Column("gpu_count", sa.Integer, primary_key=True),
     sa.Column("profile", sa.Text),
 )
+TOKENS = sa.Table(
+    "zeus_tokens",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text),
+    sa.Column("scope", sa.Text),
+    sa.Column("hash", sa.Text),
+    sa.Column("created_at", sa.Text),
+    sa.Column("revoked_at", sa.Text),
+)
+PLACES = sa.Table(
+    "zeus_places",
+    metadata,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("gpu_model", sa.Text),
+    sa.Column("max_watts", sa.Float),
+)
+ASKS = sa.Table(
+    "zeus_asks",
+    metadata,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("number", sa.Integer),
+)

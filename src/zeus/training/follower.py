@@ -25,6 +25,8 @@ class Follower:
         self._optimizer = optimizer
         self._training = False
         self._begun = False  # an epoch has: an evaluation before that is of no epoch
+        self._known = False  # the metric has been evaluated
+        self._others: set[str] = set()  # what was evaluated without it: another data set, or the name is wrong
 
     @property
     def is_following(self) -> bool:
@@ -54,6 +56,7 @@ class Follower:
 
     def epoch_begin(self) -> None:
         """An epoch begins."""
+        self._need_metric()
         self._begun = True
         if self._optimizer is not None:
             self._optimizer.on_epoch_begin()
@@ -67,13 +70,19 @@ class Follower:
         """An evaluation came to these numbers."""
         if self._optimizer is None or not (self._training and self._begun):
             return
-        if self._metric not in metrics:
-            known = ", ".join(sorted(metrics)) or "none"
-            raise InputError(f"metric={self._metric!r} is not among those evaluated: {known}. Name one of them.")
-        self._optimizer.on_evaluate(metrics[self._metric])
+        if self._metric in metrics:
+            self._known = True
+            self._optimizer.on_evaluate(metrics[self._metric])
+        self._others |= set(metrics)
+
+    def _need_metric(self) -> None:
+        if self._others and not self._known:
+            names = ", ".join(sorted(self._others))
+            raise InputError(f"metric={self._metric!r} is not among those evaluated: {names}. Name one of them.")
 
     def end(self) -> None:
         """Training has ended."""
+        self._need_metric()
         if self._training and self._optimizer is not None:
             self._optimizer.on_train_end()
         self._training = False

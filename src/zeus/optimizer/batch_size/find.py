@@ -7,10 +7,10 @@ import math
 from zeus.errors import InputError
 from zeus.job import JobSpec
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.places import open_jobs
 from zeus.optimizer.batch_size.verbs import Place, RecurringJob
 from zeus.optimizer.power_limit.crew import Alone, Crew
-from zeus.store import Store, open_store
+from zeus.store import Store
 
 
 def find_job(job_id: str, store: str | Store | None = None) -> RecurringJob:
@@ -22,13 +22,14 @@ def find_job(job_id: str, store: str | Store | None = None) -> RecurringJob:
 
     Raises:
         InputError: The store cannot be opened or holds no such job.
+        StoreError: It is away, and nothing is known of the job here.
     """
-    return LocalJob(_store(store), job_id)
+    return open_jobs(store).find(job_id)
 
 
 def register_job(spec: JobSpec, store: str | Store | None = None) -> RecurringJob:
     """The job of this spec, made or revised."""
-    return LocalJob.register(_store(store), spec)
+    return open_jobs(store).register(spec)
 
 
 def place_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Place:
@@ -53,7 +54,3 @@ def place_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Place:
         )
     name = next(gpu.spec.name for gpu in monitor.gpus.values())
     return Place(name, int(count), watts)
-
-
-def _store(given: str | Store | None) -> Store:
-    return open_store(given) if given is None or isinstance(given, str) else given

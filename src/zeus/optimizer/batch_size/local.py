@@ -11,7 +11,7 @@ from zeus.job import MAX_TRIES, Ask, Decision, Ending, Event, JobSpec, Outcome, 
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey
-from zeus.store.api import Facts, Job, Request, Store
+from zeus.store.api import LEASE_SECONDS, Facts, Job, Request, Store
 
 KEPT = 64  # folds; a service has many jobs, and one that falls out is replayed when it is asked for again
 
@@ -37,7 +37,7 @@ class Folds:
         """The state of the job's policy after all of its facts."""
         policy, life = find_policy(job.spec.policy, job.policy_version), (job.generation, job.revision)
         with self._lock:
-            known = self._folds.pop(job.id, None)
+            known = self._folds.get(job.id)  # stays there: whoever comes at the same time begins from it too
         if known is None or known.life != life:
             known = _Fold(life, 0, policy.start(job.spec))
         state, sequence = known.state, known.sequence
@@ -46,7 +46,10 @@ class Folds:
             if counts(event, job.since):
                 state = policy.observe(state, event)
         with self._lock:
-            self._folds[job.id] = _Fold(life, sequence, state)
+            newest = self._folds.pop(job.id, None)
+            if newest is None or newest.life != life or newest.sequence < sequence:
+                newest = _Fold(life, sequence, state)
+            self._folds[job.id] = newest
             while len(self._folds) > KEPT:
                 del self._folds[next(iter(self._folds))]
         return state
@@ -84,10 +87,18 @@ class LocalJob:
         """With its id and its seed."""
         return self._job.spec
 
-    def ask(self, place: Place, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
+    def ask(
+        self,
+        place: Place,
+        recurrence: int | None = None,
+        max_tries: int = MAX_TRIES,
+        *,
+        lease: float = LEASE_SECONDS,
+        key: str | None = None,
+    ) -> Trial:
         """Decide and open."""
         request = Request(gpu_model=place.model, max_watts=place.max_watts, recurrence=recurrence, max_tries=max_tries)
-        return self._store.ask(self._job.id, request, self._folds.decide)
+        return self._store.ask(self._job.id, request, self._folds.decide, lease=lease, key=key)
 
     def trial(self, number: int) -> Trial:
         """As it stands."""
@@ -97,13 +108,13 @@ class LocalJob:
         """As last renewed."""
         return self._store.trial(self._job.id, number).so_far
 
-    def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
+    def renew(self, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
         """Hold on to it."""
-        return self._store.renew(self._job.id, number, so_far)
+        return self._store.renew(self._job.id, number, so_far, lease=lease)
 
-    def progress(self, number: int, so_far: Outcome, next_cost: float) -> bool:
+    def progress(self, number: int, so_far: Outcome, next_cost: float, *, lease: float = LEASE_SECONDS) -> bool:
         """Renew, and ask the policy."""
-        trial = self.renew(number, so_far)
+        trial = self.renew(number, so_far, lease=lease)
         job = self._store.job(self._job.id)
         policy = find_policy(job.spec.policy, job.policy_version)
         state = self._folds.state(job, lambda since: self._store.facts(job.id, since))

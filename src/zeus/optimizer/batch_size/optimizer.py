@@ -236,6 +236,8 @@ class BatchSizeOptimizer(Callback):
         if self._given is None or self.training_finished:
             return
         books, running = self._books or _Books(), self._running
+        if self._books is not None:
+            self._count_alone(books)
         if running is not None and self._from_launcher:
             running.leave(_outcome(books, Ending.LOST))
         elif running is not None:
@@ -287,6 +289,19 @@ class BatchSizeOptimizer(Callback):
         joules, seconds = self._crew.agree(measured.total_energy, measured.seconds)
         books.joules += joules
         books.seconds += seconds
+
+    def _count_alone(self, books: _Books) -> None:
+        """What was used since the last time by a training that failed: where others share in it, nobody can say."""
+        try:
+            measured = self.monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
+            joules, seconds = measured.total_energy, measured.seconds
+        except Exception as failed:  # what failed before is what the user must see
+            log.warning("what the trial used at its end is not known: %s", failed)
+            joules = seconds = math.nan
+        known = self._crew.size == 1 and math.isfinite(joules)
+        if known or not books.judged:
+            books.joules += joules if known else math.nan
+            books.seconds += seconds if known else 0.0
 
     def _finish(self, books: _Books, ending: Ending, next_epoch_cost: float | None = None) -> None:
         assert self._given is not None

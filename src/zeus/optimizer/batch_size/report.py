@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from zeus.cost import CostModel
 from zeus.env import Prices
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Event, Profiled
+from zeus.optimizer.batch_size.front import Point, points
 from zeus.optimizer.batch_size.local import Folds, counts
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.summary import Default, JobSummary, Recurrence, Saving, Use, said, summarise, use_of
@@ -31,6 +32,7 @@ class Report:
     place: Place | None  # where it was last asked for; None: never yet
     sizes: tuple[SizeView, ...]  # beliefs there
     limits: Mapping[int, float]  # the best power limit of each size there (Equation 7), where it is profiled
+    front: tuple[Point, ...]  # time and energy of a run at each size and limit there, as far as they are known
     following: Decision | None  # what an ask would get now, there
     stuck: str | None  # why it would get nothing
 
@@ -46,14 +48,14 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     """Read a job. Nothing is written: a lease that has lapsed is lost at the next ask, not by being looked at."""
     folds = folds or Folds()
     job, trials = store.job(job_id), tuple(store.trials(job_id))
-    facts = store.facts(job_id)
 
     def since(sequence: int) -> list[Event]:
-        return [event for event in facts if event.sequence > sequence]
+        return store.facts(job_id, sequence)
 
-    epochs = [event for event in facts if isinstance(event, Profiled)]
+    epochs = [note for note in store.notes(job_id) if isinstance(note, Profiled)]
+    kept_profiles = store.profiles(job_id)
     places = {kept.trial.ask.gpu_model: Place.of(kept.trial.ask.gpu_model, kept.trial.ask.max_watts) for kept in trials}
-    profiles = {model: _profiles(store, job, place) for model, place in places.items()}
+    profiles = {model: _profiles(job, place, kept_profiles) for model, place in places.items()}
     default = job.spec.default_batch_size
     summary = summarise(
         job, trials, epochs, {model: some[default] for model, some in profiles.items() if default in some}
@@ -62,24 +64,30 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     place = places.get(model)
     policy = find_policy(job.spec.policy, job.policy_version)
     state = folds.state(job, since)
-    sizes = view(policy, state, job.spec, (event for event in facts if counts(event, job.since)), model)
-    limits, following, stuck = dict[int, float](), None, None
+    sizes = view(policy, state, job.spec, _counting(store, job), model)
+    limits, front, following, stuck = dict[int, float](), tuple[Point, ...](), None, None
     if place is not None:
         cost = CostModel(job.spec.eta_knob, place.max_watts)
         limits = {size: profile.best_limit(cost) for size, profile in profiles[model].items() if profile.slices}
+        here = {one.batch_size: one for one in epochs if one.gpu_model == model}
+        front = points(job, trials, here, profiles[model])
         last = trials[-1].trial.ask
         ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpu_model=model, max_watts=place.max_watts)
         try:
             following = folds.decide(job, ask, since)
         except InputError as wrong:
             stuck = str(wrong)
-    return Report(job, trials, summary, place, sizes, limits, following, stuck)
+    return Report(job, trials, summary, place, sizes, limits, front, following, stuck)
 
 
-def _profiles(store: Store, job: Job, place: Place) -> dict[int, PowerProfile]:
+def _counting(store: Store, job: Job) -> Iterator[Event]:
+    """All events that are still of this job; read only where a policy cannot say what it knows."""
+    yield from (event for event in store.facts(job.id) if counts(event, job.since))
+
+
+def _profiles(job: Job, place: Place, kept: Mapping[ProfileKey, PowerProfile]) -> dict[int, PowerProfile]:
     keys = {size: ProfileKey(job.id, size, place.gpu_name, place.gpus) for size in job.spec.batch_sizes}
-    found = {size: store.get_profile(key) for size, key in keys.items()}
-    return {size: profile for size, profile in found.items() if profile is not None}
+    return {size: kept[key] for size, key in keys.items() if key in kept}
 
 
 # ---------------------------------------------------------------------- as JSON
@@ -105,6 +113,7 @@ def brief(report: Report, prices: Prices | None = None) -> dict[str, Any]:
         "recent_saving": _saving(summary.saving(summary.recent), prices or Prices()),
         "joules": summary.joules,
         "unknown_tries": summary.unknown_tries,
+        "endings": dict(sorted(Counter(kept.trial.ending.value for kept in report.trials).items())),
         "costs": [None if one.use is None else one.use.cost for one in finished],
         "changed_at": max((kept.changed_at for kept in report.trials), default=report.job.at),
     }
@@ -125,8 +134,9 @@ def full(report: Report, prices: Prices | None = None) -> dict[str, Any]:
         "next": None if following is None else _plain(following),
         "stuck": report.stuck,
         "sizes": [{**_plain(one), "limit_watts": report.limits.get(one.batch_size)} for one in report.sizes],
+        "points": [asdict(one) for one in report.front],
         "history": [_recurrence(one) for one in report.summary.recurrences],
-        "tries": [_try(report.job, kept) for kept in report.trials],
+        "tries": [attempt(report.job, kept) for kept in report.trials],
     }
 
 
@@ -165,7 +175,8 @@ def _saving(one: Saving | None, prices: Prices) -> dict[str, Any] | None:
     }
 
 
-def _try(job: Job, kept: Kept) -> dict[str, Any]:
+def attempt(job: Job, kept: Kept) -> dict[str, Any]:
+    """One try in a table of tries."""
     trial, told, use = kept.trial, said(kept), use_of(job.spec, kept)
     return {
         "number": trial.number,

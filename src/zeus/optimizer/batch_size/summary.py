@@ -231,30 +231,47 @@ def _default(
     if not lengths:
         return None
     epochs = sum(lengths) / len(lengths)
-    at_top = None if epoch is None or profile is None else _epoch_at_top(spec, epoch, profile)
-    if at_top is not None:
-        limit, one = at_top
-        return Default(spec.default_batch_size, limit, len(lengths), epochs, one.times(epochs))
     here = [use for kept in runs if kept.trial.ask.gpu_model == model and (use := use_of(spec, kept)) is not None]
+    known = {} if epoch is None or profile is None else epoch_at_limits(spec, epoch, profile)
+    top = None if profile is None else max(profile.limits, default=None)
+    if epoch is not None and top is not None and top in known:
+        beside = _set_up(spec, epoch.max_watts, [kept for kept in runs if kept.trial.ask.gpu_model == model], known)
+        return Default(spec.default_batch_size, top, len(lengths), epochs, known[top].times(epochs) + beside)
     if not here:
         return None
     return Default(spec.default_batch_size, None, len(here), epochs, sum(here, Use()).times(1 / len(here)))
 
 
-def _epoch_at_top(spec: JobSpec, epoch: Profiled, profile: PowerProfile) -> tuple[float, Use] | None:
-    """The highest limit and what an epoch uses there, evaluation being taken to scale with the training steps.
+def _set_up(spec: JobSpec, max_watts: float, runs: Sequence[Kept], epoch: Mapping[float, Use]) -> Use:
+    """What these runs used beside their epochs, which a run with the defaults would use too: at least so much.
 
-    An epoch does not say which limit it ran at: the best one, or where Zeus may only observe the one it found. Its
-    power does.
+    Which limits their epochs ran at is not known, so that each is taken to have been the dearest.
     """
-    top = max(profile.limits, default=None)
-    if top is None or not profile.slices or top in profile.unmeasured:
-        return None
-    high, best = profile.at(top), profile.at(profile.best_limit(CostModel(spec.eta_knob, epoch.max_watts)))
+    told = [one for kept in runs if (one := kept.trial.outcome) is not None and one.joules is not None]
+    if not told:
+        return Use()
+    most, longest = max(use.joules for use in epoch.values()), max(use.seconds for use in epoch.values())
+    joules = min(max(0.0, (one.joules or 0.0) - one.epochs * most) for one in told)
+    return _charged(spec, max_watts, joules, min(max(0.0, one.seconds - one.epochs * longest) for one in told))
+
+
+def epoch_at_limits(spec: JobSpec, epoch: Profiled, profile: PowerProfile) -> dict[float, Use]:
+    """What an epoch uses at each limit that was measured, evaluation being taken to scale with the training steps.
+
+    An epoch does not say which limit it ran at: the best one, or where Zeus may only observe the one it found, which
+    is taken to be the highest. Its power does.
+    """
+    if not profile.slices:
+        return {}
+    high, best = profile.slices[0], profile.at(profile.best_limit(CostModel(spec.eta_knob, epoch.max_watts)))
     watts = epoch.joules / epoch.seconds
     ran = best if abs(best.watts - watts) < abs(high.watts - watts) else high
     if not ran.joules:
-        return None
-    joules = epoch.joules * (high.joules / high.steps) / (ran.joules / ran.steps)
-    seconds = epoch.seconds * (high.seconds / high.steps) / (ran.seconds / ran.steps)
-    return top, _charged(spec, epoch.max_watts, joules, seconds)
+        return {}
+    joules, seconds = epoch.joules * ran.steps / ran.joules, epoch.seconds * ran.steps / ran.seconds
+    return {
+        one.limit_watts: _charged(
+            spec, epoch.max_watts, joules * one.joules / one.steps, seconds * one.seconds / one.steps
+        )
+        for one in profile.slices
+    }

@@ -15,6 +15,9 @@ from zeus.job import MAX_TRIES, JobSpec, Outcome, Trial
 from zeus.profile import PowerProfile, ProfileKey
 
 RENEW_SECONDS = 120.0  # a lease is five times as long
+ALONE = (
+    2**40
+)  # from here on, by chance, are the numbers of trials and recurrences that began while their service was away
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,33 @@
+"""`zeus export --html FILE`: the page of a store's jobs as one file that opens anywhere, offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from zeus.errors import InputError, ZeusError
+
+
+@click.command()
+@click.argument("jobs", metavar="[JOB]...", nargs=-1)
+@click.option("--html", "output", required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+@click.option("--store", "url", metavar="URL", help="Default: ZEUS_STORE, or the user's own.")
+def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
+    """Write the page of these jobs, or of all, to FILE."""
+    try:
+        from zeus.service.dashboard.export import export as page
+    except ImportError as missing:
+        raise ZeusError(f"zeus export needs {missing.name}: pip install 'zeus-energy[service]'.") from missing
+    from zeus.store import open_store
+    from zeus.store.open import file_of, resolve, shown
+
+    path = file_of(resolve(url))
+    if path is not None and not path.exists():
+        raise InputError(f"there is no store at {shown(resolve(url))}. Name another with --store or ZEUS_STORE.")
+    text = page(open_store(url), jobs or None)
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as wrong:
+        raise InputError(f"{output} cannot be written: {wrong.strerror}.") from wrong
+    click.echo(f"zeus: {output}, {len(text) / 1e6:.1f} MB", err=True)

@@ -1,0 +1,107 @@
+"""`zeus token create|list|revoke`: who may speak to a service over a store."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from zeus.cli.output import print_json
+from zeus.errors import InputError
+
+_store = click.option("--store", "url", metavar="URL", help="Default: ZEUS_STORE, or the user's own.")
+_json = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke tokens for `zeus serve`."""
+
+
+@token.command()
+@click.argument("name")
+@click.option("--scope", type=click.Choice(["read", "report", "admin"]), default="report", show_default=True)
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this new file (0600).")
+@_store
+@_json
+def create(name: str, scope: str, output: Path | None, url: str | None, as_json: bool) -> None:
+    """Make a token. It is shown once: on a terminal, or in a file that only you can read."""
+    import time
+
+    from zeus.service.auth import new
+    from zeus.store import open_store
+    from zeus.store.api import utc
+    from zeus.store.open import default_path
+    from zeus.store.tokens import Scope
+
+    kept, secret = new(name, Scope(scope), utc(time.time()))
+    tokens = open_store(url).tokens  # first, so that no secret is handed out for a store that is not there
+    if output is None and not sys.stdout.isatty():
+        output = default_path().parent / f"token-{kept.id}"  # a secret on standard output ends up in somebody's log
+        output.parent.mkdir(parents=True, exist_ok=True)
+    if output is not None:
+        _write(output, secret)
+    tokens.add(kept)
+    if as_json:
+        where = {"token": secret} if output is None else {"file": str(output)}
+        print_json({"id": kept.id, "name": name, "scope": scope, **where})
+    elif output is not None:
+        click.echo(f"{kept.id}  {scope}  {name}  in {output}")
+    else:
+        click.echo(f"{secret}\nIt is not shown again. Give it as ZEUS_TOKEN, or type it into the page once.")
+
+
+@token.command("list")
+@_store
+@_json
+def list_tokens(url: str | None, as_json: bool) -> None:
+    """All tokens, without their secrets."""
+    from zeus.store import open_store
+
+    rows = [
+        {
+            "id": one.id,
+            "name": one.name,
+            "scope": one.scope.value,
+            "created_at": one.created_at,
+            "revoked_at": one.revoked_at,
+        }
+        for one in open_store(url).tokens.all()
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        state = f"revoked {row['revoked_at']}" if row["revoked_at"] else "valid"
+        click.echo(f"{row['id']}  {row['scope']:6}  {row['created_at']}  {state}  {row['name']}")
+    if not rows:
+        click.echo("no tokens")
+
+
+@token.command()
+@click.argument("token_id")
+@_store
+@_json
+def revoke(token_id: str, url: str | None, as_json: bool) -> None:
+    """Refuse a token from now on."""
+    import time
+
+    from zeus.store import open_store
+    from zeus.store.api import utc
+
+    gone = open_store(url).tokens.revoke(token_id, utc(time.time()))
+    if as_json:
+        print_json({"id": gone.id, "name": gone.name, "revoked_at": gone.revoked_at})
+    else:
+        click.echo(f"{gone.id}  {gone.name}  revoked {gone.revoked_at}")
+
+
+def _write(output: Path, secret: str) -> None:
+    try:
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as wrong:
+        raise InputError(f"{output} cannot be made: {wrong.strerror}. Name another with --output.") from wrong
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"{secret}\n")

@@ -1,0 +1,202 @@
+"""Where jobs are kept, a store or a service: what `zeus jobs` and `zeus run` need of either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from zeus.env import prices
+from zeus.job import JobSpec, Trial
+from zeus.optimizer.batch_size.http import LOOK, ONCE, Service, of_job
+from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.policy import find_policy
+from zeus.optimizer.batch_size.post import Post
+from zeus.optimizer.batch_size.remote import RemoteJob
+from zeus.optimizer.batch_size.verbs import RecurringJob
+from zeus.store import Store, open_store
+from zeus.store.lines import read
+from zeus.store.open import is_service, resolve, shown
+
+Json = dict[str, Any]
+PAGE = 500
+
+
+def open_jobs(where: str | Store | None = None) -> Jobs:
+    """The jobs that are kept there.
+
+    Args:
+        where: A store, or the address of a store or of a service; default: ZEUS_STORE, or the user's own file.
+
+    Raises:
+        InputError: Not such an address.
+        StoreError: A database that does not answer. A service may: it is asked when it is needed.
+    """
+    if where is not None and not isinstance(where, str):
+        return LocalJobs(where, type(where).__name__)
+    url = resolve(where)
+    if is_service(url):
+        return RemoteJobs(Post(Service(url)))
+    return LocalJobs(open_store(url), shown(url))
+
+
+class Jobs(Protocol):
+    """All jobs of one place. Errors are those of `Store`."""
+
+    address: str  # to be shown: no secret is in it
+
+    def find(self, job_id: str) -> RecurringJob:
+        """A job that somebody has registered."""
+
+    def register(self, spec: JobSpec) -> RecurringJob:
+        """The job of this spec, made or revised."""
+
+    def past(self, job_id: str) -> list[Trial]:
+        """Its trials towards the target that it has now, the oldest first."""
+
+    def briefs(self) -> list[Json]:
+        """A line on each job, by id."""
+
+    def full(self, job_id: str) -> Json:
+        """Everything about one."""
+
+    def export(self, job_ids: Iterable[str]) -> list[str]:
+        """All facts of these, or of all where none is named, as lines of JSON."""
+
+    def import_lines(self, lines: Iterable[str]) -> list[str]:
+        """Take in what `export` gave, all or nothing; the ids."""
+
+    def forget(self, job_id: str) -> None:
+        """Remove one with all its facts."""
+
+    def restart(self, job_id: str) -> None:
+        """Remove its facts; it stays registered."""
+
+    def pardon(self, job_id: str, batch_size: int) -> None:
+        """A size that crashed may be offered again."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class LocalJobs:
+    """Those of a store."""
+
+    def __init__(self, store: Store, address: str) -> None:
+        self._store = store
+        self.address = address
+
+    def find(self, job_id: str) -> RecurringJob:
+        """By its id."""
+        return LocalJob(self._store, job_id)
+
+    def register(self, spec: JobSpec) -> RecurringJob:
+        """By its spec."""
+        return LocalJob.register(self._store, spec)
+
+    def past(self, job_id: str) -> list[Trial]:
+        """As the store has them."""
+        since = self._store.job(job_id).since
+        return [kept.trial for kept in self._store.trials(job_id) if kept.trial.asked > since]
+
+    def briefs(self) -> list[Json]:
+        """Read one by one."""
+        from zeus.optimizer.batch_size.report import brief, report
+
+        return [brief(report(self._store, job.id), prices()) for job in self._store.jobs()]
+
+    def full(self, job_id: str) -> Json:
+        """Folded here."""
+        from zeus.optimizer.batch_size.report import full, report
+
+        return full(report(self._store, job_id), prices())
+
+    def export(self, job_ids: Iterable[str]) -> list[str]:
+        """As of one moment."""
+        return self._store.export(list(job_ids) or None)
+
+    def import_lines(self, lines: Iterable[str]) -> list[str]:
+        """In one transaction."""
+        return self._store.import_lines(lines)
+
+    def forget(self, job_id: str) -> None:
+        """For good."""
+        self._store.forget(job_id)
+
+    def restart(self, job_id: str) -> None:
+        """With the newest version of its policy."""
+        spec = self._store.job(job_id).spec
+        version = find_policy(spec.policy).version
+        self._store.forget(job_id)
+        self._store.register(spec, policy_version=version)
+
+    def pardon(self, job_id: str, batch_size: int) -> None:
+        """An event of the job."""
+        self._store.pardon(job_id, batch_size)
+
+    def close(self) -> None:
+        """The store's."""
+        self._store.close()
+
+
+class RemoteJobs:
+    """Those of a service, in its own words: what `/api/v1` answers is what `--json` prints."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self.address = post.service.address
+
+    def find(self, job_id: str) -> RecurringJob:
+        """By its id."""
+        return RemoteJob.find(self._post, job_id)
+
+    def register(self, spec: JobSpec) -> RecurringJob:
+        """By its spec; later where the service is away."""
+        return RemoteJob.register(self._post, spec)
+
+    def past(self, job_id: str) -> list[Trial]:
+        """From its export, which alone has every fact."""
+        history = read(self.export([job_id])).jobs[job_id]
+        return [kept.trial for kept in history.trials if kept.trial.asked > history.revisions[-1].since]
+
+    def briefs(self) -> list[Json]:
+        """Page by page."""
+        rows: list[Json] = []
+        while True:
+            query = {"offset": len(rows), "limit": PAGE}
+            page = self._post.call("GET", "/jobs", lambda said: list(said["jobs"]), query=query, patience=LOOK)
+            rows += page
+            if len(page) < PAGE:
+                return rows
+
+    def full(self, job_id: str) -> Json:
+        """Folded there."""
+        return self._post.call("GET", of_job(job_id), dict, patience=LOOK)
+
+    def export(self, job_ids: Iterable[str]) -> list[str]:
+        """As of one moment."""
+        return self._post.call("GET", "/export", str.splitlines, query={"job": list(job_ids)}, patience=LOOK)
+
+    def import_lines(self, lines: Iterable[str]) -> list[str]:
+        """In one transaction there."""
+        body = "".join(f"{line.rstrip()}\n" for line in lines)
+        return self._post.call("POST", "/import", lambda said: list(said["jobs"]), body=body, patience=ONCE)
+
+    def forget(self, job_id: str) -> None:
+        """For good."""
+        self._post.call("DELETE", of_job(job_id), lambda said: None, patience=ONCE)
+
+    def restart(self, job_id: str) -> None:
+        """With the newest version of its policy there."""
+        found = self._post.call("GET", of_job(job_id, "/registration"), lambda said: dict(said["spec"]), patience=LOOK)
+        spec = {name: value for name, value in found.items() if name not in ("kind", "version")}
+        self.forget(job_id)
+        self._post.call("POST", "/jobs", lambda said: None, body={"spec": spec}, patience=self._post.service.begin)
+
+    def pardon(self, job_id: str, batch_size: int) -> None:
+        """An event of the job."""
+        body = {"batch_size": batch_size}
+        self._post.call("POST", of_job(job_id, "/pardon"), lambda said: None, body=body, patience=ONCE)
+
+    def close(self) -> None:
+        """A last try for what waits."""
+        self._post.close()

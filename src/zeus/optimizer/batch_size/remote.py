@@ -1,0 +1,282 @@
+"""A recurring job over a service: the same verbs as over a store, and a training that does not need it to be there.
+
+    the service is away    a run that begins takes the default batch size, with no bound
+                           a run that goes on hears its own cost limit
+                           what is told waits on disk, and is delivered at the next contact
+
+A trial that began without the service has a number that the service never gives; it is known there, as a recurrence of
+its own, once its report has arrived.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import asdict, replace
+from typing import Any
+from uuid import uuid4
+
+from zeus.errors import NotKnown, StoreError
+from zeus.job import MAX_TRIES, Ask, Decision, JobSpec, Outcome, Phase, Trial
+from zeus.optimizer.batch_size.http import QUICK, SOON, of_job
+from zeus.optimizer.batch_size.known import Mine
+from zeus.optimizer.batch_size.post import Post
+from zeus.optimizer.batch_size.spool import Report
+from zeus.optimizer.batch_size.stopping import fits
+from zeus.optimizer.batch_size.verbs import ALONE, Place
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.store.rules import lost, told
+from zeus.wire import from_json, to_json
+
+log = logging.getLogger(__name__)
+
+SEEDS = 2**31
+
+
+class RemoteJob:
+    """A `RecurringJob` over a service."""
+
+    def __init__(self, post: Post, spec: JobSpec, *, is_registered: bool) -> None:
+        self._post = post
+        self._spec = spec
+        self._is_registered = is_registered  # as far as is known here
+        self._later: list[Report] = []  # for when it is
+
+    @classmethod
+    def find(cls, post: Post, job_id: str) -> RemoteJob:
+        """A job that is registered there, or is known here and cannot be yet."""
+        seen = post.known.spec(job_id)
+        patience = post.service.begin if seen is None else SOON
+        try:
+            spec = post.call("GET", of_job(job_id, "/registration"), _spec, patience=patience)
+        except (StoreError, NotKnown) as away:
+            if seen is None or (isinstance(away, NotKnown) and not post.known.runs_alone(job_id)):
+                raise
+            return cls(post, seen, is_registered=False)
+        post.known.keep_spec(spec)
+        return cls(post, spec, is_registered=True)
+
+    @classmethod
+    def register(cls, post: Post, spec: JobSpec) -> RemoteJob:
+        """The job of this spec, made or revised; where the service is away, when it is back."""
+        job = cls(post, spec, is_registered=False)
+        try:
+            job._register()
+        except StoreError as away:
+            log.warning("%s Until it is back, job %r runs with its default batch size.", away, spec.id)
+            job._spec = _filled(spec, post.known.spec(spec.id))
+            post.known.keep_spec(job._spec)
+        return job
+
+    def _register(self) -> None:
+        body = {"spec": _plain(self._spec)}
+        self._spec = self._post.call("POST", "/jobs", _spec, body=body, patience=self._post.service.begin)
+        self._is_registered = True
+        self._post.known.keep_spec(self._spec)
+
+    @property
+    def spec(self) -> JobSpec:
+        """As registered, as far as the service could be asked."""
+        return self._spec
+
+    # ------------------------------------------------------------------ beginning
+
+    def ask(self, place: Place, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
+        """A trial that the service opens; one of the default batch size where it is away."""
+        known = recurrence if recurrence is None or recurrence < ALONE else None
+        body = {**asdict(place), "recurrence": known, "max_tries": max_tries}
+        try:
+            if not self._is_registered:
+                self._register()
+            path, patience = self._path("/ask"), self._post.service.begin
+            trial = self._post.call("POST", path, _trial, body=body, key=uuid4().hex, patience=patience)
+        except StoreError as away:
+            trial = self._begin_alone(place, recurrence)
+            if self._is_registered:  # else it was said
+                log.warning("%s This trial takes the default batch size, %s.", away, trial.batch_size)
+            return trial
+        try:
+            self._post.known.keep(self._spec.id, Mine(trial))
+        except StoreError as wrong:
+            log.debug("trial %s needs the service until its end: %s", trial.number, wrong)
+        return trial
+
+    def _begin_alone(self, place: Place, recurrence: int | None) -> Trial:
+        """Its recurrence has no other try: the default with no bound ends it as well as can be."""
+        number, size = ALONE + secrets.randbelow(ALONE), self._spec.default_batch_size
+        ask = Ask(
+            number=number, recurrence=recurrence or number, gpu_model=place.model, max_watts=place.max_watts, last=True
+        )
+        decision = Decision(size, Phase.DEFAULT, f"{size}, the default: the service is away")
+        trial = Trial(ask=ask, decision=decision, asked=1)
+        self._post.known.keep(self._spec.id, Mine(trial, key=uuid4().hex))
+        return trial
+
+    # ------------------------------------------------------------------ on the way
+
+    def trial(self, number: int) -> Trial:
+        """As it stands."""
+        mine = self._mine(number)
+        if mine is not None and (number >= ALONE or mine.trial.ended is not None):
+            return mine.trial
+        try:
+            return self._post.call("GET", self._path(f"/trials/{number}"), _trial)
+        except StoreError:
+            if mine is None:
+                raise
+            return mine.trial
+
+    def so_far(self, number: int) -> Outcome | None:
+        """As last renewed."""
+        mine = self._mine(number)
+        if mine is not None and number >= ALONE:
+            return mine.so_far
+        try:
+            return self._post.call("GET", self._path(f"/trials/{number}"), _so_far, patience=QUICK)
+        except StoreError:
+            if mine is None:
+                raise
+            return mine.so_far
+
+    def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
+        """Hold on to it; where the service is away, the next renewal may reach it."""
+        said = self._heartbeat(number, so_far)
+        return said.trial if isinstance(said, Mine) else _trial(said["trial"])
+
+    def progress(self, number: int, so_far: Outcome, next_cost: float) -> bool:
+        """The policy's word; where the service is away, that of the trial's own bound."""
+        said = self._heartbeat(number, so_far, next_cost)
+        return fits(next_cost, said.trial.decision.cost_limit) if isinstance(said, Mine) else said["go_on"]
+
+    def _heartbeat(self, number: int, so_far: Outcome | None, next_cost: float | None = None) -> Mine | dict[str, Any]:
+        """What the service says, or else what is known here."""
+        lost(so_far)
+        mine, path = self._mine(number), self._path(f"/trials/{number}/heartbeat")
+        if mine is None or number < ALONE:
+            body = {"so_far": None if so_far is None else to_json(so_far), "next_cost": next_cost}
+            try:
+                return self._post.call("POST", path, _pulse, body=body, patience=QUICK)
+            except StoreError:
+                if mine is None:
+                    raise
+        if so_far is not None and mine.trial.outcome is None:
+            mine = replace(mine, so_far=so_far)
+            self._post.known.keep(self._spec.id, mine)
+        return mine
+
+    # ------------------------------------------------------------------ the end
+
+    def tell(self, number: int, outcome: Outcome) -> Trial:
+        """How it ended; delivered later where the service is away.
+
+        Raises:
+            StoreError: The service is away, and either nothing can be written here or the trial is another machine's,
+                so that all that can be said of it is that its report waits.
+        """
+        mine = self._mine(number)
+        after = None if mine is None else told(self._spec.id, mine.trial, outcome, mine.trial.sequence + 1)
+        if mine is not None and after is mine.trial:  # it was told before
+            return after
+        heard = self._post.send(self._end(number, mine, outcome), _trial)
+        self._flush()
+        if heard is not None and number < ALONE:
+            return heard
+        if heard is None:
+            waits = "how trial %s ended waits in %s for the next contact with the service %s."
+            log.warning(waits, number, self._post.spool.folder, self._post.service.address)
+        if mine is None or after is None:
+            raise StoreError(f"how trial {number} ended waits in {self._post.spool.folder} for the service.")
+        self._post.known.keep(self._spec.id, replace(mine, trial=after))
+        return after
+
+    def _end(self, number: int, mine: Mine | None, outcome: Outcome) -> Report:
+        if mine is None or mine.key is None:
+            path = self._path(f"/trials/{number}/tell")
+            return Report("POST", path, to_json(outcome), trial=(self._spec.id, number))
+        body = {
+            "spec": _plain(self._spec),
+            **asdict(Place.of(mine.trial.ask.gpu_model, mine.trial.ask.max_watts)),
+            "batch_size": mine.trial.batch_size,
+            "key": mine.key,
+            "outcome": to_json(outcome),
+        }
+        return Report("POST", self._path("/reports"), body)
+
+    # ------------------------------------------------------------------ what is learnt besides
+
+    def profiled(self, batch_size: int, place: Place, *, joules: float, seconds: float) -> None:
+        """What an epoch uses; said after the end of the trial where the job may not be registered yet."""
+        body = {"batch_size": batch_size, **asdict(place), "joules": joules, "seconds": seconds}
+        report = Report("POST", self._path("/profiled"), body)
+        if self._is_registered:
+            self._post.send(report, _anything, QUICK)
+        else:
+            self._later.append(report)
+
+    def get(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of exactly this key; None where the service is away, so that it is measured again."""
+        try:
+            return self._post.call("GET", of_job(key.job, "/profiles"), _profile, query=_query(key), patience=QUICK)
+        except (NotKnown, StoreError):
+            return None
+
+    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """Keep a profile; later where the service is away."""
+        self._post.send(Report("PUT", of_job(key.job, "/profiles"), to_json(profile), _query(key)), _anything, QUICK)
+
+    # ------------------------------------------------------------------ inside
+
+    def _path(self, rest: str) -> str:
+        return of_job(self._spec.id, rest)
+
+    def _mine(self, number: int) -> Mine | None:
+        return self._post.known.trial(self._spec.id, number)
+
+    def _flush(self) -> None:
+        later, self._later = self._later, []
+        for report in later:
+            self._post.send(report, _anything, QUICK)
+
+
+def _filled(spec: JobSpec, seen: JobSpec | None) -> JobSpec:
+    """With an id and a seed, as the service would have it."""
+    seed = spec.mab_seed
+    if seed is None:
+        seed = secrets.randbelow(SEEDS) if seen is None else seen.mab_seed
+    return replace(spec, job_id=spec.id, mab_seed=seed)
+
+
+def _plain(spec: JobSpec) -> dict[str, Any]:
+    return {name: value for name, value in to_json(spec).items() if name not in ("kind", "version")}
+
+
+def _query(key: ProfileKey) -> dict[str, Any]:
+    return {"batch_size": key.batch_size, "gpu_model": key.gpu_model, "gpu_count": key.gpu_count}
+
+
+# ---------------------------------------------------------------------------------------------------- answers
+
+
+def _anything(said: Any) -> bool:
+    return True
+
+
+def _spec(said: Any) -> JobSpec:
+    return from_json(said["spec"], JobSpec)
+
+
+def _trial(said: Any) -> Trial:
+    return from_json({name: said[name] for name in said if name not in ("leased_until", "so_far")}, Trial)
+
+
+def _so_far(said: Any) -> Outcome | None:
+    return None if said["so_far"] is None else from_json(said["so_far"], Outcome)
+
+
+def _pulse(said: Any) -> dict[str, Any]:
+    _trial(said["trial"])
+    return {"trial": said["trial"], "go_on": bool(said["go_on"])}
+
+
+def _profile(said: Any) -> PowerProfile:
+    return from_json(said, PowerProfile)

@@ -1,0 +1,76 @@
+"""What goes wrong, as answers: one place decides status and words, and no stack trace leaves the house.
+
+    NotKnown 404 · AlreadyDone 409 · InputError and what the door refuses 422 · any other ZeusError 503
+    whatever else: 500, by the outermost layer (`around`)
+
+`/api/v1` answers `{"error": {"code", "message"}}`; the five old routes answer `{"message"}`, as their clients expect.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from zeus.errors import AlreadyDone, InputError, NotKnown, ZeusError
+
+OLD = ("/jobs", "/report", "/trials")
+NAMES = {
+    400: "bad_request",
+    401: "no_token",
+    403: "not_allowed",
+    404: "not_known",
+    405: "no_such_method",
+    409: "already_done",
+    413: "too_large",
+    422: "bad_input",
+    429: "too_many",
+    500: "failed",
+    503: "store_away",
+}
+RETRY_SECONDS = "1"
+LENGTH = 2000  # of a message; what a user typed may be in it
+
+
+def answer(path: str, status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    """An error in the form that this route's clients know."""
+    message = message[:LENGTH].encode(errors="replace").decode()  # JSON may hold halves of characters
+    if path.startswith(OLD):
+        return JSONResponse({"message": message}, status, headers)
+    return JSONResponse({"error": {"code": NAMES.get(status, "failed"), "message": message}}, status, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Catch what is raised on purpose."""
+
+    async def zeus_error(request: Request, wrong: Exception) -> JSONResponse:
+        status = 503
+        match wrong:
+            case NotKnown():
+                status = 404
+            case AlreadyDone():
+                status = 409
+            case InputError():
+                status = 422
+        headers = {"Retry-After": RETRY_SECONDS} if status == 503 else None
+        return answer(request.url.path, status, str(wrong), headers)
+
+    async def refused(request: Request, wrong: Exception) -> JSONResponse:
+        assert isinstance(wrong, RequestValidationError)
+        return answer(request.url.path, 422, "; ".join(_said(one) for one in wrong.errors()[:5]))
+
+    async def http(request: Request, wrong: Exception) -> JSONResponse:
+        assert isinstance(wrong, HTTPException)
+        return answer(request.url.path, wrong.status_code, str(wrong.detail), dict(wrong.headers or {}))
+
+    app.add_exception_handler(ZeusError, zeus_error)
+    app.add_exception_handler(RequestValidationError, refused)
+    app.add_exception_handler(HTTPException, http)
+
+
+def _said(one: dict[str, Any]) -> str:
+    where = ".".join(str(part) for part in one["loc"] if part != "body") or "body"
+    return f"{where}: {one['msg']}"

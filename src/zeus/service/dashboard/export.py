@@ -1,0 +1,83 @@
+"""The same page as one static file: its data, its script and plotly inside, so that it opens anywhere, offline."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, astuple
+from typing import Any
+
+from zeus.cost import CostModel
+from zeus.env import prices
+from zeus.optimizer.batch_size.local import Folds
+from zeus.optimizer.batch_size.report import brief, full, report
+from zeus.optimizer.batch_size.verbs import Place
+from zeus.service.dashboard.page import read
+from zeus.service.overview import totals
+from zeus.store import Store
+from zeus.store.api import utc
+from zeus.wire import to_json
+
+LATELY = 200  # trials that show where a job runs
+
+
+def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
+    """The page of these jobs, or of all, as it stands now."""
+    names = list(job_ids) if job_ids is not None else [job.id for job in store.jobs()]
+    folds = Folds()
+    reports = [report(store, name, folds) for name in names]
+    rows = [brief(one, prices()) for one in reports]
+    data = {
+        "at": utc(time.time()),
+        "summary": totals(rows),
+        "jobs": rows,
+        "full": {one.job.id: full(one, prices()) for one in reports},
+        "profiles": {name: profiles_of(store, name) for name in names},
+    }
+    return embed(data)
+
+
+def profiles_of(store: Store, job_id: str) -> list[dict[str, Any]]:
+    """All profiles of a job, each with its best limit (Equation 7) for the job's η."""
+    job, rows = store.job(job_id), []
+    lately = store.trials(job_id, after=max(0, store.count(job_id) - LATELY))
+    watts = {kept.trial.ask.gpu_model: kept.trial.ask.max_watts for kept in lately}
+    for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: astuple(pair[0])):
+        best = None
+        if found.slices:
+            highest = watts.get(Place(key.gpu_model, key.gpu_count, 1.0).model) or max(found.limits) * key.gpu_count
+            best = found.best_limit(CostModel(job.spec.eta_knob, highest))
+        rows.append({"key": asdict(key), "profile": to_json(found), "best_limit": best})
+    return rows
+
+
+def embed(data: dict[str, Any]) -> str:
+    """The page with this data in it.
+
+    >>> "<script>alert" in embed({"jobs": [{"job": "<script>alert(1)</script>"}]})
+    False
+    """
+    # Within a script only `<` could end it; JSON may spell it otherwise.
+    told = json.dumps(data, allow_nan=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+    page = _text("index.html")
+    style, script, plotly = _text("style.css"), _text("app.js"), _text("plotly.min.js")
+    icon = _text("zeus.svg").replace("#", "%23").replace('"', "'").strip()
+    pieces = {
+        '<link rel="stylesheet" href="static/style.css">': f"<style>{style}</style>",
+        '<script src="static/plotly.min.js" defer></script>': "",
+        '<script src="static/app.js" defer></script>': "",
+        "</body>": f"<script>window.ZEUS_DATA = {told};</script>\n<script>{plotly}</script>\n"
+        f"<script>{script}</script>\n</body>",
+        'href="static/zeus.svg"': f'href="data:image/svg+xml,{icon}"',
+        'src="static/zeus.svg"': f'src="data:image/svg+xml,{icon}"',
+    }
+    for old, new in pieces.items():
+        page = page.replace(old, new)
+    return page
+
+
+def _text(name: str) -> str:
+    found = read(name)
+    assert found is not None, name
+    return found.decode()

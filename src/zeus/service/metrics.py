@@ -1,0 +1,81 @@
+"""`/metrics` for Prometheus: what the jobs of the store have used, and how quickly requests are answered.
+
+The facts are read from the store at each scrape, so that every worker and replica says the same. Latencies are each
+process's own, or of all workers together where PROMETHEUS_MULTIPROC_DIR names a folder, as `zeus serve` sees to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter as Count
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from zeus.service.overview import Overview
+from zeus.store import Store
+
+JOB = "zeus_job"  # `job` is Prometheus's own word, for what it scrapes
+BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+
+class Metrics:
+    """The numbers of one service."""
+
+    def __init__(self, store: Store, overview: Overview) -> None:
+        self._store = store
+        self._overview = overview
+        self._shared = bool(os.environ.get("PROMETHEUS_MULTIPROC_DIR"))
+        self._registry = CollectorRegistry()
+        labels = ("method", "route")
+        self._seconds = Histogram(
+            "zeus_request_seconds", "Time to answer a request.", labels, buckets=BUCKETS, registry=self._registry
+        )
+        self._answers = Counter(
+            "zeus_requests", "Requests answered, by status.", (*labels, "status"), registry=self._registry
+        )
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """A request was answered. `route` is the pattern, never the path, which holds what users typed."""
+        self._seconds.labels(method, route).observe(seconds)
+        self._answers.labels(method, route, str(status)).inc()
+
+    def text(self) -> bytes:
+        """What a scrape gets."""
+        registry = CollectorRegistry()
+        if self._shared:
+            multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        facts = CollectorRegistry()
+        facts.register(self)
+        return generate_latest(registry if self._shared else self._registry) + generate_latest(facts)
+
+    def collect(self) -> Iterator[Metric]:
+        """The facts of the store."""
+        jobs = self._store.jobs()
+        rows = self._overview.briefs(jobs)
+        yield GaugeMetricFamily("zeus_jobs", "Recurring jobs in the store.", value=len(jobs))
+        endings = GaugeMetricFamily("zeus_trials", "Trials, by how they stand.", labels=["ending"])
+        total: Count[str] = Count()
+        for row in rows:
+            total.update(row["endings"])
+        for ending, number in sorted(total.items()):
+            endings.add_metric([ending], number)
+        yield endings
+        used = {
+            "zeus_job_joules": ("Energy that a job has used, as far as it is known.", "joules"),
+            "zeus_job_cost_joules": ("Cost (Equation 2) of a job's recurrences, as far as it is known.", "cost"),
+            "zeus_job_recurrences": ("Recurrences of a job.", "recurrences"),
+        }
+        for name, (text, key) in used.items():
+            family = GaugeMetricFamily(name, text, labels=[JOB])
+            for row in rows:
+                value = sum(filter(None, row["costs"])) if key == "cost" else row[key]
+                if value is not None:
+                    family.add_metric([row["job"]], value)
+            yield family
+        saved = GaugeMetricFamily("zeus_job_saved_joules", "Energy saved against the default.", labels=[JOB])
+        for row in rows:
+            if row["saving"] is not None:
+                saved.add_metric([row["job"]], row["saving"]["joules"])
+        yield saved

@@ -1,0 +1,186 @@
+"""The five routes that clients of the existing package speak, answered over the same store (PEERS: call shapes).
+
+    POST /jobs ─▶ GET /jobs/batch_size ─▶ POST /report ... ─▶ stop_train      PATCH /trials: the client has ended
+
+A client says its GPUs only when it registers, so they are kept with the job. Each report renews the lease for a day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict, replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import ConfigDict
+
+from zeus.cost import CostModel
+from zeus.errors import AlreadyDone, InputError, NotKnown
+from zeus.job import Ending, JobSpec, Outcome, Trial
+from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.policy import find_policy
+from zeus.optimizer.batch_size.verbs import Place
+from zeus.service import words
+from zeus.service.auth import need
+from zeus.service.v1 import job_of, store_of
+from zeus.store import Store
+from zeus.store.tokens import Scope
+
+DAY = 86_400.0
+LATELY = 100  # trials: what failed before them was given up
+
+REPORT, ADMIN = Depends(need(Scope.REPORT)), Depends(need(Scope.ADMIN))
+
+old = APIRouter()
+
+
+class OldJob(words.Spec):
+    """A job as old clients register it."""
+
+    model_config = ConfigDict(extra="ignore")  # newer clients say more than is needed
+
+    max_power: words.Above  # in watts, summed
+    number_of_gpus: words.Gpus = 1
+    gpu_model: words.Text = ""
+
+
+class OldTrial(words.Body):
+    """Which trial is meant."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    job_id: words.Name
+    batch_size: words.Whole
+    trial_number: Annotated[int, words.Field(ge=1, le=2**31 - 1, strict=True)]
+
+
+class Report(OldTrial):
+    """What a trial has used since it began, and its metric now."""
+
+    time: words.Above
+    energy: words.Above
+    metric: words.Number
+    current_epoch: words.Whole
+
+
+@old.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known and equal."}})
+def register(request: Request, response: Response, body: OldJob) -> dict[str, Any]:
+    """201: new; 200: known and equal; 409: known and different. Another GPU is no difference: costs are translated."""
+    store, spec = store_of(request), body.job()
+    with contextlib.suppress(NotKnown):
+        known = store.job(spec.id).spec
+        response.status_code = 200
+        unsaid = {"policy", "power_limits"} - body.model_fields_set  # of which these clients know nothing
+        spec = replace(spec, **{name: getattr(known, name) for name in unsaid})
+    job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
+    store.settle(job.id, Place(body.gpu_model, body.number_of_gpus, body.max_power).model, body.max_power)
+    here = {"max_power": body.max_power, "number_of_gpus": body.number_of_gpus, "gpu_model": body.gpu_model}
+    return {**asdict(job.spec), **here}
+
+
+@old.get("/jobs/batch_size", dependencies=[REPORT])
+def batch_size(request: Request, job_id: Annotated[words.Name, Query()]) -> dict[str, Any]:
+    """Open a trial. A recurrence whose last try failed is tried again before another is begun."""
+    store = store_of(request)
+    settled = store.settled(job_id)
+    if settled is None:
+        raise InputError(f"job {job_id!r} was not registered by POST /jobs, so its GPUs are not known.")
+    place = Place.of(*settled)
+    job = job_of(request, job_id)
+    trial = None
+    if (unfinished := _unfinished(store, job_id)) is not None:
+        with contextlib.suppress(AlreadyDone):  # somebody else was quicker
+            trial = job.ask(place, unfinished, lease=DAY)
+    trial = trial or job.ask(place, lease=DAY)
+    return {"job_id": job_id, "batch_size": trial.batch_size, "trial_number": trial.number}
+
+
+@old.post("/report", dependencies=[REPORT])
+def report(request: Request, body: Report) -> dict[str, Any]:
+    """How far a trial has come; whether it must stop."""
+    job, spec = job_of(request, body.job_id), store_of(request).job(body.job_id).spec
+    trial = _meant(request, body)
+    if trial.ended is not None:
+        return _verdict(trial, spec)
+
+    def used(ending: Ending, next_epoch_cost: float | None = None) -> Outcome:
+        return Outcome(
+            ending=ending,
+            joules=body.energy,
+            seconds=body.time,
+            epochs=body.current_epoch,
+            metric=body.metric,
+            next_epoch_cost=next_epoch_cost,
+        )
+
+    if spec.reached(body.metric):
+        return _verdict(_end(job, trial.number, used(Ending.CONVERGED)), spec)
+    if body.current_epoch >= spec.max_epochs:
+        return _verdict(_end(job, trial.number, used(Ending.NOT_CONVERGED)), spec)
+    cost = CostModel(spec.eta_knob, trial.ask.max_watts).cost(body.energy, body.time)
+    following = cost / body.current_epoch
+    if not job.progress(trial.number, used(Ending.LOST), cost + following, lease=DAY):
+        return _verdict(_end(job, trial.number, used(Ending.STOPPED, following)), spec)
+    return {"stop_train": False, "converged": False, "message": f"epoch {body.current_epoch}: go on"}
+
+
+@old.patch("/trials", dependencies=[REPORT])
+def end_trial(request: Request, body: OldTrial) -> dict[str, Any]:
+    """The client's word that it has ended. One that never reported an epoch has crashed; another is given up."""
+    trial = _meant(request, body)
+    kept = store_of(request).trial(body.job_id, body.trial_number)
+    if trial.ending is Ending.OPEN:
+        gone = Outcome(ending=Ending.CRASHED) if kept.so_far is None else kept.so_far
+        trial = _end(job_of(request, body.job_id), trial.number, gone)
+    return {
+        "job_id": body.job_id,
+        "batch_size": trial.batch_size,
+        "trial_number": trial.number,
+        "status": trial.ending.value,
+    }
+
+
+@old.delete("/jobs", dependencies=[ADMIN])
+def forget(request: Request, job_id: Annotated[words.Name, Query()]) -> dict[str, Any]:
+    """Remove a job."""
+    store_of(request).forget(job_id)
+    return {"message": f"job {job_id!r} was removed"}
+
+
+def _meant(request: Request, body: OldTrial) -> Trial:
+    trial = store_of(request).trial(body.job_id, body.trial_number).trial
+    if trial.batch_size != body.batch_size:
+        raise InputError(
+            f"trial {trial.number} of job {body.job_id!r} has batch size {trial.batch_size}, not {body.batch_size}."
+        )
+    return trial
+
+
+def _end(job: LocalJob, number: int, outcome: Outcome) -> Trial:
+    """As told, or as it was told by somebody who was quicker: what is stored is the answer, and no error."""
+    try:
+        return job.tell(number, outcome)
+    except AlreadyDone:
+        return job.trial(number)
+
+
+def _verdict(trial: Trial, spec: JobSpec) -> dict[str, Any]:
+    said = {
+        Ending.CONVERGED: "the target is reached",
+        Ending.STOPPED: "the next epoch would cost more than this trial is worth",
+        Ending.NOT_CONVERGED: f"{spec.max_epochs} epochs did not reach the target",
+    }
+    message = said.get(trial.ending, f"this trial has ended: {trial.ending.value}")
+    return {"stop_train": True, "converged": trial.ending is Ending.CONVERGED, "message": message}
+
+
+def _unfinished(store: Store, job_id: str) -> int | None:
+    """The oldest recurrence of late whose tries all ended without reaching the target, and may be tried again."""
+    tries: dict[int, list[Trial]] = {}
+    for kept in store.trials(job_id, after=max(0, store.count(job_id) - LATELY)):
+        tries.setdefault(kept.trial.ask.recurrence, []).append(kept.trial)
+    for recurrence, some in sorted(tries.items()):
+        over = any(one.ending in (Ending.OPEN, Ending.CONVERGED) or one.ask.last for one in some)
+        if not over and some[-1].ending in (Ending.STOPPED, Ending.NOT_CONVERGED, Ending.CRASHED):
+            return recurrence
+    return None

@@ -1,0 +1,72 @@
+"""Many jobs at a glance: each one's brief, remembered until its job changes, and their totals."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from zeus.env import prices
+from zeus.errors import NotKnown
+from zeus.optimizer.batch_size.local import Folds
+from zeus.optimizer.batch_size.report import brief, report
+from zeus.store import Store
+from zeus.store.api import Job
+
+KEPT = 10_000  # briefs; a few hundred bytes each
+
+
+class Overview:
+    """Briefs of jobs. One that has not changed since it was last looked at is not read again."""
+
+    def __init__(self, store: Store, folds: Folds) -> None:
+        self._store = store
+        self._folds = folds
+        self._known: dict[str, tuple[object, dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+
+    def briefs(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+        """A row for each of these jobs; one that was forgotten meanwhile is left out."""
+        pulse = self._store.pulse()
+        rows = []
+        for job in jobs:
+            if job.id not in pulse:
+                continue
+            stamp = (pulse[job.id], job.revision)
+            with self._lock:
+                known = self._known.get(job.id)
+            if known is None or known[0] != stamp:
+                try:
+                    known = (stamp, brief(report(self._store, job.id, self._folds), prices()))
+                except NotKnown:
+                    continue
+                with self._lock:
+                    self._known[job.id] = known
+                    while len(self._known) > KEPT:
+                        del self._known[next(iter(self._known))]
+            rows.append(known[1])
+        return rows
+
+
+def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Added up over jobs. A job whose saving is not known adds nothing to it, and is counted as such.
+
+    >>> totals([])["saved_share"] is None
+    True
+    """
+    savings = [row["saving"] for row in rows if row["saving"] is not None]
+    saved = sum(one["joules"] for one in savings)
+    default = sum(one["joules"] / one["share"] for one in savings if one["share"])
+    told = prices()
+    return {
+        "jobs": len(rows),
+        "trials": sum(row["trials"] for row in rows),
+        "recurrences": sum(row["recurrences"] for row in rows),
+        "joules": sum(row["joules"] or 0.0 for row in rows),
+        "jobs_with_saving": len(savings),
+        "saved_joules": saved if savings else None,
+        "saved_share": saved / default if default else None,
+        "money": told.money(saved) if savings else None,
+        "currency": told.currency,
+        "gco2e": told.gco2e(saved) if savings else None,
+    }

@@ -1,0 +1,127 @@
+"""Runs the application with uvicorn: in this process, or in several workers that share nothing but the database."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from zeus.errors import InputError
+from zeus.service.app import THREADS, Settings, create
+from zeus.service.auth import is_loopback
+from zeus.store import open_store
+
+PR_SET_PDEATHSIG = 1
+PLAN = "ZEUS_SERVE_PLAN"  # how workers, which are new processes, hear what to serve
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to serve, where."""
+
+    store: str
+    host: str
+    port: int
+    workers: int = 1
+    certfile: str | None = None
+    keyfile: str | None = None
+    settings: Settings = field(default_factory=Settings)
+
+    def to_json(self) -> str:
+        """For a worker."""
+        told = asdict(self)
+        told["settings"]["hosts"] = sorted(self.settings.hosts)
+        return json.dumps(told)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """In a worker."""
+        told = json.loads(text)
+        settings = told.pop("settings")
+        return cls(**told, settings=Settings(**{**settings, "hosts": frozenset(settings["hosts"])}))
+
+
+def application() -> Any:
+    """What each worker serves."""
+    plan = Plan.from_json(os.environ[PLAN])
+    if plan.workers > 1:
+        _end_with_parent()
+    _log()
+    return create(open_store(plan.store, connections=THREADS), replace(plan.settings, store_url=plan.store))
+
+
+def serve(plan: Plan) -> None:
+    """Until a signal ends it; requests that have begun are answered before."""
+    import uvicorn
+
+    os.environ[PLAN] = plan.to_json()
+    shared = tempfile.mkdtemp(prefix="zeus-metrics-") if plan.workers > 1 else None
+    if shared is not None:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared
+    try:
+        uvicorn.run(
+            "zeus.service.server:application",
+            factory=True,
+            host=plan.host,
+            port=plan.port,
+            workers=plan.workers,
+            ssl_certfile=plan.certfile,
+            ssl_keyfile=plan.keyfile,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=10,
+            timeout_worker_healthcheck=60,  # a worker on a busy machine is slow, not dead
+        )
+    finally:
+        if shared is not None:
+            shutil.rmtree(shared, ignore_errors=True)
+
+
+def hosts_of(host: str, more: tuple[str, ...]) -> frozenset[str]:
+    """The names that a service bound to this host answers to; on an address that others reach, any, unless told."""
+    if not is_loopback(host):
+        return frozenset(name.lower() for name in more)
+    return frozenset({"localhost", "127.0.0.1", "[::1]", host.lower(), *(name.lower() for name in more)})
+
+
+def check_free(plan: Plan) -> None:
+    """Refuse a place where somebody else listens before anything is said to be served there."""
+    family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
+    try:
+        socket.create_server((plan.host, plan.port), family=family).close()
+    except OSError as wrong:
+        raise InputError(
+            f"{plan.host}:{plan.port} cannot be listened on: {wrong.strerror}. Give another --port or --host, or end "
+            "what listens there."
+        ) from wrong
+
+
+def address(plan: Plan) -> str:
+    """Where a browser finds it."""
+    scheme = "https" if plan.certfile else "http"
+    host = f"[{plan.host}]" if ":" in plan.host else plan.host
+    return f"{scheme}://{host}:{plan.port}"
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would hold the port against the next service."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _log() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    requests = logging.getLogger("zeus.service.requests")
+    requests.handlers[:] = [handler]
+    requests.propagate = False
+    requests.setLevel(logging.INFO)

@@ -1,0 +1,323 @@
+"""`/api/v1`: the verbs of a recurring job and the views of it. Every decision is the store's or the policy's."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from pydantic import BeforeValidator
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse
+
+from zeus.env import prices
+from zeus.errors import AlreadyDone, InputError, NotKnown
+from zeus.job import Decision, Ending, Phase, Trial
+from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.policy import find_policy
+from zeus.optimizer.batch_size.report import attempt, full, report
+from zeus.optimizer.batch_size.verbs import Place
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.service import words
+from zeus.service.auth import need, who
+from zeus.service.dashboard.export import profiles_of
+from zeus.service.logs import log_of
+from zeus.service.overview import Overview, totals
+from zeus.store import Store
+from zeus.store.api import Job, Kept
+from zeus.store.api import Request as Asked
+from zeus.store.lines import job_to_json
+from zeus.store.tokens import Scope
+from zeus.wire import from_json, to_json
+
+READ, REPORT, ADMIN = (Depends(need(scope)) for scope in Scope)
+PAGE = 50
+
+JobId = Annotated[words.Name, BeforeValidator(unquote), Path(examples=["sentiment"])]  # see `around.keep_slashes`
+Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
+Offset = Annotated[int, Query(ge=0, le=2**53)]
+Limit = Annotated[int, Query(ge=1, le=1000)]
+Key = Annotated[words.Key | None, Header(alias="Idempotency-Key", examples=["5f0c6f9e"])]
+Json = dict[str, Any]
+
+
+NDJSON = "application/x-ndjson"
+LINES: Json = {"requestBody": {"content": {NDJSON: {"schema": {"type": "string"}}}, "required": True}}
+
+api = APIRouter(prefix="/api/v1")
+
+
+def store_of(request: Request) -> Store:
+    """The store that this service is over."""
+    store: Store = request.app.state.store
+    return store
+
+
+def overview_of(request: Request) -> Overview:
+    """What is remembered of jobs between requests."""
+    overview: Overview = request.app.state.overview
+    return overview
+
+
+def job_of(request: Request, job_id: str) -> LocalJob:
+    """The verbs of one job; folds are kept between requests."""
+    return LocalJob(store_of(request), job_id, request.app.state.folds)
+
+
+def _job(job: Job) -> Json:
+    return {"id": job.id, **job_to_json(job), "generation": job.generation}
+
+
+def _trial(trial: Trial) -> Json:
+    return to_json(trial)
+
+
+# ---------------------------------------------------------------------- jobs
+
+
+@api.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known, or revised."}})
+def register(request: Request, response: Response, body: words.Register) -> Json:
+    """The job of this spec: made (201), or found and revised where it differs (200)."""
+    store, spec = store_of(request), body.spec.job()
+    version = find_policy(spec.policy).version
+    with contextlib.suppress(NotKnown):
+        store.job(spec.id)
+        response.status_code = 200
+    return _job(store.register(spec, policy_version=version))
+
+
+@api.get("/jobs", dependencies=[READ])
+def jobs(
+    request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Annotated[str, Query(max_length=200)] = ""
+) -> Json:
+    """A page of all jobs, by id; `q`: only those whose id holds it."""
+    found = [job for job in store_of(request).jobs() if q.lower() in job.id.lower()]
+    rows = overview_of(request).briefs(found[offset : offset + limit])
+    return {"total": len(found), "offset": offset, "jobs": rows}
+
+
+@api.get("/jobs/{job_id}", dependencies=[READ])
+def show(request: Request, job_id: JobId) -> Json:
+    """Everything about one job."""
+    return full(report(store_of(request), job_id, request.app.state.folds), prices())
+
+
+@api.get("/jobs/{job_id}/registration", dependencies=[READ])
+def registration(request: Request, job_id: JobId) -> Json:
+    """The job as registered, for programs."""
+    return _job(store_of(request).job(job_id))
+
+
+@api.patch("/jobs/{job_id}", dependencies=[REPORT])
+def change(request: Request, job_id: JobId, body: words.Change) -> Json:
+    """A revision; what is left out stays as it is."""
+    store = store_of(request)
+    spec = store.job(job_id).spec
+    given = {name: value for name, value in body.model_dump().items() if value is not None}
+    revised = replace(spec, **given)
+    return _job(store.register(revised, policy_version=find_policy(revised.policy).version))
+
+
+@api.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204)
+def forget(request: Request, job_id: JobId) -> None:
+    """Remove a job with all its facts."""
+    store_of(request).forget(job_id)
+
+
+@api.get("/jobs/{job_id}/beliefs", dependencies=[READ])
+def beliefs(request: Request, job_id: JobId) -> Json:
+    """What the policy believes of each batch size where the job last ran."""
+    told = full(report(store_of(request), job_id, request.app.state.folds), prices())
+    return {name: told[name] for name in ("job", "policy", "phase", "gpu_model", "next", "stuck", "sizes")}
+
+
+# ---------------------------------------------------------------------- trials
+
+
+# What every running trial asks for answers with a response of its own: FastAPI would check it in another thread.
+
+
+@api.post("/jobs/{job_id}/ask", dependencies=[REPORT], status_code=201, response_model=Json)
+def ask(request: Request, job_id: JobId, body: words.AskFor, key: Key = None) -> JSONResponse:
+    """Open a trial. Asked again with the same Idempotency-Key: the same trial, and no other is opened."""
+    place = Place(body.gpu_name, body.gpus, body.max_watts)
+    asked = Asked(
+        gpu_model=place.model, max_watts=place.max_watts, recurrence=body.recurrence, max_tries=body.max_tries
+    )
+    return JSONResponse(_trial(store_of(request).ask(job_id, asked, request.app.state.folds.decide, key=key)), 201)
+
+
+@api.get("/jobs/{job_id}/trials", dependencies=[READ])
+def trials(
+    request: Request,
+    job_id: JobId,
+    offset: Offset = 0,
+    limit: Limit = PAGE,
+    ending: Ending | None = None,
+    batch_size: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+    recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+) -> Json:
+    """A page of trials, by number."""
+    store = store_of(request)
+    job, total = store.job(job_id), store.count(job_id)
+    if ending is None and batch_size is None and recurrence is None:
+        found = store.trials(job_id, after=offset, most=limit)
+    else:
+        found = [
+            kept
+            for kept in store.trials(job_id)
+            if ending in (None, kept.trial.ending)
+            and batch_size in (None, kept.trial.batch_size)
+            and recurrence in (None, kept.trial.ask.recurrence)
+        ]
+        found, total = found[offset : offset + limit], len(found)
+    return {"total": total, "offset": offset, "trials": [attempt(job, kept) for kept in found]}
+
+
+@api.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
+def trial(request: Request, job_id: JobId, number: Number) -> Json:
+    """One trial as it stands."""
+    kept: Kept = store_of(request).trial(job_id, number)
+    so_far = None if kept.so_far is None else to_json(kept.so_far)
+    return {**_trial(kept.trial), "leased_until": kept.leased_until, "so_far": so_far}
+
+
+@api.post("/jobs/{job_id}/trials/{number}/heartbeat", dependencies=[REPORT], response_model=Json)
+def heartbeat(request: Request, job_id: JobId, number: Number, body: words.Heartbeat) -> JSONResponse:
+    """It is alive. With `next_cost`: whether it may begin the next epoch, after which it would have cost this."""
+    so_far = None if body.so_far is None else body.so_far.outcome()
+    if body.next_cost is None:
+        trial, go_on = store_of(request).renew(job_id, number, so_far), True
+    elif so_far is None:
+        raise InputError("next_cost needs so_far: what the trial has used until now.")
+    else:
+        job = job_of(request, job_id)
+        go_on = job.progress(number, so_far, body.next_cost)
+        trial = job.trial(number)
+    return JSONResponse({"trial": _trial(trial), "go_on": go_on})
+
+
+@api.post("/jobs/{job_id}/trials/{number}/tell", dependencies=[REPORT], response_model=Json)
+def tell(request: Request, job_id: JobId, number: Number, body: words.End) -> JSONResponse:
+    """How it ended, in time or late. The same told again changes nothing; something else is refused (409)."""
+    return JSONResponse(_trial(store_of(request).tell(job_id, number, body.outcome())))
+
+
+@api.post("/jobs/{job_id}/reports", dependencies=[REPORT], status_code=201)
+def late(request: Request, job_id: JobId, body: words.Late) -> Json:
+    """A run that the service knew nothing of: the job is registered, a trial opened and ended, once for each key."""
+    store, spec, place = store_of(request), body.spec.job(), Place(body.gpu_name, body.gpus, body.max_watts)
+    if spec.id != job_id or body.batch_size not in spec.batch_sizes:
+        raise InputError(f"a report on job {job_id!r} is of one of its batch sizes: {list(spec.batch_sizes)}.")
+    with contextlib.suppress(AlreadyDone):  # it was revised since the run began, and stands so
+        store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
+    ran = Decision(body.batch_size, Phase.DEFAULT, f"{body.batch_size}, the default: the service was away")
+    asked = store.ask(
+        job_id, Asked(gpu_model=place.model, max_watts=place.max_watts), lambda *_: ran, key=f"late:{body.key}"
+    )
+    return _trial(store.tell(job_id, asked.number, body.outcome.outcome()))
+
+
+@api.get("/jobs/{job_id}/trials/{number}/log", dependencies=[READ])
+def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
+    """The end of the log that `zeus run` wrote, where that ran on this machine under this user."""
+    store_of(request).trial(job_id, number)
+    found = log_of(job_id, number, request.app.state.settings.store_url)
+    if found is None:
+        raise NotKnown(f"no log of trial {number} lies on this machine: it is where `zeus run` ran it.")
+    return {"log": found}
+
+
+@api.post("/jobs/{job_id}/profiled", dependencies=[REPORT], status_code=201)
+def profiled(request: Request, job_id: JobId, body: words.Epoch) -> Json:
+    """What an epoch of a size uses became known."""
+    place = Place(body.gpu_name, body.gpus, body.max_watts)
+    used = {"joules": body.joules, "seconds": body.seconds, "max_watts": body.max_watts}
+    store_of(request).profiled(job_id, body.batch_size, place.model, **used)
+    return {"batch_size": body.batch_size, "gpu_model": place.model}
+
+
+@api.post("/jobs/{job_id}/pardon", dependencies=[ADMIN])
+def pardon(request: Request, job_id: JobId, body: words.Pardon) -> Json:
+    """A size that crashed may be offered again."""
+    store_of(request).pardon(job_id, body.batch_size)
+    return {"batch_size": body.batch_size}
+
+
+# ---------------------------------------------------------------------- profiles
+
+
+def _key(
+    job_id: JobId,
+    batch_size: Annotated[int, Query(ge=1, le=2**31 - 1)],
+    gpu_model: Annotated[words.Text, Query()],
+    gpu_count: Annotated[int, Query(ge=1, le=100_000)],
+) -> ProfileKey:
+    return ProfileKey(job_id, batch_size, gpu_model, gpu_count)
+
+
+OfKey = Annotated[ProfileKey, Depends(_key)]
+
+
+@api.get("/jobs/{job_id}/profiles", dependencies=[READ])
+def profile(request: Request, key: OfKey) -> Json:
+    """The power profile of exactly this key."""
+    found = store_of(request).get_profile(key)
+    if found is None:
+        raise NotKnown(f"no power profile is kept for {key}.")
+    return to_json(found)
+
+
+@api.put("/jobs/{job_id}/profiles", dependencies=[REPORT])
+def put_profile(request: Request, key: OfKey, body: words.Profile) -> Json:
+    """Keep it in place of what was kept under this key."""
+    found = from_json(body.model_dump(), PowerProfile)
+    store_of(request).put_profile(key, found)
+    return to_json(found)
+
+
+@api.get("/jobs/{job_id}/profiles/all", dependencies=[READ])
+def profiles(request: Request, job_id: JobId) -> list[Json]:
+    """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
+    return profiles_of(store_of(request), job_id)
+
+
+# ---------------------------------------------------------------------- all of it
+
+
+@api.get("/pulse", dependencies=[READ])
+def pulse(request: Request) -> dict[str, str]:
+    """What changes whenever a job does: a page asks for this, and then only for what has changed."""
+    return store_of(request).pulse()
+
+
+@api.get("/summary", dependencies=[READ])
+def summary(request: Request) -> Json:
+    """What all jobs together have used and saved."""
+    return totals(overview_of(request).briefs(store_of(request).jobs()))
+
+
+@api.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
+def export(request: Request, job: Annotated[list[words.Name] | None, Query()] = None) -> Response:
+    """All facts of these jobs, or of all, as JSON lines."""
+    lines = store_of(request).export(job)
+    return Response("".join(f"{line}\n" for line in lines), media_type=NDJSON)
+
+
+@api.post("/import", dependencies=[ADMIN], openapi_extra=LINES)
+async def take_in(request: Request) -> JSONResponse:
+    """Take in what `export` gave, all or nothing."""
+    try:
+        lines = [line for line in (await request.body()).decode().split("\n") if line]
+    except UnicodeDecodeError as wrong:
+        raise InputError(f"not text: {wrong}. Give what `export` gave.") from wrong
+    return JSONResponse({"jobs": await run_in_threadpool(store_of(request).import_lines, lines)})
+
+
+@api.get("/me")
+def me(request: Request) -> Json:
+    """Whose token this is."""
+    person = who(request)
+    return {"name": None if person is None else person.name, "scope": None if person is None else person.scope.value}

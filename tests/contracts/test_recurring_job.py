@@ -1,0 +1,159 @@
+"""What the verbs of a recurring job promise (zeus.optimizer.batch_size.verbs), over every store and over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from live import live
+from store_places import STORES
+from zeus.errors import AlreadyDone, InputError, NotKnown
+from zeus.job import Ending, JobSpec, Outcome, Phase
+from zeus.optimizer.batch_size.http import Service
+from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.post import Post
+from zeus.optimizer.batch_size.remote import RemoteJob
+from zeus.optimizer.batch_size.spool import Spool
+from zeus.optimizer.batch_size.verbs import Place, RecurringJob
+from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.store import MemoryStore, Store
+
+SPEC = JobSpec(
+    job_id="asr/small & fast", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, eta_knob=1.0
+)
+HERE = Place("V100", 2, 500.0)
+CONVERGED = Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=1.0, epochs=4, metric=0.9)
+STOPPED = Outcome(ending=Ending.STOPPED, joules=10.0, seconds=1.0, epochs=1, next_epoch_cost=300.0)
+SO_FAR = Outcome(ending=Ending.LOST, joules=40.0, seconds=3.0, epochs=2)
+PROFILE = PowerProfile.of([Slice(250.0, 10, 1.0, 200.0), Slice(150.0, 10, 1.2, 150.0)], limits=[250, 150, 100])
+
+Register = Callable[[JobSpec], RecurringJob]
+
+
+@pytest.fixture(params=[*STORES, "http"])
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store, Register]]:
+    """A store, and how a job comes to it: by itself, or through a service."""
+    if request.param != "http":
+        place = STORES[request.param](request)
+        store = place.open()
+        yield store, lambda spec: LocalJob.register(store, spec)
+        place.close()
+        return
+    store = MemoryStore()
+    with live(store) as address:
+        service = Service(address, environ={})
+        yield store, lambda spec: RemoteJob.register(Post(service, Spool(tmp_path / "spool")), spec)
+        service.close()
+
+
+@pytest.fixture
+def job(kept: tuple[Store, Register]) -> RecurringJob:
+    return kept[1](SPEC)
+
+
+def test_a_job_is_registered_once_and_its_seed_is_drawn_once(kept: tuple[Store, Register]) -> None:
+    store, register = kept
+    first, again = register(SPEC), register(SPEC)
+    assert first.spec == again.spec == store.job(SPEC.id).spec
+    assert isinstance(first.spec.mab_seed, int)
+    assert register(replace(SPEC, eta_knob=0.3)).spec.eta_knob == 0.3
+    assert store.job(SPEC.id).revision == 2
+
+
+def test_the_first_trial_is_the_default_size_and_says_where_it_runs(job: RecurringJob) -> None:
+    trial = job.ask(HERE)
+    assert (trial.number, trial.batch_size, trial.ask.recurrence, trial.ask.attempt) == (1, 16, 1, 1)
+    assert (trial.ask.gpu_model, trial.ask.max_watts, trial.decision.phase) == ("2 x V100", 500.0, Phase.PRUNING)
+    assert trial.ending is Ending.OPEN
+    assert job.trial(1) == trial
+
+
+def test_a_trial_that_is_told_is_ended_and_telling_it_again_changes_nothing(
+    kept: tuple[Store, Register], job: RecurringJob
+) -> None:
+    number = job.ask(HERE).number
+    ended = job.tell(number, CONVERGED)
+    assert (ended.ending, ended.outcome) == (Ending.CONVERGED, CONVERGED)
+    assert job.tell(number, CONVERGED) == ended == job.trial(number)
+    with pytest.raises(AlreadyDone, match="The first one stands"):
+        job.tell(number, STOPPED)
+    assert len(kept[0].facts(SPEC.id)) == 2
+
+
+def test_another_try_is_of_the_same_recurrence_until_that_is_over(job: RecurringJob) -> None:
+    first = job.ask(HERE)
+    job.tell(first.number, STOPPED)
+    second = job.ask(HERE, first.ask.recurrence, 2)
+    assert (second.number, second.ask.recurrence, second.ask.attempt, second.ask.last) == (2, 1, 2, True)
+    job.tell(second.number, CONVERGED)
+    with pytest.raises(AlreadyDone, match="has reached its target"):
+        job.ask(HERE, first.ask.recurrence)
+    with pytest.raises(InputError, match="was never begun"):
+        job.ask(HERE, 7)
+
+
+def test_what_was_used_so_far_is_remembered_and_outlives_a_loss(job: RecurringJob) -> None:
+    number = job.ask(HERE).number
+    assert job.so_far(number) is None
+    assert job.renew(number).ending is Ending.OPEN
+    job.renew(number, SO_FAR)
+    assert job.so_far(number) == SO_FAR
+    lost = job.tell(number, SO_FAR)
+    assert (lost.ending, lost.outcome) == (Ending.LOST, SO_FAR)
+    assert job.tell(number, CONVERGED).ending is Ending.CONVERGED
+
+
+def test_progress_goes_on_below_the_bound_and_stops_above_it(job: RecurringJob) -> None:
+    first = job.ask(HERE)
+    assert job.progress(first.number, SO_FAR, 1e9)  # nothing to compare with yet
+    job.tell(first.number, CONVERGED)
+    second = job.ask(HERE)
+    assert second.decision.cost_limit == pytest.approx(200.0)  # beta times the cheapest so far
+    assert job.progress(second.number, SO_FAR, 150.0)
+    assert not job.progress(second.number, SO_FAR, 201.0)
+
+
+def test_what_is_not_there_is_said_to_be_so(job: RecurringJob) -> None:
+    for verb in (lambda: job.trial(9), lambda: job.tell(9, CONVERGED), lambda: job.renew(9)):
+        with pytest.raises(NotKnown, match="has no trial 9"):
+            verb()
+
+
+def test_an_epoch_that_was_profiled_is_an_event_of_the_job(kept: tuple[Store, Register], job: RecurringJob) -> None:
+    job.profiled(16, HERE, joules=12.5, seconds=0.5)
+    (event,) = kept[0].facts(SPEC.id)
+    assert (event.batch_size, event.gpu_model, event.joules, event.max_watts) == (16, "2 x V100", 12.5, 500.0)  # type: ignore[union-attr]
+
+
+def test_a_profile_is_kept_under_exactly_its_key(job: RecurringJob) -> None:
+    key = ProfileKey(SPEC.id, 16, "V100", 2)
+    assert job.get(key) is None
+    job.put(key, PROFILE)
+    assert job.get(key) == PROFILE
+    assert job.get(replace(key, gpu_count=1)) is None
+
+
+def test_decisions_depend_on_the_facts_alone_wherever_they_are_kept(kept: tuple[Store, Register]) -> None:
+    seeded = replace(SPEC, mab_seed=7)
+    job, twin = kept[1](seeded), LocalJob.register(MemoryStore(), seeded)
+    told = {8: 120.0, 16: 100.0, 32: 140.0}
+    chosen = []
+    for _ in range(8):
+        here, there = job.ask(HERE), twin.ask(HERE)
+        assert here == there
+        chosen.append(here.batch_size)
+        outcome = replace(CONVERGED, joules=told[here.batch_size])
+        assert job.tell(here.number, outcome) == twin.tell(there.number, outcome)
+    assert set(chosen) == {8, 16, 32}
+
+
+def test_many_at_once_get_a_trial_each(kept: tuple[Store, Register], job: RecurringJob) -> None:
+    with ThreadPoolExecutor(8) as crowd:
+        numbers = list(crowd.map(lambda _: job.ask(HERE).number, range(16)))
+        list(crowd.map(lambda number: job.tell(number, CONVERGED), numbers))
+    assert sorted(numbers) == list(range(1, 17))
+    assert [event.sequence for event in kept[0].facts(SPEC.id)] == list(range(1, 33))

@@ -1,0 +1,134 @@
+"""A service of its own for a test: `zeus serve` in a process that can be stopped and started again, on one port."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from zeus.job import Ending, JobSpec, Outcome
+from zeus.optimizer.batch_size.http import Service
+from zeus.optimizer.batch_size.post import Post
+from zeus.optimizer.batch_size.remote import RemoteJob
+from zeus.optimizer.batch_size.spool import Spool
+from zeus.optimizer.batch_size.verbs import Place
+from zeus.store import Store, open_store
+
+PATIENCE_SECONDS = 60.0
+V100 = Place("V100", 1, 250.0)
+SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, max_epochs=10)
+DONE = Outcome(ending=Ending.CONVERGED, joules=1000.0, seconds=10.0, epochs=3, metric=0.9)
+
+
+def remote(url: str, folder: Path, spec: JobSpec = SPEC) -> RemoteJob:
+    return RemoteJob.register(Post(Service(url), Spool(folder)), spec)
+
+
+class Served:
+    """A store behind `zeus serve` at one address, up or down."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.database = f"sqlite:///{folder / 'served.db'}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def up(self) -> Served:
+        """Start it, and wait until it answers."""
+        command = [sys.executable, "-m", "zeus.cli", "serve", "--port", str(self.port), "--store", self.database]
+        with (self.folder / "serve.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self._answers():
+            assert self._process.poll() is None, (self.folder / "serve.log").read_text()
+            assert time.monotonic() < deadline, "the service never answered"
+            time.sleep(0.05)
+        return self
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/healthz", timeout=1.0):
+                return True
+        except OSError:
+            return False
+
+    def down(self) -> None:
+        """End it as an operator does."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(timeout=PATIENCE_SECONDS)
+            self._process = None
+
+    @property
+    def store(self) -> Store:
+        """What it serves, looked at from behind."""
+        return open_store(self.database)
+
+    def lines(self) -> str:
+        """What it wrote."""
+        return (self.folder / "serve.log").read_text()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port: int = one.getsockname()[1]
+        return port
+
+
+class Heard(BaseHTTPRequestHandler):
+    """A request that was read."""
+
+    body: bytes
+
+
+Answer = Callable[[Heard], None]
+
+
+@contextmanager
+def odd_service(answer: Answer) -> Iterator[str]:
+    """Something that listens and answers each request in this way; its address."""
+
+    class Handler(Heard):
+        def _answer(self) -> None:
+            self.body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            answer(self)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _answer
+
+        def log_message(self, *args: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def says(status: int, text: str, kind: str = "application/json", **headers: str) -> Answer:
+    """An answer that is always the same."""
+
+    def answer(request: Heard) -> None:
+        body = text.encode()
+        request.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body)
+
+    return answer
