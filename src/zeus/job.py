@@ -105,6 +105,7 @@ class Phase(StrEnum):
     PRUNING = "pruning"  # Algorithm 3, lines 1-9: its end moves the walk on
     CONCURRENT = "concurrent"  # the best known, while another trial explores
     SAMPLING = "sampling"  # Algorithm 1
+    EXPLORING = "exploring"  # to learn what this size costs; stopped once that is not worth it
     UNBOUNDED = "unbounded"  # the best known with no bound, where nothing else would end the recurrence
 
 

@@ -57,6 +57,16 @@ def test_a_profile_of_another_key_is_never_used(place: Callable[[], Profiles], c
     assert place().get(KEY) == PROFILE
 
 
+def test_the_nearest_batch_size_is_found_among_those_of_the_same_job_and_gpus(tmp_path: Path) -> None:
+    profiles = FolderProfiles(tmp_path / "profiles")
+    assert profiles.near(KEY) is None
+    for size, profile in ((16, OTHER), (64, PROFILE), (128, OTHER), (1024, OTHER)):
+        profiles.put(replace(KEY, batch_size=size), profile)
+    profiles.put(replace(KEY, batch_size=96, job="another"), OTHER)
+    (tmp_path / "profiles" / "spoilt.json").write_text("{")
+    assert profiles.near(KEY) == PROFILE
+
+
 def test_no_part_files_are_left_behind(place: Callable[[], Profiles], tmp_path: Path) -> None:
     place().put(KEY, PROFILE)
     place().put(KEY, OTHER)

@@ -27,6 +27,7 @@ from zeus.optimizer.power_limit import (
     ZeusCost,
 )
 from zeus.optimizer.power_limit.profiles import FolderProfiles
+from zeus.profile import ProfileKey
 
 pytestmark = pytest.mark.usefixtures("virtual_v100s")
 
@@ -178,6 +179,27 @@ def test_a_known_profile_costs_nothing(tmp_path: Path) -> None:
     second.on_train_end()
     rows = json.loads(path.read_text())["measurements"]
     assert {"power_limit", "energy", "time"} <= set(rows[0])
+
+
+def test_the_walk_begins_where_that_of_the_nearest_batch_size_ended(tmp_path: Path) -> None:
+    profiles = FolderProfiles(tmp_path)
+    key = ProfileKey("near", 256, "v100", 2)
+    first = GlobalPowerLimitOptimizer(ZeusMonitor(), ZeusCost(1.0), profiles=profiles, key=key)
+    train(first)
+    first.on_train_end()
+    assert first.best_limit is not None
+    assert first.best_limit < 250
+    second = GlobalPowerLimitOptimizer(ZeusMonitor(), profiles=profiles, key=replace(key, batch_size=128), wait_steps=0)
+    second.on_train_begin()
+    gpus = list(second.monitor.gpus.values())
+    assert gpus[0].limit() == second._plan.start_watts  # type: ignore[union-attr]
+    assert gpus[0].limit() < 250
+    second.on_train_end()
+    elsewhere = replace(key, batch_size=128, gpu_model="a40")
+    third = GlobalPowerLimitOptimizer(ZeusMonitor(), profiles=profiles, key=elsewhere, wait_steps=0)
+    third.on_train_begin()
+    assert gpus[0].limit() == 250
+    third.on_train_end()
 
 
 def test_a_profile_of_something_else_is_never_used(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The paper's policy, for any history: asks, tells, losses and late results in any order, on two GPU models."""
+"""The policies, for any history: asks, tells, losses and late results in any order, on two GPU models."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ jobs = st.builds(
     mab_prior_mean=st.just(100.0),
     mab_prior_precision=st.sampled_from([0.0, 0.01]),
 )
-policies = st.sampled_from([find_policy(name) for name in ("paper", "paper:no-pruning", "paper:no-early-stop")])
+policies = st.sampled_from(
+    [find_policy(name) for name in ("paper", "paper:no-pruning", "paper:no-early-stop", "structured")]
+)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from zeus.job import Ask, Decision, Ending, Event, JobSpec, Phase, Trial
 from zeus.optimizer.batch_size.past import cost_of
 from zeus.optimizer.batch_size.policy import POLICIES, Policy, find_policy
 from zeus.optimizer.batch_size.thompson import Rng
-from zeus.simulate.limits import JustInTime, Limits, OneARun, Pinned, Told
+from zeus.simulate.limits import JustInTime, Limits, OneARun, Pinned, Told, Walked
 from zeus.simulate.regret import best_pair
 from zeus.simulate.workload import Use, Workload
 
@@ -135,6 +135,7 @@ OWN: Final[dict[str, Maker]] = {
     "grid": lambda workload, eta: Contender(Grid(workload.pairs), Told),
     "grid-free": lambda workload, eta: Contender(Grid(workload.pairs, "grid-free"), Told, failures_charged=False),
     "oracle": lambda workload, eta: Contender(Fixed("oracle", best_pair(workload, eta)), Told),
+    "structured": lambda workload, eta: Contender(find_policy("structured"), Walked),
     "paper:no-jit": lambda workload, eta: Contender(find_policy("paper"), OneARun),
 }
 

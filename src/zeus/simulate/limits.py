@@ -6,14 +6,20 @@ batch size, and one of these says how that run is charged.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from zeus.errors import InputError
 from zeus.job import Decision
 from zeus.optimizer.batch_size.stopping import fits
-from zeus.profile import Slice
+from zeus.optimizer.power_limit import profiler
+from zeus.optimizer.power_limit.selector import ZeusCost
+from zeus.profile import PowerProfile, Slice
 from zeus.simulate.workload import Use, Workload
+
+THETA = 0.2  # the profiler's (docs/decisions/profiling-walk.md)
 
 
 class Plan(NamedTuple):
@@ -59,6 +65,53 @@ class JustInTime:
             return None
         self._plans[size] = self._later[size]
         return plan.rest
+
+
+class Walked:
+    """The profiler's walk, without noise: it begins at the best limit of the nearest size profiled before.
+
+    The epoch is cut into as many slices as there are limits. Each limit that is walked over takes one, as it would if
+    all took their turn; what is left of the epoch runs at the best of them.
+    """
+
+    def __init__(self, workload: Workload, eta: float, theta: float = THETA) -> None:
+        self._profiles = workload.profiles
+        self._model = eta, workload.max_watts
+        self._theta = theta
+        self._plans: dict[int, Plan] = {}
+
+    def plan(self, decision: Decision) -> Plan:
+        """Profiling first, if this size is new."""
+        size = decision.batch_size
+        known = self._plans.get(size)
+        if known is not None:
+            return known
+        near = min(self._plans, key=lambda other: (abs(math.log(other / size)), other), default=None)
+        start = None if near is None else self._plans[near].limit_watts
+        return walk(self._profiles[size], *self._model, start, self._theta)
+
+    def learn(self, decision: Decision, plan: Plan) -> Use | None:
+        """Those limits that were walked over."""
+        if decision.batch_size in self._plans:  # a run beside this one was there first
+            return None
+        self._plans[decision.batch_size] = Plan(plan.rest, plan.rest, plan.limit_watts)
+        return plan.rest
+
+
+@lru_cache(maxsize=4096)
+def walk(profile: PowerProfile, eta: float, max_watts: float, start: float | None, theta: float = THETA) -> Plan:
+    """How a run of a new size goes whose walk begins at this limit (None: at the top)."""
+    job = profiler.Plan(profile.limits, ZeusCost(eta, max_watts=max_watts), start, theta=theta)
+    known: dict[float, tuple[Slice, ...]] = {}
+    while (limit := profiler.next_limit(job, known)) is not None:
+        known[limit] = (profile.at(limit),)
+    best = profile.at(profiler.choose(job.selector, known, job.limits))
+    share, left = 1 / len(job.limits), 1 - len(known) / len(job.limits)
+    first = Use(
+        share * sum(one.joules for (one,) in known.values()) + left * best.joules,
+        share * sum(one.seconds for (one,) in known.values()) + left * best.seconds,
+    )
+    return Plan(first, _use(best), best.limit_watts, profiles=True)
 
 
 class OneARun:

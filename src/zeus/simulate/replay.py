@@ -125,7 +125,14 @@ def replay(
             following += 1
 
 
-def replay_each(workloads: Iterable[Workload], policy: Policy[Any], job: JobSpec, seed: int) -> Iterator[Recurrence]:
+def replay_each(
+    workloads: Iterable[Workload],
+    policy: Policy[Any],
+    job: JobSpec,
+    seed: int,
+    *,
+    limits: Callable[[Workload, float], Limits] = JustInTime,
+) -> Iterator[Recurrence]:
     """One recurrence after another, each on the next of these: one job whose data drift (§6.4).
 
     They differ in the epochs that runs need. What an epoch uses is profiled once, so it is taken from the first. As in
@@ -133,7 +140,7 @@ def replay_each(workloads: Iterable[Workload], policy: Policy[Any], job: JobSpec
     """
     world: World | None = None
     for recurrence, workload in enumerate(workloads, start=1):
-        world = world or World(workload, policy, job, seed, JustInTime(workload, job.eta_knob), frees_last_try=True)
+        world = world or World(workload, policy, job, seed, limits(workload, job.eta_knob), frees_last_try=True)
         world.workload = workload
         one = world.submit(recurrence)
         while world.goes_on(one):

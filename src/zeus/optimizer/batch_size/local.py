@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zeus.job import MAX_TRIES, Ask, Decision, Ending, Event, JobSpec, Outcome, Trial
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.verbs import Place
+from zeus.optimizer.power_limit.profiles import nearest
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import LEASE_SECONDS, Facts, Job, Request, Store
 
@@ -133,6 +134,13 @@ class LocalJob:
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""
         return self._store.get_profile(key)
+
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """Of the job's other sizes."""
+        for size in nearest(key, self.spec.batch_sizes):
+            if (profile := self.get(replace(key, batch_size=size))) is not None:
+                return profile
+        return None
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """In place of the last."""

@@ -93,11 +93,7 @@ class Past:
         side = self.side(gpu_model)
         usable = [size for size in self.job.batch_sizes if size not in side.crashed]
         if not usable:
-            raise InputError(
-                f"job {self.job.id!r}: each batch size of {list(self.job.batch_sizes)} crashed or ran out of memory"
-                + (f" on {gpu_model}" if gpu_model else "")
-                + ". Mend the training script or offer smaller sizes, then allow them again."
-            )
+            raise all_crashed(self.job, gpu_model)
         seen = {size: costs.mean for size, costs in self.all_costs(usable, gpu_model).items() if costs.count}
         converged = [size for size in seen if self.arms[size].converged]
         if converged:
@@ -196,6 +192,15 @@ class Past:
         walk = _walk_on(side.walk, trial, ending, cost)
         sides = {**self.sides, model: Side(walk, cheapest, crashed, aside, looks)}
         return Past(self.job, self.rounds, trial.sequence, arms, sides, self.epoch_costs, running, spent)
+
+
+def all_crashed(job: JobSpec, gpu_model: str) -> InputError:
+    """Why nothing can be offered."""
+    return InputError(
+        f"job {job.id!r}: each batch size of {list(job.batch_sizes)} crashed or ran out of memory"
+        + (f" on {gpu_model}" if gpu_model else "")
+        + ". Mend the training script or offer smaller sizes, then allow them again."
+    )
 
 
 def cost_of(trial: Trial, eta: float) -> float | None:

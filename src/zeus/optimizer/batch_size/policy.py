@@ -22,6 +22,7 @@ from zeus.errors import InputError
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial, history
 from zeus.optimizer.batch_size.paper import PaperPolicy
 from zeus.optimizer.batch_size.past import Past
+from zeus.optimizer.batch_size.structured import StructuredPolicy
 from zeus.optimizer.batch_size.thompson import Rng
 
 State = TypeVar("State")
@@ -83,6 +84,7 @@ class DefaultPolicy:
 
 
 _KNOWN: tuple[Policy[Any], ...] = (
+    StructuredPolicy(),
     PaperPolicy(),
     PaperPolicy("paper:no-pruning", pruning=False),
     PaperPolicy("paper:no-early-stop", early_stop=False),

@@ -16,6 +16,7 @@ import sys
 import zlib
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from zeus.callback import Callback
@@ -29,7 +30,7 @@ from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling, State, Waiting
-from zeus.optimizer.power_limit.profiles import FileProfile, Profiles
+from zeus.optimizer.power_limit.profiles import FileProfile, Profiles, best_nearby
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
 from zeus.profile import PowerProfile, ProfileKey, Slice
 
@@ -57,7 +58,7 @@ class GlobalPowerLimitOptimizer(Callback):
         power_limits: The limits to try, in watts, in place of all in steps of `pl_step`.
         profiles: Where profiles are kept under `key`, in place of `profile_path`.
         key: What is trained; a profile of another key is never used.
-        start_watts: Where the walk begins; default: at the top.
+        start_watts: Where the walk begins; default: at the best of the nearest batch size profiled, else at the top.
         recheck: Profile again when steps have become slower or faster by more than this share; None: never.
         crew: The ranks of a distributed job.
 
@@ -118,6 +119,9 @@ class GlobalPowerLimitOptimizer(Callback):
         self._profiles: Profiles | None = FileProfile(Path(profile_path)) if profile_path is not None else profiles
         stored = self._kept(named=profile_path is not None) if self._plan else None
         self._stored = stored if self._all_have(stored) else None
+        if self._plan and self._stored is None and start_watts is None:
+            near = best_nearby(self._profiles, self.key, self._plan)
+            self._plan = replace(self._plan, start_watts=near if self._all_have(near) else None)
         known = {one.limit_watts: (one,) for one in self._stored.slices} if self._stored is not None else {}
         self._state: State | None = profiler.start(self._plan, known) if self._plan else None
         self._best = self._state.best_limit if isinstance(self._state, Done) else None
@@ -132,8 +136,6 @@ class GlobalPowerLimitOptimizer(Callback):
         self._last_end: float | None = None
         self._chunk_began, self._chunk_steps, self._chunk_open = 0.0, 0, False
         self._pending: deque[tuple[float, int, Measurement]] = deque()
-
-    # ------------------------------------------------------------------ what is known
 
     @property
     def profile(self) -> PowerProfile | None:
@@ -154,8 +156,6 @@ class GlobalPowerLimitOptimizer(Callback):
     def is_profiling(self) -> bool:
         """Whether limits are being tried out."""
         return isinstance(self._state, Waiting | Settling | Measuring) and self._active
-
-    # ------------------------------------------------------------------ the training's word
 
     def on_train_begin(self) -> None:
         """Take the lease; a profile known already takes effect at once."""
@@ -361,8 +361,8 @@ class GlobalPowerLimitOptimizer(Callback):
             log.warning("the power profile kept for this training is not used: %s", failed)
             return None
 
-    def _all_have(self, stored: PowerProfile | None) -> bool:
-        """Whether every rank read the same profile: a walk from another beginning would part them."""
+    def _all_have(self, stored: PowerProfile | float | None) -> bool:
+        """Whether every rank read the same: a walk from another beginning would part them."""
         mark = float(zlib.crc32(repr(stored).encode()))
         total, highest = self._crew.agree(mark, mark)
         return total == self._crew.size * highest

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import math
 import os
 import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
 from zeus.errors import InputError
+from zeus.optimizer.power_limit.profiler import Plan, choose
 from zeus.profile import PowerProfile, ProfileKey
+
+log = logging.getLogger(__name__)
 
 MAX_NAME = 200
 
@@ -24,6 +31,36 @@ class Profiles(Protocol):
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Keep this profile in place of what was kept under its key."""
+
+
+@runtime_checkable
+class Neighbours(Protocol):
+    """Profiles among which those of other batch sizes can be found."""
+
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of the nearest other batch size of the same job on the same GPUs, by ratio."""
+
+
+def best_nearby(profiles: object, key: ProfileKey, plan: Plan) -> float | None:
+    """The limit that was best for the nearest batch size: where a walk is soonest at its end. None: not known."""
+    try:
+        near = profiles.near(key) if isinstance(profiles, Neighbours) else None
+        known = (
+            {} if near is None else {one.limit_watts: (one,) for one in near.slices if one.limit_watts in plan.limits}
+        )
+        return choose(plan.selector, known, plan.limits) if known else None
+    except Exception as failed:  # whatever is kept elsewhere, this training can do without
+        log.warning("the power profile of another batch size is not used: %s", failed)
+        return None
+
+
+def nearest(key: ProfileKey, sizes: Iterable[int]) -> list[int]:
+    """Other batch sizes than the key's, the nearest first.
+
+    >>> nearest(ProfileKey("asr", 32, "V100", 1), [8, 32, 256, 16])
+    [16, 8, 256]
+    """
+    return sorted({*sizes} - {key.batch_size}, key=lambda size: (abs(math.log(size / key.batch_size)), size))
 
 
 class FolderProfiles:
@@ -42,6 +79,18 @@ class FolderProfiles:
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Write the file whole."""
         write(self._path(key), {"key": _key_to_json(key), **profile.to_json()})
+
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """Of the batch sizes that have a file."""
+        if key.batch_size < 1 or not self.folder.is_dir():
+            return None
+        same = [
+            one["batch_size"]
+            for one in map(_key_in, self.folder.glob("*.json"))
+            if one is not None and {**one, "batch_size": key.batch_size} == _key_to_json(key)
+        ]
+        sizes = nearest(key, [size for size in same if isinstance(size, int) and size > 0])
+        return self.get(replace(key, batch_size=sizes[0])) if sizes else None
 
     def _path(self, key: ProfileKey) -> Path:
         parts = [quote(str(part), safe="").replace("_", "%5F") for part in _key_to_json(key).values()]
@@ -106,6 +155,15 @@ def _read(path: Path) -> dict[str, Any] | None:
     if not isinstance(data, dict):
         raise InputError(f"{path} is not a power profile: expected a JSON object. Remove it, or name another.")
     return data
+
+
+def _key_in(path: Path) -> dict[str, Any] | None:
+    """What a file says that it is of; None where it does not say, or cannot be read."""
+    try:
+        key = (_read(path) or {}).get("key")
+    except (InputError, OSError):
+        return None
+    return key if isinstance(key, dict) and "batch_size" in key else None
 
 
 def _key_to_json(key: ProfileKey) -> dict[str, Any]:

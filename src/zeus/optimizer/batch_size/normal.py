@@ -1,0 +1,75 @@
+"""Expectations under a normal distribution, in closed form."""
+
+from __future__ import annotations
+
+import math
+
+_ROOT2 = math.sqrt(2)
+_ROOT2PI = math.sqrt(2 * math.pi)
+_MOST = 700.0  # exp of more is not a float
+
+
+def cdf(z: float) -> float:
+    """The chance that a standard normal variable is below z."""
+    return 0.5 * math.erfc(-z / _ROOT2)
+
+
+def exp(x: float) -> float:
+    """The power e^x, as large as a float can be where it would be larger."""
+    return math.exp(min(x, _MOST))
+
+
+def gain(mean: float, deviation: float) -> float:
+    """The saving to expect of the better of two: E[max(0, 1 - e^y)] for y, the log of their ratio, normal.
+
+    >>> round(gain(-0.5, 0.0), 4), round(gain(0.0, 0.5), 4), gain(50.0, 0.5)
+    (0.3935, 0.1504, 0.0)
+    """
+    if deviation < 1e-6:
+        return max(0.0, 1 - exp(mean))
+    z = -mean / deviation
+    return max(0.0, cdf(z) - exp(mean + deviation * deviation / 2) * cdf(z - deviation))
+
+
+def capped(mean: float, deviation: float, most: float) -> float:
+    """E[e^y] for y normal, where at `most` one gives up and pays 1 to begin anew.
+
+    >>> round(capped(0.0, 0.1, 2.0), 3), capped(9.0, 0.1, 2.0)
+    (1.005, 3.0)
+    """
+    z = (math.log(most) - mean) / max(deviation, 1e-6)
+    return exp(mean + deviation * deviation / 2) * cdf(z - deviation) + cdf(-z) * (most + 1)
+
+
+def above(mean: float, variance: float, noise: float, least: float) -> tuple[float, float] | None:
+    """What is learnt of x from y = x + noise being above `least`: an observation of x as good, with its variance.
+
+    It moves a normal belief in x to the mean and the variance that it has among those y. None: hardly anything.
+
+    >>> value, doubt = above(0.0, 1.0, 0.1, 1.0)
+    >>> value > 1.0, above(0.0, 1.0, 0.1, -5.0)
+    (True, None)
+    """
+    spread = math.sqrt(variance + noise)
+    z = (least - mean) / spread
+    there = cdf(-z)
+    # Far below the bound the tail is nearly exponential: its mean is just beyond the bound.
+    steep = math.exp(-z * z / 2) / (_ROOT2PI * there) if there > 1e-12 else z + 1 / z
+    narrowed = steep * (steep - z)  # share of the variance of y that is lost, 0 to 1
+    if narrowed * variance < 0.01 * spread * spread:
+        return None
+    doubt = (spread * spread - variance * min(narrowed, 0.999)) / min(narrowed, 0.999)
+    return mean + steep * spread / min(narrowed, 0.999), doubt
+
+
+def beyond(mean: float, deviation: float, least: float) -> float:
+    """E[N | N > least] for log N normal.
+
+    >>> beyond(math.log(10), 0.1, 1) < 10.1, beyond(math.log(10), 0.1, 30) > 30
+    (True, True)
+    """
+    z = (mean - math.log(least)) / deviation
+    there = cdf(z)
+    if there < 1e-12:  # far out in the tail little more is to come: the first term of its expansion
+        return least * (1 + deviation / max(-z, 1.0))
+    return max(least, exp(mean + deviation * deviation / 2) * cdf(z + deviation) / there)

@@ -1,0 +1,149 @@
+"""Workloads drawn by chance: curves of Epochs(b) and EpochCost(b) that a policy must not come to grief on."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Final
+
+from zeus.errors import InputError
+from zeus.profile import PowerProfile, Slice
+from zeus.simulate.workload import Workload
+
+RUNS: Final = 10  # of each size
+WATTS: Final = tuple(range(250, 99, -25))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the curves of a kind of worlds are drawn; ranges are uniform."""
+
+    sizes: tuple[int, int] = (5, 12)  # how many
+    powers_of_two: bool = True
+    default: float | None = None  # where b0 is among the sizes, 0 (smallest) to 1 (largest); None: anywhere
+    bend: tuple[float, float] = (0.02, 0.12)  # of log Epochs, per octave squared
+    slope: float = 0.25  # of log Epochs per octave, deviation
+    rough: float = 0.08  # per root octave
+    hump: tuple[float, float] = (0.0, 0.0)  # height of a rise somewhere in between
+    noise: tuple[float, ...] = (0.03, 0.08, 0.15)  # between runs, one of these
+    never: tuple[float, float] = (0.0, 0.0)  # share of the sizes, from one end, that never reach the target
+    saving: tuple[float, float] = (0.3, 1.0)  # how fast an epoch gets cheaper with larger batches
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "base": Kind(),
+    "wide": Kind(sizes=(30, 30), powers_of_two=False),
+    "odd": Kind(powers_of_two=False),
+    "noisy": Kind(noise=(0.4,)),
+    "exact": Kind(noise=(0.0,)),
+    "flat": Kind(bend=(0.0, 0.0), slope=0.0, rough=0.0, saving=(0.02, 0.02)),
+    "steep": Kind(bend=(0.2, 0.5), slope=0.0),
+    "humps": Kind(hump=(0.4, 1.0)),
+    "low": Kind(default=0.0),
+    "high": Kind(default=1.0),
+    "never": Kind(never=(0.1, 0.5)),
+    "two": Kind(sizes=(2, 2), never=(0.5, 0.5)),
+}
+
+
+def worlds(kind: str, seed: int = 0) -> Iterator[Workload]:
+    """Worlds of a kind, one after another, in each of which some size always reaches the target.
+
+    >>> next(worlds("two")).sizes == next(worlds("two")).sizes
+    True
+    """
+    if kind not in KINDS:
+        raise InputError(f"{kind!r}: no such kind of worlds. Known: {', '.join(KINDS)}.")
+    for number in count():
+        world = _draw(f"{kind}-{seed}-{number}", KINDS[kind], random.Random(f"{kind} {seed} {number}"))
+        if any(world.always_converges(size) for size in world.sizes):
+            yield world
+
+
+def shifted(workload: Workload, by: int, share: float = 1.0) -> Workload:
+    """The same job after its data drifted: each size needs the epochs that the size `by` places further on needed.
+
+    Of the way there it has gone this share: run by run, in order of length, epochs are in between.
+    """
+    sizes = workload.sizes
+    runs: dict[int, tuple[int | None, ...]] = {}
+    for place, size in enumerate(sizes):
+        there = workload.runs[sizes[min(max(place + by, 0), len(sizes) - 1)]]
+        runs[size] = _between(workload.runs[size], there, share)
+    return replace(workload, runs=runs)
+
+
+def _between(here: Sequence[int | None], there: Sequence[int | None], share: float) -> tuple[int | None, ...]:
+    if share in (0.0, 1.0):
+        return tuple(there if share else here)
+    many = math.lcm(len(here), len(there))
+    never = math.inf
+    old = sorted(never if n is None else n for n in here for _ in range(many // len(here)))
+    new = sorted(never if n is None else n for n in there for _ in range(many // len(there)))
+    mean = [(1 - share) * a + share * b for a, b in zip(old, new, strict=True)]
+    return tuple(max(1, round(n)) if math.isfinite(n) else None for n in mean)
+
+
+def _draw(name: str, kind: Kind, chance: random.Random) -> Workload:
+    sizes = _sizes(kind, chance)
+    octaves = [math.log2(size) for size in sizes]
+    default = sizes[chance.randrange(len(sizes)) if kind.default is None else round(kind.default * (len(sizes) - 1))]
+    least = math.exp(chance.uniform(math.log(3), math.log(40)))
+    curve = _epochs(kind, chance, octaves)
+    noise, max_epochs = chance.choice(kind.noise), int(6 * least) + 5
+    dead = _dead(kind, chance, [size for size in sizes if size != default])
+
+    def run(size: int, log_epochs: float) -> int | None:
+        epochs = max(1, round(least * math.exp(log_epochs + chance.gauss(0, noise))))
+        return None if size in dead or epochs > max_epochs else epochs
+
+    runs = {size: tuple(run(size, y) for _ in range(RUNS)) for size, y in zip(sizes, curve, strict=True)}
+    return Workload(name, "drawn", float(WATTS[0]), max_epochs, default, runs, _profiles(kind, chance, sizes))
+
+
+def _sizes(kind: Kind, chance: random.Random) -> list[int]:
+    many = chance.randint(*kind.sizes)
+    if kind.powers_of_two:
+        first = chance.randint(2, 5)
+        return [2 ** (first + place) for place in range(many)]
+    drawn: set[int] = set()
+    while len(drawn) < many:
+        drawn.add(round(2 ** chance.uniform(3, 12)))
+    return sorted(drawn)
+
+
+def _epochs(kind: Kind, chance: random.Random, octaves: list[float]) -> list[float]:
+    """Log Epochs of each size, 0 at the least."""
+    middle, where = chance.uniform(octaves[0], octaves[-1]), chance.uniform(octaves[0], octaves[-1])
+    bend, slope, hump = chance.uniform(*kind.bend), chance.gauss(0, kind.slope), chance.uniform(*kind.hump)
+    curve, walk = [], 0.0
+    for before, x in zip([octaves[0], *octaves], octaves, strict=False):
+        walk += chance.gauss(0, kind.rough * math.sqrt(x - before))
+        off = x - middle
+        curve.append(bend / 2 * off * off + slope * off + hump * math.exp(-((x - where) ** 2) / 0.8) + walk)
+    return [y - min(curve) for y in curve]
+
+
+def _dead(kind: Kind, chance: random.Random, sizes: list[int]) -> set[int]:
+    many = round(chance.uniform(*kind.never) * (len(sizes) + 1))
+    return set(sizes[:many] if chance.random() < 0.5 else sizes[len(sizes) - many :])
+
+
+def _profiles(kind: Kind, chance: random.Random, sizes: list[int]) -> dict[int, PowerProfile]:
+    """An epoch takes less time with larger batches up to some size, then no less; its power rises meanwhile."""
+    knee = chance.uniform(math.log2(sizes[0]), math.log2(sizes[-1]))
+    saving, beyond, long = chance.uniform(*kind.saving), chance.choice([0.0, 0.0, 0.03, 0.1]), chance.uniform(50, 2000)
+    profiles = {}
+    for size in sizes:
+        off = math.log2(size) - knee
+        full = long * (1 + 2 ** (-saving * off)) * (1 + beyond * max(0.0, off)) * chance.lognormvariate(0, 0.02)
+        draws = 90 + 150 / (1 + 2 ** (-0.7 * off))
+        slices = []
+        for watts in WATTS:
+            seconds = full * max(1.0, (draws / watts) ** 0.45)
+            slices.append(Slice(watts, 1, seconds, seconds * min(watts, draws)))
+        profiles[size] = PowerProfile.of(slices)
+    return profiles

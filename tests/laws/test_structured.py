@@ -1,0 +1,287 @@
+"""The structured policy: its numbers under any history, what it does in each kind of trouble, and its parts."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from laws.test_batch_size import jobs, live, moves
+from stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopped
+from zeus.errors import InputError
+from zeus.job import Ending, JobSpec, Outcome, Phase
+from zeus.optimizer.batch_size import normal, smooth
+from zeus.optimizer.batch_size.lessons import Lesson, Lessons
+from zeus.optimizer.batch_size.policy import find_policy
+
+OURS = find_policy("structured")
+SIZES = (8, 16, 32, 64, 128)
+
+
+def story(**knobs: Any) -> Story:
+    return Story(job(**{"batch_sizes": SIZES, "default_batch_size": 32, **knobs}), OURS)
+
+
+def known(**knobs: Any) -> Story:
+    """The default converged often; the neighbours were profiled."""
+    told = story(**knobs)
+    for size, cost in zip(SIZES, (14.0, 12.0, 10.0, 9.0, 9.0), strict=True):
+        told.profile(size, cost)
+    for epochs in (10, 11, 10, 9):
+        trial = told.ask()
+        told.tell(trial, converged(10.0 * epochs, epochs))
+    return told
+
+
+# ---------------------------------------------------------------------- any history
+
+
+@settings(deadline=None)
+@given(jobs, moves, st.integers(0, 60), st.floats(1e-3, 1e12))
+def test_every_number_is_finite_whatever_happened(spec: JobSpec, told: Any, epochs: int, cost: float) -> None:
+    story = live(spec, OURS, told).story
+    state = story.state
+    for model in ("V100", "A40", "never seen"):
+        beliefs = (state.lessons.belief, state.epoch_costs(model))
+        assert all(math.isfinite(value) for belief in beliefs for value in (*belief.mean, *belief.var))
+        assert all(math.isfinite(state.log_cost(arm, model)) for arm in range(len(spec.batch_sizes)))
+    for trial in story.trials:
+        assert isinstance(OURS.keep_going(state, trial, epochs, cost), bool)
+        limit = trial.decision.cost_limit
+        assert limit is None or (math.isfinite(limit) and limit > 0)
+        assert "nan" not in trial.decision.reason
+
+
+@settings(deadline=None)
+@given(jobs, moves)
+def test_max_epochs_ends_every_run_and_the_first_epoch_is_never_refused(spec: JobSpec, told: Any) -> None:
+    story = live(spec, OURS, told).story
+    for trial in story.trials:
+        assert not OURS.keep_going(story.state, trial, spec.max_epochs, 1.0)
+        assert OURS.keep_going(story.state, trial, 0, 1e30)
+
+
+# ---------------------------------------------------------------------- one thing at a time
+
+
+def test_the_default_is_first_and_its_run_is_never_stopped() -> None:
+    trial = story().ask()
+    assert (trial.batch_size, trial.decision.cost_limit) == (32, None)
+    assert OURS.keep_going(story().state, trial, 90, 1e12)
+
+
+def test_a_try_of_another_size_says_what_it_promises_and_has_a_bound() -> None:
+    told = story()
+    told.profile(32, 10.0)
+    told.tell(told.ask(), converged(100.0, 10))
+    trial = told.ask()
+    assert trial.decision.phase is Phase.EXPLORING
+    assert trial.batch_size != 32
+    assert "% chance to beat 32 by" in trial.decision.reason
+    assert trial.decision.cost_limit == pytest.approx(2 * 100.0, rel=0.01)
+
+
+def test_a_hopeless_exploration_is_stopped_after_the_epoch_that_showed_it() -> None:
+    told = story()
+    told.profile(32, 10.0)
+    told.tell(told.ask(), converged(100.0, 10))
+    trial = told.ask()
+    told.profile(trial.batch_size, 1000.0)  # an epoch costs ten runs at the default
+    assert not OURS.keep_going(told.state, trial, 1, 2000.0)
+    cheap = story()
+    cheap.profile(32, 10.0)
+    cheap.tell(cheap.ask(), converged(100.0, 10))
+    trial = cheap.ask()
+    cheap.profile(trial.batch_size, 5.0)
+    assert OURS.keep_going(cheap.state, trial, 1, 10.0)
+    assert not OURS.keep_going(cheap.state, trial, 50, 250.0)  # beyond its bound
+
+
+def test_a_run_that_converged_with_unknown_energy_still_tells_epochs() -> None:
+    told = story()
+    told.tell(told.ask(), Outcome(ending=Ending.CONVERGED, seconds=1.0, epochs=7))
+    assert math.exp(told.state.lessons.belief.mean[2]) == pytest.approx(7, rel=0.02)
+    again = told.ask()
+    assert (again.batch_size, again.decision.cost_limit) == (32, None)
+
+
+def test_epochs_learnt_on_one_gpu_hold_on_another_and_costs_do_not() -> None:
+    told = story()
+    for size, cost in zip(SIZES, (20.0, 15.0, 10.0, 5.0, 4.0), strict=True):
+        told.profile(size, cost, "V100")
+    for _ in range(12):
+        trial = told.ask(gpu="V100")
+        told.tell(trial, converged(50.0, 10))
+    best = told.ask(gpu="V100").batch_size
+    assert best >= 64
+    there = told.ask(gpu="A40")
+    assert there.batch_size == best  # its curve is taken over until an epoch is seen
+    for size, cost in zip(SIZES, (1.0, 5.0, 10.0, 50.0, 100.0), strict=True):
+        told.profile(size, cost, "A40")
+    assert told.ask(gpu="A40").batch_size == 8
+    assert told.ask(gpu="V100").batch_size >= 64
+
+
+def test_a_size_that_crashed_is_not_offered_until_pardoned() -> None:
+    told = story(batch_sizes=(16, 32))
+    told.tell(told.ask(), CRASHED)
+    assert told.ask().batch_size == 16
+    told.tell(told.ask(), CRASHED)
+    with pytest.raises(InputError, match="each batch size"):
+        told.ask()
+    told.pardon(32)
+    assert told.ask().batch_size == 32
+
+
+def test_a_size_that_never_reached_the_target_ends_its_direction() -> None:
+    told = story(batch_sizes=(4, 8, 16, 32, 64, 128, 256))
+    dead: set[int] = set()
+    for _ in range(30):
+        trial = told.ask()
+        size = trial.batch_size
+        assert not any(32 < one <= size or size <= one < 32 for one in dead)
+        told.tell(trial, converged(10.0 * size, 10) if size == 32 else NOT_CONVERGED)
+        dead |= {size} - {32}
+    assert dead
+
+
+def test_where_nothing_reaches_the_target_every_size_gets_its_turn() -> None:
+    told = story()
+    first = told.ask()
+    told.tell(first, NOT_CONVERGED)
+    tried = [32]
+    for attempt in range(2, 6):
+        trial = told.ask(recurrence=1, attempt=attempt)
+        tried.append(trial.batch_size)
+        assert trial.decision.cost_limit is None
+        told.tell(trial, NOT_CONVERGED)
+    assert sorted(tried) == sorted(SIZES)
+
+
+def test_the_last_try_is_the_best_known_without_a_bound() -> None:
+    told = known()
+    last = told.ask(last=True)
+    assert (last.decision.phase, last.decision.cost_limit) == (Phase.UNBOUNDED, None)
+    assert last.batch_size in told.state.job.batch_sizes
+
+
+def test_no_more_than_two_explore_at_once_and_never_the_same_size() -> None:
+    told = story()
+    told.profile(32, 10.0)
+    told.tell(told.ask(), converged(100.0, 10))
+    trials = [told.ask() for _ in range(6)]
+    explored = [trial.batch_size for trial in trials if trial.decision.phase is Phase.EXPLORING]
+    assert 1 <= len(explored) <= 2
+    assert len(set(explored)) == len(explored)
+    told.lose(trials[0])
+    assert told.ask().decision.phase is Phase.EXPLORING  # a lost trial holds nobody back
+
+
+def test_of_two_sizes_none_is_explored_before_one_converged() -> None:
+    told = story(batch_sizes=(16, 32))
+    assert [told.ask().batch_size for _ in range(4)] == [32] * 4
+
+
+def test_priors_in_joules_of_cost_and_pruning_rounds_change_nothing() -> None:
+    plain, knobs = story(), story(mab_prior_mean=7.0, mab_prior_precision=1.0, num_pruning_rounds=0)
+    costs = {size: converged(100.0 + abs(size - 16), 5) for size in SIZES}
+    assert plain.run(costs, 15) == knobs.run(costs, 15)
+
+
+# ---------------------------------------------------------------------- the alarm and the window
+
+
+def drift(lessons: Lessons, epochs: float, times: int) -> Lessons:
+    for _ in range(times):
+        belief = lessons.belief
+        lessons = lessons.add(Lesson(0, math.log(epochs)), (belief.mean[0], belief.var[0] + lessons.noise))
+    return lessons
+
+
+def test_a_change_rings_the_alarm_and_what_was_learnt_before_counts_less() -> None:
+    steady = drift(Lessons((8, 16), 8).add(Lesson(0, math.log(10))), 10, 20)
+    assert steady.alarms == 0
+    changed = drift(steady, 25, 6)
+    assert changed.alarms >= 1
+    assert math.exp(changed.belief.mean[0]) > 20
+    deaf = steady
+    for _ in range(6):
+        deaf = deaf.add(Lesson(0, math.log(25)))
+    assert changed.belief.mean[0] > deaf.belief.mean[0]
+
+
+def test_noise_of_a_steady_job_hardly_ever_rings_it() -> None:
+    chance, rings = random.Random(1), 0
+    for _ in range(20):
+        lessons = Lessons((8, 16), 8)
+        for _ in range(100):
+            seen = lessons.counts.get(0, 0) >= 2
+            expected = (lessons.belief.mean[0], lessons.belief.var[0] + lessons.noise) if seen else None
+            lessons = lessons.add(Lesson(0, 3 + chance.gauss(0, 0.1)), expected)
+        rings += lessons.alarms
+    assert rings <= 6
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 5)), max_size=30), st.integers(1, 4))
+def test_with_a_window_only_the_most_recent_runs_of_a_size_count(seen: list[tuple[int, float]], window: int) -> None:
+    lessons, fresh = Lessons((8, 16, 32), 16, window), Lessons((8, 16, 32), 16)
+    for arm, value in seen:
+        lessons = lessons.add(Lesson(arm, value))
+    for arm in range(3):
+        for value in [v for a, v in seen if a == arm][-window:]:
+            fresh = fresh.add(Lesson(arm, value))
+    assert lessons.counts == fresh.counts
+    assert lessons.belief.mean == pytest.approx(fresh.belief.mean)
+
+
+# ---------------------------------------------------------------------- curves and expectations
+
+
+@given(st.lists(st.integers(1, 4096), min_size=2, max_size=30, unique=True), st.data())
+def test_learning_never_makes_less_sure_and_is_the_same_in_any_order(sizes: list[int], data: st.DataObject) -> None:
+    sizes.sort()
+    before = smooth.prior(tuple(sizes), sizes[data.draw(st.integers(0, len(sizes) - 1))])
+    arms = data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=8, unique=True))
+    values = data.draw(st.lists(st.floats(-5, 5), min_size=len(arms), max_size=len(arms)))
+    both = smooth.learn(before, arms, values, [0.1] * len(arms))
+    assert all(after <= was + 1e-6 for after, was in zip(both.var, before.var, strict=True))
+    one_by_one = before
+    for arm, value in reversed(list(zip(arms, values, strict=True))):
+        one_by_one = smooth.learn(one_by_one, [arm], [value], [0.1])
+    assert one_by_one.mean == pytest.approx(both.mean, abs=1e-6)
+
+
+@given(st.floats(-3, 3), st.floats(0.01, 2))
+def test_the_expected_saving_is_a_share_that_falls_as_the_other_gets_dearer(mean: float, deviation: float) -> None:
+    assert 0 <= normal.gain(mean + 0.1, deviation) <= normal.gain(mean, deviation) <= 1
+
+
+@given(st.floats(-20, 20), st.floats(1e-6, 30), st.floats(1e-4, 1), st.floats(-5, 9))
+def test_a_run_beyond_some_epochs_raises_the_belief_and_never_spoils_it(
+    mean: float, variance: float, noise: float, least: float
+) -> None:
+    told = normal.above(mean, variance, noise, least)
+    if told is not None:
+        value, doubt = told
+        assert math.isfinite(value)
+        assert math.isfinite(doubt)
+        assert doubt > 0
+        assert value >= mean - 1e-9
+
+
+@given(st.floats(-2, 8), st.floats(0.05, 3), st.integers(1, 500))
+def test_what_is_left_of_a_run_is_never_less_than_nothing(mean: float, deviation: float, done: int) -> None:
+    assert normal.beyond(mean, deviation, done) >= done
+
+
+def test_a_stopped_run_makes_a_size_dearer_in_belief() -> None:
+    told = known()
+    trial = told.ask()
+    arm = told.state.arms[trial.batch_size]
+    before = told.state.log_cost(arm, "")
+    told.tell(trial, stopped(200.0, 20))
+    assert told.state.log_cost(arm, "") > before
