@@ -25,6 +25,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/store.py --check
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/robust.py
+	$(BIN)/python benchmarks/regret.py
 	$(BIN)/python benchmarks/cluster.py
 	$(BIN)/python benchmarks/service.py --check
 	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/service/test_schema.py
