@@ -58,12 +58,9 @@ def test_a_body_that_is_too_large_is_refused_whether_it_is_announced_or_not(stor
             yield b"x" * 1_000_000
 
     with live(store) as address:
-        for content in (b"x" * (megabytes * 1_000_000), pieces()):
-            for path in ("/api/v1/jobs", "/report"):
-                try:
-                    answer = httpx.post(f"{address}{path}", content=content, timeout=30)
-                except httpx.WriteError:  # it hung up while we were still talking, which is as good
-                    continue
+        for path in ("/api/v1/jobs", "/report"):
+            for content in (b"x" * (megabytes * 1_000_000), pieces()):
+                answer = httpx.post(f"{address}{path}", content=content, timeout=30)
                 assert answer.status_code == 413
                 assert "larger than 1000000 bytes" in answer.text
         assert httpx.get(f"{address}/healthz").status_code == 200

@@ -6,10 +6,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zeus.service.answers import answer
 
+DROPPED_BYTES, DROPPED_SECONDS = 100_000_000, 10.0  # of a body that is refused
 CLIENTS = 10_000  # remembered; the longest silent one is forgotten first
 
 
@@ -30,6 +32,7 @@ class BodyLimit:
         refusal = answer(scope["path"], 413, f"the body is larger than {most} bytes.", {"Connection": "close"})
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if not announced.isdigit() or len(announced) > 18 or int(announced) > most:
+            await _drop(receive)
             await refusal(scope, receive, send)
             return
         begun = refused = False
@@ -56,7 +59,19 @@ class BodyLimit:
             if not refused:
                 raise
         if refused and not begun:
+            await _drop(receive)
             await refusal(scope, receive, send)
+
+
+async def _drop(receive: Receive) -> None:
+    """Hear a body out, to a point: who is still sending when the connection is closed never reads why."""
+    left = DROPPED_BYTES
+    with anyio.move_on_after(DROPPED_SECONDS):
+        while left > 0:
+            message = await receive()
+            if message["type"] != "http.request" or not message.get("more_body", False):
+                return
+            left -= len(message.get("body", b""))
 
 
 class Rate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
@@ -116,6 +117,9 @@ def _end_with_parent() -> None:
     """A worker whose parent was killed would hold the port against the next service."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        parent = multiprocessing.parent_process()
+        if parent is not None and os.getppid() != parent.pid:  # it died before it could be said
+            raise SystemExit(1)
 
 
 def _log() -> None:
