@@ -9,6 +9,7 @@ from typing import Protocol
 
 from zeus.cost import CostModel
 from zeus.job import Ending, Outcome, Trial
+from zeus.optimizer.batch_size.summary import beside_epochs
 from zeus.profile import PowerProfile
 
 LATEST = 5  # recurrences that stand for "now"
@@ -77,7 +78,9 @@ def _at_the_top(
         top, best = profile.slices[0], profile.at(profile.best_limit(cost))
         if by_epoch:
             epochs = fmean(one.epochs for one in runs) / top.steps
-            beside = _set_up(runs, profile)
+            most = max(one.joules / one.steps for one in profile.slices)
+            longest = max(one.seconds / one.steps for one in profile.slices)
+            beside = beside_epochs(runs, most, longest)
             return epochs * top.joules + beside[0], epochs * top.seconds + beside[1]
         if len(runs) > 1:  # the first was profiling, at no one limit; alone it stands for itself, which says too little
             runs = runs[1:]
@@ -86,16 +89,3 @@ def _at_the_top(
                 top.seconds / top.steps * best.steps / best.seconds,
             )
     return more[0] * fmean(one.joules or 0.0 for one in runs), more[1] * fmean(one.seconds for one in runs)
-
-
-def _set_up(runs: Sequence[Outcome], profile: PowerProfile) -> tuple[float, float]:
-    """What these runs used beside their epochs, which a run with the defaults would use too: at least so much.
-
-    Which limits their epochs ran at is not known, so that each is taken to have been the dearest.
-    """
-    most = max(one.joules / one.steps for one in profile.slices)
-    longest = max(one.seconds / one.steps for one in profile.slices)
-    return (
-        min(max(0.0, (one.joules or 0.0) - one.epochs * most) for one in runs),
-        min(max(0.0, one.seconds - one.epochs * longest) for one in runs),
-    )
