@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from nvml.fake import FakeNvml
+from waiting import eventually
 from zeus.device.clock import VirtualClock
 from zeus.device.nvml import nvml_gpus
 from zeus.device.sensed import SensedGpu, Sensors
@@ -415,6 +416,7 @@ def test_a_stranger_on_the_gpu_is_warned_of_once(fake_nvml: FakeNvml, caplog: py
     )
     orphan = int(orphan_parent.stdout)
     try:
+        eventually(lambda: os.getsid(orphan) == orphan)  # setsid may not have had its turn yet
         fake_nvml.cards[0].processes = [os.getpid(), stranger.pid, orphan]
         clock = FakeTime(fake_nvml)
         for _ in range(2):
