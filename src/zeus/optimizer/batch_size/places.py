@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from zeus.env import prices
-from zeus.job import JobSpec, Trial
+from zeus.job import JobSpec
 from zeus.optimizer.batch_size.http import LOOK, ONCE, Service, of_job
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
@@ -14,7 +14,6 @@ from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.remote import RemoteJob
 from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.store import Store, open_store
-from zeus.store.lines import read
 from zeus.store.open import is_service, resolve, shown
 
 Json = dict[str, Any]
@@ -49,9 +48,6 @@ class Jobs(Protocol):
 
     def register(self, spec: JobSpec) -> RecurringJob:
         """The job of this spec, made or revised."""
-
-    def past(self, job_id: str) -> list[Trial]:
-        """Its trials towards the target that it has now, the oldest first."""
 
     def briefs(self) -> list[Json]:
         """A line on each job, by id."""
@@ -92,11 +88,6 @@ class LocalJobs:
     def register(self, spec: JobSpec) -> RecurringJob:
         """By its spec."""
         return LocalJob.register(self._store, spec)
-
-    def past(self, job_id: str) -> list[Trial]:
-        """As the store has them."""
-        since = self._store.job(job_id).since
-        return [kept.trial for kept in self._store.trials(job_id) if kept.trial.asked > since]
 
     def briefs(self) -> list[Json]:
         """Read one by one."""
@@ -152,11 +143,6 @@ class RemoteJobs:
     def register(self, spec: JobSpec) -> RecurringJob:
         """By its spec; later where the service is away."""
         return RemoteJob.register(self._post, spec)
-
-    def past(self, job_id: str) -> list[Trial]:
-        """From its export, which alone has every fact."""
-        history = read(self.export([job_id])).jobs[job_id]
-        return [kept.trial for kept in history.trials if kept.trial.asked > history.revisions[-1].since]
 
     def briefs(self) -> list[Json]:
         """Page by page."""
