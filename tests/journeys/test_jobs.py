@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 import zeus as zeus_package
 from zeus.cli.main import main
@@ -20,6 +24,8 @@ from zeus.launch.recurrence import recur
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.service.app import create
+from zeus.service.dashboard.export import export
 from zeus.store import open_store
 from zeus.store.check import check
 
@@ -92,6 +98,65 @@ def loaded(text: str) -> Any:
 
 
 # ---------------------------------------------------------------------- looking
+
+
+def written_by_another_zeus(tmp_path: Path, table: str, column: str, job: str, old: str, new: str) -> None:
+    """Change a fact as a version of Zeus would that this one does not know."""
+    key = "id" if table == "zeus_jobs" else "job_id"
+    with closing(sqlite3.connect(tmp_path / "zeus.db")) as file:
+        done = file.execute(f"UPDATE {table} SET {column} = replace({column}, ?, ?) WHERE {key} = ?", (old, new, job))
+        assert done.rowcount
+        file.commit()
+
+
+def some_strange(url: str, tmp_path: Path) -> None:
+    """Three jobs that this Zeus does not understand, beside the one that it does."""
+    for name in ("newer", "newest", "odd"):
+        LocalJob.register(open_store(url), replace(SPEC, job_id=name)).ask(PLACE)
+    written_by_another_zeus(tmp_path, "zeus_jobs", "job", "odd", '"policy":"paper"', '"policy":"gone"')
+    written_by_another_zeus(tmp_path, "zeus_trials", "trial", "newer", '"version":1', '"version":2')
+    written_by_another_zeus(tmp_path, "zeus_jobs", "job", "newest", '"version":1', '"version":2')
+
+
+def test_a_job_that_another_zeus_wrote_does_not_hide_the_others(
+    learnt: LocalJob, url: str, zeus: Zeus, tmp_path: Path
+) -> None:
+    some_strange(url, tmp_path)
+    code, out, _ = zeus("list", "--json")
+    rows = {row["job"]: row for row in loaded(out)}
+    assert code == 0
+    assert {name: row["phase"] for name, row in rows.items()} == {
+        "newer": "unreadable",
+        "newest": "unreadable",
+        "odd": "stuck",
+        "sentiment": "sampling",
+    }
+    assert rows["sentiment"]["remark"] is None
+    assert "trial of version 2" in rows["newer"]["remark"]
+    assert "job of version 2" in rows["newest"]["remark"]
+    assert "policy 'gone', version 1 is not known" in rows["odd"]["remark"]
+    assert rows["odd"]["trials"] == 1  # which can be read
+    assert set(rows["newer"]) == set(rows["sentiment"])
+
+    code, out, _ = zeus("list")
+    assert code == 0
+    assert "newer: cannot be read: trial of version 2: this Zeus reads version 1" in out
+    assert zeus("show", "odd")[0] == 0
+    assert zeus("show", "newer")[0] == 2
+
+
+def test_the_service_and_the_page_show_the_jobs_beside_one_that_cannot_be_read(
+    learnt: LocalJob, url: str, tmp_path: Path
+) -> None:
+    some_strange(url, tmp_path)
+    store = open_store(url)
+    client = TestClient(create(store))
+    listed = client.get("/api/v1/jobs").json()
+    assert (listed["total"], [row["phase"] for row in listed["jobs"]][-1]) == (4, "sampling")
+    assert client.get("/api/v1/summary").json()["jobs"] == 4
+    assert 'zeus_job_recurrences{zeus_job="sentiment"} 12.0' in client.get("/metrics").text
+    assert client.get("/api/v1/jobs/newest").status_code == 422
+    assert "job of version 2" in export(store)
 
 
 def test_looking_at_a_store_that_is_not_there_says_so_and_makes_none(url: str, zeus: Zeus, tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ def jobs(
     request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Annotated[str, Query(max_length=200)] = ""
 ) -> Json:
     """A page of all jobs, by id; `q`: only those whose id holds it."""
-    found = [job for job in store_of(request).jobs() if q.lower() in job.id.lower()]
-    rows = overview_of(request).briefs(found[offset : offset + limit])
+    found = [one for one in sorted(store_of(request).pulse().items()) if q.lower() in one[0].lower()]
+    rows = overview_of(request).briefs(dict(found[offset : offset + limit]))
     return {"total": len(found), "offset": offset, "jobs": rows}
 
 
@@ -296,7 +296,7 @@ def pulse(request: Request) -> dict[str, str]:
 @api.get("/summary", dependencies=[READ])
 def summary(request: Request) -> Json:
     """What all jobs together have used and saved."""
-    return totals(overview_of(request).briefs(store_of(request).jobs()))
+    return totals(overview_of(request).briefs(store_of(request).pulse()))
 
 
 @api.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})

@@ -115,14 +115,11 @@ def job_to_json(job: Job) -> Json:
 
 def job_from_json(data: Json, generation: str) -> Job:
     """One revision of a job."""
-    return Job(
-        spec=from_json(data["spec"], JobSpec),
-        policy_version=data["policy_version"],
-        revision=data["revision"],
-        since=data["since"],
-        at=data["at"],
-        generation=generation,
-    )
+    names = ("policy_version", "revision", "since", "at", "spec")
+    if lacking := [name for name in names if name not in data]:
+        raise InputError(f"a job lacks {', '.join(lacking)}.")
+    spec = from_json(data["spec"], JobSpec)
+    return Job(**{name: data[name] for name in names[:-1]}, spec=spec, generation=generation)
 
 
 def note_from_json(data: object) -> Profiled | Pardoned:

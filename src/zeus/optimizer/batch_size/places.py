@@ -91,9 +91,9 @@ class LocalJobs:
 
     def briefs(self) -> list[Json]:
         """Read one by one."""
-        from zeus.optimizer.batch_size.report import brief, report
+        from zeus.optimizer.batch_size.report import brief_of
 
-        return [brief(report(self._store, job.id), prices()) for job in self._store.jobs()]
+        return [brief_of(self._store, job_id, prices=prices()) for job_id in sorted(self._store.pulse())]
 
     def full(self, job_id: str) -> Json:
         """Folded here."""
