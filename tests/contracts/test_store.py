@@ -87,6 +87,36 @@ def test_what_is_not_there_is_said_with_what_is(store: Store) -> None:
             verb()
 
 
+def test_a_restarted_job_is_registered_as_it_was_and_knows_nothing(store: Store) -> None:
+    store.register(SPEC, policy_version=1)
+    first = store.register(replace(SPEC, eta_knob=0.9, target_metric=0.7))
+    ask(store)
+    store.pardon("asr", 8)
+    store.put_profile(KEY, PROFILE)
+    store.settle("asr", "V100", 250.0)
+    again = store.restart("asr", policy_version=2)
+    assert again == store.job("asr") and store.revisions("asr") == [again]
+    assert (again.spec, again.policy_version, again.revision, again.since) == (first.spec, 2, 1, 0)
+    assert again.generation != first.generation
+    assert (store.facts("asr"), store.trials("asr"), store.notes("asr"), store.settled("asr")) == ([], [], [], None)
+    assert store.get_profile(KEY) is None
+    assert ask(store).number == 1
+    sound(store)
+    with pytest.raises(NotKnown, match="'lm' is not in this store"):
+        store.restart("lm")
+
+
+def test_a_job_that_has_changed_since_it_was_looked_at_is_not_restarted(store: Store) -> None:
+    store.register(SPEC)
+    seen = store.pulse()["asr"]
+    ask(store)
+    with pytest.raises(AlreadyDone, match="has changed since"):
+        store.restart("asr", pulse=seen)
+    assert len(store.trials("asr")) == 1
+    store.restart("asr", pulse=store.pulse()["asr"])
+    assert store.trials("asr") == []
+
+
 def test_a_forgotten_job_is_gone_and_its_next_life_is_another(store: Store) -> None:
     first = store.register(SPEC)
     ask(store)

@@ -126,6 +126,14 @@ def forget(request: Request, job_id: JobId) -> None:
     store_of(request).forget(job_id)
 
 
+@api.post("/jobs/{job_id}/reset", dependencies=[ADMIN])
+def reset(request: Request, job_id: JobId, body: words.Reset) -> Json:
+    """Let a job learn afresh, as registered, with the newest version of its policy. With `pulse`: unless it changed."""
+    store = store_of(request)
+    version = find_policy(store.job(job_id).spec.policy).version
+    return _job(store.restart(job_id, policy_version=version, pulse=body.pulse))
+
+
 @api.get("/jobs/{job_id}/beliefs", dependencies=[READ])
 def beliefs(request: Request, job_id: JobId) -> Json:
     """What the policy believes of each batch size where the job last ran."""

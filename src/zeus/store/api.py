@@ -182,6 +182,13 @@ class Store(Protocol):
     def forget(self, job_id: str) -> None:
         """Remove a job with all its facts and profiles."""
 
+    def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
+        """Another life of a job as it is registered, without the facts and profiles of this one, in one step.
+
+        With a `pulse`, only while that is still the job's: whatever else has happened was not seen by whoever exported
+        it, and would be lost. It is AlreadyDone then, and nothing is removed.
+        """
+
     def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
         """All facts of these jobs, or of all, as they were at one moment: lines of JSON."""
 

@@ -72,6 +72,10 @@ class _Life:
         """The sequence number of what happens next."""
         return len(self.log) + 1
 
+    @property
+    def pulse(self) -> str:
+        return f"{self.job.generation}:{len(self.log)}:{self.job.revision}"
+
     def open(self, kept: Kept) -> None:
         self.past.trials.append(kept)
         self.log.append(kept.trial)
@@ -255,9 +259,7 @@ class MemoryStore:
     def pulse(self) -> dict[str, str]:
         """What changes with each job."""
         with self._lock:
-            return {
-                job_id: f"{one.job.generation}:{len(one.log)}:{one.job.revision}" for job_id, one in self._jobs.items()
-            }
+            return {job_id: one.pulse for job_id, one in self._jobs.items()}
 
     def settle(self, job_id: str, gpu_model: str, max_watts: float) -> None:
         """Where the job's clients run."""
@@ -275,6 +277,15 @@ class MemoryStore:
             self._known(job_id)
             del self._jobs[job_id]
             self._profiles = {key: kept for key, kept in self._profiles.items() if key.job != job_id}
+
+    def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
+        """Its next life."""
+        with self._lock:
+            known, now = self._known(job_id), utc(self._wall())
+            job = rules.begun_again(known.job, policy_version, now, uuid4().hex, pulse=known.pulse, expected=pulse)
+            self.forget(job_id)
+            self._jobs[job_id] = _Life(History([job]))
+            return job
 
     def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
         """As lines of JSON."""

@@ -35,6 +35,16 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
     )
 
 
+def begun_again(job: Job, policy_version: int, at: str, generation: str, *, pulse: str, expected: str | None) -> Job:
+    """The first revision of its next life, where its pulse is the one expected."""
+    if expected not in (None, pulse):
+        raise AlreadyDone(
+            f"job {job.id!r} has changed since it was looked at, and what happened would be lost. Nothing was removed; "
+            "look at it again."
+        )
+    return Job(spec=job.spec, policy_version=policy_version, at=at, generation=generation)
+
+
 def differs(job: Job, after: Job) -> AlreadyDone:
     """It was registered otherwise, and is not to be revised."""
     names = [one.name for one in fields(JobSpec) if getattr(after.spec, one.name) != getattr(job.spec, one.name)]

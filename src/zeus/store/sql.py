@@ -86,6 +86,15 @@ class SqlStore:
             take_job(db, job_id)
             rows.forget_job(db, job_id)
 
+    def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
+        """Its next life."""
+        with self._write() as db:
+            row, now = take_job(db, job_id), utc(self._wall())
+            known, found = rows.to_job(row), rows.pulse_of(row)
+            job = rules.begun_again(known, policy_version, now, uuid4().hex, pulse=found, expected=pulse)
+            rows.restart_job(db, job)
+            return job
+
     # ------------------------------------------------------------------ trials
 
     def ask(

@@ -64,8 +64,11 @@ class Jobs(Protocol):
     def forget(self, job_id: str) -> None:
         """Remove one with all its facts."""
 
-    def restart(self, job_id: str) -> None:
-        """Remove its facts; it stays registered."""
+    def pulse(self) -> dict[str, str]:
+        """For each job a text that changes whenever its facts or its terms do."""
+
+    def restart(self, job_id: str, pulse: str | None = None) -> None:
+        """Remove its facts; it stays registered. With a pulse: only while that is still its own."""
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         """A size that crashed may be offered again."""
@@ -113,12 +116,14 @@ class LocalJobs:
         """For good."""
         self._store.forget(job_id)
 
-    def restart(self, job_id: str) -> None:
+    def pulse(self) -> dict[str, str]:
+        """The store's."""
+        return self._store.pulse()
+
+    def restart(self, job_id: str, pulse: str | None = None) -> None:
         """With the newest version of its policy."""
-        spec = self._store.job(job_id).spec
-        version = find_policy(spec.policy).version
-        self._store.forget(job_id)
-        self._store.register(spec, policy_version=version)
+        version = find_policy(self._store.job(job_id).spec.policy).version
+        self._store.restart(job_id, policy_version=version, pulse=pulse)
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         """An event of the job."""
@@ -171,12 +176,14 @@ class RemoteJobs:
         """For good."""
         self._post.call("DELETE", of_job(job_id), lambda said: None, patience=ONCE)
 
-    def restart(self, job_id: str) -> None:
+    def pulse(self) -> dict[str, str]:
+        """The service's."""
+        return self._post.call("GET", "/pulse", dict, patience=LOOK)
+
+    def restart(self, job_id: str, pulse: str | None = None) -> None:
         """With the newest version of its policy there."""
-        found = self._post.call("GET", of_job(job_id, "/registration"), lambda said: dict(said["spec"]), patience=LOOK)
-        spec = {name: value for name, value in found.items() if name not in ("kind", "version")}
-        self.forget(job_id)
-        self._post.call("POST", "/jobs", lambda said: None, body={"spec": spec}, patience=self._post.service.begin)
+        body = {"pulse": pulse}
+        self._post.call("POST", of_job(job_id, "/reset"), lambda said: None, body=body, patience=ONCE)
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         """An event of the job."""
