@@ -87,6 +87,24 @@ def test_what_is_not_there_is_said_with_what_is(store: Store) -> None:
             verb()
 
 
+def test_which_trials_were_asked_for_under_which_eta_is_kept_wherever_the_job_goes(store: Store, place: Place) -> None:
+    store.register(SPEC)
+    first = ask(store)
+    store.register(replace(SPEC, eta_knob=0.9))
+    second = ask(store)
+    job = store.register(replace(SPEC, eta_knob=0.9, beta_knob=3.0))
+    assert job == store.job("asr")
+    assert [job.eta_of(one) for one in (first, second)] == [SPEC.eta_knob, 0.9]
+    another = place.another()
+    another.import_lines(store.export())
+    assert another.job("asr").etas == job.etas == ((1, SPEC.eta_knob),)
+    older = [line.replace('"etas":[[1,0.5]],', "") for line in store.export()]  # as Zeus wrote before it kept them
+    assert older != store.export()
+    another.forget("asr")
+    another.import_lines(older)
+    assert another.job("asr").etas == ()
+
+
 def test_a_restarted_job_is_registered_as_it_was_and_knows_nothing(store: Store) -> None:
     store.register(SPEC, policy_version=1)
     first = store.register(replace(SPEC, eta_knob=0.9, target_metric=0.7))

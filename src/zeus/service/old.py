@@ -98,7 +98,8 @@ def batch_size(request: Request, job_id: Annotated[words.Name, Query()]) -> dict
 @old.post("/report", dependencies=[REPORT])
 def report(request: Request, body: Report) -> dict[str, Any]:
     """How far a trial has come; whether it must stop."""
-    job, spec = job_of(request, body.job_id), store_of(request).job(body.job_id).spec
+    job, known = job_of(request, body.job_id), store_of(request).job(body.job_id)
+    spec = known.spec
     trial = _meant(request, body)
     if trial.ended is not None:
         return _verdict(trial, spec)
@@ -117,7 +118,7 @@ def report(request: Request, body: Report) -> dict[str, Any]:
         return _verdict(_end(job, trial.number, used(Ending.CONVERGED)), spec)
     if body.current_epoch >= spec.max_epochs:
         return _verdict(_end(job, trial.number, used(Ending.NOT_CONVERGED)), spec)
-    cost = CostModel(spec.eta_knob, trial.ask.max_watts).cost(body.energy, body.time)
+    cost = CostModel(known.eta_of(trial), trial.ask.max_watts).cost(body.energy, body.time)
     following = cost / body.current_epoch
     if not job.progress(trial.number, used(Ending.LOST), cost + following, lease=DAY):
         return _verdict(_end(job, trial.number, used(Ending.STOPPED, following)), spec)

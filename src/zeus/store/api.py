@@ -40,11 +40,16 @@ class Job:
     since: int = 0  # trials asked for up to this sequence number had another target: their costs are of something else
     at: str  # when this revision was made
     generation: str  # changes when a job is forgotten or imported, so that a cached fold of another life is not used
+    etas: tuple[tuple[int, float], ...] = ()  # up to each of these sequence numbers, trials were asked for under this η
 
     @property
     def id(self) -> str:
         """What it is found by."""
         return self.spec.id
+
+    def eta_of(self, trial: Trial) -> float:
+        """The η that a trial was decided under, which its bound is a cost of."""
+        return next((eta for until, eta in self.etas if trial.asked <= until), self.spec.eta_knob)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

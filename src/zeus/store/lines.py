@@ -110,7 +110,7 @@ def _sound(job_id: str, history: History) -> None:
 def job_to_json(job: Job) -> Json:
     """One revision of a job. Its generation stays behind: an imported job begins another life."""
     names = ("policy_version", "revision", "since", "at")
-    return {**{name: getattr(job, name) for name in names}, "spec": to_json(job.spec)}
+    return {**{name: getattr(job, name) for name in names}, "etas": job.etas, "spec": to_json(job.spec)}
 
 
 def job_from_json(data: Json, generation: str) -> Job:
@@ -118,8 +118,12 @@ def job_from_json(data: Json, generation: str) -> Job:
     names = ("policy_version", "revision", "since", "at", "spec")
     if lacking := [name for name in names if name not in data]:
         raise InputError(f"a job lacks {', '.join(lacking)}.")
-    spec = from_json(data["spec"], JobSpec)
-    return Job(**{name: data[name] for name in names[:-1]}, spec=spec, generation=generation)
+    spec, etas = from_json(data["spec"], JobSpec), data.get("etas", ())  # which were not always kept
+    try:
+        past = tuple((int(until), float(eta)) for until, eta in etas)
+    except (TypeError, ValueError) as wrong:
+        raise InputError(f"etas={etas!r}: expected pairs of a sequence number and an η.") from wrong
+    return Job(**{name: data[name] for name in names[:-1]}, spec=spec, generation=generation, etas=past)
 
 
 def note_from_json(data: object) -> Profiled | Pardoned:

@@ -25,6 +25,7 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
         return job
     target = ("target_metric", "higher_is_better_metric")
     moved = any(getattr(spec, name) != getattr(job.spec, name) for name in target)
+    repriced = spec.eta_knob != job.spec.eta_knob
     return replace(
         job,
         spec=spec,
@@ -32,6 +33,7 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
         revision=job.revision + 1,
         since=sequence if moved else job.since,
         at=at,
+        etas=(*job.etas, (sequence, job.spec.eta_knob)) if repriced else job.etas,
     )
 
 

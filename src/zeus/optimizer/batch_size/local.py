@@ -9,6 +9,7 @@ from typing import Any
 
 from zeus.job import MAX_TRIES, Ask, Decision, Ending, Event, JobSpec, Outcome, Trial
 from zeus.optimizer.batch_size.policy import find_policy
+from zeus.optimizer.batch_size.repricing import repriced
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.optimizer.power_limit.profiles import nearest
 from zeus.profile import PowerProfile, ProfileKey
@@ -45,7 +46,7 @@ class Folds:
         for event in facts(sequence):
             sequence = event.sequence
             if counts(event, job.since):
-                state = policy.observe(state, event)
+                state = policy.observe(state, _in_unit(job, event))
         with self._lock:
             newest = self._folds.pop(job.id, None)
             if newest is None or newest.life != life or newest.sequence < sequence:
@@ -67,6 +68,11 @@ class Folds:
 def counts(event: Event, since: int) -> bool:
     """Whether an event is still of this job: runs towards another target are not, except that a crash is a crash."""
     return not isinstance(event, Trial) or event.asked > since or event.ending is Ending.CRASHED
+
+
+def _in_unit(job: Job, event: Event) -> Event:
+    """The event in the unit that the job's costs have now."""
+    return repriced(event, job.eta_of(event), job.spec.eta_knob) if isinstance(event, Trial) else event
 
 
 class LocalJob:
@@ -99,7 +105,12 @@ class LocalJob:
     ) -> Trial:
         """Decide and open."""
         request = Request(gpu_model=place.model, max_watts=place.max_watts, recurrence=recurrence, max_tries=max_tries)
-        return self._store.ask(self._job.id, request, self._folds.decide, lease=lease, key=key)
+
+        def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
+            self._job = job  # as revised meanwhile: a bound is a cost under this η
+            return self._folds.decide(job, ask, facts)
+
+        return self._store.ask(self._job.id, request, decide, lease=lease, key=key)
 
     def trial(self, number: int) -> Trial:
         """As it stands."""

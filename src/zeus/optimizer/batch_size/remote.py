@@ -25,6 +25,8 @@ from zeus.optimizer.batch_size.spool import Report
 from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.batch_size.verbs import ALONE, Place
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.store.api import Job
+from zeus.store.lines import job_from_json
 from zeus.store.rules import lost, told
 from zeus.wire import from_json, to_json
 
@@ -95,11 +97,21 @@ class RemoteJob:
             if self._is_registered:  # else it was said
                 log.warning("%s This trial takes the default batch size, %s.", away, trial.batch_size)
             return trial
+        self._look_again(trial)
         try:
             self._post.known.keep(self._spec.id, Mine(trial))
         except StoreError as wrong:
             log.debug("trial %s needs the service until its end: %s", trial.number, wrong)
         return trial
+
+    def _look_again(self, trial: Trial) -> None:
+        """The job as this trial was decided under: its owner may have changed η, which a bound is a cost of."""
+        try:
+            job = self._post.call("GET", self._path("/registration"), _job, patience=QUICK)
+        except (StoreError, NotKnown) as away:
+            log.debug("job %r is taken as it was: %s", self._spec.id, away)
+        else:
+            self._spec = replace(job.spec, eta_knob=job.eta_of(trial))
 
     def _begin_alone(self, place: Place, recurrence: int | None) -> Trial:
         """Its recurrence has no other try: the default with no bound ends it as well as can be."""
@@ -263,6 +275,10 @@ def _anything(said: Any) -> bool:
 
 def _spec(said: Any) -> JobSpec:
     return from_json(said["spec"], JobSpec)
+
+
+def _job(said: Any) -> Job:
+    return job_from_json(said, "")
 
 
 def _trial(said: Any) -> Trial:

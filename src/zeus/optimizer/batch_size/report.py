@@ -14,6 +14,7 @@ from zeus.job import Ask, Decision, Event, Profiled
 from zeus.optimizer.batch_size.front import Point, points
 from zeus.optimizer.batch_size.local import Folds, counts
 from zeus.optimizer.batch_size.policy import find_policy
+from zeus.optimizer.batch_size.repricing import repriced
 from zeus.optimizer.batch_size.summary import Default, JobSummary, Recurrence, Saving, Use, said, summarise, use_of
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.optimizer.batch_size.view import SizeView, from_events, view
@@ -205,6 +206,7 @@ def _saving(one: Saving | None, prices: Prices) -> dict[str, Any] | None:
 def attempt(job: Job, kept: Kept) -> dict[str, Any]:
     """One try in a table of tries."""
     trial, told, use = kept.trial, said(kept), use_of(job.spec, kept)
+    bound = repriced(trial, job.eta_of(trial), job.spec.eta_knob).decision.cost_limit
     return {
         "number": trial.number,
         "recurrence": trial.ask.recurrence,
@@ -213,7 +215,7 @@ def attempt(job: Job, kept: Kept) -> dict[str, Any]:
         "batch_size": trial.batch_size,
         "phase": trial.decision.phase.value,
         "reason": trial.decision.reason,
-        "cost_limit": trial.decision.cost_limit,
+        "cost_limit": bound,
         "ending": trial.ending.value,
         "epochs": None if told is None else told.epochs,
         "metric": None if told is None else told.metric,

@@ -55,7 +55,7 @@ class RecurringJob(Protocol):
 
     @property
     def spec(self) -> JobSpec:
-        """The job as registered, with its id and its seed filled in."""
+        """The job as registered, with its id and its seed filled in; after an ask, as that was decided under."""
 
     def ask(self, place: Place, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
         """Open a trial: of a new recurrence, or another try of this one.
