@@ -55,6 +55,25 @@ def job(kept: tuple[Store, Register]) -> RecurringJob:
     return kept[1](SPEC)
 
 
+def test_sizes_whose_crashes_are_excused_are_offered_again(job: RecurringJob) -> None:
+    first = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
+    second = job.ask(HERE, first.ask.recurrence)
+    assert second.batch_size != first.batch_size
+    job.tell(second.number, Outcome(ending=Ending.CRASHED))
+    job.excuse()
+    assert job.ask(HERE).batch_size == first.batch_size == 16
+
+
+def test_the_spec_is_the_one_that_the_last_trial_was_decided_under(kept: tuple[Store, Register]) -> None:
+    store, register = kept
+    job = register(SPEC)
+    job.ask(HERE)
+    store.register(replace(SPEC, eta_knob=0.25))
+    assert job.spec.eta_knob == 1.0
+    job.ask(HERE)
+    assert job.spec.eta_knob == 0.25
+
+
 def test_a_job_is_registered_once_and_its_seed_is_drawn_once(kept: tuple[Store, Register]) -> None:
     store, register = kept
     first, again = register(SPEC), register(SPEC)

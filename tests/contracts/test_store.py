@@ -87,6 +87,23 @@ def test_what_is_not_there_is_said_with_what_is(store: Store) -> None:
             verb()
 
 
+def test_crashes_that_are_excused_are_kept_and_those_after_them_count(store: Store, place: Place) -> None:
+    crashed = Outcome(ending=Ending.CRASHED)
+    first = store.register(SPEC)
+    store.tell("asr", ask(store).number, crashed)
+    job = store.excuse("asr")
+    assert job == store.job("asr") == store.excuse("asr")
+    assert (job.excused, job.revision, job.spec, job.since) == (2, 2, first.spec, 0)
+    assert [kept.trial.ending for kept in store.trials("asr")] == [Ending.CRASHED]
+    store.tell("asr", ask(store).number, crashed)
+    assert store.job("asr").excused == 2
+    another = place.another()
+    another.import_lines(store.export())
+    assert replace(another.job("asr"), generation="") == replace(job, generation="")
+    with pytest.raises(NotKnown, match="'lm' is not in this store"):
+        store.excuse("lm")
+
+
 def test_which_trials_were_asked_for_under_which_eta_is_kept_wherever_the_job_goes(store: Store, place: Place) -> None:
     store.register(SPEC)
     first = ask(store)

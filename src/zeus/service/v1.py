@@ -247,6 +247,12 @@ def profiled(request: Request, job_id: JobId, body: words.Epoch) -> Json:
     return {"batch_size": body.batch_size, "gpu_model": place.model}
 
 
+@api.post("/jobs/{job_id}/excuse", dependencies=[REPORT])
+def excuse(request: Request, job_id: JobId) -> Json:
+    """Crashes until now, of trials that did no epoch, were the script's own: all batch sizes are offered again."""
+    return _job(store_of(request).excuse(job_id))
+
+
 @api.post("/jobs/{job_id}/pardon", dependencies=[ADMIN])
 def pardon(request: Request, job_id: JobId, body: words.Pardon) -> Json:
     """A size that crashed may be offered again."""

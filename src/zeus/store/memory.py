@@ -241,6 +241,15 @@ class MemoryStore:
             known.log.append(note)
             return note
 
+    def excuse(self, job_id: str) -> Job:
+        """A revision."""
+        with self._lock:
+            known = self._known(job_id)
+            job = rules.excused(known.job, utc(self._wall()), len(known.log))
+            if job != known.job:
+                known.past.revisions.append(job)
+            return job
+
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""
         with self._lock:

@@ -37,6 +37,11 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
     )
 
 
+def excused(job: Job, at: str, sequence: int) -> Job:
+    """The job itself where nothing has happened since it was last excused, or its next revision."""
+    return job if sequence == job.excused else replace(job, revision=job.revision + 1, at=at, excused=sequence)
+
+
 def begun_again(job: Job, policy_version: int, at: str, generation: str, *, pulse: str, expected: str | None) -> Job:
     """The first revision of its next life, where its pulse is the one expected."""
     if expected not in (None, pulse):

@@ -45,8 +45,8 @@ class Folds:
         state, sequence = known.state, known.sequence
         for event in facts(sequence):
             sequence = event.sequence
-            if counts(event, job.since):
-                state = policy.observe(state, _in_unit(job, event))
+            if (now := as_of_now(job, event)) is not None:
+                state = policy.observe(state, now)
         with self._lock:
             newest = self._folds.pop(job.id, None)
             if newest is None or newest.life != life or newest.sequence < sequence:
@@ -65,14 +65,20 @@ class Folds:
         return decision
 
 
-def counts(event: Event, since: int) -> bool:
-    """Whether an event is still of this job: runs towards another target are not, except that a crash is a crash."""
-    return not isinstance(event, Trial) or event.asked > since or event.ending is Ending.CRASHED
+def as_of_now(job: Job, event: Event) -> Event | None:
+    """An event as this revision of its job has it observed; None: not at all.
 
-
-def _in_unit(job: Job, event: Event) -> Event:
-    """The event in the unit that the job's costs have now."""
-    return repriced(event, job.eta_of(event), job.spec.eta_knob) if isinstance(event, Trial) else event
+    Runs towards another target are not of this job any more, except that a crash is a crash, unless it was excused:
+    then the trial is as if lost. Bounds are brought into the unit that costs have now.
+    """
+    if not isinstance(event, Trial):
+        return event
+    crashed, ended = event.ending is Ending.CRASHED, event.ended or 0
+    if event.asked <= job.since and not crashed:
+        return None
+    if crashed and ended <= job.excused and event.outcome is not None and not event.outcome.epochs:
+        return Trial(ask=event.ask, decision=event.decision, asked=event.asked, lost=ended)
+    return repriced(event, job.eta_of(event), job.spec.eta_knob)
 
 
 class LocalJob:
@@ -141,6 +147,10 @@ class LocalJob:
         self._store.profiled(
             self._job.id, batch_size, place.model, joules=joules, seconds=seconds, max_watts=place.max_watts
         )
+
+    def excuse(self) -> None:
+        """A revision of the job."""
+        self._job = self._store.excuse(self._job.id)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""

@@ -225,6 +225,10 @@ class RemoteJob:
         else:
             self._later.append(report)
 
+    def excuse(self) -> None:
+        """A revision of the job there."""
+        self._post.call("POST", self._path("/excuse"), _anything, body={}, patience=SOON)
+
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key; None where the service is away, so that it is measured again."""
         try:

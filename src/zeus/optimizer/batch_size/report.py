@@ -12,7 +12,7 @@ from zeus.env import Prices
 from zeus.errors import InputError, NotKnown
 from zeus.job import Ask, Decision, Event, Profiled
 from zeus.optimizer.batch_size.front import Point, points
-from zeus.optimizer.batch_size.local import Folds, counts
+from zeus.optimizer.batch_size.local import Folds, as_of_now
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.repricing import repriced
 from zeus.optimizer.batch_size.summary import Default, JobSummary, Recurrence, Saving, Use, said, summarise, use_of
@@ -87,7 +87,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
 
 def _counting(store: Store, job: Job) -> Iterator[Event]:
     """All events that are still of this job; read only where a policy cannot say what it knows."""
-    yield from (event for event in store.facts(job.id) if counts(event, job.since))
+    yield from (now for event in store.facts(job.id) if (now := as_of_now(job, event)) is not None)
 
 
 def _profiles(job: Job, place: Place, kept: Mapping[ProfileKey, PowerProfile]) -> dict[int, PowerProfile]:

@@ -82,6 +82,9 @@ class RecurringJob(Protocol):
     def profiled(self, batch_size: int, place: Place, *, joules: float, seconds: float) -> None:
         """What an epoch of this size uses in this place became known, evaluation included."""
 
+    def excuse(self) -> None:
+        """Crashes until now, of trials that did no epoch, were not their sizes': all are offered again."""
+
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The power profile of exactly this key."""
 
