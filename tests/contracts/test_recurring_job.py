@@ -55,6 +55,19 @@ def job(kept: tuple[Store, Register]) -> RecurringJob:
     return kept[1](SPEC)
 
 
+def test_the_nearest_profile_of_another_size_is_found_on_the_same_gpus_alone(job: RecurringJob) -> None:
+    key = ProfileKey(SPEC.id, 16, "V100", 2)
+    other = PowerProfile.of([Slice(150.0, 10, 1.2, 150.0)])
+    assert job.near(key) is None
+    job.put(key, PROFILE)
+    job.put(ProfileKey(SPEC.id, 32, "V100", 1), PROFILE)
+    job.put(ProfileKey(SPEC.id, 32, "A40", 2), PROFILE)
+    assert job.near(key) is None
+    job.put(ProfileKey(SPEC.id, 8, "V100", 2), other)
+    assert job.near(key) == other
+    assert job.near(ProfileKey(SPEC.id, 32, "V100", 2)) == PROFILE
+
+
 def test_sizes_whose_crashes_are_excused_are_offered_again(job: RecurringJob) -> None:
     first = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
     second = job.ask(HERE, first.ask.recurrence)

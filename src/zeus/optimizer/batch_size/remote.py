@@ -24,6 +24,7 @@ from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.spool import Report
 from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.batch_size.verbs import ALONE, Place
+from zeus.optimizer.power_limit.profiles import nearest
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import Job
 from zeus.store.lines import job_from_json
@@ -236,6 +237,16 @@ class RemoteJob:
         except (NotKnown, StoreError):
             return None
 
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """Of the job's other sizes; None where the service is away."""
+        try:
+            known = self._post.call("GET", of_job(key.job, "/profiles/all"), _profiles, patience=QUICK)
+        except (NotKnown, StoreError):
+            return None
+        sizes = [one.batch_size for one in known if replace(one, batch_size=key.batch_size) == key]
+        found = nearest(key, set(sizes) & set(self._spec.batch_sizes))
+        return known[replace(key, batch_size=found[0])] if found else None
+
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Keep a profile; later where the service is away."""
         self._post.send(Report("PUT", of_job(key.job, "/profiles"), to_json(profile), _query(key)), _anything, QUICK)
@@ -300,3 +311,7 @@ def _pulse(said: Any) -> dict[str, Any]:
 
 def _profile(said: Any) -> PowerProfile:
     return from_json(said, PowerProfile)
+
+
+def _profiles(said: Any) -> dict[ProfileKey, PowerProfile]:
+    return {ProfileKey(**one["key"]): _profile(one["profile"]) for one in said}

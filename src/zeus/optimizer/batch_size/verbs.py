@@ -88,5 +88,8 @@ class RecurringJob(Protocol):
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The power profile of exactly this key."""
 
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """That of the nearest other batch size of the job on the same GPUs, by ratio; None where there is none."""
+
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Keep this profile in place of what was kept under its key."""
