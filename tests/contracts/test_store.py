@@ -104,6 +104,46 @@ def test_crashes_that_are_excused_are_kept_and_those_after_them_count(store: Sto
         store.excuse("lm")
 
 
+def test_changes_made_at_once_are_all_made(place: Place) -> None:
+    place.open().register(SPEC)
+
+    def change(_: int) -> None:
+        place.open().revise("asr", lambda job: (replace(job.spec, max_epochs=job.spec.max_epochs + 1), 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(change, range(12)))
+    job = place.open().job("asr")
+    assert (job.spec.max_epochs, job.revision) == (SPEC.max_epochs + 12, 13)
+
+
+def test_a_change_is_a_revision_like_any_other_and_one_that_fails_is_none(store: Store) -> None:
+    first = store.register(SPEC)
+    ask(store)
+    assert store.revise("asr", lambda job: (job.spec, 7)) == first
+    moved = store.revise("asr", lambda job: (replace(job.spec, target_metric=0.7, policy="default"), 7))
+    assert (moved.revision, moved.since, moved.policy_version) == (2, 1, 7)
+    with pytest.raises(InputError, match="eta_knob"):
+        store.revise("asr", lambda job: (replace(job.spec, eta_knob=7.0), 1))
+    assert store.job("asr") == moved
+    with pytest.raises(NotKnown, match="'lm' is not in this store"):
+        store.revise("lm", lambda job: (job.spec, 1))
+
+
+def test_an_unfinished_recurrence_is_resumed_by_one_alone(place: Place) -> None:
+    store = place.open()
+    store.register(SPEC)
+    store.tell("asr", ask(store).number, Outcome(ending=Ending.NOT_CONVERGED, joules=1.0, seconds=1.0, epochs=1))
+
+    def resume(_: int) -> Ask:
+        return place.open().ask("asr", replace(HERE, resume=True), first_size).ask
+
+    with ThreadPoolExecutor(4) as pool:
+        asks = list(pool.map(resume, range(8)))
+    assert sorted((one.recurrence, one.attempt) for one in asks) == [(1, 2), *((n, 1) for n in range(2, 9))]
+    with pytest.raises(InputError, match="name one, or resume"):
+        replace(HERE, resume=True, recurrence=1)
+
+
 def test_which_trials_were_asked_for_under_which_eta_is_kept_wherever_the_job_goes(store: Store, place: Place) -> None:
     store.register(SPEC)
     first = ask(store)

@@ -23,11 +23,9 @@ from zeus.optimizer.batch_size.verbs import Place
 from zeus.service import words
 from zeus.service.auth import need
 from zeus.service.v1 import job_of, store_of
-from zeus.store import Store
 from zeus.store.tokens import Scope
 
 DAY = 86_400.0
-LATELY = 100  # trials: what failed before them was given up
 
 REPORT, ADMIN = Depends(need(Scope.REPORT)), Depends(need(Scope.ADMIN))
 
@@ -85,13 +83,7 @@ def batch_size(request: Request, job_id: Annotated[words.Name, Query()]) -> dict
     settled = store.settled(job_id)
     if settled is None:
         raise InputError(f"job {job_id!r} was not registered by POST /jobs, so its GPUs are not known.")
-    place = Place.of(*settled)
-    job = job_of(request, job_id)
-    trial = None
-    if (unfinished := _unfinished(store, job_id)) is not None:
-        with contextlib.suppress(AlreadyDone):  # somebody else was quicker
-            trial = job.ask(place, unfinished, lease=DAY)
-    trial = trial or job.ask(place, lease=DAY)
+    trial = job_of(request, job_id).ask(Place.of(*settled), lease=DAY, resume=True)
     return {"job_id": job_id, "batch_size": trial.batch_size, "trial_number": trial.number}
 
 
@@ -173,15 +165,3 @@ def _verdict(trial: Trial, spec: JobSpec) -> dict[str, Any]:
     }
     message = said.get(trial.ending, f"this trial has ended: {trial.ending.value}")
     return {"stop_train": True, "converged": trial.ending is Ending.CONVERGED, "message": message}
-
-
-def _unfinished(store: Store, job_id: str) -> int | None:
-    """The oldest recurrence of late whose tries all ended without reaching the target, and may be tried again."""
-    tries: dict[int, list[Trial]] = {}
-    for kept in store.trials(job_id, after=max(0, store.count(job_id) - LATELY)):
-        tries.setdefault(kept.trial.ask.recurrence, []).append(kept.trial)
-    for recurrence, some in sorted(tries.items()):
-        over = any(one.ending in (Ending.OPEN, Ending.CONVERGED) or one.ask.last for one in some)
-        if not over and some[-1].ending in (Ending.STOPPED, Ending.NOT_CONVERGED, Ending.CRASHED):
-            return recurrence
-    return None

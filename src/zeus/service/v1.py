@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from zeus.env import prices
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Decision, Ending, Phase, Trial
+from zeus.job import Decision, Ending, JobSpec, Phase, Trial
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.report import attempt, full, report
@@ -113,11 +113,13 @@ def registration(request: Request, job_id: JobId) -> Json:
 @api.patch("/jobs/{job_id}", dependencies=[REPORT])
 def change(request: Request, job_id: JobId, body: words.Change) -> Json:
     """A revision; what is left out stays as it is."""
-    store = store_of(request)
-    spec = store.job(job_id).spec
     given = {name: value for name, value in body.model_dump().items() if value is not None}
-    revised = replace(spec, **given)
-    return _job(store.register(revised, policy_version=find_policy(revised.policy).version))
+
+    def changed(job: Job) -> tuple[JobSpec, int]:
+        spec = replace(job.spec, **given)
+        return spec, find_policy(spec.policy).version
+
+    return _job(store_of(request).revise(job_id, changed))
 
 
 @api.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204)

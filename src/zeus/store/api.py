@@ -61,8 +61,11 @@ class Request:
     max_watts: float
     recurrence: int | None = None  # None: a new one; a number: another try of that one
     max_tries: int = MAX_TRIES
+    resume: bool = False  # instead of a new one, another try of a recurrence whose tries all failed, if there is one
 
     def __post_init__(self) -> None:
+        if self.resume and self.recurrence is not None:
+            raise InputError(f"recurrence={self.recurrence}: name one, or resume whichever is unfinished.")
         if self.max_tries < 1:
             raise InputError(f"max_tries={self.max_tries!r}: give a whole number of at least 1.")
 
@@ -96,6 +99,13 @@ class Store(Protocol):
         goes on, except that trials for another target are marked by `Job.since`. While the policy keeps its name,
         the job keeps the version it has been folded with. Without `revise` a known job stays as it is, and a spec
         that differs from it is AlreadyDone.
+        """
+
+    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]]) -> Job:
+        """The job after `change`, which says spec and policy version.
+
+        It is called while the job is held, so that no two changes overwrite each other. If it raises, nothing is
+        changed. It must not call the store. What is revised is as `register` has it.
         """
 
     def job(self, job_id: str) -> Job:

@@ -118,6 +118,15 @@ class MemoryStore:
                 known.past.revisions.append(job)
             return job
 
+    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]]) -> Job:
+        """Its next revision."""
+        with self._lock:
+            known = self._known(job_id)
+            job = rules.revised(known.job, *change(known.job), utc(self._wall()), len(known.log))
+            if job != known.job:
+                known.past.revisions.append(job)
+            return job
+
     def job(self, job_id: str) -> Job:
         """Its latest revision."""
         with self._lock:
@@ -148,6 +157,8 @@ class MemoryStore:
             known, now = self._known(job_id), self._wall()
             if key is not None and key in known.keys:
                 return known.past.trials[known.keys[key] - 1].trial
+            if request.resume:
+                request = rules.resumed(request, [one.trial for one in known.past.trials[-rules.LATELY :]])
             trials, again = known.past.trials, known.tries.get(request.recurrence or 0, [])
             tries = [trials[number - 1].trial for number in again]
             ask = rules.next_ask(job_id, request, len(trials) + 1, len(known.tries), tries)

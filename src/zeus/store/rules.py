@@ -10,6 +10,8 @@ from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
 from zeus.store.api import Job, Request
 
+LATELY = 100  # trials among which an unfinished recurrence is looked for: what failed before was given up
+
 
 def created(spec: JobSpec, policy_version: int, at: str, seed: Callable[[], int], generation: str) -> Job:
     """The first revision."""
@@ -58,6 +60,18 @@ def differs(job: Job, after: Job) -> AlreadyDone:
     return AlreadyDone(
         f"job {job.id!r} is registered with another {', '.join(names)}. Register this under another id, or revise it."
     )
+
+
+def resumed(request: Request, lately: Sequence[Trial]) -> Request:
+    """For the oldest of these trials' recurrences whose tries all ended short of the target, or for a new one."""
+    tries: dict[int, list[Trial]] = {}
+    for trial in lately:
+        tries.setdefault(trial.ask.recurrence, []).append(trial)
+    for recurrence, some in sorted(tries.items()):
+        over = any(one.ending in (Ending.OPEN, Ending.CONVERGED) or one.ask.last for one in some)
+        if not over and some[-1].ending in (Ending.STOPPED, Ending.NOT_CONVERGED, Ending.CRASHED):
+            return replace(request, recurrence=recurrence, resume=False)
+    return replace(request, resume=False)
 
 
 def next_ask(job_id: str, request: Request, number: int, recurrences: int, tries: Sequence[Trial]) -> Ask:

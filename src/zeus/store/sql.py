@@ -65,6 +65,16 @@ class SqlStore:
                 rows.revise_job(db, job)
             return job
 
+    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]]) -> Job:
+        """Its next revision."""
+        with self._write() as db:
+            row = take_job(db, job_id)
+            known = rows.to_job(row)
+            job = rules.revised(known, *change(known), utc(self._wall()), row.sequence)
+            if job != known:
+                rows.revise_job(db, job)
+            return job
+
     def job(self, job_id: str) -> Job:
         """Its latest revision."""
         with self._read() as db:
@@ -115,6 +125,9 @@ class SqlStore:
                     continue  # committed first: what `decide` has seen and folded can then not be undone
                 if (before := rows.asked_before(db, row, key)) is not None:
                     return before
+                if request.resume:
+                    lately = rows.trials_of(db, row, max(0, row.trials - rules.LATELY))
+                    request = rules.resumed(request, [one.trial for one in lately])
                 tries = rows.tries_of(db, row, request.recurrence)
                 ask = rules.next_ask(job_id, request, row.trials + 1, row.recurrences, tries)
                 decision = decide(rows.to_job(row), ask, partial(rows.events_after, db, row))

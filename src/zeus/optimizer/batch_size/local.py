@@ -108,9 +108,16 @@ class LocalJob:
         *,
         lease: float = LEASE_SECONDS,
         key: str | None = None,
+        resume: bool = False,
     ) -> Trial:
         """Decide and open."""
-        request = Request(gpu_model=place.model, max_watts=place.max_watts, recurrence=recurrence, max_tries=max_tries)
+        request = Request(
+            gpu_model=place.model,
+            max_watts=place.max_watts,
+            recurrence=recurrence,
+            max_tries=max_tries,
+            resume=resume,
+        )
 
         def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
             self._job = job  # as revised meanwhile: a bound is a cost under this η
