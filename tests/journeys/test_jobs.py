@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
 import sqlite3
 import subprocess
 import sys
@@ -357,6 +358,30 @@ def test_a_reset_job_learns_afresh_and_its_history_can_be_brought_back(learnt: L
     assert zeus("forget", "sentiment", "--yes")[0] == 0
     assert zeus("import", kept)[0] == 0
     assert zeus("show", "sentiment", "--json")[1] == before
+
+
+def hear(terminal: int, words: bytes) -> None:
+    """Wait until a terminal shows this."""
+    said = b""
+    while words not in said:
+        assert select.select([terminal], [], [], 60)[0], said
+        said += os.read(terminal, 1000)
+
+
+def test_a_job_that_is_asked_for_while_its_owner_ponders_is_not_reset(learnt: LocalJob, tmp_path: Path) -> None:
+    before, kept = len(open_store().trials("sentiment")), tmp_path / "kept.jsonl"
+    ours, theirs = pty.openpty()
+    call = [sys.executable, "-m", "zeus.cli", "jobs", "reset", "sentiment", "--output", str(kept)]
+    with subprocess.Popen(call, stdin=theirs, stdout=theirs, stderr=theirs) as reset:
+        hear(ours, b"[y/N]")
+        recur(learnt, PLACE, run)
+        os.write(ours, b"y\n")
+        hear(ours, b"has changed since")
+        assert reset.wait(timeout=60) == 2
+    os.close(ours)
+    os.close(theirs)
+    assert len(open_store().trials("sentiment")) > before
+    assert not kept.exists()
 
 
 def test_a_reset_that_cannot_keep_the_history_forgets_nothing(learnt: LocalJob, zeus: Zeus) -> None:

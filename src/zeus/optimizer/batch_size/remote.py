@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from typing import Any
 from uuid import uuid4
 
-from zeus.errors import NotKnown, StoreError
+from zeus.errors import NotKnown, StoreError, ZeusError
 from zeus.job import MAX_TRIES, Ask, Decision, JobSpec, Outcome, Phase, Trial
 from zeus.optimizer.batch_size.http import QUICK, SOON, of_job
 from zeus.optimizer.batch_size.known import Mine
@@ -109,7 +109,7 @@ class RemoteJob:
         """The job as this trial was decided under: its owner may have changed η, which a bound is a cost of."""
         try:
             job = self._post.call("GET", self._path("/registration"), _job, patience=QUICK)
-        except (StoreError, NotKnown) as away:
+        except ZeusError as away:
             log.debug("job %r is taken as it was: %s", self._spec.id, away)
         else:
             self._spec = replace(job.spec, eta_knob=job.eta_of(trial))
