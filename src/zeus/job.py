@@ -51,7 +51,7 @@ class JobSpec:
     mab_prior_precision: float = 0.0  # 0: flat, nothing is known before the first run
     mab_num_explorations: int = 2
     mab_seed: int | None = None
-    policy: str = "paper"
+    policy: str = "structured"
     power_limits: tuple[float, ...] = ()  # watts; empty: all in steps of 25 W
 
     def __post_init__(self) -> None:

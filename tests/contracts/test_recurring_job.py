@@ -23,7 +23,12 @@ from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import MemoryStore, Store
 
 SPEC = JobSpec(
-    job_id="asr/small & fast", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, eta_knob=1.0
+    job_id="asr/small & fast",
+    job_id_prefix="asr",
+    batch_sizes=(8, 16, 32),
+    default_batch_size=16,
+    eta_knob=1.0,
+    policy="paper",
 )
 HERE = Place("V100", 2, 500.0)
 CONVERGED = Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=1.0, epochs=4, metric=0.9)

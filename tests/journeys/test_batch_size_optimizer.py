@@ -26,7 +26,14 @@ from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, Place
 from zeus.store import LEASE_SECONDS, MemoryStore, open_store
 from zeus.wire import from_json, loads
 
-SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(32, 64, 128), default_batch_size=64, target_metric=0.8)
+SPEC = JobSpec(
+    job_id="asr",
+    job_id_prefix="asr",
+    batch_sizes=(32, 64, 128),
+    default_batch_size=64,
+    target_metric=0.8,
+    policy="paper",
+)
 SAMPLES = 6400
 
 

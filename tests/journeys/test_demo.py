@@ -63,7 +63,7 @@ def test_a_line_is_said_for_each_recurrence_and_at_the_end_what_was_saved(demo: 
     told = [one.split() for one in demo.progress]
     lines = [one for one in told if one and one[0].partition(".")[0].isdecimal()]
     assert [one[0] for one in lines] == ["1", "1", "2", "3"]
-    assert [int(one[1]) for one in lines[1:]] == [1024, 512, 256]
+    assert [int(one[1]) for one in lines[1:]] == [1024, 512, 128]
     (table,) = [at for at, one in enumerate(told) if one == ["size", "limit", "energy", "time", "cost"]]
     assert told[table + 1][:2] == ["default", "1024"]
     assert told[table + 2][0] == "Zeus,"

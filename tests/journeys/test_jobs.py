@@ -32,7 +32,13 @@ from zeus.store.check import check
 
 PLACE = Place("V100", 1, 250.0)
 SPEC = JobSpec(
-    job_id="sentiment", job_id_prefix="s", batch_sizes=(8, 16, 32, 64), default_batch_size=32, max_epochs=10, mab_seed=1
+    job_id="sentiment",
+    job_id_prefix="s",
+    batch_sizes=(8, 16, 32, 64),
+    default_batch_size=32,
+    max_epochs=10,
+    mab_seed=1,
+    policy="paper",
 )
 EPOCHS = {16: 4, 32: 5}
 EPOCH_JOULES = {16: 500.0, 32: 800.0}

@@ -52,7 +52,10 @@ jobs = st.builds(
     mab_prior_precision=st.sampled_from([0.0, 0.01]),
 )
 policies = st.sampled_from(
-    [find_policy(name) for name in ("paper", "paper:no-pruning", "paper:no-early-stop", "structured")]
+    [
+        find_policy(name)
+        for name in ("paper", "paper:no-pruning", "paper:no-early-stop", "structured", "structured:no-alarm")
+    ]
 )
 
 

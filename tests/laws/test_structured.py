@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,6 +213,7 @@ def test_a_change_rings_the_alarm_and_what_was_learnt_before_counts_less() -> No
     for _ in range(6):
         deaf = deaf.add(Lesson(0, math.log(25)))
     assert changed.belief.mean[0] > deaf.belief.mean[0]
+    assert drift(replace(steady, threshold=math.inf), 25, 6).alarms == 0
 
 
 def test_noise_of_a_steady_job_hardly_ever_rings_it() -> None:

@@ -136,6 +136,7 @@ OWN: Final[dict[str, Maker]] = {
     "grid-free": lambda workload, eta: Contender(Grid(workload.pairs, "grid-free"), Told, failures_charged=False),
     "oracle": lambda workload, eta: Contender(Fixed("oracle", best_pair(workload, eta)), Told),
     "structured": lambda workload, eta: Contender(find_policy("structured"), Walked),
+    "structured:no-alarm": lambda workload, eta: Contender(find_policy("structured:no-alarm"), Walked),
     "paper:no-jit": lambda workload, eta: Contender(find_policy("paper"), OneARun),
 }
 

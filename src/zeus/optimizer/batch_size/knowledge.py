@@ -16,7 +16,7 @@ from zeus.cost import CostModel
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
 from zeus.optimizer.batch_size import smooth
-from zeus.optimizer.batch_size.lessons import Lesson, Lessons
+from zeus.optimizer.batch_size.lessons import THRESHOLD, Lesson, Lessons
 from zeus.optimizer.batch_size.normal import above, exp
 from zeus.optimizer.batch_size.past import PATIENCE, cost_of
 from zeus.optimizer.batch_size.smooth import Belief
@@ -53,9 +53,10 @@ class Knowledge:
     missed: Mapping[int, float] = field(default_factory=dict)  # runs to max_epochs that missed the target, fading
 
     @classmethod
-    def start(cls, job: JobSpec) -> Knowledge:
-        """Nothing has happened yet."""
-        return cls(job, Lessons(job.batch_sizes, job.default_batch_size, job.window_size))
+    def start(cls, job: JobSpec, alarm: bool = True) -> Knowledge:
+        """Nothing has happened yet. Without its alarm it never learns that things have changed."""
+        threshold = THRESHOLD if alarm else math.inf
+        return cls(job, Lessons(job.batch_sizes, job.default_batch_size, job.window_size, threshold=threshold))
 
     # ------------------------------------------------------------------ what is known
 

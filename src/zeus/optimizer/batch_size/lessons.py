@@ -19,8 +19,8 @@ from typing import TypeAlias
 
 from zeus.optimizer.batch_size.smooth import Belief, learn, prior
 
-GUESS, GUESS_WEIGHT = 0.25, 3.0  # noise between runs, in log epochs, before any is seen twice; worth so many runs
-OWN_GUESS, OWN_POOLED = 2.0, 1.0  # runs that the guess and the pooled noise are worth for the noise of one size
+GUESS, GUESS_WEIGHT = 0.15, 2.0  # noise between runs, in log epochs, before any is seen twice; worth so many runs
+OWN_GUESS, OWN_POOLED = 0.5, 1.0  # runs that the guess and the pooled noise are worth for the noise of one size
 SLACK, THRESHOLD, CLIP = 0.25, 8.0, 4.0  # of the alarm, in deviations: about one false alarm in 800 recurrences
 CHANGE = 0.3  # variance that a change adds to what was learnt before it
 OLDEST = 6  # alarms after which a lesson is forgotten
@@ -65,6 +65,7 @@ class Lessons:
     up: float = 0.0
     down: float = 0.0
     alarms: int = 0
+    threshold: float = THRESHOLD
     up_since: int = 0  # how many of `recent` came before the rise
     down_since: int = 0
 
@@ -130,15 +131,18 @@ class Lessons:
                 up_since=self.up_since if self.up else last,
                 down_since=self.down_since if self.down else last,
             )
-            if max(now.up, now.down) > THRESHOLD:
-                return now._changed(now.up_since if now.up > THRESHOLD else now.down_since)
+            if max(now.up, now.down) > self.threshold:
+                return now._changed(now.up_since if now.up > self.threshold else now.down_since)
         return now._tidy()
 
     def _changed(self, since: int) -> Lessons:
         before = _collect(self.old, self.recent[:since])
         old = {(arm, soft, age + 1): one for (arm, soft, age), one in before.items() if age < OLDEST}
         alarms = self.alarms + 1
-        return Lessons(self.sizes, self.default, self.window, old, self.recent[since:], alarms=alarms)._tidy()
+        kept = self.recent[since:]
+        return Lessons(
+            self.sizes, self.default, self.window, old, kept, alarms=alarms, threshold=self.threshold
+        )._tidy()
 
     def _tidy(self) -> Lessons:
         """Single lessons are kept only where they may yet be parted from older ones, or forgotten one by one."""

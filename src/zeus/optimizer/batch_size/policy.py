@@ -85,6 +85,7 @@ class DefaultPolicy:
 
 _KNOWN: tuple[Policy[Any], ...] = (
     StructuredPolicy(),
+    StructuredPolicy("structured:no-alarm", alarm=False),
     PaperPolicy(),
     PaperPolicy("paper:no-pruning", pruning=False),
     PaperPolicy("paper:no-early-stop", early_stop=False),

@@ -25,7 +25,7 @@ TRIES = 3  # explorations in one recurrence
 AT_ONCE = 2  # explorations in flight
 EARLY = 1  # of them before anything has reached the target, when none can be stopped yet
 SMALLER = 1.02  # of two trials worth the same the smaller size first: it is the surer to fit in memory
-TEMPER = 0.35  # of the posterior's spread in sampling
+TEMPER = 0.4  # of the posterior's spread in sampling
 LEAST_LEFT = 0.1  # of the epochs that a run has done: it is never believed to be closer to its end
 
 
@@ -41,14 +41,15 @@ class Worth(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StructuredPolicy:
-    """The structured policy."""
+    """The structured policy; an ablation goes without the alarm that notices drift."""
 
     name: str = "structured"
     version: int = 1
+    alarm: bool = True
 
     def start(self, job: JobSpec) -> Knowledge:
         """Nothing has happened yet."""
-        return Knowledge.start(job)
+        return Knowledge.start(job, self.alarm)
 
     def observe(self, state: Knowledge, event: Event) -> Knowledge:
         """The next event of the job's history."""
