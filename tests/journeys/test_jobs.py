@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import zeus as zeus_package
+from waiting import PATIENCE_SECONDS
 from zeus.cli.main import main
 from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.launch.recurrence import recur
@@ -233,10 +234,12 @@ def test_an_import_may_come_from_standard_input_and_a_bad_line_is_named(
 ) -> None:
     lines = zeus("export")[1]
     call = [sys.executable, "-m", "zeus.cli", "jobs", "import", "-", "--store", f"sqlite:///{tmp_path}/other.db"]
-    done = subprocess.run(call, input=lines + "{]\n", capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        call, input=lines + "{]\n", capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
     assert done.returncode == 2
     assert f"line {len(lines.splitlines()) + 1}" in done.stderr
-    done = subprocess.run(call, input=lines, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(call, input=lines, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert (done.returncode, done.stdout) == (0, "sentiment\n")
 
 
@@ -265,7 +268,7 @@ def test_at_a_terminal_the_user_is_asked(answer: bytes, code: int, left: int, le
     ours, theirs = pty.openpty()
     os.write(ours, answer)
     call = [sys.executable, "-m", "zeus.cli", "jobs", "forget", "sentiment"]
-    done = subprocess.run(call, stdin=theirs, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(call, stdin=theirs, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     os.close(ours)
     os.close(theirs)
     assert "Remove 'sentiment' with its" in done.stdout + done.stderr

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from launch_place import Place, eventually, is_running, tries
+from launch_place import Place, is_running, tries
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending
 
 LIMIT = 250.0  # as the card is found
@@ -95,7 +96,9 @@ def test_a_size_that_crashed_is_offered_again_when_the_user_says_so(place: Place
     assert advice is not None
     (place.folder / "mended").touch()
     assert place.run().returncode == 1  # not yet
-    subprocess.run([sys.executable, "-m", "zeus.cli", *advice[1].split()], env=place.env, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-m", "zeus.cli", *advice[1].split()], env=place.env, check=True, timeout=PATIENCE_SECONDS
+    )
     assert [one["ending"] for one in tries(place.report())] == ["converged"]
 
 
@@ -144,7 +147,7 @@ def test_an_interrupted_run_ends_its_script_restores_the_limit_and_goes_on_next_
     pid = place.pid()
     eventually(lambda: limit() == 150)
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert "interrupted" in err
     eventually(lambda: not is_running(pid))
@@ -174,7 +177,7 @@ def test_a_second_interrupt_does_not_wait_for_a_script_that_will_not_end(place: 
     process.send_signal(signal.SIGINT)
     eventually((place.folder / "asked").exists)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     assert not (place.folder / "asked again").exists()
     eventually(lambda: not is_running(pid))
@@ -199,7 +202,7 @@ def test_two_runs_of_one_job_at_once_share_its_trials(place: Place) -> None:
     store = place.store()
     eventually(lambda: [one.id for one in store.jobs()] == ["toy"] and len(store.trials("toy")) == 2)
     (place.folder / "go").touch()
-    reports = [json.loads(one.communicate(timeout=60)[0]) for one in both]
+    reports = [json.loads(one.communicate(timeout=PATIENCE_SECONDS)[0]) for one in both]
     assert [one.returncode for one in both] == [0, 0]
     seen = [one for report in reports for one in tries(report)]
     assert sorted(one["trial"] for one in seen) == [1, 2]
@@ -212,7 +215,7 @@ def test_a_run_that_is_killed_takes_its_script_along_and_the_next_one_works_at_o
     pid = place.pid()
     eventually(lambda: limit() == 150)
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_SECONDS)
     eventually(lambda: not is_running(pid))
     eventually(lambda: limit() == LIMIT)
     assert place.store().trial("toy", 1).trial.ending is Ending.OPEN  # until its lease lapses
@@ -289,7 +292,7 @@ def test_on_a_terminal_that_may_go_away_the_running_trial_is_a_table(place: Plac
             shown += new
     os.close(here)
     (place.folder / "gone").touch()
-    report = json.loads(run.communicate(timeout=60)[0])
+    report = json.loads(run.communicate(timeout=PATIENCE_SECONDS)[0])
     assert (run.returncode, report["recurrences"][0]["converged"]) == (0, True)
     assert not stays or all(word in shown for word in (b"phase", b"metric", b"cost", b"limit", b"reached the target"))
 
@@ -299,5 +302,5 @@ def test_nobody_left_to_tell_ends_no_training(place: Place) -> None:
     assert process.stderr is not None and process.stdout is not None
     process.stderr.close()  # as with `2>&1 | head`
     process.stdout.close()
-    process.wait(60)
+    process.wait(PATIENCE_SECONDS)
     assert [kept.trial.ending for kept in place.store().trials("toy")] == [Ending.CONVERGED] * 2

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import zeus
+from waiting import PATIENCE_SECONDS
 from zeus.device.folder import shared_folder
 from zeus.device.virtual import VirtualMachine, virtual_gpus
 from zeus.device.virtual_state import CardState, FileState, MachineState
@@ -53,7 +54,7 @@ def test_steps_and_limits_of_many_processes_lose_nothing(tmp_path: Path, monkeyp
     )
     env = {**os.environ, "PYTHONPATH": SOURCES}
     workers = [subprocess.Popen([sys.executable, "-c", worker], env=env) for _ in range(3)]
-    assert [w.wait(60) for w in workers] == [0, 0, 0]
+    assert [w.wait(PATIENCE_SECONDS) for w in workers] == [0, 0, 0]
     assert gpu.energy() == pytest.approx(600.0)
 
 

@@ -20,9 +20,9 @@ import pytest
 
 import zeus
 from nvml.fake import FakeNvml
+from waiting import PATIENCE_SECONDS
 
 SOURCES = str(Path(zeus.__file__).parents[1])
-PATIENCE_SECONDS = 60.0
 IDLE_WATTS = 32.69  # of the virtual V100
 
 Start = Callable[..., "subprocess.Popen[str]"]

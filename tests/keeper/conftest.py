@@ -10,13 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from keeper.place import (
-    SOURCE,
-    Place,
-    eventually,
-    nvidia,
-    virtual,
-)
+from keeper.place import SOURCE, Place, nvidia, virtual
+from waiting import eventually
 
 
 @pytest.fixture(params=[virtual, nvidia], ids=lambda provide: provide.__name__)

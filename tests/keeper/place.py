@@ -7,19 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from nvml.fake import FakeNvml
+from waiting import eventually
 from zeus.device.find import machine
 from zeus.device.gpu import Gpu
 from zeus.device.keeper import Lease, lend
 
-DEADLINE_SECONDS = 20.0  # for a machine that is very busy; benchmarks/keeper_kill.py holds the keeper to 1 s
 SOURCE = Path(__file__).parents[2] / "src"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -36,13 +35,13 @@ if isinstance(lease, Observing):
 what = sys.argv[1]
 if what == "fork":  # as a DataLoader forks its workers
     if (worker := os.fork()) == 0:
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     print("worker", worker, flush=True)
 if what == "raw-fork":  # behind Python's back, so that no hook runs in the child
     import ctypes
     if (worker := ctypes.PyDLL(None).fork()) == 0:
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     print("worker", worker, flush=True)
 lease.set_limit(1.5 * gpus[0].spec.min_watts)
@@ -119,13 +118,6 @@ def nvidia(folder: Path, request: pytest.FixtureRequest) -> Place:
         pytest.skip("only root is given a private keeper for NVIDIA cards")
     driver: FakeNvml = request.getfixturevalue("fake_nvml")
     return Place(driver.env(ZEUS_GPU="nvml"), machine({"ZEUS_GPU": "nvml"}), folder)
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.01)
 
 
 def says(process: subprocess.Popen[str], word: str) -> str:

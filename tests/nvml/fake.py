@@ -29,6 +29,8 @@ from typing import Any
 
 import pytest
 
+from waiting import PATIENCE_SECONDS
+
 SONAME = "libnvidia-ml.so.1"
 GROUPS = (
     "all", "open", "name", "counter", "samples", "power", "instant", "limits", "default_limit", "persistence",
@@ -322,7 +324,7 @@ def build(folder: Path, without: Iterable[str] = ()) -> Path:
 def python(script: str, env: dict[str, str]) -> str:
     """What a script prints in a process of its own."""
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
