@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from keeper.place import SOURCE, Place, nvidia, virtual
+from keeper.place import SOURCE, Place, inhabitants, nvidia, virtual
 from waiting import eventually
 
 
@@ -31,7 +31,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         process.kill()
         process.communicate()
     try:
-        eventually(lambda: not place.notes())
+        eventually(lambda: not place.notes() and not inhabitants(folder))
     finally:
         shutil.rmtree(folder)
 

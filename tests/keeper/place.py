@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -129,8 +130,21 @@ def says(process: subprocess.Popen[str], word: str) -> str:
 
 
 def pipes_of(pid: int) -> set[str]:
-    names = {str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    names = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed just now
+            names.add(str(fd.readlink()))
     return {name for name in names if name.startswith("pipe:")}
+
+
+def inhabitants(folder: Path) -> list[int]:
+    """Processes that were started to use this place and still live, a keeper that is only just starting among them."""
+    mark, found = f"={folder}/".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone meanwhile, or not ours to look at
+            if mark in (process / "environ").read_bytes():
+                found.append(int(process.name))
+    return found
 
 
 def keepers_of(place: Place) -> set[int]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 
 import hypothesis
+import pytest
 import schemathesis
 import schemathesis.checks
 from hypothesis import HealthCheck
+from starlette.types import Receive, Scope, Send
 
 from zeus.job import Ending, JobSpec, Outcome
 from zeus.optimizer.batch_size.local import LocalJob
@@ -45,7 +47,26 @@ def furnished() -> MemoryStore:
     return store
 
 
-schema = schemathesis.openapi.from_asgi("/openapi.json", create(furnished(), Settings(per_second=0)))
+class Anew:
+    """The service, and before each route's test another one: what was done to the last does not depend on the order."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        self._app = create(furnished(), Settings(per_second=0))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+
+service = Anew()
+schema = schemathesis.openapi.from_asgi("/openapi.json", service)
+
+
+@pytest.fixture(autouse=True)
+def anew() -> None:
+    service.begin()
 
 
 @schema.parametrize()
