@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-PATIENCE_SECONDS = 120.0  # many times what anything takes on a busy machine: only what hangs meets it
+PATIENCE_SECONDS = 300.0  # many times what anything takes on a busy machine: only what hangs meets it
 
 
 def eventually(is_so: Callable[[], bool], why_not: Callable[[], str] = lambda: "it never came to be") -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from waiting import PATIENCE_SECONDS
 from zeus.cost import CostModel
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine, step
@@ -316,7 +317,12 @@ def test_a_process_that_ends_leaves_no_trial_open(tmp_path: Path, how: str, code
     source = Path(__file__).parents[2] / "src"
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT % url, how], env=env, capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", SCRIPT % url, how],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == code, done.stderr
     store = open_store(url)

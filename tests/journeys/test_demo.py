@@ -35,7 +35,13 @@ def environment(folder: Path) -> dict[str, str]:
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "zeus.cli", *arguments]
     return subprocess.run(
-        command, env=environment(folder), capture_output=True, text=True, check=False, timeout=300, cwd=folder
+        command,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        cwd=folder,
     )
 
 

@@ -65,13 +65,13 @@ def test_quiet_says_nothing_and_otherwise_each_trial_and_the_saving_is_told(plac
 
 
 def test_a_size_that_costs_too_much_is_stopped_and_another_is_tried_in_the_same_recurrence(place: Place) -> None:
-    place.script("begin")  # so that starting Python is not charged
-    place.job("begin", batch_sizes=[16, 64], beta=4.0)  # an epoch of 64 costs about eight trainings with 16
+    place.script("begin", epochs=99)  # so that starting Python is not charged
+    place.job("begin", batch_sizes=[16, 64], beta=4.0, max_epochs=99)  # an epoch of 64 costs about eight trainings
     report = place.report("--recurrences", "2")
     first, stopped, *_, last = tries(report)
     assert [one["batch_size"] for one in (first, stopped, last)] == [16, 64, 16]
     assert (stopped["ending"], last["ending"]) == ("stopped", "converged")
-    assert 0 < stopped["epochs"] < 6
+    assert 0 < stopped["epochs"] < 99  # 1, unless the machine kept the first training waiting
     assert stopped["cost_limit"] == pytest.approx(4.0 * first["cost"])
     assert [one["converged"] for one in report["recurrences"]] == [True, True]
 

@@ -37,7 +37,8 @@ def lines(_: object, value: object) -> bytes:
 def furnished() -> MemoryStore:
     """With the job of the examples on it, so that some requests find what they ask for."""
     store = MemoryStore()
-    spec = JobSpec(job_id="sentiment", job_id_prefix="s", batch_sizes=(8, 16, 32, 64, 128), default_batch_size=32)
+    sizes = (8, 16, 32, 64, 128)
+    spec = JobSpec(job_id="sentiment", job_id_prefix="s", batch_sizes=sizes, default_batch_size=32, mab_seed=0)
     job = LocalJob.register(store, spec)
     for joules in (5.0, 6.0):
         number = job.ask(Place("Tesla V100", 1, 250.0)).number
