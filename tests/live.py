@@ -31,6 +31,11 @@ def token(store: Store, scope: Scope) -> str:
     return secret
 
 
+def hidden(secret: str) -> str:
+    """What nobody else may learn of it. It may hold underscores of its own, so that its end alone can be any letter."""
+    return secret.split("_", 2)[2]
+
+
 def bearer(secret: str) -> dict[str, str]:
     """As programs send it."""
     return {"Authorization": f"Bearer {secret}"}
