@@ -57,7 +57,7 @@ class Served:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/healthz", timeout=PATIENCE_SECONDS):
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=PATIENCE_SECONDS):
                 return True
         except OSError:
             return False
