@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
+import anyio
 import httpx
 import pytest
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as AsgiScope
 
 from live import PLACE, SPEC, bearer, hidden, live, token
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.errors import StoreError
 from zeus.service.app import Settings, create
-from zeus.service.limits import Rate
+from zeus.service.limits import BodyLimit, Rate
 from zeus.store import MemoryStore
 from zeus.store.tokens import Scope
 
@@ -75,6 +78,28 @@ def test_a_body_that_is_too_large_is_answered_with_413(store: MemoryStore) -> No
     assert client.post("/api/v1/import", content=b"x" * 2000).status_code == 422
     assert client.post("/api/v1/import", content=b"x" * 3001).status_code == 413
     assert client.post("/jobs", content=b"x" * 1001).json() == {"message": "the body is larger than 1000 bytes."}
+
+
+def test_after_the_end_of_a_body_that_is_too_large_nothing_more_is_waited_for() -> None:
+    body = [{"type": "http.request", "body": b"x" * 11}]
+    sent: list[Message] = []
+
+    async def reads(scope: AsgiScope, receive: Receive, send: Send) -> None:
+        while (await receive())["type"] == "http.request":
+            pass
+
+    async def once() -> None:
+        async def receive() -> Message:
+            return body.pop()  # there is one, and after it nobody comes
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "path": "/", "headers": []}
+        await BodyLimit(reads, most=10, more={})(scope, receive, send)
+
+    anyio.run(once)
+    assert sent[0]["status"] == 413
 
 
 def test_a_client_that_asks_too_often_is_told_to_slow_down(store: MemoryStore) -> None:
