@@ -234,8 +234,8 @@ class FakeNvml:
         s.wall_base_ns, s.step_at_ns = time.time_ns() - time.monotonic_ns(), -(2**62)
         for index in range(CARDS):
             card = FakeCard(self, index)
-            own = uuid.uuid5(uuid.NAMESPACE_OID, f"{path}:{index}")  # no other test.s card has it
-            card.uuid, card.name = f"GPU-{own}", "NVIDIA H200 (not really)"
+            own = uuid.uuid5(uuid.NAMESPACE_OID, str(path))  # no other test's card has it
+            card.uuid, card.name = f"GPU-{index:08x}{str(own)[8:]}", "NVIDIA H200 (not really)"
             card.bus_id, card.temperature, card.sm_mhz, card.cores = f"00000000:{index + 1:02X}:00.0", 35, 1980, 16896
             card.min_watts, card.max_watts, card.default_watts, card.limit_watts = 200, 700, 700, 700
             card.counter_period, card.sample_period, card.sample_latency, card.average_seconds = 0.1, 0.02, 0.046, 1
