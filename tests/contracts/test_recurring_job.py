@@ -55,6 +55,38 @@ def job(kept: tuple[Store, Register]) -> RecurringJob:
     return kept[1](SPEC)
 
 
+def test_the_nearest_profile_of_another_size_is_found_on_the_same_gpus_alone(job: RecurringJob) -> None:
+    key = ProfileKey(SPEC.id, 16, "V100", 2)
+    other = PowerProfile.of([Slice(150.0, 10, 1.2, 150.0)])
+    assert job.near(key) is None
+    job.put(key, PROFILE)
+    job.put(ProfileKey(SPEC.id, 32, "V100", 1), PROFILE)
+    job.put(ProfileKey(SPEC.id, 32, "A40", 2), PROFILE)
+    assert job.near(key) is None
+    job.put(ProfileKey(SPEC.id, 8, "V100", 2), other)
+    assert job.near(key) == other
+    assert job.near(ProfileKey(SPEC.id, 32, "V100", 2)) == PROFILE
+
+
+def test_sizes_whose_crashes_are_excused_are_offered_again(job: RecurringJob) -> None:
+    first = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
+    second = job.ask(HERE, first.ask.recurrence)
+    assert second.batch_size != first.batch_size
+    job.tell(second.number, Outcome(ending=Ending.CRASHED))
+    job.excuse()
+    assert job.ask(HERE).batch_size == first.batch_size == 16
+
+
+def test_the_spec_is_the_one_that_the_last_trial_was_decided_under(kept: tuple[Store, Register]) -> None:
+    store, register = kept
+    job = register(SPEC)
+    job.ask(HERE)
+    store.register(replace(SPEC, eta_knob=0.25))
+    assert job.spec.eta_knob == 1.0
+    job.ask(HERE)
+    assert job.spec.eta_knob == 0.25
+
+
 def test_a_job_is_registered_once_and_its_seed_is_drawn_once(kept: tuple[Store, Register]) -> None:
     store, register = kept
     first, again = register(SPEC), register(SPEC)

@@ -87,6 +87,111 @@ def test_what_is_not_there_is_said_with_what_is(store: Store) -> None:
             verb()
 
 
+def test_crashes_that_are_excused_are_kept_and_those_after_them_count(store: Store, place: Place) -> None:
+    crashed = Outcome(ending=Ending.CRASHED)
+    first = store.register(SPEC)
+    store.tell("asr", ask(store).number, crashed)
+    job = store.excuse("asr")
+    assert job == store.job("asr") == store.excuse("asr")
+    assert (job.excused, job.revision, job.spec, job.since) == (2, 2, first.spec, 0)
+    assert [kept.trial.ending for kept in store.trials("asr")] == [Ending.CRASHED]
+    store.tell("asr", ask(store).number, crashed)
+    assert store.job("asr").excused == 2
+    another = place.another()
+    another.import_lines(store.export())
+    assert replace(another.job("asr"), generation="") == replace(job, generation="")
+    with pytest.raises(NotKnown, match="'lm' is not in this store"):
+        store.excuse("lm")
+
+
+def test_changes_made_at_once_are_all_made(place: Place) -> None:
+    place.open().register(SPEC)
+
+    def change(_: int) -> None:
+        place.open().revise("asr", lambda job: (replace(job.spec, max_epochs=job.spec.max_epochs + 1), 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(change, range(12)))
+    job = place.open().job("asr")
+    assert (job.spec.max_epochs, job.revision) == (SPEC.max_epochs + 12, 13)
+
+
+def test_a_change_is_a_revision_like_any_other_and_one_that_fails_is_none(store: Store) -> None:
+    first = store.register(SPEC)
+    ask(store)
+    assert store.revise("asr", lambda job: (job.spec, 7)) == first
+    moved = store.revise("asr", lambda job: (replace(job.spec, target_metric=0.7, policy="default"), 7))
+    assert (moved.revision, moved.since, moved.policy_version) == (2, 1, 7)
+    with pytest.raises(InputError, match="eta_knob"):
+        store.revise("asr", lambda job: (replace(job.spec, eta_knob=7.0), 1))
+    assert store.job("asr") == moved
+    with pytest.raises(NotKnown, match="'lm' is not in this store"):
+        store.revise("lm", lambda job: (job.spec, 1))
+
+
+def test_an_unfinished_recurrence_is_resumed_by_one_alone(place: Place) -> None:
+    store = place.open()
+    store.register(SPEC)
+    store.tell("asr", ask(store).number, Outcome(ending=Ending.NOT_CONVERGED, joules=1.0, seconds=1.0, epochs=1))
+
+    def resume(_: int) -> Ask:
+        return place.open().ask("asr", replace(HERE, resume=True), first_size).ask
+
+    with ThreadPoolExecutor(4) as pool:
+        asks = list(pool.map(resume, range(8)))
+    assert sorted((one.recurrence, one.attempt) for one in asks) == [(1, 2), *((n, 1) for n in range(2, 9))]
+    with pytest.raises(InputError, match="name one, or resume"):
+        replace(HERE, resume=True, recurrence=1)
+
+
+def test_which_trials_were_asked_for_under_which_eta_is_kept_wherever_the_job_goes(store: Store, place: Place) -> None:
+    store.register(SPEC)
+    first = ask(store)
+    store.register(replace(SPEC, eta_knob=0.9))
+    second = ask(store)
+    job = store.register(replace(SPEC, eta_knob=0.9, beta_knob=3.0))
+    assert job == store.job("asr")
+    assert [job.eta_of(one) for one in (first, second)] == [SPEC.eta_knob, 0.9]
+    another = place.another()
+    another.import_lines(store.export())
+    assert another.job("asr").etas == job.etas == ((1, SPEC.eta_knob),)
+    older = [line.replace('"etas":[[1,0.5]],', "") for line in store.export()]  # as Zeus wrote before it kept them
+    assert older != store.export()
+    another.forget("asr")
+    another.import_lines(older)
+    assert another.job("asr").etas == ()
+
+
+def test_a_restarted_job_is_registered_as_it_was_and_knows_nothing(store: Store) -> None:
+    store.register(SPEC, policy_version=1)
+    first = store.register(replace(SPEC, eta_knob=0.9, target_metric=0.7))
+    ask(store)
+    store.pardon("asr", 8)
+    store.put_profile(KEY, PROFILE)
+    store.settle("asr", "V100", 250.0)
+    again = store.restart("asr", policy_version=2)
+    assert again == store.job("asr") and store.revisions("asr") == [again]
+    assert (again.spec, again.policy_version, again.revision, again.since) == (first.spec, 2, 1, 0)
+    assert again.generation != first.generation
+    assert (store.facts("asr"), store.trials("asr"), store.notes("asr"), store.settled("asr")) == ([], [], [], None)
+    assert store.get_profile(KEY) is None
+    assert ask(store).number == 1
+    sound(store)
+    with pytest.raises(NotKnown, match="'lm' is not in this store"):
+        store.restart("lm")
+
+
+def test_a_job_that_has_changed_since_it_was_looked_at_is_not_restarted(store: Store) -> None:
+    store.register(SPEC)
+    seen = store.pulse()["asr"]
+    ask(store)
+    with pytest.raises(AlreadyDone, match="has changed since"):
+        store.restart("asr", pulse=seen)
+    assert len(store.trials("asr")) == 1
+    store.restart("asr", pulse=store.pulse()["asr"])
+    assert store.trials("asr") == []
+
+
 def test_a_forgotten_job_is_gone_and_its_next_life_is_another(store: Store) -> None:
     first = store.register(SPEC)
     ask(store)

@@ -42,6 +42,59 @@ def test_threads_lose_and_double_no_trial(place: Place) -> None:
     sound(store)
 
 
+def test_a_job_that_is_restarted_is_never_away(place: Place) -> None:
+    store, reader = place.open(), place.open()
+    spec = store.register(SPEC).spec
+    done = threading.Event()
+    seen: list[object] = []
+
+    def look() -> None:
+        try:
+            while not done.is_set():
+                seen.append(reader.job("asr").spec == spec)
+                ask(reader)
+        except BaseException as wrong:
+            seen.append(wrong)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    for _ in range(30):
+        ask(store)
+        store.restart("asr")
+    done.set()
+    looking.join(60)
+    assert set(seen) == {True}
+
+
+RESTARTS = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from store_worker import WALL, first_size
+from zeus.store import Request, open_store
+store = open_store(sys.argv[1], wall=lambda: WALL)
+while True:
+    store.ask("asr", Request(max_watts=250.0), first_size)
+    store.restart("asr")
+    print(flush=True)
+"""
+
+
+def test_who_is_killed_while_it_restarts_a_job_leaves_one_of_its_lives_whole(reachable: Place) -> None:
+    store = reachable.open()
+    spec = store.register(SPEC).spec
+    assert reachable.url is not None
+    for killing in range(3):
+        call = [sys.executable, "-c", RESTARTS, reachable.url, str(WORKER.parent)]
+        with subprocess.Popen(call, stdout=subprocess.PIPE) as one:
+            assert one.stdout is not None
+            for _ in range(3 + killing):
+                assert one.stdout.readline()
+            one.kill()
+        assert store.job("asr").spec == spec
+        assert len(store.trials("asr")) in (0, 1)
+        sound(store)
+
+
 def test_processes_that_open_a_new_store_at_once_all_find_it_whole(reachable: Place) -> None:
     assert reachable.url is not None
     code = "import sys; from zeus.store import open_store; print(open_store(sys.argv[1]).jobs())"

@@ -35,7 +35,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.batch_size.find import place_of
 from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.power_limit import HFGlobalPowerLimitOptimizer
+from zeus.optimizer.power_limit import Energy, HFGlobalPowerLimitOptimizer, ZeusCost
 from zeus.store import MemoryStore, open_store
 from zeus.training.huggingface import BatchSizeCallback, EnergyCallback
 
@@ -337,6 +337,31 @@ def test_under_zeus_run_the_callback_finds_its_trial_and_without_it_does_nothing
     trained.train()
     assert trained.state.epoch == 1
     assert job.trial(1).ending is Ending.CONVERGED
+    store.close()
+
+
+def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_profile_is_the_jobs(
+    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/zeus.db"
+    store = open_store(url)
+    job = LocalJob.register(store, spec(power_limits=(250.0, 150.0), eta_knob=1.0))
+    trial = job.ask(place_of(ZeusMonitor()))
+    told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url, "ETA_KNOB": 1.0}
+    for name, value in told.items():
+        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    watch = Watch(card, power)
+    trainer(tmp_path, [power, watch], 1600).train()
+    assert set(watch.limits) == {250.0, 150.0}
+    ((key, profile),) = store.profiles("asr").items()
+    assert (key.batch_size, profile.limits) == (16, (250.0, 150.0))
+
+    again = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    assert (again.profile, again.best_limit) == (profile, power.best_limit)  # known before the first step
+    assert isinstance(again.optimizer.selector, ZeusCost) and again.optimizer.selector.eta_knob == 1.0
+    mine = HFGlobalPowerLimitOptimizer(ZeusMonitor(), Energy(), profile_path=tmp_path / "mine.json")
+    assert (mine.profile, mine.optimizer.key.job, type(mine.optimizer.selector)) == (None, "", Energy)
     store.close()
 
 

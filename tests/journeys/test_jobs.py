@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import os
 import pty
+import select
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 import zeus as zeus_package
 from waiting import PATIENCE_SECONDS
@@ -21,6 +26,8 @@ from zeus.launch.recurrence import recur
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.service.app import create
+from zeus.service.dashboard.export import export
 from zeus.store import open_store
 from zeus.store.check import check
 
@@ -93,6 +100,65 @@ def loaded(text: str) -> Any:
 
 
 # ---------------------------------------------------------------------- looking
+
+
+def written_by_another_zeus(tmp_path: Path, table: str, column: str, job: str, old: str, new: str) -> None:
+    """Change a fact as a version of Zeus would that this one does not know."""
+    key = "id" if table == "zeus_jobs" else "job_id"
+    with closing(sqlite3.connect(tmp_path / "zeus.db")) as file:
+        done = file.execute(f"UPDATE {table} SET {column} = replace({column}, ?, ?) WHERE {key} = ?", (old, new, job))
+        assert done.rowcount
+        file.commit()
+
+
+def some_strange(url: str, tmp_path: Path) -> None:
+    """Three jobs that this Zeus does not understand, beside the one that it does."""
+    for name in ("newer", "newest", "odd"):
+        LocalJob.register(open_store(url), replace(SPEC, job_id=name)).ask(PLACE)
+    written_by_another_zeus(tmp_path, "zeus_jobs", "job", "odd", '"policy":"paper"', '"policy":"gone"')
+    written_by_another_zeus(tmp_path, "zeus_trials", "trial", "newer", '"version":1', '"version":2')
+    written_by_another_zeus(tmp_path, "zeus_jobs", "job", "newest", '"version":1', '"version":2')
+
+
+def test_a_job_that_another_zeus_wrote_does_not_hide_the_others(
+    learnt: LocalJob, url: str, zeus: Zeus, tmp_path: Path
+) -> None:
+    some_strange(url, tmp_path)
+    code, out, _ = zeus("list", "--json")
+    rows = {row["job"]: row for row in loaded(out)}
+    assert code == 0
+    assert {name: row["phase"] for name, row in rows.items()} == {
+        "newer": "unreadable",
+        "newest": "unreadable",
+        "odd": "stuck",
+        "sentiment": "sampling",
+    }
+    assert rows["sentiment"]["remark"] is None
+    assert "trial of version 2" in rows["newer"]["remark"]
+    assert "job of version 2" in rows["newest"]["remark"]
+    assert "policy 'gone', version 1 is not known" in rows["odd"]["remark"]
+    assert rows["odd"]["trials"] == 1  # which can be read
+    assert set(rows["newer"]) == set(rows["sentiment"])
+
+    code, out, _ = zeus("list")
+    assert code == 0
+    assert "newer: cannot be read: trial of version 2: this Zeus reads version 1" in out
+    assert zeus("show", "odd")[0] == 0
+    assert zeus("show", "newer")[0] == 2
+
+
+def test_the_service_and_the_page_show_the_jobs_beside_one_that_cannot_be_read(
+    learnt: LocalJob, url: str, tmp_path: Path
+) -> None:
+    some_strange(url, tmp_path)
+    store = open_store(url)
+    client = TestClient(create(store))
+    listed = client.get("/api/v1/jobs").json()
+    assert (listed["total"], [row["phase"] for row in listed["jobs"]][-1]) == (4, "sampling")
+    assert client.get("/api/v1/summary").json()["jobs"] == 4
+    assert 'zeus_job_recurrences{zeus_job="sentiment"} 12.0' in client.get("/metrics").text
+    assert client.get("/api/v1/jobs/newest").status_code == 422
+    assert "job of version 2" in export(store)
 
 
 def test_looking_at_a_store_that_is_not_there_says_so_and_makes_none(url: str, zeus: Zeus, tmp_path: Path) -> None:
@@ -295,6 +361,30 @@ def test_a_reset_job_learns_afresh_and_its_history_can_be_brought_back(learnt: L
     assert zeus("forget", "sentiment", "--yes")[0] == 0
     assert zeus("import", kept)[0] == 0
     assert zeus("show", "sentiment", "--json")[1] == before
+
+
+def hear(terminal: int, words: bytes) -> None:
+    """Wait until a terminal shows this."""
+    said = b""
+    while words not in said:
+        assert select.select([terminal], [], [], 60)[0], said
+        said += os.read(terminal, 1000)
+
+
+def test_a_job_that_is_asked_for_while_its_owner_ponders_is_not_reset(learnt: LocalJob, tmp_path: Path) -> None:
+    before, kept = len(open_store().trials("sentiment")), tmp_path / "kept.jsonl"
+    ours, theirs = pty.openpty()
+    call = [sys.executable, "-m", "zeus.cli", "jobs", "reset", "sentiment", "--output", str(kept)]
+    with subprocess.Popen(call, stdin=theirs, stdout=theirs, stderr=theirs) as reset:
+        hear(ours, b"[y/N]")
+        recur(learnt, PLACE, run)
+        os.write(ours, b"y\n")
+        hear(ours, b"has changed since")
+        assert reset.wait(timeout=60) == 2
+    os.close(ours)
+    os.close(theirs)
+    assert len(open_store().trials("sentiment")) > before
+    assert not kept.exists()
 
 
 def test_a_reset_that_cannot_keep_the_history_forgets_nothing(learnt: LocalJob, zeus: Zeus) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from zeus.device.virtual import VirtualGpu, virtual_gpus
 from zeus.job import Ending, JobSpec
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
+from zeus.optimizer.batch_size.find import place_of
+from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-from zeus.store import MemoryStore
+from zeus.store import MemoryStore, open_store
 from zeus.training.lightning import BatchSizeCallback, EnergyCallback
 
 GPU = "v100?clock=virtual&load=resnet50"
@@ -218,6 +221,31 @@ def test_a_trainer_ends_at_the_target_or_where_it_costs_too_much_and_tells_its_j
     assert (first.outcome.epochs, first.outcome.metric) == (3, pytest.approx(0.9))
     assert first.outcome.joules == pytest.approx(used[0], rel=0.1)  # each step counts once; the sanity check does not
     assert 3 < second.outcome.epochs < 30
+
+
+def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_profile_is_the_jobs(
+    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/zeus.db"
+    store = open_store(url)
+    spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
+    job = LocalJob.register(store, replace(spec, power_limits=(250.0, 150.0)))
+    trial = job.ask(place_of(ZeusMonitor()))
+    told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
+    for name, value in told.items():
+        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    callback = EnergyCallback(optimizer=GlobalPowerLimitOptimizer)
+    fit(tmp_path, [callback], size=1600)
+    ((key, profile),) = store.profiles("asr").items()
+    assert (key.batch_size, profile.limits) == (16, (250.0, 150.0))
+
+    steps = functools.partial(GlobalPowerLimitOptimizer, power_limits=(200.0,), profile_path=tmp_path / "mine.json")
+    for make, job_id, limits in ((GlobalPowerLimitOptimizer, "asr", (250.0, 150.0)), (steps, "", (200.0,))):
+        again = EnergyCallback(optimizer=make)
+        fit(tmp_path, [again], size=800)
+        assert again.optimizer is not None and again.optimizer.profile is not None
+        assert (again.optimizer.key.job, again.optimizer.profile.limits) == (job_id, limits)  # the partial's own
+    store.close()
 
 
 def test_a_trainer_that_raises_has_crashed(card: VirtualGpu, tmp_path: Path) -> None:

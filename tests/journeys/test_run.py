@@ -17,6 +17,7 @@ import pytest
 from launch_place import Place, is_running, tries
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending
+from zeus.optimizer.batch_size.places import LocalJobs
 
 LIMIT = 250.0  # as the card is found
 
@@ -55,13 +56,24 @@ def test_the_report_has_the_promised_shape_and_nothing_else_is_on_stdout(place: 
     assert sorted(file.name for file in Path(report["logs"]).iterdir()) == ["1.log", "2.log"]
 
 
+def test_the_saving_is_the_one_that_zeus_jobs_shows(place: Place) -> None:
+    place.run()
+    saving = place.report()["saving"]
+    shown = LocalJobs(place.store(), "").full("toy")
+    assert saving["recurrences"] == shown["recent"]["recurrences"] == 2  # of the job, not of this run alone
+    for name in ("joules", "seconds", "cost"):
+        assert saving[f"default_{name}"] == shown["default"][name]
+        assert saving[name] == shown["recent"][name]
+        assert saving[f"{name}_share"] == pytest.approx(1 - saving[name] / saving[f"default_{name}"])
+
+
 def test_quiet_says_nothing_and_otherwise_each_trial_and_the_saving_is_told(place: Place) -> None:
     quiet = place.run(ZEUS_QUIET="1")
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
     told = place.run()
     assert "recurrence 2, try 1: batch size 32" in told.stderr
     assert "reached the target" in told.stderr
-    assert "against the default (16 at the highest limit" in told.stdout
+    assert "against the default (16 at the limits that Zeus chose" in told.stdout  # too few epochs to try them all
 
 
 def test_a_size_that_costs_too_much_is_stopped_and_another_is_tried_in_the_same_recurrence(place: Place) -> None:
@@ -91,7 +103,7 @@ def test_a_crash_is_told_with_its_last_lines_and_the_size_is_not_offered_again(p
 
 def test_a_size_that_crashed_is_offered_again_when_the_user_says_so(place: Place) -> None:
     place.job(batch_sizes=[16])
-    place.script(before="if not os.path.exists('mended'): sys.exit(1)")
+    place.script(before="if not os.path.exists('mended'): sys.exit('CUDA out of memory')")
     advice = re.search(r"`zeus (jobs reset .*)`", place.run().stderr)
     assert advice is not None
     (place.folder / "mended").touch()
@@ -102,12 +114,41 @@ def test_a_size_that_crashed_is_offered_again_when_the_user_says_so(place: Place
     assert [one["ending"] for one in tries(place.report())] == ["converged"]
 
 
-def test_when_each_size_crashes_the_run_fails_with_what_to_do(place: Place) -> None:
-    place.script(before="os.kill(os.getpid(), signal.SIGSEGV)")
+def test_when_no_size_fits_into_memory_the_run_fails_with_what_to_do(place: Place) -> None:
+    place.script(before="sys.exit('torch.OutOfMemoryError: CUDA out of memory')")
     done = place.run("--json")
     assert done.returncode == 1
-    assert "Mend the training script" in done.stderr
+    assert "Mend the training script or offer smaller sizes" in done.stderr
     assert [one["ending"] for one in tries(json.loads(done.stdout))] == ["crashed", "crashed"]
+    assert place.run().returncode == 1
+    assert len(place.store().trials("toy")) == 2  # none is offered again
+
+
+def test_a_script_that_crashes_at_every_size_is_told_and_no_size_is_held_back(place: Place) -> None:
+    place.job(batch_sizes=[8, 16, 32, 64], policy="paper")
+    place.script(before="if not os.path.exists('mended'): import missing_module")
+    done = place.run("--json", ZEUS_QUIET="1")
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    sizes = [one["batch_size"] for one in tries(report)]
+    assert ([one["ending"] for one in tries(report)], len(set(sizes))) == (["crashed"] * 3, 3)  # 64 was not tried
+    assert f"at each batch size that was tried, {sizes}" in done.stderr
+    assert f"The last lines of {report['logs']}/3.log:" in done.stderr
+    assert "  ModuleNotFoundError: No module named 'missing_module'" in done.stderr
+    (place.folder / "mended").touch()
+    (mended,) = tries(place.report())
+    assert (mended["batch_size"], mended["ending"]) == (16, "converged")  # afresh, from the default
+    assert "pruning, round 1 of 2: exploring 16" in mended["reason"]
+
+
+def test_a_bug_that_comes_later_is_told_as_soon_as_nothing_is_left_to_try(place: Place) -> None:
+    place.script(before="if os.path.exists('broken'): os.kill(os.getpid(), signal.SIGSEGV)")
+    place.run("--recurrences", "2")  # both sizes work
+    (place.folder / "broken").touch()
+    done = place.run()
+    assert (done.returncode, "the command itself fails" in done.stderr) == (1, True)
+    (place.folder / "broken").unlink()
+    assert place.run().returncode == 0
 
 
 @pytest.mark.parametrize(

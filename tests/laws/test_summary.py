@@ -153,6 +153,14 @@ def test_an_epoch_that_was_only_observed_at_the_highest_limit_is_not_brought_the
     assert (default.use.joules, default.use.seconds) == (4 * 480.0, 4 * 2.0)
 
 
+def test_what_runs_use_beside_their_epochs_is_the_defaults_too() -> None:
+    trials = [kept(1, 1, 16, Ending.CONVERGED, 1000.0, epochs=2)]
+    epoch = Profiled(sequence=99, batch_size=16, gpu_model="V100", joules=400.0, seconds=2.0, max_watts=WATTS)
+    profile = PowerProfile.of([Slice(250, 20, 2.0, 400.0)])
+    default = summarise(JOB, trials, [epoch], {"V100": profile}).defaults["V100"]
+    assert (default.use.joules, default.use.seconds) == (1000.0, 7.0)
+
+
 @pytest.mark.parametrize("profile", [None, PowerProfile.of([Slice(150, 10, 1.25, 160.0)], limits=[250])])
 def test_without_a_profile_of_the_highest_limit_the_default_is_its_runs_as_they_ran(
     profile: PowerProfile | None,
@@ -196,3 +204,9 @@ def test_what_a_job_has_come_to_is_seen_in_its_latest_recurrences() -> None:
     recent = summary.saving(summary.recent)
     assert recent is not None
     assert (recent.share, recent.recurrences) == (0.5, 5)
+
+
+def test_what_a_job_has_come_to_is_seen_where_it_last_ran() -> None:
+    trials = [kept(1, 1, 16, Ending.CONVERGED, 100.0), kept(2, 2, 16, Ending.CONVERGED, 40.0, model="A40")]
+    assert [one.gpu_model for one in summarise(JOB, trials).recent] == ["A40"]
+    assert summarise(JOB, []).recent == ()

@@ -122,3 +122,13 @@ def test_costs_on_another_gpu_model_are_translated_not_refused(client: TestClien
     number = client.get("/jobs/batch_size", params={"job_id": "mnist"}).json()["trial_number"]
     ask = place.open().trial("mnist", number).trial.ask
     assert (ask.gpu_model, ask.max_watts) == ("2 x A40", 600.0)
+
+
+def test_a_running_trial_is_judged_under_the_eta_that_it_was_asked_for_under(client: TestClient) -> None:
+    first = begin(client)["trial_number"]
+    assert client.post("/report", json=report(first, metric=0.99)).json()["converged"]
+    second = client.get("/jobs/batch_size", params={"job_id": "mnist"}).json()
+    so_far = report(second["trial_number"], batch_size=second["batch_size"], energy=100.0)
+    # Twice that is within twice the first's cost. Were only time to count, twice 10 s would not be.
+    assert client.patch("/api/v1/jobs/mnist", json={"eta_knob": 0.0}).status_code == 200
+    assert client.post("/report", json=so_far).json()["stop_train"] is False

@@ -56,6 +56,18 @@ def test_a_job_is_made_found_and_revised(client: TestClient) -> None:
     assert client.delete(ASR).status_code == 404
 
 
+def test_a_job_is_reset_in_one_step_unless_it_has_changed(client: TestClient) -> None:
+    pulse = client.get("/api/v1/pulse").json()["asr"]
+    ask(client)
+    refused = client.post(f"{ASR}/reset", json={"pulse": pulse})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "already_done")
+    assert client.get(f"{ASR}/trials").json()["total"] == 1
+    pulse = client.get("/api/v1/pulse").json()["asr"]
+    assert client.post(f"{ASR}/reset", json={"pulse": pulse}).json()["spec"]["eta_knob"] == 1.0
+    assert client.get(f"{ASR}/trials").json()["total"] == 0
+    assert client.post("/api/v1/jobs/lm/reset", json={}).status_code == 404
+
+
 def test_jobs_are_listed_in_pages_and_by_what_their_names_hold(client: TestClient) -> None:
     for name in ("lm", "Vision", "asr-large"):
         client.post("/api/v1/jobs", json={"spec": {**SPEC, "job_id": name}})

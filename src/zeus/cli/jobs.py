@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import click
 
 from zeus.cli import jobs_text
 from zeus.cli.output import print_json, warnings
-from zeus.errors import InputError
+from zeus.errors import AlreadyDone, InputError
 from zeus.store.api import utc
 from zeus.store.open import file_of, resolve, shown
 
@@ -133,12 +134,16 @@ def reset(
         done: dict[str, Any] = {"job": job, "pardoned": batch_size}
         told = f"{job}: batch size {batch_size} may be offered again"
     else:
-        trials = _unless_running(kept, job, force)
+        seen, trials = kept.pulse().get(job), _unless_running(kept, job, force)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         output = output or Path(f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in job)}-{stamp}.jsonl")
         _confirm(f"Forget the {trials} trials and the power profiles of {job!r}? They are kept in {output}.", yes)
         _write(output, kept.export([job]))
-        kept.restart(job)
+        try:
+            kept.restart(job, seen)  # what happened since is in no file
+        except AlreadyDone:
+            output.unlink()
+            raise
         done = {"job": job, "forgotten_trials": trials, "output": str(output)}
         told = f"{job}: learns afresh; its {trials} trials are in {output}"
     if as_json:
@@ -206,5 +211,7 @@ def _write(output: Path, lines: list[str]) -> None:
     try:
         with output.open("x", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())  # what it tells of may be removed next
     except OSError as wrong:
         raise InputError(f"{output} cannot be written: {wrong.strerror}. Nothing was changed.") from wrong

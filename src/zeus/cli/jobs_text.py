@@ -20,6 +20,9 @@ def tell_list(rows: list[Json], store: str) -> None:
     numbers = headings[2:7]
     print_table(headings, [_line(row) for row in rows], numbers=numbers)
     click.echo("(in brackets: against the default batch size at the highest power limit)")
+    for row in rows:
+        if remark := row.get("remark"):  # a service of before said none
+            click.echo(f"{row['job']}: {remark}")
 
 
 def _line(row: Json) -> list[str]:
@@ -27,7 +30,7 @@ def _line(row: Json) -> list[str]:
     return [
         row["job"],
         row["phase"],
-        str(row["recurrences"]),
+        _or(row["recurrences"]),
         _or(row["batch_size"]),
         "-" if last is None else f"{joules(last['joules'])} ({_against(last, default, 'joules')})",
         "-" if last is None else f"{joules(last['cost'])} ({_against(last, default, 'cost')})",

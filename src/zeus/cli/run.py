@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from zeus.errors import ZeusError
 
 if TYPE_CHECKING:
     from zeus.job import Trial
-    from zeus.launch.gain import Gain
     from zeus.launch.local import Launcher
     from zeus.launch.recurrence import Recurrence
     from zeus.launch.report import Ran
@@ -53,7 +51,7 @@ def run(job_file: Path, recurrences: int, as_json: bool) -> int:
         launcher = Launcher(said, Hooks(changed, shown.live))
         status, why = _recurrences(launcher, recurrences)
     done = by_recurrence(trials)
-    found = _gain(launcher, done)
+    found = _saving(launcher, done)
     if as_json:
         print_json(_report(launcher, done, found))
     elif not quiet():
@@ -112,26 +110,30 @@ def _not_reached(launcher: Launcher, last: Recurrence) -> str:
     )
 
 
-def _gain(launcher: Launcher, done: list[Recurrence]) -> Gain | str:
-    """What was saved, or why that is not known."""
-    from zeus.launch.gain import gain
-
+def _saving(launcher: Launcher, done: list[Recurrence]) -> dict[str, Any] | str:
+    """What the job has come to beside its default, in the numbers of `zeus jobs show`; or why that is not known."""
     spec = launcher.job.spec
     try:
-        past = launcher.jobs.past(spec.id)
+        told = launcher.jobs.full(spec.id)
     except ZeusError as away:
         return f"what was saved is not known: {away}"
-    here = [one for one in past if one.ask.gpu_model == launcher.place.model]
-    default, watched = spec.default_batch_size, launcher.file.metrics is not None
-    profile, ended = launcher.profile(default), [one for one in done if one.converged]
-    found = gain(ended, here, default, profile, launcher.cost, by_epoch=watched)
-    return found or f"the default, {default}, has not reached the target here: nothing to compare with"
+    default, recent = told["default"], told["recent"]
+    if default is None or recent is None or not any(one.converged for one in done):
+        return f"the default, {spec.default_batch_size}, has not reached the target here: nothing to compare with"
+    used = ("joules", "seconds", "cost")
+    return {
+        "default_limit_watts": default["limit_watts"],  # None: not known, the limits that Zeus chose
+        **{f"default_{name}": default[name] for name in used},
+        **{name: recent[name] for name in used},
+        "recurrences": recent["recurrences"],
+        **{f"{name}_share": 1 - recent[name] / default[name] for name in used},  # below 0 it is more
+    }
 
 
 # ---------------------------------------------------------------------------------------------------- what is said
 
 
-def _report(launcher: Launcher, done: list[Recurrence], found: Gain | str) -> dict[str, Any]:
+def _report(launcher: Launcher, done: list[Recurrence], found: dict[str, Any] | str) -> dict[str, Any]:
     eta = launcher.job.spec.eta_knob
     return {
         "job": launcher.job.spec.id,
@@ -146,7 +148,7 @@ def _report(launcher: Launcher, done: list[Recurrence], found: Gain | str) -> di
             }
             for one in done
         ],
-        "saving": None if isinstance(found, str) else asdict(found) | shares(found),
+        "saving": None if isinstance(found, str) else found,
         "store": launcher.jobs.address,
         "logs": str(launcher.logs),
     }
@@ -172,16 +174,7 @@ def _try(launcher: Launcher, trial: Trial) -> dict[str, Any]:
     }
 
 
-def shares(found: Gain) -> dict[str, float]:
-    """What is saved of the defaults' energy, time and cost, as shares; below 0 it is more."""
-    return {
-        "joules_share": 1 - found.joules / found.default_joules,
-        "seconds_share": 1 - found.seconds / found.default_seconds,
-        "cost_share": 1 - found.cost / found.default_cost,
-    }
-
-
-def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | str) -> None:
+def _tell(launcher: Launcher, done: list[Recurrence], found: dict[str, Any] | str) -> None:
     from zeus.cli.run_view import numbered
 
     spec = launcher.job.spec
@@ -194,11 +187,12 @@ def _tell(launcher: Launcher, done: list[Recurrence], found: Gain | str) -> None
             f"{one.seconds:.1f} s, cost {joules(cost)}"
         )
     if not isinstance(found, str):
-        part, many = shares(found), "recurrence" if found.recurrences == 1 else f"{found.recurrences} recurrences"
+        many = "recurrence" if found["recurrences"] == 1 else f"{found['recurrences']} recurrences"
+        limit = "the limits that Zeus chose" if found["default_limit_watts"] is None else "the highest limit"
         click.echo(
-            f"against the default ({spec.default_batch_size} at the highest limit: {joules(found.default_joules)}, "
-            f"{found.default_seconds:.1f} s), the last {many} used {-part['joules_share']:+.1%} energy, "
-            f"{-part['seconds_share']:+.1%} time; cost {-part['cost_share']:+.1%}"
+            f"against the default ({spec.default_batch_size} at {limit}: {joules(found['default_joules'])}, "
+            f"{found['default_seconds']:.1f} s), the last {many} used {-found['joules_share']:+.1%} energy, "
+            f"{-found['seconds_share']:+.1%} time; cost {-found['cost_share']:+.1%}"
         )
     elif any(one.converged for one in done):
         click.echo(found)

@@ -12,8 +12,9 @@ from zeus.cost import CostModel
 from zeus.device.find import SLURM, find
 from zeus.device.gpu import Gpu
 from zeus.env import Mode, Orders, mode, written
-from zeus.errors import InputError
-from zeus.job import Outcome, Trial
+from zeus.errors import InputError, LaunchError, ZeusError
+from zeus.job import Ending, Outcome, Trial
+from zeus.launch.blame import Crash, is_scripts_own
 from zeus.launch.claim import claim
 from zeus.launch.guard import GRACE_SECONDS
 from zeus.launch.job_file import JobFile, trial_seed
@@ -31,6 +32,7 @@ from zeus.store import Store
 from zeus.store.open import log_folder
 
 ORDERS = frozenset(f"ZEUS_{name}" for name in ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE"))  # not always said
+READ_BYTES = 65_536  # of the end of a log that may say why its command crashed
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,49 @@ class Launcher:
 
     def recur(self) -> Recurrence:
         """One recurrence."""
+        tried: list[Trial] = []
 
         def changed(trial: Trial) -> None:
             self._hooks.on_trial(trial, self.ran.get(trial.number))
+            if trial.ending is not Ending.OPEN:
+                tried.append(trial)
+                self._blame(tried)
 
-        return recur(self.job, self.place, self._run, max_tries=self.file.max_tries, on_change=changed)
+        try:
+            return recur(self.job, self.place, self._run, max_tries=self.file.max_tries, on_change=changed)
+        except InputError:
+            self._blame(tried, nothing_left=True)
+            raise
+
+    def _blame(self, tried: Sequence[Trial], nothing_left: bool = False) -> None:
+        """Refuse to go on where it is the script that crashes, whatever its batch size. No size is held back for it.
+
+        Raises:
+            LaunchError: It is.
+        """
+        if any(one.ending is not Ending.CRASHED or one.number not in self.ran for one in tried):
+            return
+        crashes = [_crash(one.batch_size, self.ran[one.number]) for one in tried]
+        if not is_scripts_own(crashes, (), nothing_left=nothing_left):  # spares asking for the past
+            return
+        job_id = self.job.spec.id
+        try:
+            past = self.jobs.full(job_id)["tries"]
+        except ZeusError:  # whether a size has ever worked is not known
+            return
+        if not is_scripts_own(crashes, {one["batch_size"] for one in past if one["epochs"]}, nothing_left=nothing_left):
+            return
+        try:
+            self.job.excuse()
+            now = "No size is held back for it: mend it and run it again."
+        except ZeusError as refused:
+            now = f"Mend it, and allow the sizes again: `zeus jobs reset {job_id} --batch-size N` ({refused})"
+        last = self.ran[tried[-1].number]
+        raise LaunchError(
+            f"job {job_id!r}: the command crashed before its first epoch at each batch size that was tried, "
+            f"{[one.batch_size for one in crashes]}, and not for want of memory: the command itself fails. {now} The "
+            f"last lines of {last.log}:\n" + "\n".join(f"  {line}" for line in last.last_lines)
+        )
 
     def profile(self, batch_size: int) -> PowerProfile | None:
         """What is known of power limits at this size."""
@@ -156,6 +196,16 @@ def mask(indices: Sequence[int] | None, gpus: Mapping[int, Gpu], environ: Mappin
     if any(environ.get(slurm, "").strip() for slurm in SLURM):  # counted within the share, which CUDA does not know
         return {name: ",".join(gpus[index].spec.uuid for index in indices)}
     return {name: ",".join(map(str, indices))}
+
+
+def _crash(batch_size: int, ran: Ran) -> Crash:
+    try:
+        with ran.log.open("rb") as file:
+            file.seek(max(0, ran.log.stat().st_size - READ_BYTES))
+            end = file.read().decode(errors="replace")
+    except OSError:
+        end = "\n".join(ran.last_lines)
+    return Crash(batch_size, ran.outcome.epochs, ran.exit_code, end)
 
 
 def _check_command(file: JobFile) -> None:

@@ -52,7 +52,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """The facts of the store."""
-        jobs = self._store.jobs()
+        jobs = self._store.pulse()
         rows = self._overview.briefs(jobs)
         yield GaugeMetricFamily("zeus_jobs", "Recurring jobs in the store.", value=len(jobs))
         endings = GaugeMetricFamily("zeus_trials", "Trials, by how they stand.", labels=["ending"])

@@ -23,11 +23,9 @@ from zeus.optimizer.batch_size.verbs import Place
 from zeus.service import words
 from zeus.service.auth import need
 from zeus.service.v1 import job_of, store_of
-from zeus.store import Store
 from zeus.store.tokens import Scope
 
 DAY = 86_400.0
-LATELY = 100  # trials: what failed before them was given up
 
 REPORT, ADMIN = Depends(need(Scope.REPORT)), Depends(need(Scope.ADMIN))
 
@@ -85,20 +83,15 @@ def batch_size(request: Request, job_id: Annotated[words.Name, Query()]) -> dict
     settled = store.settled(job_id)
     if settled is None:
         raise InputError(f"job {job_id!r} was not registered by POST /jobs, so its GPUs are not known.")
-    place = Place.of(*settled)
-    job = job_of(request, job_id)
-    trial = None
-    if (unfinished := _unfinished(store, job_id)) is not None:
-        with contextlib.suppress(AlreadyDone):  # somebody else was quicker
-            trial = job.ask(place, unfinished, lease=DAY)
-    trial = trial or job.ask(place, lease=DAY)
+    trial = job_of(request, job_id).ask(Place.of(*settled), lease=DAY, resume=True)
     return {"job_id": job_id, "batch_size": trial.batch_size, "trial_number": trial.number}
 
 
 @old.post("/report", dependencies=[REPORT])
 def report(request: Request, body: Report) -> dict[str, Any]:
     """How far a trial has come; whether it must stop."""
-    job, spec = job_of(request, body.job_id), store_of(request).job(body.job_id).spec
+    job, known = job_of(request, body.job_id), store_of(request).job(body.job_id)
+    spec = known.spec
     trial = _meant(request, body)
     if trial.ended is not None:
         return _verdict(trial, spec)
@@ -117,7 +110,7 @@ def report(request: Request, body: Report) -> dict[str, Any]:
         return _verdict(_end(job, trial.number, used(Ending.CONVERGED)), spec)
     if body.current_epoch >= spec.max_epochs:
         return _verdict(_end(job, trial.number, used(Ending.NOT_CONVERGED)), spec)
-    cost = CostModel(spec.eta_knob, trial.ask.max_watts).cost(body.energy, body.time)
+    cost = CostModel(known.eta_of(trial), trial.ask.max_watts).cost(body.energy, body.time)
     following = cost / body.current_epoch
     if not job.progress(trial.number, used(Ending.LOST), cost + following, lease=DAY):
         return _verdict(_end(job, trial.number, used(Ending.STOPPED, following)), spec)
@@ -172,15 +165,3 @@ def _verdict(trial: Trial, spec: JobSpec) -> dict[str, Any]:
     }
     message = said.get(trial.ending, f"this trial has ended: {trial.ending.value}")
     return {"stop_train": True, "converged": trial.ending is Ending.CONVERGED, "message": message}
-
-
-def _unfinished(store: Store, job_id: str) -> int | None:
-    """The oldest recurrence of late whose tries all ended without reaching the target, and may be tried again."""
-    tries: dict[int, list[Trial]] = {}
-    for kept in store.trials(job_id, after=max(0, store.count(job_id) - LATELY)):
-        tries.setdefault(kept.trial.ask.recurrence, []).append(kept.trial)
-    for recurrence, some in sorted(tries.items()):
-        over = any(one.ending in (Ending.OPEN, Ending.CONVERGED) or one.ask.last for one in some)
-        if not over and some[-1].ending in (Ending.STOPPED, Ending.NOT_CONVERGED, Ending.CRASHED):
-            return recurrence
-    return None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zeus.env import prices
 from zeus.errors import NotKnown
 from zeus.optimizer.batch_size.local import Folds
-from zeus.optimizer.batch_size.report import brief, report
+from zeus.optimizer.batch_size.report import brief_of
 from zeus.store import Store
-from zeus.store.api import Job
 
 KEPT = 10_000  # briefs; a few hundred bytes each
 
@@ -22,26 +21,22 @@ class Overview:
     def __init__(self, store: Store, folds: Folds) -> None:
         self._store = store
         self._folds = folds
-        self._known: dict[str, tuple[object, dict[str, Any]]] = {}
+        self._known: dict[str, tuple[str, dict[str, Any]]] = {}
         self._lock = threading.Lock()
 
-    def briefs(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
-        """A row for each of these jobs; one that was forgotten meanwhile is left out."""
-        pulse = self._store.pulse()
+    def briefs(self, pulse: Mapping[str, str]) -> list[dict[str, Any]]:
+        """A row for each job of this part of the store's pulse; one that was forgotten meanwhile is left out."""
         rows = []
-        for job in jobs:
-            if job.id not in pulse:
-                continue
-            stamp = (pulse[job.id], job.revision)
+        for job_id, stamp in pulse.items():
             with self._lock:
-                known = self._known.get(job.id)
+                known = self._known.get(job_id)
             if known is None or known[0] != stamp:
                 try:
-                    known = (stamp, brief(report(self._store, job.id, self._folds), prices()))
+                    known = (stamp, brief_of(self._store, job_id, self._folds, prices()))
                 except NotKnown:
                     continue
                 with self._lock:
-                    self._known[job.id] = known
+                    self._known[job_id] = known
                     while len(self._known) > KEPT:
                         del self._known[next(iter(self._known))]
             rows.append(known[1])
@@ -60,8 +55,8 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     told = prices()
     return {
         "jobs": len(rows),
-        "trials": sum(row["trials"] for row in rows),
-        "recurrences": sum(row["recurrences"] for row in rows),
+        "trials": sum(row["trials"] or 0 for row in rows),
+        "recurrences": sum(row["recurrences"] or 0 for row in rows),
         "joules": sum(row["joules"] or 0.0 for row in rows),
         "jobs_with_saving": len(savings),
         "saved_joules": saved if savings else None,

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from zeus.env import prices
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Decision, Ending, Phase, Trial
+from zeus.job import Decision, Ending, JobSpec, Phase, Trial
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.report import attempt, full, report
@@ -93,8 +93,8 @@ def jobs(
     request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Annotated[str, Query(max_length=200)] = ""
 ) -> Json:
     """A page of all jobs, by id; `q`: only those whose id holds it."""
-    found = [job for job in store_of(request).jobs() if q.lower() in job.id.lower()]
-    rows = overview_of(request).briefs(found[offset : offset + limit])
+    found = [one for one in sorted(store_of(request).pulse().items()) if q.lower() in one[0].lower()]
+    rows = overview_of(request).briefs(dict(found[offset : offset + limit]))
     return {"total": len(found), "offset": offset, "jobs": rows}
 
 
@@ -113,17 +113,27 @@ def registration(request: Request, job_id: JobId) -> Json:
 @api.patch("/jobs/{job_id}", dependencies=[REPORT])
 def change(request: Request, job_id: JobId, body: words.Change) -> Json:
     """A revision; what is left out stays as it is."""
-    store = store_of(request)
-    spec = store.job(job_id).spec
     given = {name: value for name, value in body.model_dump().items() if value is not None}
-    revised = replace(spec, **given)
-    return _job(store.register(revised, policy_version=find_policy(revised.policy).version))
+
+    def changed(job: Job) -> tuple[JobSpec, int]:
+        spec = replace(job.spec, **given)
+        return spec, find_policy(spec.policy).version
+
+    return _job(store_of(request).revise(job_id, changed))
 
 
 @api.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204)
 def forget(request: Request, job_id: JobId) -> None:
     """Remove a job with all its facts."""
     store_of(request).forget(job_id)
+
+
+@api.post("/jobs/{job_id}/reset", dependencies=[ADMIN])
+def reset(request: Request, job_id: JobId, body: words.Reset) -> Json:
+    """Let a job learn afresh, as registered, with the newest version of its policy. With `pulse`: unless it changed."""
+    store = store_of(request)
+    version = find_policy(store.job(job_id).spec.policy).version
+    return _job(store.restart(job_id, policy_version=version, pulse=body.pulse))
 
 
 @api.get("/jobs/{job_id}/beliefs", dependencies=[READ])
@@ -239,6 +249,12 @@ def profiled(request: Request, job_id: JobId, body: words.Epoch) -> Json:
     return {"batch_size": body.batch_size, "gpu_model": place.model}
 
 
+@api.post("/jobs/{job_id}/excuse", dependencies=[REPORT])
+def excuse(request: Request, job_id: JobId) -> Json:
+    """Crashes until now, of trials that did no epoch, were the script's own: all batch sizes are offered again."""
+    return _job(store_of(request).excuse(job_id))
+
+
 @api.post("/jobs/{job_id}/pardon", dependencies=[ADMIN])
 def pardon(request: Request, job_id: JobId, body: words.Pardon) -> Json:
     """A size that crashed may be offered again."""
@@ -296,7 +312,7 @@ def pulse(request: Request) -> dict[str, str]:
 @api.get("/summary", dependencies=[READ])
 def summary(request: Request) -> Json:
     """What all jobs together have used and saved."""
-    return totals(overview_of(request).briefs(store_of(request).jobs()))
+    return totals(overview_of(request).briefs(store_of(request).pulse()))
 
 
 @api.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})

@@ -196,6 +196,12 @@ class Pardon(Body):
     batch_size: Whole
 
 
+class Reset(Body):
+    """A job forgets its facts, if this is still its pulse."""
+
+    pulse: Key | None = None
+
+
 class Measured(Body):
     """Some training steps under one limit."""
 

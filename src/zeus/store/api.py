@@ -40,11 +40,17 @@ class Job:
     since: int = 0  # trials asked for up to this sequence number had another target: their costs are of something else
     at: str  # when this revision was made
     generation: str  # changes when a job is forgotten or imported, so that a cached fold of another life is not used
+    excused: int = 0  # crashes told up to this sequence number, with no epoch done, are held against no size
+    etas: tuple[tuple[int, float], ...] = ()  # up to each of these sequence numbers, trials were asked for under this η
 
     @property
     def id(self) -> str:
         """What it is found by."""
         return self.spec.id
+
+    def eta_of(self, trial: Trial) -> float:
+        """The η that a trial was decided under, which its bound is a cost of."""
+        return next((eta for until, eta in self.etas if trial.asked <= until), self.spec.eta_knob)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +61,11 @@ class Request:
     max_watts: float
     recurrence: int | None = None  # None: a new one; a number: another try of that one
     max_tries: int = MAX_TRIES
+    resume: bool = False  # instead of a new one, another try of a recurrence whose tries all failed, if there is one
 
     def __post_init__(self) -> None:
+        if self.resume and self.recurrence is not None:
+            raise InputError(f"recurrence={self.recurrence}: name one, or resume whichever is unfinished.")
         if self.max_tries < 1:
             raise InputError(f"max_tries={self.max_tries!r}: give a whole number of at least 1.")
 
@@ -90,6 +99,13 @@ class Store(Protocol):
         goes on, except that trials for another target are marked by `Job.since`. While the policy keeps its name,
         the job keeps the version it has been folded with. Without `revise` a known job stays as it is, and a spec
         that differs from it is AlreadyDone.
+        """
+
+    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]]) -> Job:
+        """The job after `change`, which says spec and policy version.
+
+        It is called while the job is held, so that no two changes overwrite each other. If it raises, nothing is
+        changed. It must not call the store. What is revised is as `register` has it.
         """
 
     def job(self, job_id: str) -> Job:
@@ -157,6 +173,9 @@ class Store(Protocol):
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
         """A size that crashed may be offered again: an event of the job."""
 
+    def excuse(self, job_id: str) -> Job:
+        """Crashes until now, of trials that did no epoch, were not their sizes': a revision, folded without them."""
+
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key; the job need not be registered."""
 
@@ -181,6 +200,13 @@ class Store(Protocol):
 
     def forget(self, job_id: str) -> None:
         """Remove a job with all its facts and profiles."""
+
+    def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
+        """Another life of a job as it is registered, without the facts and profiles of this one, in one step.
+
+        With a `pulse`, only while that is still the job's: whatever else has happened was not seen by whoever exported
+        it, and would be lost. It is AlreadyDone then, and nothing is removed.
+        """
 
     def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
         """All facts of these jobs, or of all, as they were at one moment: lines of JSON."""

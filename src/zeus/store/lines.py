@@ -110,19 +110,24 @@ def _sound(job_id: str, history: History) -> None:
 def job_to_json(job: Job) -> Json:
     """One revision of a job. Its generation stays behind: an imported job begins another life."""
     names = ("policy_version", "revision", "since", "at")
-    return {**{name: getattr(job, name) for name in names}, "spec": to_json(job.spec)}
+    later = {"excused": job.excused, "etas": job.etas}  # which were not always kept
+    return {**{name: getattr(job, name) for name in names}, **later, "spec": to_json(job.spec)}
 
 
 def job_from_json(data: Json, generation: str) -> Job:
     """One revision of a job."""
-    return Job(
-        spec=from_json(data["spec"], JobSpec),
-        policy_version=data["policy_version"],
-        revision=data["revision"],
-        since=data["since"],
-        at=data["at"],
-        generation=generation,
-    )
+    names = ("policy_version", "revision", "since", "at", "spec")
+    if lacking := [name for name in names if name not in data]:
+        raise InputError(f"a job lacks {', '.join(lacking)}.")
+    spec, etas = from_json(data["spec"], JobSpec), data.get("etas", ())
+    try:
+        later: Json = {
+            "etas": tuple((int(until), float(eta)) for until, eta in etas),
+            "excused": int(data.get("excused", 0)),
+        }
+    except (TypeError, ValueError) as wrong:
+        raise InputError(f"a job with etas={etas!r}, excused={data.get('excused')!r}: {wrong}.") from wrong
+    return Job(**{name: data[name] for name in names[:-1]}, **later, spec=spec, generation=generation)
 
 
 def note_from_json(data: object) -> Profiled | Pardoned:

@@ -72,6 +72,10 @@ class _Life:
         """The sequence number of what happens next."""
         return len(self.log) + 1
 
+    @property
+    def pulse(self) -> str:
+        return f"{self.job.generation}:{len(self.log)}:{self.job.revision}"
+
     def open(self, kept: Kept) -> None:
         self.past.trials.append(kept)
         self.log.append(kept.trial)
@@ -114,6 +118,15 @@ class MemoryStore:
                 known.past.revisions.append(job)
             return job
 
+    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]]) -> Job:
+        """Its next revision."""
+        with self._lock:
+            known = self._known(job_id)
+            job = rules.revised(known.job, *change(known.job), utc(self._wall()), len(known.log))
+            if job != known.job:
+                known.past.revisions.append(job)
+            return job
+
     def job(self, job_id: str) -> Job:
         """Its latest revision."""
         with self._lock:
@@ -144,6 +157,8 @@ class MemoryStore:
             known, now = self._known(job_id), self._wall()
             if key is not None and key in known.keys:
                 return known.past.trials[known.keys[key] - 1].trial
+            if request.resume:
+                request = rules.resumed(request, [one.trial for one in known.past.trials[-rules.LATELY :]])
             trials, again = known.past.trials, known.tries.get(request.recurrence or 0, [])
             tries = [trials[number - 1].trial for number in again]
             ask = rules.next_ask(job_id, request, len(trials) + 1, len(known.tries), tries)
@@ -237,6 +252,15 @@ class MemoryStore:
             known.log.append(note)
             return note
 
+    def excuse(self, job_id: str) -> Job:
+        """A revision."""
+        with self._lock:
+            known = self._known(job_id)
+            job = rules.excused(known.job, utc(self._wall()), len(known.log))
+            if job != known.job:
+                known.past.revisions.append(job)
+            return job
+
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""
         with self._lock:
@@ -255,9 +279,7 @@ class MemoryStore:
     def pulse(self) -> dict[str, str]:
         """What changes with each job."""
         with self._lock:
-            return {
-                job_id: f"{one.job.generation}:{len(one.log)}:{one.job.revision}" for job_id, one in self._jobs.items()
-            }
+            return {job_id: one.pulse for job_id, one in self._jobs.items()}
 
     def settle(self, job_id: str, gpu_model: str, max_watts: float) -> None:
         """Where the job's clients run."""
@@ -275,6 +297,15 @@ class MemoryStore:
             self._known(job_id)
             del self._jobs[job_id]
             self._profiles = {key: kept for key, kept in self._profiles.items() if key.job != job_id}
+
+    def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
+        """Its next life."""
+        with self._lock:
+            known, now = self._known(job_id), utc(self._wall())
+            job = rules.begun_again(known.job, policy_version, now, uuid4().hex, pulse=known.pulse, expected=pulse)
+            self.forget(job_id)
+            self._jobs[job_id] = _Life(History([job]))
+            return job
 
     def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
         """As lines of JSON."""

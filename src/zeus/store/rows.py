@@ -103,10 +103,10 @@ FORGET = [
         EVENTS.c.job_id,
         REVISIONS.c.job_id,
         PROFILES.c.job,
-        JOBS.c.id,
     )
 ]
-PULSE = Statement(sa.select(JOBS.c.id, JOBS.c.generation, JOBS.c.sequence, JOBS.c.job))
+FORGET_JOB = Statement(sa.delete(JOBS).where(JOBS.c.id == _OF))
+RESTART_JOB = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), tuple(name for name in JobRow._fields if name != "id"))
 PROFILES_OF = Statement(sa.select(*(PROFILES.c[name] for name in (*_KEY, "profile"))).where(PROFILES.c.job == _OF))
 FIND_ASK = Statement(sa.select(ASKS.c.number).where(ASKS.c.job_id == _OF, ASKS.c.key == sa.bindparam("key")))
 KEEP_ASK = Statement(sa.insert(ASKS), ("job_id", "key", "number"))
@@ -194,8 +194,18 @@ def revise_job(db: Transaction, job: Job) -> None:
 
 def forget_job(db: Transaction, job_id: str) -> None:
     """All that is kept under its id."""
-    for statement in FORGET:
+    for statement in (*FORGET, FORGET_JOB):
         db.run(statement, {"of": job_id})
+
+
+def restart_job(db: Transaction, job: Job) -> None:
+    """Nothing but its first revision. Its row stays: on Postgres whoever waits for it would find none in its place."""
+    for statement in FORGET:
+        db.run(statement, {"of": job.id})
+    text = dumps(jsonl.job_to_json(job))
+    values = {"generation": job.generation, "sequence": 0, "trials": 0, "recurrences": 0, "job": text}
+    db.run(RESTART_JOB, {"of": job.id, **values})
+    db.run(ADD_REVISION, {"job_id": job.id, "revision": job.revision, "job": text})
 
 
 def advance(db: Transaction, job: JobRow, sequence: int, ask: Ask | None = None) -> None:
@@ -340,7 +350,12 @@ def profiles_of(db: Transaction, job_id: str) -> dict[ProfileKey, PowerProfile]:
 
 def pulse(db: Transaction) -> dict[str, str]:
     """What changes with each job's facts or terms."""
-    return {row[0]: f"{row[1]}:{row[2]}:{crc32(row[3].encode()):08x}" for row in db.rows(PULSE)}
+    return {row.id: pulse_of(row) for row in all_jobs(db)}
+
+
+def pulse_of(row: JobRow) -> str:
+    """What changes with this job's facts or terms."""
+    return f"{row.generation}:{row.sequence}:{crc32(row.job.encode()):08x}"
 
 
 def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:

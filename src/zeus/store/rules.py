@@ -10,6 +10,8 @@ from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
 from zeus.store.api import Job, Request
 
+LATELY = 100  # trials among which an unfinished recurrence is looked for: what failed before was given up
+
 
 def created(spec: JobSpec, policy_version: int, at: str, seed: Callable[[], int], generation: str) -> Job:
     """The first revision."""
@@ -25,6 +27,7 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
         return job
     target = ("target_metric", "higher_is_better_metric")
     moved = any(getattr(spec, name) != getattr(job.spec, name) for name in target)
+    repriced = spec.eta_knob != job.spec.eta_knob
     return replace(
         job,
         spec=spec,
@@ -32,7 +35,23 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
         revision=job.revision + 1,
         since=sequence if moved else job.since,
         at=at,
+        etas=(*job.etas, (sequence, job.spec.eta_knob)) if repriced else job.etas,
     )
+
+
+def excused(job: Job, at: str, sequence: int) -> Job:
+    """The job itself where nothing has happened since it was last excused, or its next revision."""
+    return job if sequence == job.excused else replace(job, revision=job.revision + 1, at=at, excused=sequence)
+
+
+def begun_again(job: Job, policy_version: int, at: str, generation: str, *, pulse: str, expected: str | None) -> Job:
+    """The first revision of its next life, where its pulse is the one expected."""
+    if expected not in (None, pulse):
+        raise AlreadyDone(
+            f"job {job.id!r} has changed since it was looked at, and what happened would be lost. Nothing was removed; "
+            "look at it again."
+        )
+    return Job(spec=job.spec, policy_version=policy_version, at=at, generation=generation)
 
 
 def differs(job: Job, after: Job) -> AlreadyDone:
@@ -41,6 +60,18 @@ def differs(job: Job, after: Job) -> AlreadyDone:
     return AlreadyDone(
         f"job {job.id!r} is registered with another {', '.join(names)}. Register this under another id, or revise it."
     )
+
+
+def resumed(request: Request, lately: Sequence[Trial]) -> Request:
+    """For the oldest of these trials' recurrences whose tries all ended short of the target, or for a new one."""
+    tries: dict[int, list[Trial]] = {}
+    for trial in lately:
+        tries.setdefault(trial.ask.recurrence, []).append(trial)
+    for recurrence, some in sorted(tries.items()):
+        over = any(one.ending in (Ending.OPEN, Ending.CONVERGED) or one.ask.last for one in some)
+        if not over and some[-1].ending in (Ending.STOPPED, Ending.NOT_CONVERGED, Ending.CRASHED):
+            return replace(request, recurrence=recurrence, resume=False)
+    return replace(request, resume=False)
 
 
 def next_ask(job_id: str, request: Request, number: int, recurrences: int, tries: Sequence[Trial]) -> Ask:

@@ -65,6 +65,16 @@ class SqlStore:
                 rows.revise_job(db, job)
             return job
 
+    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]]) -> Job:
+        """Its next revision."""
+        with self._write() as db:
+            row = take_job(db, job_id)
+            known = rows.to_job(row)
+            job = rules.revised(known, *change(known), utc(self._wall()), row.sequence)
+            if job != known:
+                rows.revise_job(db, job)
+            return job
+
     def job(self, job_id: str) -> Job:
         """Its latest revision."""
         with self._read() as db:
@@ -86,6 +96,15 @@ class SqlStore:
             take_job(db, job_id)
             rows.forget_job(db, job_id)
 
+    def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
+        """Its next life."""
+        with self._write() as db:
+            row, now = take_job(db, job_id), utc(self._wall())
+            known, found = rows.to_job(row), rows.pulse_of(row)
+            job = rules.begun_again(known, policy_version, now, uuid4().hex, pulse=found, expected=pulse)
+            rows.restart_job(db, job)
+            return job
+
     # ------------------------------------------------------------------ trials
 
     def ask(
@@ -106,6 +125,9 @@ class SqlStore:
                     continue  # committed first: what `decide` has seen and folded can then not be undone
                 if (before := rows.asked_before(db, row, key)) is not None:
                     return before
+                if request.resume:
+                    lately = rows.trials_of(db, row, max(0, row.trials - rules.LATELY))
+                    request = rules.resumed(request, [one.trial for one in lately])
                 tries = rows.tries_of(db, row, request.recurrence)
                 ask = rules.next_ask(job_id, request, row.trials + 1, row.recurrences, tries)
                 decision = decide(rows.to_job(row), ask, partial(rows.events_after, db, row))
@@ -193,6 +215,16 @@ class SqlStore:
         with self._write() as db:
             row = take_job(db, job_id)
             return rows.add_event(db, row, Pardoned(sequence=row.sequence + 1, batch_size=batch_size))
+
+    def excuse(self, job_id: str) -> Job:
+        """A revision."""
+        with self._write() as db:
+            row = take_job(db, job_id)
+            known = rows.to_job(row)
+            job = rules.excused(known, utc(self._wall()), row.sequence)
+            if job != known:
+                rows.revise_job(db, job)
+            return job
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""

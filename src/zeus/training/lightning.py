@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from zeus.device.virtual import step
+from zeus.env import orders
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
+from zeus.optimizer.launched import launched_arguments
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.training.distributed import crew
 from zeus.training.energy_log import EnergyLog
@@ -32,7 +34,8 @@ class EnergyCallback(Callback):  # type: ignore[misc]
     Args:
         monitor: Measures the GPUs; default: the optimizer's, or one over all visible GPUs.
         optimizer: Finds the best power limit and keeps it; or what makes one from a monitor once the ranks of a
-            distributed training have come together, such as the class itself.
+            distributed training have come together, such as the class itself. Under `zeus run` that is given the
+            job's profiles, limits and η too; one that is made already is left as it is.
         batch_size: Samples in a batch on one GPU; default: the length of the batch's first tensor.
 
     Example:
@@ -231,8 +234,10 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 
 
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:
-    takes_crew = "crew" in inspect.signature(make).parameters  # the class does, and a `functools.partial` of it
-    return make(monitor, crew=crew()) if takes_crew else make(monitor)
+    """With the ranks, and under `zeus run` the job's profiles, limits and η, as far as `make` takes and lacks them."""
+    given = getattr(make, "keywords", {})  # of a `functools.partial`
+    found, takes = launched_arguments(orders(), monitor, crew(), given), inspect.signature(make).parameters
+    return make(monitor, **{name: value for name, value in found.items() if name in takes})
 
 
 def length(batch: Any) -> int | None:

@@ -18,10 +18,10 @@ from zeus.device.virtual import step
 from zeus.env import Mode, Orders, orders, prices, quiet
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer.launched import power_arguments
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
-from zeus.optimizer.power_limit.profiles import Profiles, default_profiles
-from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
-from zeus.profile import ProfileKey
+from zeus.optimizer.power_limit.profiles import Profiles
+from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.training.distributed import broadcast, crew
 from zeus.training.report import open_report
 from zeus.training.session import Session, within
@@ -116,22 +116,14 @@ class ZeusDataLoader(DataLoader[Any]):
     ) -> Session:
         eta = told.eta if told.eta is not None else 0.5 if eta is None else eta
         ranks = crew()
-        gpus = self._zeus_monitor.gpus
-        count, _ = ranks.agree(float(len(self._zeus_monitor.counted)), 0.0)
-        model = next((gpu.spec.name for gpu in gpus.values()), "")
         report = open_report(told)
         terms = report.terms if report is not None else None
-        if profiles is None and told.job_id is not None:
-            profiles = default_profiles() if report is None else report
-        optimizer = GlobalPowerLimitOptimizer(
-            self._zeus_monitor,
-            selector or ZeusCost(eta, max(1, int(count))),
-            mode=mode,
-            power_limits=terms.power_limits if terms is not None else (),
-            profiles=profiles,
-            key=ProfileKey(told.job_id or "", self._samples_per_step(), model, int(count)),
-            crew=ranks,
+        arguments = power_arguments(
+            told, self._zeus_monitor, ranks, report, batch_size=self._samples_per_step(), eta=eta
         )
+        given = {"optimum_selector": selector, "profiles": profiles}
+        arguments |= {name: value for name, value in given.items() if value is not None}
+        optimizer = GlobalPowerLimitOptimizer(self._zeus_monitor, mode=mode, **arguments)
         if terms is not None:
             higher_is_better = terms.higher_is_better
         elif told.higher_is_better is not None:

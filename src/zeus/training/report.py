@@ -9,13 +9,11 @@ ZEUS_COST_THRESH alone decides, and how the training ended is left to the launch
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from zeus import job
 from zeus.env import Orders
-from zeus.optimizer.batch_size.running import RunningTrial, launched, used
-from zeus.optimizer.ranks import broadcast, crew
-from zeus.profile import PowerProfile, ProfileKey
+from zeus.optimizer.batch_size.running import launched, used
+from zeus.optimizer.launched import LaunchedTrial
 from zeus.training.summary import Ending, Standing, Summary
 
 TOLD = {
@@ -25,37 +23,14 @@ TOLD = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What the job says that the environment does not."""
-
-    power_limits: tuple[float, ...]
-    higher_is_better: bool
-    max_watts: float  # MAXPOWER, as the trial was asked for
-
-
 def open_report(told: Orders) -> Report | None:
     """The report on the trial that a launcher has opened for this script; None where none has. Every rank must ask."""
     running = launched(told)
     return None if running is None else Report(running)
 
 
-class Report:
-    """A training's end of the line. It is a `Profiles` too: the store's, in place of a folder."""
-
-    def __init__(self, trial: RunningTrial) -> None:
-        ranks = crew()
-        self._alone = ranks.size == 1
-        self._trial = trial if ranks.writes else None  # on the rank that speaks
-        self.terms: Terms | None = broadcast(self._terms())  # None: the store could not be asked
-
-    def _terms(self) -> Terms | None:
-        if self._trial is None:
-            return None
-        spec, opened = self._trial.spec, self._trial.trial
-        if spec is None or opened is None:
-            return None
-        return Terms(spec.power_limits, spec.higher_is_better_metric, opened.ask.max_watts)
+class Report(LaunchedTrial):
+    """A training's end of the line."""
 
     def keep_going(self, standing: Standing) -> bool:
         """The policy's word on the next epoch."""
@@ -85,12 +60,3 @@ class Report:
             next_epoch_cost=summary.next_epoch_cost,
         )
         self._trial.tell(outcome) if summary.ending in TOLD else self._trial.leave(outcome)
-
-    def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of exactly this key, the same on every rank."""
-        return broadcast(None if self._trial is None else self._trial.get(key))
-
-    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """Keep it."""
-        if self._trial is not None:
-            self._trial.put(key, profile)

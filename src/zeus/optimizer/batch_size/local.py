@@ -9,6 +9,7 @@ from typing import Any
 
 from zeus.job import MAX_TRIES, Ask, Decision, Ending, Event, JobSpec, Outcome, Trial
 from zeus.optimizer.batch_size.policy import find_policy
+from zeus.optimizer.batch_size.repricing import repriced
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.optimizer.power_limit.profiles import nearest
 from zeus.profile import PowerProfile, ProfileKey
@@ -44,8 +45,8 @@ class Folds:
         state, sequence = known.state, known.sequence
         for event in facts(sequence):
             sequence = event.sequence
-            if counts(event, job.since):
-                state = policy.observe(state, event)
+            if (now := as_of_now(job, event)) is not None:
+                state = policy.observe(state, now)
         with self._lock:
             newest = self._folds.pop(job.id, None)
             if newest is None or newest.life != life or newest.sequence < sequence:
@@ -64,9 +65,20 @@ class Folds:
         return decision
 
 
-def counts(event: Event, since: int) -> bool:
-    """Whether an event is still of this job: runs towards another target are not, except that a crash is a crash."""
-    return not isinstance(event, Trial) or event.asked > since or event.ending is Ending.CRASHED
+def as_of_now(job: Job, event: Event) -> Event | None:
+    """An event as this revision of its job has it observed; None: not at all.
+
+    Runs towards another target are not of this job any more, except that a crash is a crash, unless it was excused:
+    then the trial is as if lost. Bounds are brought into the unit that costs have now.
+    """
+    if not isinstance(event, Trial):
+        return event
+    crashed, ended = event.ending is Ending.CRASHED, event.ended or 0
+    if event.asked <= job.since and not crashed:
+        return None
+    if crashed and ended <= job.excused and event.outcome is not None and not event.outcome.epochs:
+        return Trial(ask=event.ask, decision=event.decision, asked=event.asked, lost=ended)
+    return repriced(event, job.eta_of(event), job.spec.eta_knob)
 
 
 class LocalJob:
@@ -96,10 +108,22 @@ class LocalJob:
         *,
         lease: float = LEASE_SECONDS,
         key: str | None = None,
+        resume: bool = False,
     ) -> Trial:
         """Decide and open."""
-        request = Request(gpu_model=place.model, max_watts=place.max_watts, recurrence=recurrence, max_tries=max_tries)
-        return self._store.ask(self._job.id, request, self._folds.decide, lease=lease, key=key)
+        request = Request(
+            gpu_model=place.model,
+            max_watts=place.max_watts,
+            recurrence=recurrence,
+            max_tries=max_tries,
+            resume=resume,
+        )
+
+        def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
+            self._job = job  # as revised meanwhile: a bound is a cost under this η
+            return self._folds.decide(job, ask, facts)
+
+        return self._store.ask(self._job.id, request, decide, lease=lease, key=key)
 
     def trial(self, number: int) -> Trial:
         """As it stands."""
@@ -130,6 +154,10 @@ class LocalJob:
         self._store.profiled(
             self._job.id, batch_size, place.model, joules=joules, seconds=seconds, max_watts=place.max_watts
         )
+
+    def excuse(self) -> None:
+        """A revision of the job."""
+        self._job = self._store.excuse(self._job.id)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""

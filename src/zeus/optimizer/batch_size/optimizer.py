@@ -11,7 +11,7 @@ import atexit
 import logging
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zeus.callback import Callback
 from zeus.cost import CostModel
@@ -172,6 +172,8 @@ class BatchSizeOptimizer(Callback):
         if size is None:
             raise InputError(f"trial {told.trial}: neither ZEUS_BATCH_SIZE nor its store says which batch size.")
         spec = self._running.spec or self._wanted or _spec(told, size)
+        if told.eta is not None:
+            spec = replace(spec, eta_knob=told.eta)  # that its bound is a cost of, whatever its owner has changed since
         return _Given(self._running.number, size, spec, trial.ask.max_watts if trial else place.max_watts, None)
 
     def _registered(self) -> RecurringJob:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from zeus.env import prices
-from zeus.job import JobSpec, Trial
+from zeus.job import JobSpec
 from zeus.optimizer.batch_size.http import LOOK, ONCE, Service, of_job
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
@@ -14,7 +14,6 @@ from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.remote import RemoteJob
 from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.store import Store, open_store
-from zeus.store.lines import read
 from zeus.store.open import is_service, resolve, shown
 
 Json = dict[str, Any]
@@ -50,9 +49,6 @@ class Jobs(Protocol):
     def register(self, spec: JobSpec) -> RecurringJob:
         """The job of this spec, made or revised."""
 
-    def past(self, job_id: str) -> list[Trial]:
-        """Its trials towards the target that it has now, the oldest first."""
-
     def briefs(self) -> list[Json]:
         """A line on each job, by id."""
 
@@ -68,8 +64,11 @@ class Jobs(Protocol):
     def forget(self, job_id: str) -> None:
         """Remove one with all its facts."""
 
-    def restart(self, job_id: str) -> None:
-        """Remove its facts; it stays registered."""
+    def pulse(self) -> dict[str, str]:
+        """For each job a text that changes whenever its facts or its terms do."""
+
+    def restart(self, job_id: str, pulse: str | None = None) -> None:
+        """Remove its facts; it stays registered. With a pulse: only while that is still its own."""
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         """A size that crashed may be offered again."""
@@ -93,16 +92,11 @@ class LocalJobs:
         """By its spec."""
         return LocalJob.register(self._store, spec)
 
-    def past(self, job_id: str) -> list[Trial]:
-        """As the store has them."""
-        since = self._store.job(job_id).since
-        return [kept.trial for kept in self._store.trials(job_id) if kept.trial.asked > since]
-
     def briefs(self) -> list[Json]:
         """Read one by one."""
-        from zeus.optimizer.batch_size.report import brief, report
+        from zeus.optimizer.batch_size.report import brief_of
 
-        return [brief(report(self._store, job.id), prices()) for job in self._store.jobs()]
+        return [brief_of(self._store, job_id, prices=prices()) for job_id in sorted(self._store.pulse())]
 
     def full(self, job_id: str) -> Json:
         """Folded here."""
@@ -122,12 +116,14 @@ class LocalJobs:
         """For good."""
         self._store.forget(job_id)
 
-    def restart(self, job_id: str) -> None:
+    def pulse(self) -> dict[str, str]:
+        """The store's."""
+        return self._store.pulse()
+
+    def restart(self, job_id: str, pulse: str | None = None) -> None:
         """With the newest version of its policy."""
-        spec = self._store.job(job_id).spec
-        version = find_policy(spec.policy).version
-        self._store.forget(job_id)
-        self._store.register(spec, policy_version=version)
+        version = find_policy(self._store.job(job_id).spec.policy).version
+        self._store.restart(job_id, policy_version=version, pulse=pulse)
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         """An event of the job."""
@@ -152,11 +148,6 @@ class RemoteJobs:
     def register(self, spec: JobSpec) -> RecurringJob:
         """By its spec; later where the service is away."""
         return RemoteJob.register(self._post, spec)
-
-    def past(self, job_id: str) -> list[Trial]:
-        """From its export, which alone has every fact."""
-        history = read(self.export([job_id])).jobs[job_id]
-        return [kept.trial for kept in history.trials if kept.trial.asked > history.revisions[-1].since]
 
     def briefs(self) -> list[Json]:
         """Page by page."""
@@ -185,12 +176,14 @@ class RemoteJobs:
         """For good."""
         self._post.call("DELETE", of_job(job_id), lambda said: None, patience=ONCE)
 
-    def restart(self, job_id: str) -> None:
+    def pulse(self) -> dict[str, str]:
+        """The service's."""
+        return self._post.call("GET", "/pulse", dict, patience=LOOK)
+
+    def restart(self, job_id: str, pulse: str | None = None) -> None:
         """With the newest version of its policy there."""
-        found = self._post.call("GET", of_job(job_id, "/registration"), lambda said: dict(said["spec"]), patience=LOOK)
-        spec = {name: value for name, value in found.items() if name not in ("kind", "version")}
-        self.forget(job_id)
-        self._post.call("POST", "/jobs", lambda said: None, body={"spec": spec}, patience=self._post.service.begin)
+        body = {"pulse": pulse}
+        self._post.call("POST", of_job(job_id, "/reset"), lambda said: None, body=body, patience=ONCE)
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         """An event of the job."""

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from typing import Any
 from uuid import uuid4
 
-from zeus.errors import NotKnown, StoreError
+from zeus.errors import NotKnown, StoreError, ZeusError
 from zeus.job import MAX_TRIES, Ask, Decision, JobSpec, Outcome, Phase, Trial
 from zeus.optimizer.batch_size.http import QUICK, SOON, of_job
 from zeus.optimizer.batch_size.known import Mine
@@ -24,7 +24,10 @@ from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.spool import Report
 from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.batch_size.verbs import ALONE, Place
+from zeus.optimizer.power_limit.profiles import nearest
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.store.api import Job
+from zeus.store.lines import job_from_json
 from zeus.store.rules import lost, told
 from zeus.wire import from_json, to_json
 
@@ -95,11 +98,21 @@ class RemoteJob:
             if self._is_registered:  # else it was said
                 log.warning("%s This trial takes the default batch size, %s.", away, trial.batch_size)
             return trial
+        self._look_again(trial)
         try:
             self._post.known.keep(self._spec.id, Mine(trial))
         except StoreError as wrong:
             log.debug("trial %s needs the service until its end: %s", trial.number, wrong)
         return trial
+
+    def _look_again(self, trial: Trial) -> None:
+        """The job as this trial was decided under: its owner may have changed η, which a bound is a cost of."""
+        try:
+            job = self._post.call("GET", self._path("/registration"), _job, patience=QUICK)
+        except ZeusError as away:
+            log.debug("job %r is taken as it was: %s", self._spec.id, away)
+        else:
+            self._spec = replace(job.spec, eta_knob=job.eta_of(trial))
 
     def _begin_alone(self, place: Place, recurrence: int | None) -> Trial:
         """Its recurrence has no other try: the default with no bound ends it as well as can be."""
@@ -213,12 +226,26 @@ class RemoteJob:
         else:
             self._later.append(report)
 
+    def excuse(self) -> None:
+        """A revision of the job there."""
+        self._post.call("POST", self._path("/excuse"), _anything, body={}, patience=SOON)
+
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key; None where the service is away, so that it is measured again."""
         try:
             return self._post.call("GET", of_job(key.job, "/profiles"), _profile, query=_query(key), patience=QUICK)
         except (NotKnown, StoreError):
             return None
+
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """Of the job's other sizes; None where the service is away."""
+        try:
+            known = self._post.call("GET", of_job(key.job, "/profiles/all"), _profiles, patience=QUICK)
+        except (NotKnown, StoreError):
+            return None
+        sizes = [one.batch_size for one in known if replace(one, batch_size=key.batch_size) == key]
+        found = nearest(key, set(sizes) & set(self._spec.batch_sizes))
+        return known[replace(key, batch_size=found[0])] if found else None
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Keep a profile; later where the service is away."""
@@ -265,6 +292,10 @@ def _spec(said: Any) -> JobSpec:
     return from_json(said["spec"], JobSpec)
 
 
+def _job(said: Any) -> Job:
+    return job_from_json(said, "")
+
+
 def _trial(said: Any) -> Trial:
     return from_json({name: said[name] for name in said if name not in ("leased_until", "so_far")}, Trial)
 
@@ -280,3 +311,7 @@ def _pulse(said: Any) -> dict[str, Any]:
 
 def _profile(said: Any) -> PowerProfile:
     return from_json(said, PowerProfile)
+
+
+def _profiles(said: Any) -> dict[ProfileKey, PowerProfile]:
+    return {ProfileKey(**one["key"]): _profile(one["profile"]) for one in said}

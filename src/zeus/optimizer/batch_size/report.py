@@ -9,14 +9,15 @@ from typing import Any
 
 from zeus.cost import CostModel
 from zeus.env import Prices
-from zeus.errors import InputError
+from zeus.errors import InputError, NotKnown
 from zeus.job import Ask, Decision, Event, Profiled
 from zeus.optimizer.batch_size.front import Point, points
-from zeus.optimizer.batch_size.local import Folds, counts
+from zeus.optimizer.batch_size.local import Folds, as_of_now
 from zeus.optimizer.batch_size.policy import find_policy
+from zeus.optimizer.batch_size.repricing import repriced
 from zeus.optimizer.batch_size.summary import Default, JobSummary, Recurrence, Saving, Use, said, summarise, use_of
 from zeus.optimizer.batch_size.verbs import Place
-from zeus.optimizer.batch_size.view import SizeView, view
+from zeus.optimizer.batch_size.view import SizeView, from_events, view
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import Job, Kept, Store
 from zeus.wire import to_json
@@ -34,7 +35,7 @@ class Report:
     limits: Mapping[int, float]  # the best power limit of each size there (Equation 7), where it is profiled
     front: tuple[Point, ...]  # time and energy of a run at each size and limit there, as far as they are known
     following: Decision | None  # what an ask would get now, there
-    stuck: str | None  # why it would get nothing
+    stuck: str | None  # why it would get nothing, or why that is not known
 
     @property
     def phase(self) -> str:
@@ -62,15 +63,19 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     )
     model = trials[-1].trial.ask.gpu_model if trials else ""
     place = places.get(model)
-    policy = find_policy(job.spec.policy, job.policy_version)
-    state = folds.state(job, since)
-    sizes = view(policy, state, job.spec, _counting(store, job), model)
     limits, front, following, stuck = dict[int, float](), tuple[Point, ...](), None, None
+    try:
+        policy = find_policy(job.spec.policy, job.policy_version)
+    except InputError as unknown:  # of another Zeus: what its trials say can be shown all the same
+        stuck, sizes = str(unknown), from_events(job.spec, _counting(store, job), model)
+    else:
+        sizes = view(policy, folds.state(job, since), job.spec, _counting(store, job), model)
     if place is not None:
         cost = CostModel(job.spec.eta_knob, place.max_watts)
         limits = {size: profile.best_limit(cost) for size, profile in profiles[model].items() if profile.slices}
         here = {one.batch_size: one for one in epochs if one.gpu_model == model}
         front = points(job, trials, here, profiles[model])
+    if place is not None and stuck is None:
         last = trials[-1].trial.ask
         ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpu_model=model, max_watts=place.max_watts)
         try:
@@ -82,7 +87,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
 
 def _counting(store: Store, job: Job) -> Iterator[Event]:
     """All events that are still of this job; read only where a policy cannot say what it knows."""
-    yield from (event for event in store.facts(job.id) if counts(event, job.since))
+    yield from (now for event in store.facts(job.id) if (now := as_of_now(job, event)) is not None)
 
 
 def _profiles(job: Job, place: Place, kept: Mapping[ProfileKey, PowerProfile]) -> dict[int, PowerProfile]:
@@ -116,7 +121,30 @@ def brief(report: Report, prices: Prices | None = None) -> dict[str, Any]:
         "endings": dict(sorted(Counter(kept.trial.ending.value for kept in report.trials).items())),
         "costs": [None if one.use is None else one.use.cost for one in finished],
         "changed_at": max((kept.changed_at for kept in report.trials), default=report.job.at),
+        "remark": report.stuck,
     }
+
+
+def brief_of(store: Store, job_id: str, folds: Folds | None = None, prices: Prices | None = None) -> dict[str, Any]:
+    """The brief of a job of this store. One that this Zeus cannot read does not hide the others: it says why.
+
+    Raises:
+        NotKnown: There is no such job.
+    """
+    try:
+        return brief(report(store, job_id, folds), prices)
+    except NotKnown:
+        raise
+    except InputError as wrong:
+        return unreadable(job_id, wrong)
+
+
+def unreadable(job_id: str, wrong: InputError) -> dict[str, Any]:
+    """The brief of a job that another Zeus wrote."""
+    names = ("policy", "recurrences", "trials", "batch_size", "last", "recent", "default", "saving")
+    unknown = dict.fromkeys((*names, "recent_saving", "joules", "unknown_tries", "changed_at"))
+    told = {"job": job_id, "phase": "unreadable", "endings": {}, "costs": [], "remark": f"cannot be read: {wrong}"}
+    return {**unknown, **told}
 
 
 def full(report: Report, prices: Prices | None = None) -> dict[str, Any]:
@@ -178,6 +206,7 @@ def _saving(one: Saving | None, prices: Prices) -> dict[str, Any] | None:
 def attempt(job: Job, kept: Kept) -> dict[str, Any]:
     """One try in a table of tries."""
     trial, told, use = kept.trial, said(kept), use_of(job.spec, kept)
+    bound = repriced(trial, job.eta_of(trial), job.spec.eta_knob).decision.cost_limit
     return {
         "number": trial.number,
         "recurrence": trial.ask.recurrence,
@@ -186,7 +215,7 @@ def attempt(job: Job, kept: Kept) -> dict[str, Any]:
         "batch_size": trial.batch_size,
         "phase": trial.decision.phase.value,
         "reason": trial.decision.reason,
-        "cost_limit": trial.decision.cost_limit,
+        "cost_limit": bound,
         "ending": trial.ending.value,
         "epochs": None if told is None else told.epochs,
         "metric": None if told is None else told.metric,

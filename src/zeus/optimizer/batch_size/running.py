@@ -132,6 +132,10 @@ class RunningTrial:
         """The power profile of exactly this key."""
         return self._try("the power profile", lambda job: job.get(key))
 
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """The power profile of the nearest other batch size."""
+        return self._try("another's power profile", lambda job: job.near(key))
+
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Keep this power profile."""
         self._try("the power profile", lambda job: job.put(key, profile))

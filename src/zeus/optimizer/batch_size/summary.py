@@ -128,8 +128,10 @@ class JobSummary:
 
     @property
     def recent(self) -> tuple[Recurrence, ...]:
-        """The last few that converged and whose use is known: what the job has come to."""
-        sound = [one for one in self.finished if one.end is End.CONVERGED and one.use is not None]
+        """The last few that converged, and whose use is known, where the job last ran: what it has come to there."""
+        finished = self.finished
+        here = [one for one in finished if one.gpu_model == finished[-1].gpu_model]
+        sound = [one for one in here if one.end is End.CONVERGED and one.use is not None]
         return tuple(sound[-RECENT:])
 
     def default_of(self, recurrence: Recurrence) -> Default | None:
@@ -243,24 +245,17 @@ def _default(
 
 
 def _set_up(spec: JobSpec, max_watts: float, runs: Sequence[Kept], epoch: Mapping[float, Use]) -> Use:
-    """What these runs used beside their epochs, which a run with the defaults would use too."""
+    """What each of these runs used beside its epochs, set-up above all, which a run with the defaults would use too.
+
+    Which limits their epochs ran at is not known, so that each is taken to have been the dearest: at least so much.
+    """
     told = [one for kept in runs if (one := kept.trial.outcome) is not None and one.joules is not None]
     if not told:
         return Use()
     most, longest = max(use.joules for use in epoch.values()), max(use.seconds for use in epoch.values())
-    return _charged(spec, max_watts, *beside_epochs(told, most, longest))
-
-
-def beside_epochs(runs: Sequence[Outcome], most: float, longest: float) -> tuple[float, float]:
-    """Joules and seconds that each of these runs used beside its epochs, set-up above all: at least so much.
-
-    Which limits their epochs ran at is not known, so that each is taken to have been the dearest, of `most` joules
-    and the `longest` seconds.
-    """
-    return (
-        min(max(0.0, (one.joules or 0.0) - one.epochs * most) for one in runs),
-        min(max(0.0, one.seconds - one.epochs * longest) for one in runs),
-    )
+    joules = min(max(0.0, (one.joules or 0.0) - one.epochs * most) for one in told)
+    seconds = min(max(0.0, one.seconds - one.epochs * longest) for one in told)
+    return _charged(spec, max_watts, joules, seconds)
 
 
 def epoch_at_limits(spec: JobSpec, epoch: Profiled, profile: PowerProfile) -> dict[float, Use]:

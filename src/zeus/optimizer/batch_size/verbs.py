@@ -55,7 +55,7 @@ class RecurringJob(Protocol):
 
     @property
     def spec(self) -> JobSpec:
-        """The job as registered, with its id and its seed filled in."""
+        """The job as registered, with its id and its seed filled in; after an ask, as that was decided under."""
 
     def ask(self, place: Place, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
         """Open a trial: of a new recurrence, or another try of this one.
@@ -82,8 +82,14 @@ class RecurringJob(Protocol):
     def profiled(self, batch_size: int, place: Place, *, joules: float, seconds: float) -> None:
         """What an epoch of this size uses in this place became known, evaluation included."""
 
+    def excuse(self) -> None:
+        """Crashes until now, of trials that did no epoch, were not their sizes': all are offered again."""
+
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The power profile of exactly this key."""
+
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """That of the nearest other batch size of the job on the same GPUs, by ratio; None where there is none."""
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Keep this profile in place of what was kept under its key."""

@@ -8,8 +8,10 @@ from types import TracebackType
 from typing import Any
 
 from zeus.device.virtual import step
+from zeus.env import orders
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
+from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.profile import PowerProfile
 
 try:
@@ -21,6 +23,7 @@ except ImportError as missing:
 class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     """A `GlobalPowerLimitOptimizer` that listens to a Hugging Face Trainer; it takes the same arguments.
 
+    Under `zeus run` profiles are the job's own, in its store, and limits and η are the job's, unless they are given.
     Evaluation and checkpoints in the middle of an epoch pause the profiling. The Trainer tells nobody when training
     raises: the limit is then put back with the end of the process, or at once where this is used as a context
     manager around `train()`.
@@ -34,7 +37,7 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         self.monitor: ZeusMonitor = self._given.arguments["monitor"]
         # Under a launcher the ranks can agree only once the Trainer has brought them together.
         several = os.environ.get("WORLD_SIZE", "1") != "1"
-        self._optimizer = None if several else GlobalPowerLimitOptimizer(*args, **kwargs)
+        self._optimizer = None if several else self._made(Alone())
         self._in_epoch = False
         self._running = False
 
@@ -44,9 +47,15 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         if self._optimizer is None:
             from zeus.optimizer.power_limit.torch_crew import crew
 
-            self._given.arguments.setdefault("crew", crew())
-            self._optimizer = GlobalPowerLimitOptimizer(*self._given.args, **self._given.kwargs)
+            self._optimizer = self._made(crew())
         return self._optimizer
+
+    def _made(self, ranks: Crew) -> GlobalPowerLimitOptimizer:
+        """With the launcher's profiles, limits and η, except for what was given."""
+        from zeus.optimizer.launched import launched_arguments  # which takes some time to load
+
+        given = self._given.arguments
+        return GlobalPowerLimitOptimizer(**given, **launched_arguments(orders(), self.monitor, ranks, given))
 
     @property
     def profile(self) -> PowerProfile | None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from zeus.cost import CostModel
 from zeus.env import prices
+from zeus.errors import InputError, NotKnown
 from zeus.optimizer.batch_size.local import Folds
-from zeus.optimizer.batch_size.report import brief, full, report
+from zeus.optimizer.batch_size.report import brief, full, report, unreadable
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.service.dashboard.page import read
 from zeus.service.overview import totals
@@ -24,16 +25,23 @@ LATELY = 200  # trials that show where a job runs
 
 def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
     """The page of these jobs, or of all, as it stands now."""
-    names = list(job_ids) if job_ids is not None else [job.id for job in store.jobs()]
-    folds = Folds()
-    reports = [report(store, name, folds) for name in names]
-    rows = [brief(one, prices()) for one in reports]
+    folds, rows, shown = Folds(), [], {}
+    for name in sorted(store.pulse()) if job_ids is None else job_ids:
+        try:
+            found = report(store, name, folds)
+        except NotKnown:
+            raise
+        except InputError as wrong:
+            rows.append(unreadable(name, wrong))
+        else:
+            rows.append(brief(found, prices()))
+            shown[name] = full(found, prices())
     data = {
         "at": utc(time.time()),
         "summary": totals(rows),
         "jobs": rows,
-        "full": {one.job.id: full(one, prices()) for one in reports},
-        "profiles": {name: profiles_of(store, name) for name in names},
+        "full": shown,
+        "profiles": {name: profiles_of(store, name) for name in shown},
     }
     return embed(data)
 

@@ -168,8 +168,8 @@ async function showList(query) {
     main.append(table(`${page.total} ${page.total === 1 ? "job" : "jobs"}${q ? ` with “${q}” in the name` : ""}; choose two or more to compare`, [
       { name: "Compare", show: box },
       { name: "Job", class: "name", show: (row) => el("a", { href: `#/job/${encodeURIComponent(row.job)}` }, row.job) },
-      { name: "Phase", show: (row) => row.phase },
-      { name: "Recurrences", num: true, show: (row) => String(row.recurrences) },
+      { name: "Phase", show: (row) => el("span", { class: row.remark ? "bad" : "" }, row.phase) },
+      { name: "Recurrences", num: true, show: (row) => (row.recurrences === null ? "" : String(row.recurrences)) },
       { name: "Batch size", num: true, show: (row) => (row.batch_size === null ? "" : String(row.batch_size)) },
       { name: "Saved so far", num: true, show: (row) => el("span", { class: row.saving ? tint(row.saving.joules) : "" }, row.saving ? joules(row.saving.joules) : "unknown") },
       { name: "Now, of the default", num: true, show: (row) => (row.recent_saving ? el("span", { class: tint(row.recent_saving.share) }, percent(1 - row.recent_saving.share)) : "") },
@@ -177,6 +177,7 @@ async function showList(query) {
       { name: "CO₂e", num: true, show: (row) => (row.saving && row.saving.gco2e !== null ? scaled(row.saving.gco2e, "g", [[1e6, "M"], [1e3, "k"]]) : "") },
       { name: "Cost", show: (row) => spark(row.costs) },
     ], page.jobs.map(cleaned), true));
+    for (const row of page.jobs) if (row.remark) main.append(el("p", { class: "note" }, `${row.job}: ${row.remark}`));
     if (page.total > LIMIT) {
       const to = (o) => `#/?offset=${o}&q=${encodeURIComponent(q)}`;
       main.append(el("nav", { class: "pages", "aria-label": "Pages" }, offset > 0 ? el("a", { href: to(Math.max(0, offset - LIMIT)) }, "Earlier") : null, `${offset + 1} to ${Math.min(page.total, offset + LIMIT)} of ${page.total}`, offset + LIMIT < page.total ? el("a", { href: to(offset + LIMIT) }, "Later") : null));

@@ -1,0 +1,86 @@
+"""A crash is held against its batch size, unless it is plainly the script's own: then against none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store_places import SPEC
+from zeus.job import Ending, Outcome, Trial
+from zeus.launch.blame import ENOUGH, Crash, is_scripts_own
+from zeus.optimizer.batch_size.local import Folds, LocalJob, as_of_now
+from zeus.optimizer.batch_size.verbs import Place
+from zeus.store import MemoryStore
+
+HERE = Place("V100", 1, 250.0)
+BUG = "ModuleNotFoundError: No module named 'torhc'"
+CRASHES = st.lists(
+    st.builds(Crash, st.sampled_from([8, 16, 32, 64]), st.integers(0, 1), st.just(1), st.sampled_from([BUG, "OOM"]))
+)
+
+
+@given(CRASHES, st.sets(st.sampled_from([8, 16])), st.booleans())
+def test_a_crash_that_its_size_may_explain_clears_the_script(
+    crashes: list[Crash], worked: set[int], left: bool
+) -> None:
+    if is_scripts_own(crashes, worked, nothing_left=left):
+        assert all(one.epochs == 0 and one.log == BUG for one in crashes)
+        assert not worked or {one.batch_size for one in crashes} <= worked
+        assert left or len({one.batch_size for one in crashes}) >= ENOUGH
+
+
+def test_the_script_is_blamed_for_enough_sizes_or_for_all_that_are_left() -> None:
+    some = [Crash(size, 0, 1, BUG) for size in (16, 8, 32)]
+    assert is_scripts_own(some, ())
+    assert not is_scripts_own(some[:2], ())
+    assert is_scripts_own(some[:2], (), nothing_left=True)
+    assert not is_scripts_own([], (), nothing_left=True)
+    assert not is_scripts_own(some, {16, 64})  # 8 and 32 have never worked, and may be at fault themselves
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (1, "RuntimeError: CUDA error: out of memory"),
+        (1, "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        (1, "MemoryError"),
+        (134, "terminate called after throwing an instance of 'std::bad_alloc'"),
+        (137, ""),  # killed, as the kernel does where memory ends
+    ],
+)
+def test_want_of_memory_is_seen(status: int, said: str) -> None:
+    assert Crash(64, 0, status, said).for_want_of_memory
+
+
+@pytest.mark.parametrize("said", [BUG, "Segmentation fault", "pin_memory=True: no such argument", "a broom, a room"])
+def test_other_ends_are_not_taken_for_it(said: str) -> None:
+    assert not Crash(64, 0, 1, said).for_want_of_memory
+
+
+@pytest.mark.parametrize("policy", ["paper", "structured", "default"])
+def test_after_an_excuse_a_job_is_as_if_the_trials_had_been_lost(policy: str) -> None:
+    ends = Outcome(ending=Ending.CRASHED), Outcome(ending=Ending.LOST)
+    states = []
+    for end in ends:
+        store = MemoryStore()
+        job = LocalJob.register(store, replace(SPEC, policy=policy, mab_seed=1))
+        job.tell(job.ask(HERE).number, end)
+        if end is ends[0]:
+            job.excuse()
+        states.append(Folds().state(store.job("asr"), lambda since, store=store: store.facts("asr", since)))
+        assert job.ask(HERE).batch_size == 16  # the default once more
+    assert states[0] == states[1]
+
+
+def test_a_crash_after_an_epoch_or_after_the_excuse_is_not_excused() -> None:
+    store = MemoryStore()
+    job = LocalJob.register(store, SPEC)
+    late = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED, joules=5.0, seconds=1.0, epochs=1))
+    job.excuse()
+    after = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
+    seen = [as_of_now(store.job("asr"), event) for event in store.facts("asr")]
+    ends = {one.number: one.ending for one in seen if isinstance(one, Trial) and one.ended is not None}
+    assert ends == {late.number: Ending.CRASHED, after.number: Ending.CRASHED}
