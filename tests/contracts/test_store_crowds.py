@@ -13,7 +13,7 @@ from pathlib import Path
 
 from store_places import SPEC, Place, ask, sound
 from store_worker import CONVERGED
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending
 
 WORKER = Path(__file__).parent.parent / "store_worker.py"
@@ -58,11 +58,12 @@ def test_a_job_that_is_restarted_is_never_away(place: Place) -> None:
 
     looking = threading.Thread(target=look)
     looking.start()
+    eventually(lambda: bool(seen))  # its thread has had its turn
     for _ in range(30):
         ask(store)
         store.restart("asr")
     done.set()
-    looking.join(60)
+    looking.join(PATIENCE_SECONDS)
     assert set(seen) == {True}
 
 

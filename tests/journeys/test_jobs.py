@@ -367,7 +367,7 @@ def hear(terminal: int, words: bytes) -> None:
     """Wait until a terminal shows this."""
     said = b""
     while words not in said:
-        assert select.select([terminal], [], [], 60)[0], said
+        assert select.select([terminal], [], [], PATIENCE_SECONDS)[0], said
         said += os.read(terminal, 1000)
 
 
@@ -380,7 +380,7 @@ def test_a_job_that_is_asked_for_while_its_owner_ponders_is_not_reset(learnt: Lo
         recur(learnt, PLACE, run)
         os.write(ours, b"y\n")
         hear(ours, b"has changed since")
-        assert reset.wait(timeout=60) == 2
+        assert reset.wait(timeout=PATIENCE_SECONDS) == 2
     os.close(ours)
     os.close(theirs)
     assert len(open_store().trials("sentiment")) > before
