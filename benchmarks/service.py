@@ -20,7 +20,6 @@ import json
 import os
 import random
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from uuid import uuid4
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server of one's own
 
 from postgres import PostgresServer
+from served import hold_port
 from zeus.job import Ending, JobSpec
 from zeus.service.app import THREADS
 from zeus.service.auth import new
@@ -55,8 +55,8 @@ class Replica:
     """One `zeus serve`, in a process group of its own."""
 
     def __init__(self, store: str, log: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as door:
-            self.port: int = door.getsockname()[1]
+        self._door = hold_port()  # also while it is down
+        self.port: int = self._door.getsockname()[1]
         self._store, self._log = store, log
         self.up()
 

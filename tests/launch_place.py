@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import zeus
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.launch.guard import GRACE_SECONDS
 from zeus.launch.job_file import read_job_file
 from zeus.launch.local import Launcher
@@ -21,7 +20,6 @@ from zeus.store import Store, open_store
 from zeus.store.memory import MemoryStore
 
 SOURCES = str(Path(zeus.__file__).parents[1])
-PATIENCE_SECONDS = 60.0
 
 # Works on the virtual card as a kernel would on a real one, and otherwise knows nothing of Zeus.
 SCRIPT = """
@@ -151,10 +149,3 @@ def is_running(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-
-
-def eventually(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.02)

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
 
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.service.app import Settings, create
 from zeus.service.auth import new
 from zeus.store import Store
 from zeus.store.tokens import Scope
 
-WAIT_SECONDS = 30
 AT = "2024-01-01T00:00:00.000000+00:00"
 SPEC = {"job_id": "asr", "job_id_prefix": "asr", "batch_sizes": [8, 16, 32], "default_batch_size": 16}
 PLACE = {"gpu_name": "V100", "gpus": 1, "max_watts": 250.0}
@@ -30,6 +29,11 @@ def token(store: Store, scope: Scope) -> str:
     kept, secret = new(f"somebody who may {scope}", scope, AT)
     store.tokens.add(kept)
     return secret
+
+
+def hidden(secret: str) -> str:
+    """What nobody else may learn of it. It may hold underscores of its own, so that its end alone can be any letter."""
+    return secret.split("_", 2)[2]
 
 
 def bearer(secret: str) -> dict[str, str]:
@@ -55,14 +59,11 @@ def live(
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([door],), daemon=True)
         thread.start()
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not server.started:
-            assert thread.is_alive(), "the service did not start"
-            assert time.monotonic() < deadline, "the service takes too long to start"
-            time.sleep(0.01)
+        eventually(lambda: server.started or not thread.is_alive())
+        assert server.started, "the service did not start"
         try:
             yield f"{'https' if certificate else 'http'}://127.0.0.1:{door.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(WAIT_SECONDS)
+            thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive(), "the service does not end"

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
@@ -21,8 +20,9 @@ from typing import Any
 
 import pytest
 
+from waiting import PATIENCE_SECONDS, eventually
+
 USER = "postgres"
-WAIT_SECONDS = 60
 # Ends with whoever holds the other end of its standard input, however that one ends.
 LEASHED = '"$@" & server=$!; read -r _; kill -QUIT $server; wait $server'
 
@@ -67,15 +67,12 @@ class PostgresServer(AbstractContextManager["PostgresServer"]):
             self._leash = subprocess.Popen(
                 command, cwd=self.folder, stdin=subprocess.PIPE, stdout=log, stderr=log, **self._as
             )
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not self._answers():
-            assert time.monotonic() < deadline, (self.folder / "log").read_text()
-            time.sleep(0.05)
+        eventually(self._answers, (self.folder / "log").read_text)
 
     def down(self) -> None:
         """As if it had crashed; what was committed stays."""
         if self._leash is not None:
-            self._leash.communicate(timeout=WAIT_SECONDS)  # lets go of its standard input
+            self._leash.communicate(timeout=PATIENCE_SECONDS)  # lets go of its standard input
             self._leash = None
 
     def new_database(self) -> str:
@@ -92,12 +89,12 @@ class PostgresServer(AbstractContextManager["PostgresServer"]):
 
     def _answers(self) -> bool:
         call = [str(self._programs / "pg_isready"), "-q", "-h", str(self.folder), "-U", USER, "-d", "postgres"]
-        return subprocess.run(call, check=False, timeout=WAIT_SECONDS).returncode == 0
+        return subprocess.run(call, check=False, timeout=PATIENCE_SECONDS).returncode == 0
 
     def _call(self, program: str, *arguments: str) -> None:
         call = [str(self._programs / program), *arguments]
         done = subprocess.run(
-            call, check=False, cwd=self.folder, capture_output=True, text=True, timeout=WAIT_SECONDS, **self._as
+            call, check=False, cwd=self.folder, capture_output=True, text=True, timeout=PATIENCE_SECONDS, **self._as
         )
         assert done.returncode == 0, done.stderr
 

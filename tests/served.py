@@ -7,13 +7,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending, JobSpec, Outcome
 from zeus.optimizer.batch_size.http import Service
 from zeus.optimizer.batch_size.post import Post
@@ -22,7 +22,6 @@ from zeus.optimizer.batch_size.spool import Spool
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.store import Store, open_store
 
-PATIENCE_SECONDS = 60.0
 V100 = Place("V100", 1, 250.0)
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, max_epochs=10)
 DONE = Outcome(ending=Ending.CONVERGED, joules=1000.0, seconds=10.0, epochs=3, metric=0.9)
@@ -37,7 +36,8 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
+        self._door = hold_port()
+        self.port: int = self._door.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.database = f"sqlite:///{folder / 'served.db'}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -47,16 +47,17 @@ class Served:
         command = [sys.executable, "-m", "zeus.cli", "serve", "--port", str(self.port), "--store", self.database]
         with (self.folder / "serve.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ))
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not self._answers():
-            assert self._process.poll() is None, (self.folder / "serve.log").read_text()
-            assert time.monotonic() < deadline, "the service never answered"
-            time.sleep(0.05)
+        eventually(lambda: self._answers() or self._ended, self.lines)
+        assert not self._ended, self.lines()
         return self
+
+    @property
+    def _ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/healthz", timeout=1.0):
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=PATIENCE_SECONDS):
                 return True
         except OSError:
             return False
@@ -68,6 +69,11 @@ class Served:
             self._process.wait(timeout=PATIENCE_SECONDS)
             self._process = None
 
+    def close(self) -> None:
+        """End it for good."""
+        self.down()
+        self._door.close()
+
     @property
     def store(self) -> Store:
         """What it serves, looked at from behind."""
@@ -78,11 +84,15 @@ class Served:
         return (self.folder / "serve.log").read_text()
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+def hold_port() -> socket.socket:
+    """A port of loopback that nobody else is given while this is open: who connects is refused until a server listens.
+
+    Both must allow the reuse of addresses, as every server does.
+    """
+    door = socket.socket()
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    door.bind(("127.0.0.1", 0))
+    return door
 
 
 class Heard(BaseHTTPRequestHandler):

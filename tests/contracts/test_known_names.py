@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from waiting import PATIENCE_SECONDS
 from zeus.device.virtual import VirtualMachine, virtual_gpus
 from zeus.monitor import Measurement, PowerDomain, PowerMonitor, TemperatureMonitor, ZeusMonitor
 
@@ -135,6 +136,8 @@ def test_a_temperature_monitor_as_scripts_use_it(cards: VirtualMachine) -> None:
 
 @pytest.mark.parametrize("command", [["zeus.monitor", "--help"], ["zeus.show_env", "--help"], ["zeus.show_env"]])
 def test_the_old_command_lines_answer(command: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", *command], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from waiting import PATIENCE_SECONDS
 from zeus.errors import InputError
 from zeus.optimizer.power_limit.profiles import FileProfile, FolderProfiles, Profiles, default_profiles, write
 from zeus.profile import PowerProfile, ProfileKey, Slice
@@ -103,14 +104,14 @@ def test_writers_at_the_same_time_leave_one_whole_profile(place: Callable[[], Pr
     ready = threading.Barrier(len(candidates) + 1)
 
     def keep(profile: PowerProfile) -> None:
-        ready.wait(10)
+        ready.wait(PATIENCE_SECONDS)
         for _ in range(20):
             place().put(KEY, profile)
 
     writers = [threading.Thread(target=keep, args=(profile,)) for profile in candidates]
     for writer in writers:
         writer.start()
-    ready.wait(10)
+    ready.wait(PATIENCE_SECONDS)
     while any(writer.is_alive() for writer in writers):
         seen.append(place().get(KEY))
     for writer in writers:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from store_places import SPEC, Place, ask, sound
 from store_worker import CONVERGED
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending
 
 WORKER = Path(__file__).parent.parent / "store_worker.py"
-DEADLINE = 120  # seconds; what is awaited takes a few
 PROCESSES, TIMES, SEED = 40, 8, int(os.environ.get("ZEUS_TEST_SEED", "0"))
 
 
@@ -36,7 +36,7 @@ def test_threads_lose_and_double_no_trial(place: Place) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
     assert failed == []
     assert [kept.trial.ending for kept in store.trials("asr")] == [Ending.CONVERGED] * 40
     sound(store)
@@ -58,11 +58,12 @@ def test_a_job_that_is_restarted_is_never_away(place: Place) -> None:
 
     looking = threading.Thread(target=look)
     looking.start()
+    eventually(lambda: bool(seen))  # its thread has had its turn
     for _ in range(30):
         ask(store)
         store.restart("asr")
     done.set()
-    looking.join(60)
+    looking.join(PATIENCE_SECONDS)
     assert set(seen) == {True}
 
 
@@ -102,7 +103,7 @@ def test_processes_that_open_a_new_store_at_once_all_find_it_whole(reachable: Pl
         subprocess.Popen([sys.executable, "-c", code, reachable.url], stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    assert [one.communicate(timeout=60)[0] for one in crowd] == ["[]\n"] * 3
+    assert [one.communicate(timeout=PATIENCE_SECONDS)[0] for one in crowd] == ["[]\n"] * 3
 
 
 def crowd(place: Place, doom: list[tuple[int, float]]) -> tuple[list[list[str]], set[int]]:
@@ -115,7 +116,7 @@ def crowd(place: Place, doom: list[tuple[int, float]]) -> tuple[list[list[str]],
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as parent:
-        too_long = threading.Timer(DEADLINE, os.killpg, (parent.pid, signal.SIGKILL))
+        too_long = threading.Timer(PATIENCE_SECONDS, os.killpg, (parent.pid, signal.SIGKILL))
         too_long.start()
         assert parent.stdout is not None
         for line in parent.stdout:
@@ -177,7 +178,7 @@ def test_who_is_killed_while_it_decides_has_opened_nothing_and_is_waited_for_by_
     store.register(SPEC)
     assert reachable.url is not None
     call = [sys.executable, "-c", DIES, reachable.url, str(WORKER.parent)]
-    assert subprocess.run(call, check=False, timeout=DEADLINE).returncode == -signal.SIGKILL
+    assert subprocess.run(call, check=False, timeout=PATIENCE_SECONDS).returncode == -signal.SIGKILL
     assert ask(store).number == 1
     sound(store)
 
@@ -204,6 +205,8 @@ def test_a_forked_child_uses_connections_of_its_own(reachable: Place) -> None:
     store = reachable.open()
     store.register(SPEC)
     assert reachable.url is not None
-    subprocess.run([sys.executable, "-c", FORKS, reachable.url, str(WORKER.parent)], check=True, timeout=DEADLINE)
+    subprocess.run(
+        [sys.executable, "-c", FORKS, reachable.url, str(WORKER.parent)], check=True, timeout=PATIENCE_SECONDS
+    )
     assert ask(store).number == 5
     sound(store)

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from launch_place import Place, eventually, is_running
+from launch_place import Place, is_running
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.errors import LaunchError
 from zeus.launch.child import Child
 from zeus.launch.epochs import Line
@@ -56,7 +57,7 @@ def test_what_a_command_leaves_behind_is_ended_even_if_it_will_not(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with script(tmp_path, OTHER.format(daemon=False)) as child:
-        assert child.wait(60.0) == 0
+        assert child.wait(PATIENCE_SECONDS) == 0
     eventually(lambda: not is_running(other(tmp_path)))
 
 
@@ -67,7 +68,7 @@ def test_a_guard_that_is_killed_takes_its_command_along_and_no_size_is_blamed(
     text = "import pathlib, time\npathlib.Path('other').write_text(str(os.getpid()))\ntime.sleep(600)"
     with pytest.raises(LaunchError, match="from outside by SIGKILL"), script(tmp_path, text) as child:
         os.kill(os.getpgid(other(tmp_path)), signal.SIGKILL)
-        status = child.wait(60.0)
+        status = child.wait(PATIENCE_SECONDS)
         assert status is not None
         child.check(status)
     eventually(lambda: not is_running(other(tmp_path)))
@@ -82,7 +83,7 @@ def test_a_run_that_is_to_outlive_its_terminal_does(tmp_path: Path) -> None:
         place.pid()
         run.send_signal(signal.SIGHUP)
         (tmp_path / "go").touch()
-        assert run.wait(60.0) == 0
+        assert run.wait(PATIENCE_SECONDS) == 0
 
 
 # ---------------------------------------------------------------------------------------------------- its output
@@ -97,7 +98,7 @@ def follow(written: bytes, log: Path, metrics: Metrics) -> Iterator[list[Line]]:
     os.write(here, written)
     try:
         lines.close()
-        while (seen := lines.next(60.0)) is not None:
+        while (seen := lines.next(PATIENCE_SECONDS)) is not None:
             found.append(seen[0])
         yield found
     finally:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import zeus
+from waiting import PATIENCE_SECONDS
 
 pytest.importorskip("torch", reason="the demo trains a PyTorch model")
 
@@ -34,7 +35,13 @@ def environment(folder: Path) -> dict[str, str]:
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "zeus.cli", *arguments]
     return subprocess.run(
-        command, env=environment(folder), capture_output=True, text=True, check=False, timeout=300, cwd=folder
+        command,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_SECONDS,
+        cwd=folder,
     )
 
 
@@ -122,7 +129,7 @@ def test_without_torch_it_says_how_to_get_it(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "pip install 'zeus-energy[torch]'" in done.stderr

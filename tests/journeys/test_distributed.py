@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from waiting import PATIENCE_SECONDS
 from zeus.device import presets
 from zeus.device.physics import operate
 from zeus.device.ranks import Rank, own, rank
@@ -25,7 +26,6 @@ from zeus.store import open_store
 
 GPU = "v100x2?clock=virtual&load=resnet50"
 SOURCE = Path(__file__).parents[2] / "src"
-DEADLINE_SECONDS = 120.0  # a deadlock is a failure, not a hang
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:
@@ -69,7 +69,7 @@ def launch(folder: Path, what: str, masked: bool = False) -> list[dict[str, Any]
         for env in places
     ]
     try:
-        ended = [process.communicate(timeout=DEADLINE_SECONDS) for process in running]
+        ended = [process.communicate(timeout=PATIENCE_SECONDS) for process in running]
     finally:
         for process in running:
             process.kill()

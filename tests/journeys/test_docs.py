@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import zeus
+from waiting import PATIENCE_SECONDS
 from zeus.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -92,7 +93,7 @@ def test_the_documented_json_has_the_keys_of_the_real_one(command: str, tmp_path
         env={**os.environ, **dict([variable.split("=", 1)]), **state},
         capture_output=True,
         check=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
     )
     assert shape(json.loads(done.stdout)) == shape(json.loads(shown))
 

@@ -26,7 +26,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from keeper.place import eventually, is_dead
+from keeper.place import is_dead
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.device.virtual import VirtualGpu, virtual_gpus
 from zeus.errors import InputError
 from zeus.job import Ending, JobSpec
@@ -244,7 +245,7 @@ finally:
         env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
     assert "out of memory" in done.stderr

@@ -19,6 +19,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import zeus as zeus_package
+from waiting import PATIENCE_SECONDS
 from zeus.cli.main import main
 from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.launch.recurrence import recur
@@ -305,10 +306,12 @@ def test_an_import_may_come_from_standard_input_and_a_bad_line_is_named(
 ) -> None:
     lines = zeus("export")[1]
     call = [sys.executable, "-m", "zeus.cli", "jobs", "import", "-", "--store", f"sqlite:///{tmp_path}/other.db"]
-    done = subprocess.run(call, input=lines + "{]\n", capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        call, input=lines + "{]\n", capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
     assert done.returncode == 2
     assert f"line {len(lines.splitlines()) + 1}" in done.stderr
-    done = subprocess.run(call, input=lines, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(call, input=lines, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert (done.returncode, done.stdout) == (0, "sentiment\n")
 
 
@@ -337,7 +340,7 @@ def test_at_a_terminal_the_user_is_asked(answer: bytes, code: int, left: int, le
     ours, theirs = pty.openpty()
     os.write(ours, answer)
     call = [sys.executable, "-m", "zeus.cli", "jobs", "forget", "sentiment"]
-    done = subprocess.run(call, stdin=theirs, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(call, stdin=theirs, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     os.close(ours)
     os.close(theirs)
     assert "Remove 'sentiment' with its" in done.stdout + done.stderr
@@ -370,7 +373,7 @@ def hear(terminal: int, words: bytes) -> None:
     """Wait until a terminal shows this."""
     said = b""
     while words not in said:
-        assert select.select([terminal], [], [], 60)[0], said
+        assert select.select([terminal], [], [], PATIENCE_SECONDS)[0], said
         said += os.read(terminal, 1000)
 
 
@@ -383,7 +386,7 @@ def test_a_job_that_is_asked_for_while_its_owner_ponders_is_not_reset(learnt: Lo
         recur(learnt, PLACE, run)
         os.write(ours, b"y\n")
         hear(ours, b"has changed since")
-        assert reset.wait(timeout=60) == 2
+        assert reset.wait(timeout=PATIENCE_SECONDS) == 2
     os.close(ours)
     os.close(theirs)
     assert len(open_store().trials("sentiment")) > before

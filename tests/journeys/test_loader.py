@@ -28,6 +28,7 @@ from zeus.training.summary import Ending  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 GPU = "virtual:v100?clock=virtual&load=resnet50"
+on_one_core = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # torch advises against more workers
 
 
 @pytest.fixture(autouse=True)
@@ -222,6 +223,7 @@ def test_the_launchers_batch_size_takes_the_place_of_the_scripts(monkeypatch: py
     assert ZeusDataLoader(data(), 128).batch_size == 128
 
 
+@on_one_core
 def test_all_dataloader_keywords_work() -> None:
     loader = ZeusDataLoader(
         data(1000), batch_size=64, max_epochs=1, shuffle=True, drop_last=True, num_workers=2, persistent_workers=True
@@ -442,6 +444,7 @@ def test_an_error_on_the_gpu_is_what_the_user_sees_and_the_limit_is_put_back(gpu
     assert session.summary.joules > 0
 
 
+@on_one_core
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_epoch_that_is_left_and_taken_up_again_keeps_the_books(gpu: VirtualGpu, workers: int) -> None:
     """Persistent workers fork while the lease is held; a child that ends must not end the lease."""

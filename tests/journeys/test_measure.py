@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import zeus
+from waiting import PATIENCE_SECONDS
 
 SOURCES = str(Path(zeus.__file__).parents[1])
-PATIENCE_SECONDS = 60.0
 TRAP = "import signal, sys, time\nhits = 0\ndef hit(*_):\n    global hits\n    hits += 1\n"
 
 

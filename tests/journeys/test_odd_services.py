@@ -15,6 +15,7 @@ import httpx
 
 from live import live
 from served import DONE, V100, Answer, Heard, odd_service, remote, says
+from waiting import PATIENCE_SECONDS
 from zeus.job import Ending, Outcome
 from zeus.store.memory import MemoryStore
 
@@ -64,7 +65,9 @@ def test_an_ask_whose_answer_was_lost_is_repeated_and_opens_one_trial(
         headers = {
             name: request.headers[name] for name in ("Content-Type", "Idempotency-Key") if name in request.headers
         }
-        answer = httpx.request(request.command, behind + request.path, content=request.body, headers=headers)
+        answer = httpx.request(
+            request.command, behind + request.path, content=request.body, headers=headers, timeout=PATIENCE_SECONDS
+        )
         if request.path.endswith("/ask") and not lost:
             lost.append(answer.status_code)
             request.close_connection = True  # the service has done it, and nobody hears of it

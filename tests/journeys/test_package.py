@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import zeus
+from waiting import PATIENCE_SECONDS
 
 SOURCES = Path(zeus.__file__).parents[1]
 HEAVY = {"torch", "numpy", "scipy", "pandas", "click", "rich", "pynvml", "amdsmi", "sqlalchemy", "httpx", "fastapi"}
@@ -111,7 +112,12 @@ def loaded_by(code: str) -> tuple[set[str], int]:
     """Run this in a new interpreter: the packages it has loaded at the end, and how many threads run."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(
-        [sys.executable, "-c", code + REPORT], env=environment, text=True, capture_output=True, check=True, timeout=120
+        [sys.executable, "-c", code + REPORT],
+        env=environment,
+        text=True,
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
     )
     report = json.loads(done.stdout.splitlines()[-1])
     return set(report["modules"]), report["threads"]
@@ -170,6 +176,11 @@ def test_importing_any_module_prints_nothing_and_starts_no_thread() -> None:
     code = "import importlib, sys, threading\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
     code += "assert threading.active_count() == 1, threading.enumerate()"
     done = subprocess.run(
-        [sys.executable, "-c", code, *names], env=environment, text=True, capture_output=True, timeout=120, check=False
+        [sys.executable, "-c", code, *names],
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

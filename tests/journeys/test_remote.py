@@ -14,8 +14,9 @@ import pytest
 pytest.importorskip("fastapi", reason="the service is not installed")
 
 import zeus as zeus_package
-from launch_place import SCRIPT, Place, eventually, tries
+from launch_place import SCRIPT, Place, tries
 from served import DONE, SPEC, V100, Served, remote
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.main import main
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
@@ -30,6 +31,7 @@ from zeus.optimizer.batch_size.verbs import ALONE
 from zeus.profile import PowerProfile, ProfileKey, Slice
 
 Zeus = Callable[..., tuple[int, str, str]]
+AWAY = {"ZEUS_PATIENCE": "0"}  # nobody waits for one that does not come
 
 
 @pytest.fixture
@@ -39,18 +41,18 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("PYTHONPATH", str(Path(zeus_package.__file__).parents[1]))
-    monkeypatch.setenv("ZEUS_PATIENCE", "0")
+    monkeypatch.setenv("ZEUS_PATIENCE", "60")  # one that is there may be slow
     service = Served(tmp_path)
     monkeypatch.setenv("ZEUS_STORE", service.url)
     yield service
-    service.down()
+    service.close()
 
 
 @pytest.fixture
 def place(tmp_path: Path, served: Served) -> Place:
     """Where a job is run against it."""
     here = Place(tmp_path)
-    here.env |= {"ZEUS_STORE": served.url, "ZEUS_PATIENCE": "0"}
+    here.env |= {"ZEUS_STORE": served.url, "ZEUS_PATIENCE": "60"}
     here.script()
     here.job()
     return here
@@ -185,7 +187,7 @@ def test_away_for_the_whole_training_it_ends_well_and_its_report_arrives_when_th
         (tmp_path / "train.py").write_text(LISTING)
         place.env["ZEUS_GPU"] = "virtual:v100?clock=virtual"
         place.job(metrics="", power_limits=[150, 200])
-    (only,) = tries(place.report())
+    (only,) = tries(place.report(**AWAY))
     assert (only["batch_size"], only["ending"], only["cost_limit"]) == (16, "converged", None)
     assert only["trial"] >= ALONE
     assert json.loads(zeus("env", "--json")[1])["store"]["waiting"] == len(waiting(tmp_path)) > 0
@@ -207,11 +209,11 @@ def test_away_at_the_start_and_back_before_the_end_the_report_arrives_by_itself(
     place: Place, served: Served, tmp_path: Path
 ) -> None:
     place.script(before=WAITS)
-    run = place.start()
+    run = place.start(**AWAY)
     eventually((tmp_path / "running").exists)
     served.up()
     (tmp_path / "go").touch()
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 0, err
     assert "is away" in err and "runs with its default batch size" in err
     assert endings(served) == [(16, Ending.CONVERGED, "default")]
@@ -229,7 +231,7 @@ def test_away_in_the_middle_a_trial_ends_as_if_nothing_had_been(
     (tmp_path / "go").touch()
     eventually(lambda: "acc=0.225" in "".join(path.read_text() for path in tmp_path.glob("data/zeus/logs/toy/1.log")))
     served.up()
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 0, err
     zeus("jobs", "list")  # where it was not back in time after all
     assert endings(served) == [(16, Ending.CONVERGED, "pruning")]
@@ -256,11 +258,11 @@ def test_away_at_the_end_launcher_and_script_know_the_same_and_the_next_run_deli
     (tmp_path / "train.py").write_text(SPEAKS)
     if begins == "there":
         served.up()
-    run = place.start("--json")
+    run = place.start("--json", **({} if begins == "there" else AWAY))
     eventually((tmp_path / "running").exists)
     served.down()
     (tmp_path / "go").touch()
-    out, err = run.communicate(timeout=60)
+    out, err = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 0, err
     (only,) = tries(json.loads(out))
     assert (only["ending"], only["joules"]) == ("converged", 500.0)
@@ -278,11 +280,11 @@ def test_a_script_that_begins_when_its_service_is_back_tells_of_a_trial_that_it_
 ) -> None:
     place.job(metrics="")
     (tmp_path / "train.py").write_text(SPEAKS)
-    run = place.start("--json")
+    run = place.start("--json", **AWAY)
     eventually((tmp_path / "running").exists)
     served.up()
     (tmp_path / "go").touch()
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 0, err
     assert endings(served) == [(16, Ending.CONVERGED, "default")]
     assert waiting(tmp_path) == []
@@ -370,7 +372,7 @@ def test_a_token_is_needed_before_anything_runs_and_reaches_no_file_and_no_log(
     with pytest.raises(NotAllowed):
         job.ask(V100)
     served.down()
-    assert place.run().returncode == 0
+    assert place.run(**AWAY).returncode == 0
     written = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
     assert any(path.parent.name == "s" for path in written)
     secret = token.encode()

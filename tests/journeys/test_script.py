@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from launch_place import Place, eventually, is_running, tries
+from launch_place import Place, is_running, tries
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.device.clock import RealClock
 from zeus.env import Mode
 from zeus.job import Ending, JobSpec, Outcome, Trial
@@ -90,7 +91,7 @@ def test_an_interrupted_script_is_ended_and_its_joules_are_kept(place: Place) ->
     process = place.start()
     eventually((place.folder / "ready").exists)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
     eventually(lambda: not is_running(place.pid()))
     lost = place.store().trial("toy", 1).trial

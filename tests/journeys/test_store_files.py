@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from store_worker import CONVERGED, first_size
+from waiting import PATIENCE_SECONDS
 from zeus.errors import InputError, StoreError
 from zeus.job import JobSpec
 from zeus.store import Request, open_store
@@ -23,7 +24,7 @@ ALONE = "import sys; from zeus.store import open_store; store = open_store(sys.a
 
 def python(code: str, *arguments: str) -> str:
     call = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(call, check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(call, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -160,7 +161,7 @@ def test_a_store_whose_maker_was_killed_halfway_is_made_by_the_next(tmp_path: Pa
         " lambda *a: os.kill(os.getpid(), signal.SIGKILL) if 'CREATE INDEX' in a[2] else None);"
         "bring_up_to_date(engine)"
     )
-    died = subprocess.run([sys.executable, "-c", code, f"sqlite:///{path}"], check=False, timeout=60)
+    died = subprocess.run([sys.executable, "-c", code, f"sqlite:///{path}"], check=False, timeout=PATIENCE_SECONDS)
     assert died.returncode == -9
     store = open_store(f"sqlite:///{path}")
     assert store.jobs() == []

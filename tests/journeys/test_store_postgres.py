@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from postgres import PostgresServer
 from store_places import HERE, SPEC, ask, sound
 from store_worker import CONVERGED, first_size
+from waiting import PATIENCE_SECONDS
 from zeus.errors import InputError, StoreError
 from zeus.job import Ask, Decision
 from zeus.store import Job, Store, open_store
@@ -169,5 +170,7 @@ def test_a_missing_driver_is_named() -> None:
         "try: open_store('postgresql://me@/zeus')\n"
         "except ValueError as wrong: print(wrong)"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
     assert "pip install 'zeus-energy[postgres]'" in done.stdout

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from nvml.fake import FakeNvml
+from waiting import PATIENCE_SECONDS
 from zeus.device.clock import RealClock, VirtualClock
 from zeus.device.gpu import PowerSample
 from zeus.device.nvml import nvml_gpus
@@ -23,8 +24,6 @@ from zeus.errors import DeviceError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.energy import SAMPLE_BUFFER
 from zeus.monitor.meter import SampledMeter, StampMapper
-
-PATIENCE_SECONDS = 30.0
 
 
 def sensed(**sensors: float) -> SensedGpu:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launch_place import LINES, Place, eventually, is_running
+from launch_place import LINES, Place, is_running
+from waiting import eventually
 from zeus.errors import InputError
 from zeus.job import Ending, Profiled
 from zeus.launch.recurrence import Recurrence

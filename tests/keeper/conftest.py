@@ -10,13 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from keeper.place import (
-    SOURCE,
-    Place,
-    eventually,
-    nvidia,
-    virtual,
-)
+from keeper.place import SOURCE, Place, inhabitants, nvidia, virtual
+from waiting import eventually
 
 
 @pytest.fixture(params=[virtual, nvidia], ids=lambda provide: provide.__name__)
@@ -36,7 +31,7 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         process.kill()
         process.communicate()
     try:
-        eventually(lambda: not place.notes())
+        eventually(lambda: not place.notes() and not inhabitants(folder))
     finally:
         shutil.rmtree(folder)
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from nvml.fake import FakeNvml
+from waiting import eventually
 from zeus.device.find import machine
 from zeus.device.gpu import Gpu
 from zeus.device.keeper import Lease, lend
 
-DEADLINE_SECONDS = 20.0  # for a machine that is very busy; benchmarks/keeper_kill.py holds the keeper to 1 s
 SOURCE = Path(__file__).parents[2] / "src"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -36,13 +36,13 @@ if isinstance(lease, Observing):
 what = sys.argv[1]
 if what == "fork":  # as a DataLoader forks its workers
     if (worker := os.fork()) == 0:
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     print("worker", worker, flush=True)
 if what == "raw-fork":  # behind Python's back, so that no hook runs in the child
     import ctypes
     if (worker := ctypes.PyDLL(None).fork()) == 0:
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     print("worker", worker, flush=True)
 lease.set_limit(1.5 * gpus[0].spec.min_watts)
@@ -121,13 +121,6 @@ def nvidia(folder: Path, request: pytest.FixtureRequest) -> Place:
     return Place(driver.env(ZEUS_GPU="nvml"), machine({"ZEUS_GPU": "nvml"}), folder)
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "did not come true in time"
-        time.sleep(0.01)
-
-
 def says(process: subprocess.Popen[str], word: str) -> str:
     assert process.stdout is not None
     for line in process.stdout:
@@ -137,8 +130,21 @@ def says(process: subprocess.Popen[str], word: str) -> str:
 
 
 def pipes_of(pid: int) -> set[str]:
-    names = {str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()}
+    names = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed just now
+            names.add(str(fd.readlink()))
     return {name for name in names if name.startswith("pipe:")}
+
+
+def inhabitants(folder: Path) -> list[int]:
+    """Processes that were started to use this place and still live, a keeper that is only just starting among them."""
+    mark, found = f"={folder}/".encode(), []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone meanwhile, or not ours to look at
+            if mark in (process / "environ").read_bytes():
+                found.append(int(process.name))
+    return found
 
 
 def keepers_of(place: Place) -> set[int]:

@@ -13,9 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from keeper.place import (
-    DEADLINE_SECONDS,
     Place,
-    eventually,
     is_dead,
     keepers_of,
     kill_keepers,
@@ -24,6 +22,7 @@ from keeper.place import (
     says,
     stat_of,
 )
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.keeper import restore as restore_command
 from zeus.errors import KeeperLost
 
@@ -54,7 +53,7 @@ def test_workers_that_outlive_their_killed_trainer_do_not_keep_the_limit(place: 
 
 def test_a_trainer_that_ends_has_its_limit_back_before_it_is_gone(place: Place, kind: str) -> None:
     trainer = place.train("end")
-    assert trainer.communicate(timeout=DEADLINE_SECONDS)[0].split() == ["started", "lowered"]
+    assert trainer.communicate(timeout=PATIENCE_SECONDS)[0].split() == ["started", "lowered"]
     assert place.is_untouched()
 
 
@@ -62,7 +61,7 @@ def test_ctrl_c_reaches_the_trainer_and_not_its_keeper(place: Place) -> None:
     trainer = place.train("hold", start_new_session=True, stderr=subprocess.DEVNULL)
     says(trainer, "lowered")
     os.killpg(trainer.pid, signal.SIGINT)
-    assert trainer.wait(DEADLINE_SECONDS) != 0
+    assert trainer.wait(PATIENCE_SECONDS) != 0
     eventually(place.is_back)
 
 
@@ -72,7 +71,7 @@ def test_whoever_waits_for_the_trainers_output_to_end_does_not_wait_for_the_keep
     for pid in keepers_of(place):
         assert not pipes_of(pid) & pipes_of(trainer.pid)
     trainer.kill()
-    assert trainer.communicate(timeout=DEADLINE_SECONDS)[0] == ""
+    assert trainer.communicate(timeout=PATIENCE_SECONDS)[0] == ""
     eventually(place.is_back)
 
 
@@ -90,7 +89,7 @@ def test_a_keeper_told_to_stop_first_puts_everything_back(place: Place, number: 
     with lease_of(place) as lease:
         lease.set_limit(place.low)
         keeper.send_signal(number)
-        assert keeper.wait(DEADLINE_SECONDS) == 0
+        assert keeper.wait(PATIENCE_SECONDS) == 0
         assert place.is_back()
         assert not (place.folder / "keeper.sock").exists()
         with pytest.raises(KeeperLost):

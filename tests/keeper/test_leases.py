@@ -9,13 +9,12 @@ import subprocess
 import pytest
 
 from keeper.place import (
-    DEADLINE_SECONDS,
     Place,
     as_root,
-    eventually,
     lease_of,
     nvidia,
 )
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.device.keeper import Observing, lend, status
 from zeus.errors import InputError, KeeperLost, ReadOnly
 
@@ -33,7 +32,7 @@ def test_a_gpu_is_lent_to_one_at_a_time_whoever_the_keeper_is(place: Place) -> N
 
 def test_of_two_trainers_that_start_at_once_one_gets_all(place: Place, kind: str) -> None:
     trainers = [place.train("end") for _ in range(2)]
-    words = [trainer.communicate(timeout=DEADLINE_SECONDS)[0].split()[1] for trainer in trainers]
+    words = [trainer.communicate(timeout=PATIENCE_SECONDS)[0].split()[1] for trainer in trainers]
     assert "lowered" in words
     assert place.is_untouched()
 
@@ -103,5 +102,5 @@ def test_without_rights_and_without_a_keeper_zeus_observes_and_says_what_to_do(p
     script = "import os; from zeus.device.find import machine; from zeus.device.keeper import lend; gpus = machine()\n"
     script += "[gpu.spec for gpu in gpus]; os.seteuid(65534); print(lend(gpus).reason)"
     trainer = place.start("-c", script, stderr=subprocess.DEVNULL)
-    assert "zeus keeper" in trainer.communicate(timeout=DEADLINE_SECONDS)[0]
+    assert "zeus keeper" in trainer.communicate(timeout=PATIENCE_SECONDS)[0]
     assert place.is_untouched()

@@ -15,12 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keeper.place import (
-    DEADLINE_SECONDS,
     Place,
     as_root,
-    eventually,
     lease_of,
 )
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.keeper import keeper as keeper_command
 from zeus.device.keeper import status
 
@@ -29,7 +28,7 @@ def test_a_second_keeper_on_the_same_socket_is_refused_and_a_dead_ones_is_replac
     first = place.serve()
     path = place.env["ZEUS_KEEPER"]
     second = place.start("-m", "zeus.device.keeper", "--socket", path, stderr=subprocess.PIPE)
-    assert "already" in second.communicate(timeout=DEADLINE_SECONDS)[1]
+    assert "already" in second.communicate(timeout=PATIENCE_SECONDS)[1]
     assert second.returncode == 2
     assert status(place.gpus, path)["use"] == "system"
     first.kill()
@@ -43,7 +42,7 @@ def test_a_second_keeper_on_the_same_socket_is_refused_and_a_dead_ones_is_replac
 def test_a_file_that_is_no_socket_is_not_replaced(place: Place) -> None:
     (place.folder / "precious").write_text("data")
     result = place.start("-m", "zeus.device.keeper", "--socket", str(place.folder / "precious"), stderr=subprocess.PIPE)
-    assert "not a socket" in result.communicate(timeout=DEADLINE_SECONDS)[1]
+    assert "not a socket" in result.communicate(timeout=PATIENCE_SECONDS)[1]
     assert (place.folder / "precious").read_text() == "data"
 
 
@@ -93,7 +92,7 @@ except PermissionError:
         env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=DEADLINE_SECONDS,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -106,11 +105,11 @@ def test_no_input_kills_the_keeper_nor_the_leases_of_others(place: Place) -> Non
     lease.set_limit(place.low)
     hello = b'{"op": "hello", "zeus": 1}\n'
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=40)
     @given(st.booleans(), st.binary(max_size=500) | st.sampled_from([b"[" * 50000, b"x" * 70000, b"\n" * 1000]))
     def send(greet: bool, data: bytes) -> None:
         with socket.socket(socket.AF_UNIX) as sock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            sock.settimeout(DEADLINE_SECONDS)
+            sock.settimeout(PATIENCE_SECONDS)
             sock.connect(path)
             sock.sendall((hello if greet else b"") + data + b"\n")
             sock.shutdown(socket.SHUT_WR)
@@ -127,7 +126,7 @@ def test_no_input_kills_the_keeper_nor_the_leases_of_others(place: Place) -> Non
 def test_bad_input_is_answered_and_the_lease_goes_on(place: Place) -> None:
     place.serve()
     sock = socket.socket(socket.AF_UNIX)
-    sock.settimeout(DEADLINE_SECONDS)
+    sock.settimeout(PATIENCE_SECONDS)
     sock.connect(place.env["ZEUS_KEEPER"])
     with sock, sock.makefile("rwb") as stream:
 

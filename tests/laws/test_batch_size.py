@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stories import CRASHED, NOT_CONVERGED, Story, converged, job, not_run, stopped
@@ -101,7 +101,6 @@ def facts(story: Story) -> list[Event]:
     return [*story.trials, *(event for event in story.events if not isinstance(event, Trial))]
 
 
-@settings(deadline=None)
 @given(jobs, policies, moves, st.randoms(use_true_random=False))
 def test_folding_a_history_is_replaying_it(spec: JobSpec, policy: Any, told: Any, shuffler: random.Random) -> None:
     story = live(spec, policy, told).story
@@ -110,7 +109,6 @@ def test_folding_a_history_is_replaying_it(spec: JobSpec, policy: Any, told: Any
     assert fold(policy, spec, shuffled) == story.state
 
 
-@settings(deadline=None)
 @given(jobs, policies, moves, st.sampled_from(GPUS))
 def test_but_for_pruning_a_size_is_offered_only_if_an_epoch_of_it_fits(
     spec: JobSpec, policy: Any, told: Any, gpu: str
@@ -138,7 +136,6 @@ def test_beside_an_exploration_a_best_known_size_that_no_longer_fits_runs_withou
     assert (decision.batch_size, decision.phase, decision.cost_limit) == (8, Phase.UNBOUNDED, None)
 
 
-@settings(deadline=None)
 @given(jobs, policies, moves)
 def test_any_decision_can_be_made_again_alone(spec: JobSpec, policy: Any, told: Any) -> None:
     story = live(spec, policy, told).story
@@ -149,7 +146,6 @@ def test_any_decision_can_be_made_again_alone(spec: JobSpec, policy: Any, told: 
         assert policy.decide(state, random.Random(f"{story.seed}:{trial.number}"), trial.ask) == trial.decision
 
 
-@settings(deadline=None)
 @given(jobs, policies, moves)
 def test_no_decision_is_outside_the_sizes_or_one_that_crashed(spec: JobSpec, policy: Any, told: Any) -> None:
     for trial, banned in live(spec, policy, told).forbidden:
@@ -158,7 +154,6 @@ def test_no_decision_is_outside_the_sizes_or_one_that_crashed(spec: JobSpec, pol
         assert trial.decision.reason
 
 
-@settings(deadline=None)
 @given(jobs, policies, moves)
 def test_only_convergence_tightens_the_bound(spec: JobSpec, policy: Any, told: Any) -> None:
     failing = live(spec, policy, [m for m in told if m[0] != "tell" or m[1].ending is not Ending.CONVERGED]).story

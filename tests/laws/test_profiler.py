@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zeus.cost import CostModel
@@ -111,7 +111,6 @@ def trainings(draw: st.DrawFn) -> tuple[Plan, Curve, int]:
 
 
 @given(trainings())
-@settings(deadline=None)
 def test_it_always_ends_with_a_choice_among_what_was_measured_within_the_plan(
     training: tuple[Plan, Curve, int],
 ) -> None:
@@ -125,7 +124,6 @@ def test_it_always_ends_with_a_choice_among_what_was_measured_within_the_plan(
 
 
 @given(trainings())
-@settings(deadline=None)
 def test_no_limit_is_measured_beyond_the_ceiling_by_more_than_a_chunk(training: tuple[Plan, Curve, int]) -> None:
     plan, curve, seed = training
     world = Training(curve, noise(seed, 0.0))
@@ -151,7 +149,6 @@ def bowls(draw: st.DrawFn) -> tuple[tuple[float, ...], Curve, float]:
 
 
 @given(bowls(), st.none() | st.floats(50, 800))
-@settings(deadline=None)
 def test_a_convex_curve_without_noise_gives_exactly_the_choice_of_equation_7(
     bowl: tuple[tuple[float, ...], Curve, float], start_watts: float | None
 ) -> None:
@@ -162,7 +159,6 @@ def test_a_convex_curve_without_noise_gives_exactly_the_choice_of_equation_7(
 
 
 @given(st.lists(st.floats(1, 1.5), min_size=6, max_size=6), st.floats(1, 2))
-@settings(deadline=None)
 def test_a_constraint_without_noise_is_kept_exactly(growth: list[float], factor: float) -> None:
     slowdowns = [1.0]
     for more in growth:
@@ -174,7 +170,6 @@ def test_a_constraint_without_noise_is_kept_exactly(growth: list[float], factor:
 
 
 @given(trainings())
-@settings(deadline=None)
 def test_what_is_known_already_is_done_at_once_and_asks_for_nothing(training: tuple[Plan, Curve, int]) -> None:
     plan, curve, _ = training
     state = profiler.start(plan, known_of(curve, *plan.limits))

@@ -54,7 +54,6 @@ def play(name: str, workload: Workload = SMALL, seed: int = 0, n: int = 40, eta:
 # ---------------------------------------------------------------------- what is charged
 
 
-@settings(deadline=None)
 @given(
     workloads,
     st.sampled_from(NAMES[:-1]),
@@ -88,7 +87,6 @@ def test_every_recurrence_ends_and_is_charged_what_its_epochs_use(
     assert all(one.cost == pytest.approx(sum(t.cost for t in one.tries)) for one in past)
 
 
-@settings(deadline=None)
 @given(workloads, st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([1.0, 2.0]), st.integers(0, 2))
 def test_a_try_ends_at_its_traced_epoch_or_where_one_more_would_cross_the_bound(
     workload: Workload, seed: int, eta: float, beta: float, window: int
@@ -159,7 +157,7 @@ def test_a_policy_is_asked_before_every_epoch_unless_it_says_that_it_is_monotone
     assert tries[-1].outcome.ending is Ending.CONVERGED
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(workloads, st.integers(0, 9), st.sampled_from([1.0, 1.3, 2.0]))
 def test_asking_only_where_it_matters_changes_nothing(workload: Workload, seed: int, beta: float) -> None:
     class Plain:
@@ -279,7 +277,6 @@ def test_the_oracle_regrets_nothing_on_average() -> None:
     assert abs(fmean(run.cumulative_regret or 0 for run in runs)) < 0.01 * 50 * least
 
 
-@settings(deadline=None)
 @given(workloads, st.sampled_from(NAMES[:-1]), st.integers(0, 3))
 def test_nobody_beats_the_oracle_by_more_than_luck(workload: Workload, name: str, seed: int) -> None:
     """With one run of each size there is no luck."""

@@ -6,6 +6,7 @@ import os
 import random
 import stat
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from served import free_port
+from served import hold_port
 from zeus.errors import AlreadyDone, InputError, NotAllowed, StoreError
 from zeus.job import Ask, Decision, JobSpec, Outcome, Phase, Trial
 from zeus.optimizer.batch_size.http import LONGEST_WAIT, QUICK, REST_SECONDS, Failed, Patience, Service
@@ -33,7 +34,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS)
 def test_any_order_of_putting_delivering_and_dying_loses_nothing_and_keeps_the_order(
     steps: list[tuple[str, tuple[str, ...]]],
@@ -192,11 +193,20 @@ class Clock:
         self.now += seconds
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.floats(0, 100), st.integers(0, 1000))
-def test_a_service_that_is_away_is_tried_more_and_more_seldom_and_not_for_ever(patience: float, seed: int) -> None:
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens."""
+    with hold_port() as door:
+        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+
+
+@settings(max_examples=20)
+@given(patience=st.floats(0, 100), seed=st.integers(0, 1000))
+def test_a_service_that_is_away_is_tried_more_and_more_seldom_and_not_for_ever(
+    nobody: str, patience: float, seed: int
+) -> None:
     clock = Clock()
-    service = Service(f"http://127.0.0.1:{PORT}", clock=clock, sleep=clock.sleep, rng=random.Random(seed))
+    service = Service(nobody, clock=clock, sleep=clock.sleep, rng=random.Random(seed))
     with pytest.raises(StoreError, match="is away"):
         service.call("GET", "/me", lambda said: said, patience=Patience(patience, 1.0))
     assert clock.now <= patience
@@ -213,9 +223,6 @@ def test_a_service_that_is_away_is_tried_more_and_more_seldom_and_not_for_ever(p
     with pytest.raises(StoreError, match="is away"):
         service.call("GET", "/me", lambda said: said, patience=QUICK)
     service.close()
-
-
-PORT = free_port()  # nobody listens there
 
 
 @pytest.mark.parametrize("url", ["http://", "ftp://host", "host:7070", "http://:secret@host:port", "http://[::1"])

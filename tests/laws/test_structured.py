@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from laws.test_batch_size import jobs, live, moves
@@ -41,7 +41,6 @@ def known(**knobs: Any) -> Story:
 # ---------------------------------------------------------------------- any history
 
 
-@settings(deadline=None)
 @given(jobs, moves, st.integers(0, 60), st.floats(1e-3, 1e12))
 def test_every_number_is_finite_whatever_happened(spec: JobSpec, told: Any, epochs: int, cost: float) -> None:
     story = live(spec, OURS, told).story
@@ -57,7 +56,6 @@ def test_every_number_is_finite_whatever_happened(spec: JobSpec, told: Any, epoc
         assert "nan" not in trial.decision.reason
 
 
-@settings(deadline=None)
 @given(jobs, moves)
 def test_max_epochs_ends_every_run_and_the_first_epoch_is_never_refused(spec: JobSpec, told: Any) -> None:
     story = live(spec, OURS, told).story

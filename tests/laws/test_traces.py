@@ -51,7 +51,9 @@ FORMATS = {
     "training": (TRAINING_COLUMNS, read_training, training_rows),
 }
 TEXT = {"dataset", "network", "optimizer"}
-files = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # each example writes the file anew
+files = settings(  # each example writes the file anew
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 def cells(row: PowerRow | TrainingRow) -> list[str]:

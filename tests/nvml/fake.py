@@ -29,6 +29,8 @@ from typing import Any
 
 import pytest
 
+from waiting import PATIENCE_SECONDS
+
 SONAME = "libnvidia-ml.so.1"
 GROUPS = (
     "all", "open", "name", "counter", "samples", "power", "instant", "limits", "default_limit", "persistence",
@@ -232,7 +234,8 @@ class FakeNvml:
         s.wall_base_ns, s.step_at_ns = time.time_ns() - time.monotonic_ns(), -(2**62)
         for index in range(CARDS):
             card = FakeCard(self, index)
-            card.uuid, card.name = f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, str(index))}", "NVIDIA H200 (not really)"
+            own = uuid.uuid5(uuid.NAMESPACE_OID, str(path))  # no other test's card has it
+            card.uuid, card.name = f"GPU-{index:08x}{str(own)[8:]}", "NVIDIA H200 (not really)"
             card.bus_id, card.temperature, card.sm_mhz, card.cores = f"00000000:{index + 1:02X}:00.0", 35, 1980, 16896
             card.min_watts, card.max_watts, card.default_watts, card.limit_watts = 200, 700, 700, 700
             card.counter_period, card.sample_period, card.sample_latency, card.average_seconds = 0.1, 0.02, 0.046, 1
@@ -322,7 +325,7 @@ def build(folder: Path, without: Iterable[str] = ()) -> Path:
 def python(script: str, env: dict[str, str]) -> str:
     """What a script prints in a process of its own."""
     command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -11,7 +11,6 @@ import ssl
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,13 @@ import httpx
 import pytest
 
 import zeus
+from live import hidden
+from served import hold_port
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.service.app import Settings
 from zeus.service.server import Plan, address, hosts_of
 
 SOURCES = str(Path(zeus.__file__).parents[1])
-WAIT_SECONDS = 60
 
 
 @pytest.fixture
@@ -41,15 +42,9 @@ def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         check=False,
-        timeout=WAIT_SECONDS,
+        timeout=PATIENCE_SECONDS,
         stdin=subprocess.DEVNULL,
     )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        port: int = door.getsockname()[1]
-        return port
 
 
 # ---------------------------------------------------------------------- what does not start
@@ -112,7 +107,7 @@ def test_a_token_goes_into_a_file_for_its_owner_alone_where_nobody_looks_on(
     listed = run(environment, "token", "list")
     assert f"{told['id']}  read" in listed.stdout
     assert secret not in made.stdout + made.stderr + listed.stdout
-    assert secret.rpartition("_")[2].encode() not in (tmp_path / "data" / "zeus" / "zeus.db").read_bytes()
+    assert hidden(secret).encode() not in (tmp_path / "data" / "zeus" / "zeus.db").read_bytes()
     assert run(environment, "token", "create", "again", "--output", str(file)).returncode == 2
     assert "revoked" in run(environment, "token", "revoke", told["id"]).stdout
     assert json.loads(run(environment, "token", "list", "--json").stdout)[0]["revoked_at"] is not None
@@ -123,7 +118,7 @@ def test_a_token_is_shown_once_on_a_terminal_and_is_in_no_file(environment: dict
     ours, theirs = pty.openpty()
     done = subprocess.run(
         [sys.executable, "-m", "zeus.cli", "token", "create", "me"],
-        env=environment, stdin=theirs, stdout=theirs, stderr=theirs, check=False, timeout=WAIT_SECONDS,
+        env=environment, stdin=theirs, stdout=theirs, stderr=theirs, check=False, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     os.close(theirs)
     said = os.read(ours, 10_000).decode()
@@ -145,7 +140,7 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
          "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)],
-        check=True, capture_output=True, timeout=WAIT_SECONDS,
+        check=True, capture_output=True, timeout=PATIENCE_SECONDS,
     )  # fmt: skip
     return cert, key
 
@@ -158,7 +153,8 @@ def served(
     cert, key = certificate
     secret_file = tmp_path / "secret"
     assert run(environment, "token", "create", "me", "--scope", "admin", "--output", str(secret_file)).returncode == 0
-    port = free_port()
+    door = hold_port()
+    port = door.getsockname()[1]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "zeus.cli", "serve", "--port", str(port), "--workers", "2", "--log", "json",
@@ -168,21 +164,19 @@ def served(
     trust = ssl.create_default_context(cafile=str(cert))
     there = f"https://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + WAIT_SECONDS
-        while not answers(there, trust):
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-            time.sleep(0.05)
+        eventually(lambda: answers(there, trust) or process.poll() is not None, (tmp_path / "log").read_text)
+        assert process.poll() is None, (tmp_path / "log").read_text()
         yield there, secret_file.read_text().strip(), trust, process
     finally:
         if process.poll() is None:
             process.terminate()
-        process.wait(WAIT_SECONDS)
+        process.wait(PATIENCE_SECONDS)
+        door.close()
 
 
 def answers(there: str, trust: Any) -> bool:
     try:
-        return httpx.get(f"{there}/readyz", verify=trust).status_code == 200
+        return httpx.get(f"{there}/readyz", verify=trust, timeout=PATIENCE_SECONDS).status_code == 200
     except httpx.TransportError:
         return False
 
@@ -191,35 +185,33 @@ def test_two_workers_serve_one_store_over_tls_and_say_so_line_by_line(
     served: tuple[str, str, Any, subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     there, secret, trust, process = served
-    assert httpx.get(f"{there}/api/v1/jobs", verify=trust).status_code == 401
-    assert httpx.get(f"{there}/healthz", verify=trust, headers={"Host": "evil.example"}).status_code == 403
+    stranger = {"verify": trust, "timeout": PATIENCE_SECONDS}
+    assert httpx.get(f"{there}/api/v1/jobs", **stranger).status_code == 401
+    assert httpx.get(f"{there}/healthz", headers={"Host": "evil.example"}, **stranger).status_code == 403
     with pytest.raises(httpx.TransportError):
-        httpx.get(there.replace("https", "http") + "/healthz")
+        httpx.get(there.replace("https", "http") + "/healthz", timeout=PATIENCE_SECONDS)
     spec = {"job_id": "asr", "job_id_prefix": "asr", "batch_sizes": [8, 16], "default_batch_size": 16}
-    trusted = {"verify": trust, "headers": {"Authorization": f"Bearer {secret}"}}
+    trusted = {**stranger, "headers": {"Authorization": f"Bearer {secret}"}}
     assert httpx.post(f"{there}/api/v1/jobs", json={"spec": spec}, **trusted).status_code == 201
     numbers = [
         httpx.post(f"{there}/api/v1/jobs/asr/ask", json={"max_watts": 250.0}, **trusted).json()["ask"]["number"]
         for _ in range(8)
     ]  # each on a connection of its own, so that both workers have their share
     assert numbers == list(range(1, 9))
-    told = httpx.get(f"{there}/metrics", **trusted).text
-    assert 'zeus_requests_total{method="POST",route="/api/v1/jobs/{job_id}/ask",status="201"} 8.0' in told
-    assert 'zeus_trials{ending="open"} 8.0' in told
+    counted = 'zeus_requests_total{method="POST",route="/api/v1/jobs/{job_id}/ask",status="201"} 8.0'
+    eventually(lambda: counted in httpx.get(f"{there}/metrics", **trusted).text)  # a moment after it was answered
+    assert 'zeus_trials{ending="open"} 8.0' in httpx.get(f"{there}/metrics", **trusted).text
     process.terminate()
-    assert process.wait(WAIT_SECONDS) in (0, -15)
+    assert process.wait(PATIENCE_SECONDS) in (0, -15)
     said = (tmp_path / "log").read_text()
     lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     assert sum(line["route"] == "/api/v1/jobs/{job_id}/ask" and line["status"] == 201 for line in lines) == 8
-    assert secret.rpartition("_")[2] not in said
+    assert hidden(secret) not in said
     assert "Traceback" not in said
 
 
 def test_workers_end_with_the_process_that_began_them(served: tuple[str, str, Any, subprocess.Popen[str]]) -> None:
     there, _, trust, process = served
     process.kill()
-    process.wait(WAIT_SECONDS)
-    deadline = time.monotonic() + WAIT_SECONDS
-    while answers(there, trust):
-        assert time.monotonic() < deadline, "its workers still serve"
-        time.sleep(0.05)
+    process.wait(PATIENCE_SECONDS)
+    eventually(lambda: not answers(there, trust), lambda: "its workers still serve")

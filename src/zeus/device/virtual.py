@@ -234,7 +234,11 @@ class VirtualGpu:
 
     def energy(self) -> float:
         """Joules since the card was made."""
-        return self._read().joules_at(self.clock.now(), self.machine.card.idle_watts)
+        return self.energy_at(self.clock.now())
+
+    def energy_at(self, moment: float) -> float:
+        """Joules up to a moment since the card's last change, whenever this is asked."""
+        return self._read().joules_at(moment, self.machine.card.idle_watts)
 
     def power(self) -> float:
         """Watts drawn now."""

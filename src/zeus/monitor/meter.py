@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Clock, Gpu, PowerSample, Ticker
 from zeus.errors import DeviceError, DeviceLost, NotPermitted, Unsupported
 from zeus.monitor.energy import (
@@ -71,14 +72,16 @@ class Meter(Protocol):
 class ExactMeter:
     """A virtual card knows its energy at any moment, so a mark simply asks."""
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, clock: Clock) -> None:
         self._gpu = gpu
+        self._own = clock is clock_of(gpu)  # else the card knows nothing of the windows' moments
         self._complained = False
 
     def mark(self, moment: float) -> Mark:
-        """Remember the energy now; a card that is gone leaves the mark empty."""
+        """Remember the energy at this moment, even where this process was kept waiting since; none of a lost card."""
         try:
-            return Mark(moment, Point(self._gpu.energy(), moment))
+            at = getattr(self._gpu, "energy_at", None) if self._own else None
+            return Mark(moment, Point(self._gpu.energy() if at is None else at(moment), moment))
         except DeviceError as gone:
             if not self._complained:
                 log.warning("%s; its energy is unavailable.", gone)
@@ -255,9 +258,11 @@ class SampledMeter:
     def read(self, begin: Mark, end: Mark) -> Estimate:
         """Joules between two marks; waits until the readings around the later one have arrived."""
         deadline = self._clock.now() + self.PATIENCE
-        while not (self.ready(begin) and self.ready(end)) and self._clock.now() < deadline:
+        over = False
+        while not (over or (self.ready(begin) and self.ready(end))):
+            over = self._clock.now() >= deadline  # one more look: it may be this process that was kept waiting
             self._tick()
-            if not self.ready(end):
+            if not (over or self.ready(end)):
                 self._clock.sleep(self.LOOK_SECONDS)
         if begin.point is None or end.point is None:
             return UNKNOWN
@@ -341,7 +346,7 @@ def _jump(samples: list[PowerSample], step: float) -> int:
 def meter_for(gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> Meter:
     """The meter that suits what this card can tell; `settled` is called when windows may have become readable."""
     if gpu.spec.exact:
-        return ExactMeter(gpu)
+        return ExactMeter(gpu, clock)
     if gpu.spec.capabilities & {Capability.COUNTER, Capability.POWER, Capability.SAMPLES}:
         return SampledMeter(gpu, clock, settled)
-    return BlindMeter(gpu)
+    return BlindMeter(gpu, clock)

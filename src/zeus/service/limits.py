@@ -35,11 +35,12 @@ class BodyLimit:
             await _drop(receive)
             await refusal(scope, receive, send)
             return
-        begun = refused = False
+        begun = refused = heard = False
 
         async def counted() -> Message:
-            nonlocal seen, refused
+            nonlocal seen, refused, heard
             message = await receive()
+            heard = not message.get("more_body", False)
             if message["type"] == "http.request":
                 seen += len(message.get("body", b""))
                 if seen > most:
@@ -59,7 +60,8 @@ class BodyLimit:
             if not refused:
                 raise
         if refused and not begun:
-            await _drop(receive)
+            if not heard:  # after its end nothing more comes
+                await _drop(receive)
             await refusal(scope, receive, send)
 
 

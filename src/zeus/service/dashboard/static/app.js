@@ -382,11 +382,13 @@ async function go(focus) {
   const mine = ++asked, [path, query] = location.hash.replace(/^#/, "").split("?");
   const search = new URLSearchParams(query || ""), parts = path.split("/").map((part) => { try { return decodeURIComponent(part); } catch { return part; } });
   try {
+    const before = await pulse(); // first, so that what changes while the page is fetched is seen at the next beat
     const show = parts[1] === "job" ? await showJob(parts.slice(2).join("/")) : parts[1] === "compare" ? await showCompare(search) : await showList(search);
     if (mine !== asked) return; // the user has gone elsewhere meanwhile
     show();
+    last = before;
     if (focus) { main.focus({ preventScroll: true }); window.scrollTo(0, 0); }
-    beat(true);
+    document.getElementById("live").textContent = !EMBEDDED ? "live" : EMBEDDED.at ? `as of ${when(EMBEDDED.at)}` : "";
   } catch (wrong) {
     if (mine !== asked) return;
     if (wrong instanceof NeedsToken) { showLogin(); return; }
@@ -398,14 +400,13 @@ async function go(focus) {
 
 let last = null;
 const BEAT = 3000;
-async function beat(first) {
-  if (EMBEDDED) { document.getElementById("live").textContent = EMBEDDED.at ? `as of ${when(EMBEDDED.at)}` : ""; return; }
+async function pulse() { return JSON.stringify(await ask("api/v1/pulse")); }
+async function beat() {
   try {
-    const now = JSON.stringify(await ask("api/v1/pulse"));
+    const now = await pulse();
     const busy = main.contains(document.activeElement) && ["INPUT", "SELECT"].includes(document.activeElement.tagName);
     const hadLog = main.querySelector("pre.log");
-    if (last !== null && now !== last && !first && !busy && !hadLog) { last = now; const y = window.scrollY; await go(false); window.scrollTo(0, y); }
-    if (last === null || first) last = now;
+    if (last !== null && now !== last && !busy && !hadLog) { const y = window.scrollY; await go(false); window.scrollTo(0, y); }
     document.getElementById("live").textContent = "live";
   } catch (wrong) {
     document.getElementById("live").textContent = wrong instanceof NeedsToken ? "" : "the service does not answer";
@@ -423,5 +424,5 @@ theme(kept || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "li
 document.getElementById("theme").addEventListener("click", () => { theme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"); go(false); });
 document.getElementById("logout").addEventListener("click", async () => { await fetch("logout", { method: "POST", credentials: "same-origin" }); document.getElementById("logout").hidden = true; showLogin(); });
 window.addEventListener("hashchange", () => go(true));
-if (!EMBEDDED) setInterval(() => { if (!document.hidden) beat(false); }, BEAT);
+if (!EMBEDDED) setInterval(() => { if (!document.hidden) beat(); }, BEAT);
 go(false);
