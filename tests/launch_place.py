@@ -86,6 +86,7 @@ class Place:
             "target_metric": 0.9,
             "max_epochs": 6,
             "beta": 1000.0,  # what a busy machine makes of real time stops nothing
+            "policy": "paper",  # which stops a run for nothing but that
             "mab_seed": 0,
             **values,
         }

@@ -39,7 +39,10 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-g
 
 def fill(store: MemoryStore, name: str, factor: float = 1.0) -> None:
     """A job that has run for a while; 32 never reaches the target."""
-    spec = JobSpec(job_id=name, job_id_prefix=name, batch_sizes=(8, 16, 32), default_batch_size=16, mab_seed=1)
+    sizes = (8, 16, 32)
+    spec = JobSpec(
+        job_id=name, job_id_prefix=name, batch_sizes=sizes, default_batch_size=16, mab_seed=1, policy="paper"
+    )
     job = LocalJob.register(store, spec)
 
     def run(trial: Trial) -> Outcome:

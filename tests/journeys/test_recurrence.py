@@ -21,7 +21,14 @@ CRASHED = Outcome(ending=Ending.CRASHED)
 
 
 def job(**knobs: Any) -> LocalJob:
-    given = {"batch_sizes": (8, 16, 32), "default_batch_size": 16, "eta_knob": 1.0, "mab_seed": 0, **knobs}
+    given = {
+        "batch_sizes": (8, 16, 32),
+        "default_batch_size": 16,
+        "eta_knob": 1.0,
+        "mab_seed": 0,
+        "policy": "paper",
+        **knobs,
+    }
     return LocalJob.register(MemoryStore(), JobSpec(job_id_prefix="asr", **given))
 
 

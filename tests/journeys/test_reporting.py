@@ -33,7 +33,14 @@ from zeus.wire import from_json, loads  # noqa: E402
 GPU = "virtual:v100?clock=virtual&load=resnet50"
 NAME = "Tesla V100-PCIE-32GB"
 HERE = Place(NAME, 1, 250.0)
-SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(64, 128), default_batch_size=128, target_metric=0.8)
+SPEC = JobSpec(
+    job_id="asr",
+    job_id_prefix="asr",
+    batch_sizes=(64, 128),
+    default_batch_size=128,
+    target_metric=0.8,
+    policy="paper",
+)
 
 
 class Launcher:

