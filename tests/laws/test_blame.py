@@ -69,7 +69,7 @@ def test_after_an_excuse_a_job_is_as_if_the_trials_had_been_lost(policy: str) ->
         job = LocalJob.register(store, replace(SPEC, policy=policy, mab_seed=1))
         job.tell(job.ask(HERE).number, end)
         if end is ends[0]:
-            job.excuse()
+            job.excuse([1])
         states.append(Folds().state(store.job("asr"), lambda since, store=store: store.facts("asr", since)))
         assert job.ask(HERE).batch_size == 16  # the default once more
     assert states[0] == states[1]
@@ -79,7 +79,7 @@ def test_a_crash_after_an_epoch_or_after_the_excuse_is_not_excused() -> None:
     store = MemoryStore()
     job = LocalJob.register(store, SPEC)
     late = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED, joules=5.0, seconds=1.0, epochs=1))
-    job.excuse()
+    job.excuse([late.number])
     after = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
     seen = [as_of_now(store.job("asr"), event) for event in store.facts("asr")]
     ends = {one.number: one.ending for one in seen if isinstance(one, Trial) and one.ended is not None}
