@@ -72,7 +72,7 @@ def test_what_an_epoch_costs_is_not_taken_from_a_run_in_another_unit(policy: str
 def told(spec: dict[str, Any], *etas: float) -> tuple[LocalJob, MemoryStore]:
     """A job that samples 8, which is stopped at its bound; then η is changed."""
     store = MemoryStore()
-    job = LocalJob.register(store, replace(SPEC, num_pruning_rounds=0, **spec))
+    job = LocalJob.register(store, replace(SPEC, policy="paper", num_pruning_rounds=0, **spec))
     for n in range(8):
         trial = job.ask(HERE)
         stops = trial.batch_size == 8 and trial.decision.cost_limit is not None
