@@ -1,7 +1,7 @@
 """Whose fault crashes are: their batch sizes', or the script's own, which is not to be held against one after another.
 
 Crashes are the script's own where each came before any epoch was done and for no want of memory, and one of them at a
-size that has worked before, or in a job of which none ever has. One crash is not enough to say so: a size may fail for a
+size that has worked before, or in a job of which none ever has. One is not enough to say so: a size may fail for a
 reason of its own. Pure.
 """
 

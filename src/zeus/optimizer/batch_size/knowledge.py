@@ -183,7 +183,7 @@ class Knowledge:
         if arm not in self.costs.get(model, {}):  # never profiled: what the run says is nearly as good
             if cost is not None and outcome.epochs:
                 now = now._profiled(model, trial.batch_size, cost / outcome.epochs)
-            elif outcome.next_epoch_cost is not None:
+            elif outcome.next_epoch_cost:  # one that is said to cost nothing says nothing
                 now = now._profiled(model, trial.batch_size, outcome.next_epoch_cost)
         if converged:
             begun = self.running.get(trial.number)
