@@ -78,8 +78,16 @@ def test_sizes_whose_crashes_are_excused_are_offered_again(job: RecurringJob) ->
     second = job.ask(HERE, first.ask.recurrence)
     assert second.batch_size != first.batch_size
     job.tell(second.number, Outcome(ending=Ending.CRASHED))
-    job.excuse()
+    job.excuse([first.number, second.number])
     assert job.ask(HERE).batch_size == first.batch_size == 16
+
+
+def test_a_size_that_ran_out_of_memory_earlier_stays_banned_when_others_are_excused(job: RecurringJob) -> None:
+    too_large = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
+    bug = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
+    job.excuse([bug.number])
+    again = job.ask(HERE)
+    assert again.batch_size == bug.batch_size != too_large.batch_size
 
 
 def test_the_spec_is_the_one_that_the_last_trial_was_decided_under(kept: tuple[Store, Register]) -> None:

@@ -91,17 +91,19 @@ def test_crashes_that_are_excused_are_kept_and_those_after_them_count(store: Sto
     crashed = Outcome(ending=Ending.CRASHED)
     first = store.register(SPEC)
     store.tell("asr", ask(store).number, crashed)
-    job = store.excuse("asr")
-    assert job == store.job("asr") == store.excuse("asr")
-    assert (job.excused, job.revision, job.spec, job.since) == (2, 2, first.spec, 0)
+    job = store.excuse("asr", [1])
+    assert job == store.job("asr") == store.excuse("asr", [1])
+    assert (job.excused, job.revision, job.spec, job.since) == ((1,), 2, first.spec, 0)
     assert [kept.trial.ending for kept in store.trials("asr")] == [Ending.CRASHED]
     store.tell("asr", ask(store).number, crashed)
-    assert store.job("asr").excused == 2
+    assert store.job("asr").excused == (1,)
     another = place.another()
     another.import_lines(store.export())
     assert replace(another.job("asr"), generation="") == replace(job, generation="")
     with pytest.raises(NotKnown, match="'lm' is not in this store"):
-        store.excuse("lm")
+        store.excuse("lm", [1])
+    with pytest.raises(NotKnown, match="has no trial 3"):
+        store.excuse("asr", [1, 3])
 
 
 def test_changes_made_at_once_are_all_made(place: Place) -> None:

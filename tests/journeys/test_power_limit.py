@@ -15,8 +15,13 @@ from zeus.cost import CostModel
 from zeus.device.physics import operate
 from zeus.device.sensed import SensedGpu, Sensors
 from zeus.device.virtual import VirtualGpu, step, virtual_gpus
+from zeus.env import Orders
 from zeus.errors import InputError
+from zeus.job import JobSpec
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size.find import place_of
+from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.launched import launched_arguments
 from zeus.optimizer.power_limit import (
     Energy,
     GlobalPowerLimitOptimizer,
@@ -26,8 +31,10 @@ from zeus.optimizer.power_limit import (
     Time,
     ZeusCost,
 )
+from zeus.optimizer.power_limit.crew import Alone
 from zeus.optimizer.power_limit.profiles import FolderProfiles
 from zeus.profile import ProfileKey
+from zeus.store import open_store
 
 pytestmark = pytest.mark.usefixtures("virtual_v100s")
 
@@ -69,6 +76,21 @@ def test_it_profiles_then_keeps_the_best_and_puts_back_what_it_found(virtual_v10
     assert min(costs, key=lambda w: costs[w]) == optimizer.best_limit  # MAXPOWER is that of both cards
     optimizer.on_train_end()
     assert [gpu.limit() for gpu in virtual_v100s] == [250.0, 250.0]
+
+
+def test_a_launcher_that_names_only_its_trial_has_profiles_kept_by_the_size_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, monitor = f"sqlite:///{tmp_path}/zeus.db", ZeusMonitor()
+    store = open_store(url)
+    spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
+    trial = LocalJob.register(store, spec).ask(place_of(monitor))
+    monkeypatch.setenv("ZEUS_STORE", url)
+    told = Orders(job_id="asr", trial=trial.number)
+    assert launched_arguments(told, monitor, Alone(), ())["key"].batch_size == 16
+    unknown = launched_arguments(replace(told, trial=99), monitor, Alone(), ())
+    assert "optimum_selector" in unknown and not {"profiles", "key"} & {*unknown}
+    store.close()
 
 
 @pytest.mark.parametrize("steps", [1, 5])

@@ -16,7 +16,7 @@ import pytest
 
 from launch_place import Place, is_running, tries
 from waiting import PATIENCE_SECONDS, eventually
-from zeus.job import Ending
+from zeus.job import Ending, JobSpec
 from zeus.optimizer.batch_size.places import LocalJobs
 
 LIMIT = 250.0  # as the card is found
@@ -65,6 +65,17 @@ def test_the_saving_is_the_one_that_zeus_jobs_shows(place: Place) -> None:
         assert saving[f"default_{name}"] == shown["default"][name]
         assert saving[name] == shown["recent"][name]
         assert saving[f"{name}_share"] == pytest.approx(1 - saving[name] / saving[f"default_{name}"])
+
+
+def test_by_default_sizes_are_chosen_by_the_structured_policy_and_each_choice_says_why(place: Place) -> None:
+    place.job(policy="structured")
+    assert JobSpec(job_id_prefix="any", batch_sizes=(8,), default_batch_size=8).policy == "structured"
+    report = place.report("--recurrences", "3")
+    assert all(one["converged"] for one in report["recurrences"])
+    first, *others = tries(report)
+    assert (first["batch_size"], first["reason"]) == (16, "16, as nothing has reached the target yet")
+    assert {one["phase"] for one in others} <= {"exploring", "sampling"}
+    assert all(str(one["batch_size"]) in one["reason"] for one in others)
 
 
 def test_quiet_says_nothing_and_otherwise_each_trial_and_the_saving_is_told(place: Place) -> None:

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store_places import SPEC
+from zeus.errors import LaunchError
 from zeus.job import Ending, Outcome, Trial
 from zeus.launch.blame import ENOUGH, Crash, is_scripts_own
+from zeus.launch.recurrence import recur
 from zeus.optimizer.batch_size.local import Folds, LocalJob, as_of_now
 from zeus.optimizer.batch_size.verbs import Place
 from zeus.store import MemoryStore
@@ -28,7 +30,7 @@ def test_a_crash_that_its_size_may_explain_clears_the_script(
 ) -> None:
     if is_scripts_own(crashes, worked, nothing_left=left):
         assert all(one.epochs == 0 and one.log == BUG for one in crashes)
-        assert not worked or {one.batch_size for one in crashes} <= worked
+        assert not worked or {one.batch_size for one in crashes} & worked
         assert left or len({one.batch_size for one in crashes}) >= ENOUGH
 
 
@@ -38,7 +40,8 @@ def test_the_script_is_blamed_for_enough_sizes_or_for_all_that_are_left() -> Non
     assert not is_scripts_own(some[:2], ())
     assert is_scripts_own(some[:2], (), nothing_left=True)
     assert not is_scripts_own([], (), nothing_left=True)
-    assert not is_scripts_own(some, {16, 64})  # 8 and 32 have never worked, and may be at fault themselves
+    assert is_scripts_own(some, {16, 64})  # 16 has worked, and does so no more
+    assert not is_scripts_own(some, {64, 128})  # none of these ever has: they may be at fault themselves
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,12 @@ def test_the_script_is_blamed_for_enough_sizes_or_for_all_that_are_left() -> Non
         (1, "RuntimeError: CUDA error: out of memory"),
         (1, "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
         (1, "MemoryError"),
+        (1, "RESOURCE_EXHAUSTED: Failed to allocate request for 2.0GiB on device ordinal 0"),
+        (1, "DefaultCPUAllocator: not enough memory: you tried to allocate 8589934592 bytes."),
+        (1, "DefaultCPUAllocator: can't allocate memory"),
+        (1, "This might be caused by insufficient shared memory (shm)."),
+        (1, "DataLoader worker (pid 77) is killed by signal: Killed."),
+        (1, "Signal 9 (SIGKILL) received by PID 77"),
         (134, "terminate called after throwing an instance of 'std::bad_alloc'"),
         (137, ""),  # killed, as the kernel does where memory ends
     ],
@@ -60,6 +69,26 @@ def test_other_ends_are_not_taken_for_it(said: str) -> None:
     assert not Crash(64, 0, 1, said).for_want_of_memory
 
 
+@pytest.mark.parametrize("runs", [1, 2, 6])
+@pytest.mark.parametrize("policy", ["paper", "structured"])
+def test_a_bug_is_seen_however_few_sizes_have_worked_before(policy: str, runs: int) -> None:
+    spec = replace(SPEC, policy=policy, mab_seed=1, batch_sizes=(8, 16, 32, 64, 128))
+    job = LocalJob.register(MemoryStore(), spec)
+    good = Outcome(ending=Ending.CONVERGED, joules=300.0, seconds=3.0, epochs=3)
+    worked = {one.batch_size for _ in range(runs) for one in recur(job, HERE, lambda trial: good).tries}
+    sizes: list[int] = []
+
+    def changed(trial: Trial) -> None:
+        if trial.ending is Ending.CRASHED:
+            sizes.append(trial.batch_size)
+            if is_scripts_own([Crash(size, 0, 1, BUG) for size in sizes], worked):
+                raise LaunchError("seen")
+
+    with pytest.raises(LaunchError, match="seen"):
+        recur(job, HERE, lambda trial: Outcome(ending=Ending.CRASHED), on_change=changed)
+    assert len(sizes) < len(spec.batch_sizes)
+
+
 @pytest.mark.parametrize("policy", ["paper", "structured", "default"])
 def test_after_an_excuse_a_job_is_as_if_the_trials_had_been_lost(policy: str) -> None:
     ends = Outcome(ending=Ending.CRASHED), Outcome(ending=Ending.LOST)
@@ -69,7 +98,7 @@ def test_after_an_excuse_a_job_is_as_if_the_trials_had_been_lost(policy: str) ->
         job = LocalJob.register(store, replace(SPEC, policy=policy, mab_seed=1))
         job.tell(job.ask(HERE).number, end)
         if end is ends[0]:
-            job.excuse()
+            job.excuse([1])
         states.append(Folds().state(store.job("asr"), lambda since, store=store: store.facts("asr", since)))
         assert job.ask(HERE).batch_size == 16  # the default once more
     assert states[0] == states[1]
@@ -79,7 +108,7 @@ def test_a_crash_after_an_epoch_or_after_the_excuse_is_not_excused() -> None:
     store = MemoryStore()
     job = LocalJob.register(store, SPEC)
     late = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED, joules=5.0, seconds=1.0, epochs=1))
-    job.excuse()
+    job.excuse([late.number])
     after = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
     seen = [as_of_now(store.job("asr"), event) for event in store.facts("asr")]
     ends = {one.number: one.ending for one in seen if isinstance(one, Trial) and one.ended is not None}

@@ -54,10 +54,25 @@ def test_a_trial_of_unknown_cost_stays_as_it_is(outcome: Outcome) -> None:
     assert repriced(ended(outcome), 1.0, 0.0) == ended(outcome)
 
 
+@pytest.mark.parametrize("policy", ["paper", "structured"])
+def test_what_an_epoch_costs_is_not_taken_from_a_run_in_another_unit(policy: str) -> None:
+    """Its energy was lost, so that its next epoch's cost, in the old unit, can be brought into no other."""
+    unknown = Outcome(ending=Ending.STOPPED, joules=None, seconds=5.0, epochs=1, next_epoch_cost=1e6)
+    silent = replace(unknown, next_epoch_cost=None)
+    states = []
+    for outcome in (unknown, silent):
+        store = MemoryStore()
+        job = LocalJob.register(store, replace(SPEC, policy=policy, mab_seed=1))
+        job.tell(job.ask(HERE).number, outcome)
+        store.register(replace(store.job("asr").spec, eta_knob=0.25))
+        states.append(Folds().state(store.job("asr"), lambda since, store=store: store.facts("asr", since)))
+    assert states[0] == states[1]
+
+
 def told(spec: dict[str, Any], *etas: float) -> tuple[LocalJob, MemoryStore]:
     """A job that samples 8, which is stopped at its bound; then η is changed."""
     store = MemoryStore()
-    job = LocalJob.register(store, replace(SPEC, num_pruning_rounds=0, **spec))
+    job = LocalJob.register(store, replace(SPEC, policy="paper", num_pruning_rounds=0, **spec))
     for n in range(8):
         trial = job.ask(HERE)
         stops = trial.batch_size == 8 and trial.decision.cost_limit is not None

@@ -108,6 +108,13 @@ def test_a_run_that_converged_with_unknown_energy_still_tells_epochs() -> None:
     assert (again.batch_size, again.decision.cost_limit) == (32, None)
 
 
+def test_an_epoch_that_is_said_to_cost_nothing_says_nothing_and_the_job_goes_on() -> None:
+    told = story()
+    told.tell(told.ask(), Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=0.0))
+    assert told.state.costs == {}
+    assert told.ask().batch_size in SIZES
+
+
 def test_epochs_learnt_on_one_gpu_hold_on_another_and_costs_do_not() -> None:
     told, costs = story(), dict(zip(SIZES, (20.0, 15.0, 10.0, 5.0, 4.0), strict=True))
     for size, cost in costs.items():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from stories import CRASHED, NOT_CONVERGED, Story, converged, job, not_run, stopped
-from zeus.job import Outcome
+from zeus.job import Decision, Outcome, Phase
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.thompson import Gaussian, Sample, observe
 from zeus.optimizer.batch_size.view import SizeView, Standing, from_events, view
@@ -73,6 +74,33 @@ def test_each_gpu_model_has_its_own_rows() -> None:
     story.run({8: converged(5.0), 16: converged(6.0), 32: converged(9.0)}, recurrences=3, gpu="V100")
     assert rows(story, "V100")[16].runs == 1
     assert rows(story, "A40")[16].runs == 0
+
+
+def test_the_structured_policy_shows_its_curves_of_sizes_that_never_ran_too() -> None:
+    story = Story(job(), find_policy("structured"))
+    assert all(row.mean is row.spread is None for row in rows(story).values())
+    for size, cost in ((8, 12.0), (16, 10.0), (32, 9.0)):
+        story.profile(size, cost)
+    for _ in range(4):
+        trial = replace(story.ask(), decision=Decision(16, Phase.SAMPLING, ""))
+        story.observe(trial.end(story.next(), converged(100.0, 10)))
+    known = rows(story)
+    assert known[16].mean == pytest.approx(100.0, rel=0.02)
+    assert known[32].standing is Standing.UNTRIED
+    assert known[32].mean == pytest.approx(90.0, rel=0.1)
+    ours, theirs = known[16].spread, known[32].spread
+    assert ours is not None and theirs is not None and ours < theirs / 2
+    story.profile(16, 50.0, "A40")
+    assert rows(story, "A40")[16].mean == pytest.approx(
+        500.0, rel=0.02
+    )  # what was learnt elsewhere, at what it costs here
+
+
+@pytest.mark.parametrize(("ending", "standing"), [(NOT_CONVERGED, Standing.PRUNED), (CRASHED, Standing.CRASHED)])
+def test_the_structured_policy_says_whom_it_no_longer_offers(ending: Outcome, standing: Standing) -> None:
+    story = Story(job(), find_policy("structured"))
+    story.tell(story.ask(), ending)
+    assert rows(story)[16].standing is standing
 
 
 @pytest.mark.parametrize("ends", [converged(10.0), stopped(10.0), CRASHED])

@@ -66,9 +66,11 @@ REQUESTS = {
         ("POST", "/api/v1/jobs/asr/ask", PLACE),
         ("POST", "/jobs", {**SPEC, "max_power": 250.0}),
         ("GET", "/jobs/batch_size?job_id=asr", None),
+        ("POST", "/api/v1/jobs/asr/excuse", {"trials": [1]}),
     ],
     Scope.ADMIN: [
         ("POST", "/api/v1/jobs/asr/pardon", {"batch_size": 8}),
+        ("POST", "/api/v1/jobs/asr/reset", {}),
         ("POST", "/api/v1/import", None),
         ("DELETE", "/jobs?job_id=asr", None),
     ],

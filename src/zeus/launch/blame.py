@@ -1,7 +1,8 @@
 """Whose fault crashes are: their batch sizes', or the script's own, which is not to be held against one after another.
 
-A crash is the script's own where it came before any epoch was done, for no want of memory, at a size that has worked
-before, or in a job of which none ever has. One is not enough to say so: a size may fail for a reason of its own. Pure.
+Crashes are the script's own where each came before any epoch was done and for no want of memory, and one of them at a
+size that has worked before, or in a job of which none ever has. One is not enough to say so: a size may fail for a
+reason of its own. Pure.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from dataclasses import dataclass
 
 ENOUGH = 3  # different sizes that crashed so in one recurrence, unless no other is left to be tried
 KILLED = 137  # by SIGKILL, as shells say; the kernel does it where memory ends
-_MEMORY = re.compile(r"out.?of.?memory|\boom\b|memoryerror|bad_alloc|alloc\w*.?fail|(can|could) ?not allocate", re.I)
+_MEMORY = re.compile(
+    r"out.?of.?memory|\boom\b|memoryerror|bad_alloc|alloc\w*.?fail|(not|n't|failed to|unable to) allocate|"
+    r"(not enough|insufficient) (\w+ )?memory|resource.?exhausted|sigkill|signal: killed",  # of a rank or a worker
+    re.I,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ def is_scripts_own(crashes: Sequence[Crash], worked: Collection[int], *, nothing
         worked: The sizes of which an epoch was ever done.
         nothing_left: There is no other size to be tried.
     """
-    own = all(
-        not one.epochs and not one.for_want_of_memory and (not worked or one.batch_size in worked) for one in crashes
-    )
-    return own and bool(crashes) and (nothing_left or len({one.batch_size for one in crashes}) >= ENOUGH)
+    sizes = {one.batch_size for one in crashes}
+    own = all(not one.epochs and not one.for_want_of_memory for one in crashes)
+    known_good = not worked or not sizes.isdisjoint(worked)
+    return own and known_good and bool(sizes) and (nothing_left or len(sizes) >= ENOUGH)

@@ -114,7 +114,7 @@ class Launcher:
         if not is_scripts_own(crashes, {one["batch_size"] for one in past if one["epochs"]}, nothing_left=nothing_left):
             return
         try:
-            self.job.excuse()
+            self.job.excuse(one.number for one in tried)
             now = "No size is held back for it: mend it and run it again."
         except ZeusError as refused:
             now = f"Mend it, and allow the sizes again: `zeus jobs reset {job_id} --batch-size N` ({refused})"

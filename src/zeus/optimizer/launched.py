@@ -21,8 +21,9 @@ from zeus.profile import PowerProfile, ProfileKey
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the job says that the environment does not."""
+    """What the job says that the environment does not, or need not."""
 
+    batch_size: int
     power_limits: tuple[float, ...]
     higher_is_better: bool
     max_watts: float  # MAXPOWER, as the trial was asked for
@@ -43,7 +44,7 @@ class LaunchedTrial:
         spec, opened = self._trial.spec, self._trial.trial
         if spec is None or opened is None:
             return None
-        return Terms(spec.power_limits, spec.higher_is_better_metric, opened.ask.max_watts)
+        return Terms(opened.batch_size, spec.power_limits, spec.higher_is_better_metric, opened.ask.max_watts)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key, the same on every rank."""
@@ -100,7 +101,8 @@ def launched_arguments(told: Orders, monitor: ZeusMonitor, ranks: Crew, given: C
     if running is None:
         return {} if "crew" in given else {"crew": ranks}
     trial, eta = LaunchedTrial(running), 0.5 if told.eta is None else told.eta
-    found = power_arguments(told, monitor, ranks, trial, batch_size=told.batch_size or 0, eta=eta)
+    size = told.batch_size or (0 if trial.terms is None else trial.terms.batch_size)
+    found = power_arguments(told, monitor, ranks, trial, batch_size=size, eta=eta)
     kept = {"profile_path", "profiles", "key"}
-    without = {*given} | kept if kept & {*given} else {*given}
+    without = {*given} | kept if not size or kept & {*given} else {*given}  # of no size, nothing can be kept
     return {name: value for name, value in found.items() if name not in without}

@@ -250,9 +250,9 @@ def profiled(request: Request, job_id: JobId, body: words.Epoch) -> Json:
 
 
 @api.post("/jobs/{job_id}/excuse", dependencies=[REPORT])
-def excuse(request: Request, job_id: JobId) -> Json:
-    """Crashes until now, of trials that did no epoch, were the script's own: all batch sizes are offered again."""
-    return _job(store_of(request).excuse(job_id))
+def excuse(request: Request, job_id: JobId, body: words.Excuse) -> Json:
+    """Crashes of these trials, if they did no epoch, were the script's own: their sizes are offered again."""
+    return _job(store_of(request).excuse(job_id, body.trials))
 
 
 @api.post("/jobs/{job_id}/pardon", dependencies=[ADMIN])

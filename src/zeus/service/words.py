@@ -196,6 +196,12 @@ class Pardon(Body):
     batch_size: Whole
 
 
+class Excuse(Body):
+    """Trials that the script crashed, whatever their batch sizes."""
+
+    trials: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)]
+
+
 class Reset(Body):
     """A job forgets its facts, if this is still its pulse."""
 

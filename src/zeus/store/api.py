@@ -40,7 +40,7 @@ class Job:
     since: int = 0  # trials asked for up to this sequence number had another target: their costs are of something else
     at: str  # when this revision was made
     generation: str  # changes when a job is forgotten or imported, so that a cached fold of another life is not used
-    excused: int = 0  # crashes told up to this sequence number, with no epoch done, are held against no size
+    excused: tuple[int, ...] = ()  # trials whose crash, with no epoch done, is held against no size
     etas: tuple[tuple[int, float], ...] = ()  # up to each of these sequence numbers, trials were asked for under this η
 
     @property
@@ -173,8 +173,8 @@ class Store(Protocol):
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
         """A size that crashed may be offered again: an event of the job."""
 
-    def excuse(self, job_id: str) -> Job:
-        """Crashes until now, of trials that did no epoch, were not their sizes': a revision, folded without them."""
+    def excuse(self, job_id: str, numbers: Iterable[int]) -> Job:
+        """Crashes of these trials, if they did no epoch, were not their sizes': a revision, folded without them."""
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key; the job need not be registered."""

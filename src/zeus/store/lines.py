@@ -123,7 +123,7 @@ def job_from_json(data: Json, generation: str) -> Job:
     try:
         later: Json = {
             "etas": tuple((int(until), float(eta)) for until, eta in etas),
-            "excused": int(data.get("excused", 0)),
+            "excused": tuple(int(number) for number in data.get("excused") or ()),
         }
     except (TypeError, ValueError) as wrong:
         raise InputError(f"a job with etas={etas!r}, excused={data.get('excused')!r}: {wrong}.") from wrong

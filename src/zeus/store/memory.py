@@ -252,11 +252,11 @@ class MemoryStore:
             known.log.append(note)
             return note
 
-    def excuse(self, job_id: str) -> Job:
+    def excuse(self, job_id: str, numbers: Iterable[int]) -> Job:
         """A revision."""
         with self._lock:
             known = self._known(job_id)
-            job = rules.excused(known.job, utc(self._wall()), len(known.log))
+            job = rules.excused(known.job, numbers, utc(self._wall()), len(known.past.trials))
             if job != known.job:
                 known.past.revisions.append(job)
             return job

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
 
@@ -39,9 +39,12 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
     )
 
 
-def excused(job: Job, at: str, sequence: int) -> Job:
-    """The job itself where nothing has happened since it was last excused, or its next revision."""
-    return job if sequence == job.excused else replace(job, revision=job.revision + 1, at=at, excused=sequence)
+def excused(job: Job, numbers: Iterable[int], at: str, trials: int) -> Job:
+    """The job itself where these trials are excused already, or its next revision; it has had so many."""
+    all_of_them = tuple(sorted({*job.excused, *numbers}))
+    if unknown := [number for number in all_of_them if not 1 <= number <= trials]:
+        raise no_trial(job.id, unknown[0], trials)
+    return job if all_of_them == job.excused else replace(job, revision=job.revision + 1, at=at, excused=all_of_them)
 
 
 def begun_again(job: Job, policy_version: int, at: str, generation: str, *, pulse: str, expected: str | None) -> Job:

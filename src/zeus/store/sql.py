@@ -216,12 +216,12 @@ class SqlStore:
             row = take_job(db, job_id)
             return rows.add_event(db, row, Pardoned(sequence=row.sequence + 1, batch_size=batch_size))
 
-    def excuse(self, job_id: str) -> Job:
+    def excuse(self, job_id: str, numbers: Iterable[int]) -> Job:
         """A revision."""
         with self._write() as db:
             row = take_job(db, job_id)
             known = rows.to_job(row)
-            job = rules.excused(known, utc(self._wall()), row.sequence)
+            job = rules.excused(known, numbers, utc(self._wall()), row.trials)
             if job != known:
                 rows.revise_job(db, job)
             return job

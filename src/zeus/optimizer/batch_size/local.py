@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,11 +74,11 @@ def as_of_now(job: Job, event: Event) -> Event | None:
     """
     if not isinstance(event, Trial):
         return event
-    crashed, ended = event.ending is Ending.CRASHED, event.ended or 0
+    crashed = event.ending is Ending.CRASHED
     if event.asked <= job.since and not crashed:
         return None
-    if crashed and ended <= job.excused and event.outcome is not None and not event.outcome.epochs:
-        return Trial(ask=event.ask, decision=event.decision, asked=event.asked, lost=ended)
+    if crashed and event.number in job.excused and event.outcome is not None and not event.outcome.epochs:
+        return Trial(ask=event.ask, decision=event.decision, asked=event.asked, lost=event.ended)
     return repriced(event, job.eta_of(event), job.spec.eta_knob)
 
 
@@ -155,9 +156,9 @@ class LocalJob:
             self._job.id, batch_size, place.model, joules=joules, seconds=seconds, max_watts=place.max_watts
         )
 
-    def excuse(self) -> None:
+    def excuse(self, numbers: Iterable[int]) -> None:
         """A revision of the job."""
-        self._job = self._store.excuse(self._job.id)
+        self._job = self._store.excuse(self._job.id, numbers)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""

@@ -74,7 +74,7 @@ class DefaultPolicy:
         if default in state.side(ask.gpu_model).crashed:
             raise InputError(
                 f"job {state.job.id!r}: its default batch size {default} crashed or ran out of memory. Mend the "
-                "training script, choose another default, or let policy 'paper' find one."
+                "training script, choose another default, or let policy 'structured' find one."
             )
         return Decision(default, Phase.DEFAULT, f"{default}, always the default")
 

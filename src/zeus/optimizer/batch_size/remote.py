@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 from uuid import uuid4
@@ -226,9 +227,10 @@ class RemoteJob:
         else:
             self._later.append(report)
 
-    def excuse(self) -> None:
+    def excuse(self, numbers: Iterable[int]) -> None:
         """A revision of the job there."""
-        self._post.call("POST", self._path("/excuse"), _anything, body={}, patience=SOON)
+        body = {"trials": list(numbers)}
+        self._post.call("POST", self._path("/excuse"), _anything, body=body, patience=SOON)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key; None where the service is away, so that it is measured again."""

@@ -24,8 +24,8 @@ def repriced(trial: Trial, old: float, new: float) -> Trial:
         return trial
     if outcome.ending is Ending.STOPPED and not outcome.epochs:
         return Trial(ask=trial.ask, decision=decision, asked=trial.asked, lost=trial.ended)
-    if outcome.joules is None:  # without a cost of its own nobody looks at its bound
-        return trial
+    if outcome.joules is None:  # without a cost of its own nobody looks at its bound, but at its next epoch's cost
+        return replace(trial, outcome=replace(outcome, next_epoch_cost=None))
     before, now = (CostModel(eta, trial.ask.max_watts).cost(outcome.joules, outcome.seconds) for eta in (old, new))
     if not (before > 0 and now > 0):
         return trial

@@ -8,6 +8,7 @@ Whoever runs a trial says where it runs (`Place`) and what it used; the other si
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,8 +83,8 @@ class RecurringJob(Protocol):
     def profiled(self, batch_size: int, place: Place, *, joules: float, seconds: float) -> None:
         """What an epoch of this size uses in this place became known, evaluation included."""
 
-    def excuse(self) -> None:
-        """Crashes until now, of trials that did no epoch, were not their sizes': all are offered again."""
+    def excuse(self, numbers: Iterable[int]) -> None:
+        """Crashes of these trials, if they did no epoch, were not their sizes', which are offered again."""
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The power profile of exactly this key."""

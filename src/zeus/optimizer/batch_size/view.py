@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from zeus.job import Ending, Event, JobSpec, Outcome, Pardoned, Trial
+from zeus.optimizer.batch_size.knowledge import Knowledge
+from zeus.optimizer.batch_size.normal import exp
 from zeus.optimizer.batch_size.past import Past, cost_of
 from zeus.optimizer.batch_size.thompson import Belief, Certain, Gaussian, Sample, beliefs
+
+VAGUE = 1.0  # standard deviation of a log cost, from which on a belief is not worth showing
 
 
 class Standing(StrEnum):
@@ -50,7 +54,8 @@ def view(policy: object, state: object, job: JobSpec, events: Iterable[Event], g
         return policy.view(state, gpu_model)
     if isinstance(state, Past):
         return _of_past(state, gpu_model)
-    return from_events(job, events, gpu_model)
+    rows = from_events(job, events, gpu_model)
+    return _of_knowledge(state, rows, gpu_model) if isinstance(state, Knowledge) else rows
 
 
 def from_events(job: JobSpec, events: Iterable[Event], gpu_model: str) -> tuple[SizeView, ...]:
@@ -78,6 +83,24 @@ def from_events(job: JobSpec, events: Iterable[Event], gpu_model: str) -> tuple[
         spread = math.sqrt(seen.variance / seen.count) if seen.count > 1 else None
         rows.append(SizeView(size, standing, runs[size], converged[size], mean, spread))
     return tuple(rows)
+
+
+def _of_knowledge(state: Knowledge, rows: tuple[SizeView, ...], gpu_model: str) -> tuple[SizeView, ...]:
+    """The structured policy's: the cost of a run by the curves of Epochs and EpochCost, where they say anything."""
+    epochs, costs = state.lessons.belief, state.epoch_costs(gpu_model)
+    shown = []
+    for arm, row in enumerate(rows):
+        standing, mean, spread = row.standing, None, None
+        if (gpu_model, arm) in state.crashed:
+            standing = Standing.CRASHED
+        elif state.is_dead(arm):
+            standing = Standing.PRUNED
+        deviation = math.sqrt(epochs.var[arm] + costs.var[arm])
+        if deviation < VAGUE:
+            mean = exp(state.log_cost(arm, gpu_model))
+            spread = mean * deviation
+        shown.append(replace(row, standing=standing, mean=mean, spread=spread))
+    return tuple(shown)
 
 
 def _of_past(state: Past, gpu_model: str) -> tuple[SizeView, ...]:
