@@ -100,7 +100,14 @@ def test_the_structured_policy_shows_its_curves_of_sizes_that_never_ran_too() ->
 def test_the_structured_policy_says_whom_it_no_longer_offers(ending: Outcome, standing: Standing) -> None:
     story = Story(job(), find_policy("structured"))
     story.tell(story.ask(), ending)
+    story.tell(story.ask(), converged(100.0, 10))
     assert rows(story)[16].standing is standing
+
+
+def test_as_long_as_no_size_reached_the_target_all_are_offered() -> None:
+    story = Story(job(), find_policy("structured"))
+    story.tell(story.ask(), NOT_CONVERGED)
+    assert rows(story)[16].standing is Standing.OFFERED
 
 
 @pytest.mark.parametrize("ends", [converged(10.0), stopped(10.0), CRASHED])

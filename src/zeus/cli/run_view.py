@@ -185,7 +185,7 @@ def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
         return [f"  not run: not even one epoch fits, at {joules(outcome.next_epoch_cost)} of cost"]
     words = {
         Ending.CONVERGED: "reached the target",
-        Ending.STOPPED: "stopped: the next epoch would not fit under the bound",
+        Ending.STOPPED: "stopped: to go on is not worth what it costs",
         Ending.NOT_CONVERGED: "ended without reaching the target",
         Ending.CRASHED: f"crashed with exit code {ran.exit_code if ran is not None else '?'}",
     }.get(outcome.ending, "given up")

@@ -93,7 +93,7 @@ def _of_knowledge(state: Knowledge, rows: tuple[SizeView, ...], gpu_model: str) 
         standing, mean, spread = row.standing, None, None
         if (gpu_model, arm) in state.crashed:
             standing = Standing.CRASHED
-        elif state.is_dead(arm):
+        elif state.is_dead(arm) and state.converged:  # before anything has, all are offered still
             standing = Standing.PRUNED
         deviation = math.sqrt(epochs.var[arm] + costs.var[arm])
         if deviation < VAGUE:
