@@ -1,8 +1,8 @@
 """What an ask and a tell cost after 100 and after 10,000 trials, against a bare insert and commit of the same database.
 
-    python benchmarks/store.py [--only sqlite|postgres] [--check]
+    python benchmarks/store.py [--only sqlite|postgres] [--policy structured|paper] [--check]
 
-With the paper's policy, its fold kept by the process as in use. PostgreSQL is started for the purpose, with the
+The policy's fold is kept by the process, as in use. PostgreSQL is started for the purpose, with the
 durability it has by default; SQLite is as the store sets it (write-ahead log, synchronous=NORMAL), also for the bare
 insert, which is one row with a trial's columns: `execute(insert(table), row)` within `engine.begin()`. All take turns,
 so that a busy moment of the machine is none's alone. With --check exit 1 where an ask or a tell costs more than 3 bare
@@ -65,8 +65,8 @@ def past(spec: JobSpec, trials: int) -> list[str]:
 class Recurring:
     """A job in a store, asked and told in turn; its process keeps its fold."""
 
-    def __init__(self, store: Store, trials: int) -> None:
-        self.spec, self.trials = replace(SPEC, job_id=f"after-{trials}"), trials
+    def __init__(self, store: Store, policy: str, trials: int) -> None:
+        self.spec, self.trials = replace(SPEC, job_id=f"after-{trials}", policy=policy), trials
         self.store, self.folds, self.rng, self.open = store, Folds(), random.Random(1), 0
         store.import_lines(past(self.spec, trials))
         self.job = store.job(self.spec.id)
@@ -106,10 +106,10 @@ class Bare:
             db.execute(sa.insert(BARE), self.row)
 
 
-def run(name: str, url: str) -> bool:
+def run(name: str, url: str, policy: str) -> bool:
     """Print a table; whether all is within bounds."""
     store, bare = open_store(url), Bare(url)
-    jobs = [Recurring(store, trials) for trials in LENGTHS]
+    jobs = [Recurring(store, policy, trials) for trials in LENGTHS]
     took: dict[object, list[float]] = {}
     for _ in range(ROUNDS):
         for verb in [one for job in jobs for one in (bare.insert, job.ask, bare.insert, job.tell)]:
@@ -117,7 +117,8 @@ def run(name: str, url: str) -> bool:
     us = {verb: statistics.median(times) for verb, times in took.items()}
     decide = statistics.median(microseconds(jobs[0].decide) for _ in range(ROUNDS))
     least = us[bare.insert]
-    print(f"{name}, median of {ROUNDS}: a bare insert and commit {least:.0f} us, a decision alone {decide:.0f} us")
+    print(f"{name}, policy {policy}, median of {ROUNDS}")
+    print(f"  a bare insert and commit {least:.0f} us, a decision alone {decide:.0f} us")
     for job in jobs:
         ask, tell = us[job.ask], us[job.tell]
         print(
@@ -134,12 +135,13 @@ def run(name: str, url: str) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=["sqlite", "postgres"])
+    parser.add_argument("--policy", default=SPEC.policy)
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     sound = True
     if options.only != "postgres":
         with tempfile.TemporaryDirectory() as folder:
-            sound &= run("SQLite", f"sqlite:///{folder}/zeus.db")
+            sound &= run("SQLite", f"sqlite:///{folder}/zeus.db", options.policy)
     if options.only != "sqlite":
         from postgres import PostgresServer
 
@@ -149,7 +151,7 @@ def main() -> int:
             print(f"PostgreSQL: {missing}")
             return 1
         with server:
-            sound &= run("PostgreSQL", server.new_database())
+            sound &= run("PostgreSQL", server.new_database(), options.policy)
     return int(options.check and not sound)
 
 

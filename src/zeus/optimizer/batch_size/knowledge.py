@@ -120,8 +120,9 @@ class Knowledge:
 
     def draw(self, arms: list[int], temper: float, rng: Rng) -> dict[int, float]:
         """A draw of each arm's log Epochs about its mean, with their covariance and so much of its spread."""
-        cov = self.lessons.belief.cov[np.ix_(arms, arms)]
-        root = np.linalg.cholesky(cov + 1e-9 * np.eye(len(arms)))
+        cov = self.lessons.belief.cov[arms][:, arms]
+        cov.flat[:: len(arms) + 1] += 1e-9
+        root = np.linalg.cholesky(cov)
         draws = temper * (root @ [rng.gauss(0.0, 1.0) for _ in arms])
         return dict(zip(arms, draws.tolist(), strict=True))
 
