@@ -16,7 +16,7 @@ from zeus.cost import CostModel
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
 from zeus.optimizer.batch_size import smooth
-from zeus.optimizer.batch_size.lessons import THRESHOLD, Lesson, Lessons
+from zeus.optimizer.batch_size.lessons import THRESHOLD, Lesson, Lessons, altered
 from zeus.optimizer.batch_size.normal import above, exp
 from zeus.optimizer.batch_size.past import PATIENCE, cost_of
 from zeus.optimizer.batch_size.smooth import Belief
@@ -136,33 +136,33 @@ class Knowledge:
                 "in the order of sequence numbers."
             )
         if event.batch_size not in self.arms:  # of before the job's sizes were revised
-            return replace(self, sequence=event.sequence)
+            return altered(self, sequence=event.sequence)
         match event:
             case Profiled():
                 epoch = CostModel(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
-                return replace(self, sequence=event.sequence)._profiled(event.gpu_model, event.batch_size, epoch)
+                return altered(self, sequence=event.sequence)._profiled(event.gpu_model, event.batch_size, epoch)
             case Pardoned():
                 arm = self.arms[event.batch_size]
                 crashed = frozenset(one for one in self.crashed if one[1] != arm)
-                return replace(self, sequence=event.sequence, crashed=crashed)
+                return altered(self, sequence=event.sequence, crashed=crashed)
             case Trial():
-                return replace(self, sequence=event.sequence)._trial(event)
+                return altered(self, sequence=event.sequence)._trial(event)
 
     def _profiled(self, gpu_model: str, size: int, cost: float) -> Knowledge:
         costs = {**self.costs, gpu_model: {**self.costs.get(gpu_model, {}), self.arms[size]: math.log(cost)}}
         curves = {model: _epoch_costs(self.job, costs, model) for model in costs}
-        return replace(self, costs=costs, curves=curves)
+        return altered(self, costs=costs, curves=curves)
 
     def _trial(self, trial: Trial) -> Knowledge:
         others = {n: one for n, one in self.running.items() if n != trial.number}
         if trial.outcome is None and trial.ending is Ending.OPEN:
-            return replace(self, running={**others, trial.number: self._launch(trial)})
+            return altered(self, running={**others, trial.number: self._launch(trial)})
         if trial.outcome is None or trial.ending is Ending.LOST:
-            return replace(self, running=others)
+            return altered(self, running=others)
         waited = {
             n: replace(one, later_ended=one.later_ended + 1) if n < trial.number else one for n, one in others.items()
         }
-        return replace(self._learn(trial, trial.outcome), running=waited)
+        return altered(self._learn(trial, trial.outcome), running=waited)
 
     def _launch(self, trial: Trial) -> Running:
         arm, lessons = self.arms[trial.batch_size], self.lessons
@@ -178,9 +178,9 @@ class Knowledge:
         converged = outcome.ending is Ending.CONVERGED
         if not converged and trial.ask.attempt < MAX_TRIES and not trial.ask.last:
             failed[recurrence] = (*self.failed.get(recurrence, ()), arm)
-        now = replace(self, failed=failed)
+        now = altered(self, failed=failed)
         if outcome.ending is Ending.CRASHED:
-            return replace(now, crashed=self.crashed | {(model, arm)})
+            return altered(now, crashed=self.crashed | {(model, arm)})
         cost = cost_of(trial, self.job.eta_knob)
         epoch = cost / outcome.epochs if cost is not None and outcome.epochs else outcome.next_epoch_cost
         if epoch and self._is_news(model, arm, epoch, outcome.epochs):
@@ -190,12 +190,12 @@ class Knowledge:
             lesson = Lesson(arm, math.log(outcome.epochs))
             now = now._taught(self.lessons.add(lesson, begun.expected if begun else None))
             if arm in now.missed:
-                now = replace(now, missed={**now.missed, arm: now.missed[arm] * (1 - 1 / MEMORY)})
+                now = altered(now, missed={**now.missed, arm: now.missed[arm] * (1 - 1 / MEMORY)})
             return now
         if not outcome.epochs:
             return now
         if outcome.ending is Ending.NOT_CONVERGED:
-            now = replace(now, missed={**self.missed, arm: self.missed.get(arm, 0.0) + 1})
+            now = altered(now, missed={**self.missed, arm: self.missed.get(arm, 0.0) + 1})
         belief = self.lessons.belief
         least = above(belief.mean[arm], belief.var[arm], self.lessons.noise, math.log(outcome.epochs))
         if least is None:
@@ -211,7 +211,7 @@ class Knowledge:
     def _taught(self, lessons: Lessons) -> Knowledge:
         """With one more lesson; when it rings the alarm, sizes that missed the target get another chance."""
         missed = self.missed if lessons.alarms == self.lessons.alarms else {}
-        return replace(self, lessons=lessons, missed=missed)
+        return altered(self, lessons=lessons, missed=missed)
 
 
 @lru_cache(maxsize=256)
