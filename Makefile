@@ -22,7 +22,8 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/gpu_windows.py
 	$(BIN)/python benchmarks/jit_profiling.py
 	$(BIN)/python benchmarks/loader_overhead.py
-	$(BIN)/python benchmarks/store.py --check
+	$(BIN)/python benchmarks/store.py --policy paper --check
+	$(BIN)/python benchmarks/store.py --policy structured
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/robust.py
 	$(BIN)/python benchmarks/regret.py
