@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from laws.test_batch_size import jobs, live, moves
 from stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopped
 from zeus.errors import InputError
-from zeus.job import Decision, Ending, JobSpec, Outcome, Phase
+from zeus.job import Decision, Ending, JobSpec, Outcome, Phase, Trial
 from zeus.optimizer.batch_size import normal, smooth
 from zeus.optimizer.batch_size.lessons import Lesson, Lessons
 from zeus.optimizer.batch_size.policy import find_policy
@@ -198,6 +200,62 @@ def test_priors_in_joules_of_cost_and_pruning_rounds_change_nothing() -> None:
     assert plain.run(costs, 15) == knobs.run(costs, 15)
 
 
+def lived(recurrences: int, costs: Sequence[float], epochs: Callable[[int, int], int]) -> list[tuple[Trial, bool]]:
+    """Recurrences of a job whose n-th run of a size needs so many epochs; and whether each run could go on to its end."""
+    told, runs, seen = story(), dict.fromkeys(SIZES, 0), []
+    cost_of = dict(zip(SIZES, costs, strict=True))
+    for size, cost in cost_of.items():
+        told.profile(size, cost)
+    for _ in range(recurrences):
+        trial = told.ask()
+        size, cost = trial.batch_size, cost_of[trial.batch_size]
+        needs = epochs(size, runs[size])
+        runs[size] += 1
+        seen.append((trial, all(OURS.keep_going(told.state, trial, done, (done + 1) * cost) for done in range(needs))))
+        told.tell(trial, converged(needs * cost, needs))
+    return seen
+
+
+def noisy(run: int) -> int:
+    return (10, 9, 11, 10, 10, 9, 11)[run % 7]
+
+
+def test_a_size_that_seemed_poor_is_looked_at_again_when_long_has_passed_and_then_to_its_end() -> None:
+    told = story()
+    for size in SIZES:
+        told.profile(size, 10.0)
+    for _ in range(12):
+        trial = told.ask()
+        told.tell(trial, converged(100.0, 10) if trial.batch_size == 32 else converged(120.0, 12))
+    soon, long = told.state, replace(told.state, ended=told.state.ended + 300)
+    decisions = [OURS.decide(state, random.Random(0), trial.ask) for state in (soon, long)]
+    assert [one.phase for one in decisions] == [Phase.SAMPLING, Phase.EXPLORING]
+    assert "recurrences ago" in decisions[1].reason
+    look = replace(trial, decision=decisions[1])
+    went_on = [all(OURS.keep_going(state, look, n, 10.0 * (n + 1)) for n in range(1, 12)) for state in (soon, long)]
+    assert went_on == [False, True], "what was worth a look is worth its end"
+
+
+def test_a_neighbour_that_never_ran_gets_its_look_in_the_end() -> None:
+    seen = lived(80, (10.6, 10.3, 10.0, 10.3, 10.6), lambda size, run: noisy(run) if size == 32 else 10 if run else 13)
+    first = {size: next(trial for trial, _ in seen if trial.batch_size == size) for size in SIZES}
+    late = [trial for trial in first.values() if "never ran" in trial.decision.reason]
+    assert late
+    assert {trial.batch_size for trial in late} <= {16, 64}
+    assert all(trial.ask.recurrence > 20 for trial in late)
+
+
+def test_no_second_look_begins_beside_another_exploration() -> None:
+    told = known()
+    for _ in range(100):
+        told.tell(told.ask(), converged(100.0, 10))
+    told.state = replace(told.state, ran={})
+    first, second = told.ask(), told.ask()
+    assert first.decision.phase is Phase.EXPLORING
+    assert "ran" in first.decision.reason
+    assert second.decision.phase is Phase.SAMPLING
+
+
 def test_a_profile_holds_until_a_run_shows_that_an_epoch_costs_otherwise() -> None:
     told = known()
 
@@ -260,18 +318,49 @@ def test_with_a_window_only_the_most_recent_runs_of_a_size_count(seen: list[tupl
 # ---------------------------------------------------------------------- curves and expectations
 
 
+def _seen(data: st.DataObject, sizes: list[int]) -> tuple[list[int], list[float]]:
+    arms = data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=8, unique=True))
+    return arms, data.draw(st.lists(st.floats(-5, 5), min_size=len(arms), max_size=len(arms)))
+
+
 @given(st.lists(st.integers(1, 4096), min_size=2, max_size=30, unique=True), st.data())
 def test_learning_never_makes_less_sure_and_is_the_same_in_any_order(sizes: list[int], data: st.DataObject) -> None:
     sizes.sort()
-    before = smooth.prior(tuple(sizes), sizes[data.draw(st.integers(0, len(sizes) - 1))])
-    arms = data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=8, unique=True))
-    values = data.draw(st.lists(st.floats(-5, 5), min_size=len(arms), max_size=len(arms)))
+    default = sizes[data.draw(st.integers(0, len(sizes) - 1))]
+    before = smooth.prior(tuple(sizes), default, smooth.EPOCHS[:1])
+    arms, values = _seen(data, sizes)
     both = smooth.learn(before, arms, values, [0.1] * len(arms))
-    assert all(after <= was + 1e-6 for after, was in zip(both.var, before.var, strict=True))
+    assert all(after <= was + 1e-6 for after, was in zip(both.var, np.diagonal(before.covs[0]), strict=True))
     one_by_one = before
     for arm, value in reversed(list(zip(arms, values, strict=True))):
-        one_by_one = smooth.learn(one_by_one, [arm], [value], [0.1])
-    assert one_by_one.mean == pytest.approx(both.mean, abs=1e-6)
+        learnt = smooth.learn(one_by_one, [arm], [value], [0.1])
+        one_by_one = smooth.Prior(np.array([learnt.mean]), learnt.cov[None])
+    assert one_by_one.means[0] == pytest.approx(both.mean, abs=1e-6)
+
+
+@given(st.lists(st.integers(1, 4096), min_size=2, max_size=30, unique=True), st.data())
+def test_of_two_shapes_the_belief_lies_between_what_each_would_say(sizes: list[int], data: st.DataObject) -> None:
+    sizes.sort()
+    default = sizes[data.draw(st.integers(0, len(sizes) - 1))]
+    arms, values = _seen(data, sizes)
+
+    def learnt(shapes: tuple[smooth.Shape, ...]) -> smooth.Belief:
+        return smooth.learn(smooth.prior(tuple(sizes), default, shapes), arms, values, [0.1] * len(arms))
+
+    both, trend, flat = learnt(smooth.EPOCHS), learnt(smooth.EPOCHS[:1]), learnt(smooth.EPOCHS[1:])
+    for arm in range(len(sizes)):
+        low, high = sorted((trend.mean[arm], flat.mean[arm]))
+        assert low - 1e-6 <= both.mean[arm] <= high + 1e-6
+        assert both.var[arm] >= min(trend.var[arm], flat.var[arm]) - 1e-6
+
+
+def test_what_many_sizes_show_decides_between_the_shapes() -> None:
+    sizes = (8, 16, 32, 64, 128)
+    before = smooth.prior(sizes, 32, smooth.EPOCHS)
+    steep = smooth.learn(before, [0, 1, 2], [2.0, 1.5, 1.0], [0.001] * 3)
+    flat = smooth.learn(before, [0, 1, 2], [1.0, 1.05, 1.0], [0.001] * 3)
+    assert steep.mean[4] < 0.5 < 0.95 < flat.mean[4] < 1.05
+    assert steep.var[4] > 2 * flat.var[4]
 
 
 @given(st.floats(-3, 3), st.floats(0.01, 2))

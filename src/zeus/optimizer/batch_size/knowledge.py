@@ -19,7 +19,7 @@ from zeus.optimizer.batch_size import smooth
 from zeus.optimizer.batch_size.lessons import THRESHOLD, Lesson, Lessons, altered
 from zeus.optimizer.batch_size.normal import above, exp
 from zeus.optimizer.batch_size.past import PATIENCE, cost_of
-from zeus.optimizer.batch_size.smooth import Belief
+from zeus.optimizer.batch_size.smooth import Belief, Prior
 from zeus.optimizer.batch_size.thompson import Rng
 
 EXACT = 1e-6  # variance of a profiled log EpochCost
@@ -52,6 +52,8 @@ class Knowledge:
     running: Mapping[int, Running] = field(default_factory=dict)  # by trial number
     failed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # arms that failed, by recurrence under way
     missed: Mapping[int, float] = field(default_factory=dict)  # runs to max_epochs that missed the target, fading
+    ended: int = 0  # recurrences that reached the target
+    ran: Mapping[int, int] = field(default_factory=dict)  # `ended` when a run of each arm last ended
 
     @classmethod
     def start(cls, job: JobSpec, alarm: bool = True) -> Knowledge:
@@ -79,6 +81,10 @@ class Knowledge:
     def is_dead(self, arm: int) -> bool:
         """Whether an arm ran to max_epochs and never reached the target."""
         return arm in self.missed and arm not in self.converged
+
+    def unseen(self, arm: int) -> int:
+        """Recurrences since an arm last ran."""
+        return self.ended - self.ran.get(arm, 0)
 
     @property
     def in_flight(self) -> int:
@@ -162,7 +168,9 @@ class Knowledge:
         waited = {
             n: replace(one, later_ended=one.later_ended + 1) if n < trial.number else one for n, one in others.items()
         }
-        return altered(self._learn(trial, trial.outcome), running=waited)
+        ended = self.ended + (trial.outcome.ending is Ending.CONVERGED)
+        ran = {**self.ran, self.arms[trial.batch_size]: ended}
+        return altered(self._learn(trial, trial.outcome), running=waited, ended=ended, ran=ran)
 
     def _launch(self, trial: Trial) -> Running:
         arm, lessons = self.arms[trial.batch_size], self.lessons
@@ -220,15 +228,15 @@ def _arms(sizes: tuple[int, ...]) -> Mapping[int, int]:
 
 
 def _epoch_costs(job: JobSpec, costs: Mapping[str, Mapping[int, float]], gpu_model: str) -> Belief:
-    before = smooth.prior(job.batch_sizes, job.default_batch_size, rough=smooth.ROUGH_COST)
+    before = smooth.prior(job.batch_sizes, job.default_batch_size, smooth.EPOCH_COST)
     own = costs.get(gpu_model, {})
     others = [model for model in sorted(costs) if model != gpu_model and len(costs[model]) > len(own)]
     if others:
         most = max(others, key=lambda model: len(costs[model]))
-        before = replace(before, mean=_known(before, costs[most]).mean)
+        before = replace(before, means=np.array([_known(before, costs[most]).mean]))
     return _known(before, own)
 
 
-def _known(before: Belief, known: Mapping[int, float]) -> Belief:
+def _known(before: Prior, known: Mapping[int, float]) -> Belief:
     arms = sorted(known)
     return smooth.learn(before, arms, [known[arm] for arm in arms], [EXACT] * len(arms))

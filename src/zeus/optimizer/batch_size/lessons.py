@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias, TypeVar
 
-from zeus.optimizer.batch_size.smooth import Belief, learn, prior
+from zeus.optimizer.batch_size.smooth import EPOCHS, Belief, learn, prior
 
 GUESS, GUESS_WEIGHT = 0.15, 2.0  # noise between runs, in log epochs, before any is seen twice; worth so many runs
 OWN_GUESS, OWN_POOLED = 0.5, 1.0  # runs that the guess and the pooled noise are worth for the noise of one size
@@ -120,7 +120,7 @@ class Lessons:
 
     @cached_property
     def belief(self) -> Belief:
-        """What is believed of log Epochs(b)."""
+        """What is believed of log Epochs(b): that they change with the size, or that they do not."""
         weights: dict[int, float] = {}
         totals: dict[int, float] = {}
         noise = self._noises
@@ -129,7 +129,7 @@ class Lessons:
             weights[arm] = weights.get(arm, 0.0) + weight
             totals[arm] = totals.get(arm, 0.0) + weight * one.mean
         arms = sorted(weights)
-        before = prior(self.sizes, self.default)
+        before = prior(self.sizes, self.default, EPOCHS)
         return learn(before, arms, [totals[a] / weights[a] for a in arms], [1 / weights[a] for a in arms])
 
     def add(self, lesson: Lesson, expected: tuple[float, float] | None = None) -> Lessons:

@@ -2,6 +2,7 @@
 
 A curve is log Epochs(b) or log EpochCost(b). Before anything is seen it is believed to be a Gaussian process in
 d = log2(b / b0): of unknown height, of unknown slope on the whole, bent upwards a little, and rough on either side.
+Where several shapes may be true, each learns, and counts by how well it foretold what was seen.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +19,18 @@ from numpy.typing import NDArray
 Vector: TypeAlias = NDArray[np.float64]
 
 HEIGHT = 25.0  # variance of the curve's height: nothing is known of it
-BEND = 0.045  # per octave squared, upwards: both very small and very large batches need more
-SLOPE = 0.4  # per octave, standard deviation
-ROUGH = 0.17  # per root octave, of the walk to either side: of Epochs
-ROUGH_COST = 0.05  # of EpochCost, which hardware makes the smoother
+
+
+class Shape(NamedTuple):
+    """What a curve may look like."""
+
+    bend: float  # per octave squared, upwards: both very small and very large batches need more
+    slope: float  # per octave, standard deviation
+    rough: float  # per root octave, of the walk to either side
+
+
+EPOCHS = (Shape(0.045, 0.4, 0.17), Shape(0.0, 0.0, 0.12))  # many jobs need as many with every size, up to chance
+EPOCH_COST = (Shape(0.045, 0.4, 0.05),)  # hardware makes it the smoother
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +52,60 @@ def octaves(sizes: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(math.log2(size) for size in sizes)
 
 
-@lru_cache(maxsize=256)
-def prior(
-    sizes: tuple[int, ...], default: int, bend: float = BEND, slope: float = SLOPE, rough: float = ROUGH
-) -> Belief:
-    """What is believed of a curve before anything was seen of it.
+@dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """What is believed of a curve before anything was seen of it: for each shape, all as likely, a mean and covariance."""
 
-    >>> [round(m, 3) for m in prior((8, 16, 64), 16).mean]
-    [0.022, 0.0, 0.09]
+    means: Vector
+    covs: Vector
+
+
+@lru_cache(maxsize=256)
+def prior(sizes: tuple[int, ...], default: int, shapes: tuple[Shape, ...]) -> Prior:
+    """A curve of one of these shapes, about the default size.
+
+    >>> prior((8, 16, 64), 16, EPOCH_COST).means.round(3).tolist()
+    [[0.022, 0.0, 0.09]]
     """
     d = np.array(octaves(sizes)) - math.log2(default)
     same_side = np.sign(d)[:, None] * np.sign(d)[None, :] > 0
     walk = np.where(same_side, np.minimum(abs(d)[:, None], abs(d)[None, :]), 0.0)
-    cov = HEIGHT + slope**2 * np.outer(d, d) + rough**2 * walk
-    return Belief(tuple((0.5 * bend * d * d).tolist()), cov, tuple(np.diagonal(cov).tolist()))
+    return Prior(
+        np.array([0.5 * one.bend * d * d for one in shapes]),
+        np.array([HEIGHT + one.slope**2 * np.outer(d, d) + one.rough**2 * walk for one in shapes]),
+    )
 
 
-def learn(before: Belief, arms: Sequence[int], values: Sequence[float], variances: Sequence[float]) -> Belief:
-    """The belief after these sizes (by index) were seen to have these values, each with a variance of its own."""
-    if not arms:
-        return before
+def learn(before: Prior, arms: Sequence[int], values: Sequence[float], variances: Sequence[float]) -> Belief:
+    """The belief after these sizes (by index) were seen to have these values, each with a variance of its own.
+
+    It has the mean and the covariance of the mixture, so that where the shapes disagree, it is in doubt.
+
+    >>> before = prior((8, 16, 32), 8, EPOCHS)
+    >>> [round(m, 2) for m in learn(before, [0, 1], [1.0, 1.1], [0.01, 0.01]).mean]
+    [1.02, 1.08, 1.12]
+    >>> [round(m, 2) for m in learn(before, [0, 1], [1.0, 2.0], [0.01, 0.01]).mean]
+    [1.05, 1.95, 2.77]
+    """
     at = list(arms)
-    known = before.cov[at]
-    inner = known[:, at]
-    inner.flat[:: len(at) + 1] += variances
-    gain = np.linalg.solve(inner, known)
-    off = np.array(values) - [before.mean[a] for a in at]
-    mean = np.array(before.mean) + off @ gain
-    cov = before.cov - known.T @ gain
+    known = before.covs[:, at]
+    inner = known[:, :, at]
+    inner[:, range(len(at)), range(len(at))] += variances
+    off = values - before.means[:, at]
+    solved = np.linalg.solve(inner, np.concatenate((known, off[:, :, None]), axis=2))
+    gain, misfits = solved[:, :, :-1], (off * solved[:, :, -1]).sum(axis=1)
+    means = before.means + (off[:, None, :] @ gain)[:, 0]
+    covs = before.covs - known.transpose(0, 2, 1) @ gain
+    if len(means) == 1:
+        return _belief(means[0], covs[0])
+    likely = -(misfits + np.linalg.slogdet(inner)[1]) / 2
+    odds = np.exp(likely - likely.max())
+    odds /= odds.sum()
+    mean = odds @ means
+    apart = means - mean
+    return _belief(mean, np.einsum("s,sij->ij", odds, covs) + (odds * apart.T) @ apart)
+
+
+def _belief(mean: Vector, cov: Vector) -> Belief:
     cov = (cov + cov.T) / 2
     return Belief(tuple(mean.tolist()), cov, tuple(max(v, 0.0) for v in np.diagonal(cov).tolist()))

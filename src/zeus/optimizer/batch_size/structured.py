@@ -20,6 +20,7 @@ from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.batch_size.thompson import Rng
 
 HORIZON = 10.0  # recurrences over which a better size pays back its trial
+OVERDUE = 0.5  # of the recurrences since a size last ran, over which what was missed may pay for another look
 REACH = 2.0  # octaves from the best known within which sizes are tried
 TRIES = 3  # explorations in one recurrence
 AT_ONCE = 2  # explorations in flight
@@ -37,6 +38,7 @@ class Worth(NamedTuple):
     chance: float  # to be better than the best known
     saving: float  # of a recurrence, where it is
     price: float  # of the trial, beyond a recurrence at the best known
+    overdue: bool  # whether it is worth it only because it has not run for so long
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,31 +128,40 @@ def _most_worth(
     if len(others) >= at_once:
         return None
     horizon = min(HORIZON, state.in_flight / 2) if others else HORIZON
+    alone = not others and not failed
     found: Worth | None = None
     for arm in _in_reach(state, usable, best):
         if arm != best and arm not in failed and arm not in others:
-            worth = _worth(state, model, arm, best, horizon)
+            worth = _worth(state, model, arm, best, horizon, _overdue(state, arm, best) if alone else 0.0)
             if worth.value > (found.value if found else 0.0):
                 found = worth
     return found
 
 
-def _worth(state: Knowledge, model: str, arm: int, best: int, horizon: float) -> Worth:
-    """V = H G(δ, s) - (E[cost of a run] / C - 1): what knowing this size is worth over the horizon, less its price."""
+def _worth(state: Knowledge, model: str, arm: int, best: int, horizon: float, overdue: float) -> Worth:
+    """V = max(H G(δ, s), O G(δ, S)) - (E[cost of a run] / C - 1): what a run of this size is worth, less its price.
+
+    H G(δ, s): what it may teach (s) saves over the horizon. O G(δ, S): what knowing all (S) would have saved since.
+    """
     epochs, costs = state.lessons.belief, state.epoch_costs(model)
     delta = state.log_cost(arm, model) - state.log_cost(best, model)
     unknown_cost = costs.apart(arm, best)
     told = _told(state, arm, best)
-    spread = math.sqrt(told * told + unknown_cost)
-    saving = gain(delta, spread)
+    truly = math.sqrt(epochs.apart(arm, best) + unknown_cost)
     variance = (epochs.var[arm] if state.converged else epochs.apart(arm, best)) + unknown_cost
     price = exp(delta + variance / 2) - 1
     if abs(arm - best) == 1:  # across a wide gap little is known of a neighbour, but at its bound it is stopped
         price = min(price, capped(delta, math.sqrt(variance), state.job.beta_knob) - 1)
-    value = (horizon * saving - price) * (SMALLER if arm < best else 1.0)
-    truly = math.sqrt(epochs.apart(arm, best) + unknown_cost)
+    teaches = horizon * gain(delta, math.sqrt(told * told + unknown_cost))
+    missed = overdue * gain(delta, truly)
+    value = (max(teaches, missed) - price) * (SMALLER if arm < best else 1.0)
     chance = cdf(-delta / truly) if truly > 0 else float(delta < 0)
-    return Worth(arm, value, chance, gain(delta, truly) / max(chance, 1e-12), price)
+    return Worth(arm, value, chance, gain(delta, truly) / max(chance, 1e-12), price, teaches <= price)
+
+
+def _overdue(state: Knowledge, arm: int, best: int) -> float:
+    """Recurrences since this size last ran, as far as they count; of sizes that never ran, only for neighbours."""
+    return OVERDUE * state.unseen(arm) if arm in state.converged or abs(arm - best) == 1 else 0.0
 
 
 def _told(state: Knowledge, arm: int, best: int) -> float:
@@ -161,14 +172,15 @@ def _told(state: Knowledge, arm: int, best: int) -> float:
 
 
 def _hopeful(state: Knowledge, model: str, arm: int, best: int, epochs: int) -> bool:
-    """H G(δ, s) >= E[epochs left] EpochCost / C - 1: what its end would teach is worth what is left of the run."""
+    """max(H G(δ, s), O G(δ, S)) >= E[epochs left] EpochCost / C - 1: its end is worth what is left of the run."""
     belief, costs = state.lessons.belief, state.epoch_costs(model)
     usual = state.log_cost(best, model)
     delta = state.log_cost(arm, model) - usual
     deviation = math.sqrt(max(belief.var[arm], 1e-8) + state.lessons.noise)
     left = max(beyond(belief.mean[arm], deviation, epochs) - epochs, LEAST_LEFT * epochs)
     price = left * exp(costs.mean[arm] - usual) - 1
-    return HORIZON * gain(delta, _told(state, arm, best)) >= price
+    teaches = HORIZON * gain(delta, _told(state, arm, best))
+    return max(teaches, _overdue(state, arm, best) * gain(delta, math.sqrt(belief.apart(arm, best)))) >= price
 
 
 def _sample(state: Knowledge, model: str, usable: list[int], best: int, rng: Rng) -> int:
@@ -204,4 +216,8 @@ def _why(state: Knowledge, worth: Worth, best: int) -> str:
     size = state.job.batch_sizes[worth.arm]
     price = f"costs about {worth.price:.2g} recurrences" if worth.price > 0.005 else "costs nothing on average"
     chance, saving = f"{100 * worth.chance:.0f} %", f"{100 * worth.saving:.0f} %"
-    return f"trying {size}: {chance} chance to beat {best} by {saving} on average; {price}"
+    why = f"trying {size}: {chance} chance to beat {best} by {saving} on average; {price}"
+    if not worth.overdue:
+        return why
+    ago = state.unseen(worth.arm)
+    return f"{why}, and it {f'last ran {ago} recurrences ago' if worth.arm in state.ran else 'never ran'}"
