@@ -110,13 +110,14 @@ def _explore_or_not(
 
 def _in_reach(state: Knowledge, usable: list[int], best: int) -> list[int]:
     """Arms next to the best known or not far from it, but none beyond a size that never reached the target."""
-    here = state.octaves[best]
+    octaves = state.octaves
+    here = octaves[best]
     low = max((arm for arm in usable if arm < best and state.is_dead(arm)), default=-1)
-    high = min((arm for arm in usable if arm > best and state.is_dead(arm)), default=len(state.octaves))
+    high = min((arm for arm in usable if arm > best and state.is_dead(arm)), default=len(octaves))
     return [
         arm
         for arm in usable
-        if low < arm < high and (abs(arm - best) <= 1 or abs(state.octaves[arm] - here) <= REACH + 1e-9)
+        if low < arm < high and (abs(arm - best) <= 1 or abs(octaves[arm] - here) <= REACH + 1e-9)
     ]
 
 
@@ -133,30 +134,32 @@ def _most_worth(
     for arm in _in_reach(state, usable, best):
         if arm != best and arm not in failed and arm not in others:
             worth = _worth(state, model, arm, best, horizon, _overdue(state, arm, best) if alone else 0.0)
-            if worth.value > (found.value if found else 0.0):
+            if worth is not None and worth.value > (found.value if found else 0.0):
                 found = worth
     return found
 
 
-def _worth(state: Knowledge, model: str, arm: int, best: int, horizon: float, overdue: float) -> Worth:
+def _worth(state: Knowledge, model: str, arm: int, best: int, horizon: float, overdue: float) -> Worth | None:
     """V = max(H G(δ, s), O G(δ, S)) - (E[cost of a run] / C - 1): what a run of this size is worth, less its price.
 
     H G(δ, s): what it may teach (s) saves over the horizon. O G(δ, S): what knowing all (S) would have saved since.
+    None: no more than its price, whatever it taught.
     """
     epochs, costs = state.lessons.belief, state.epoch_costs(model)
     delta = state.log_cost(arm, model) - state.log_cost(best, model)
-    unknown_cost = costs.apart(arm, best)
-    told = _told(state, arm, best)
-    truly = math.sqrt(epochs.apart(arm, best) + unknown_cost)
-    variance = (epochs.var[arm] if state.converged else epochs.apart(arm, best)) + unknown_cost
+    unknown_cost, unknown_epochs = costs.apart(arm, best), epochs.apart(arm, best)
+    variance = (epochs.var[arm] if state.converged else unknown_epochs) + unknown_cost
     price = exp(delta + variance / 2) - 1
     if abs(arm - best) == 1:  # across a wide gap little is known of a neighbour, but at its bound it is stopped
         price = min(price, capped(delta, math.sqrt(variance), state.job.beta_knob) - 1)
-    teaches = horizon * gain(delta, math.sqrt(told * told + unknown_cost))
-    missed = overdue * gain(delta, truly)
-    value = (max(teaches, missed) - price) * (SMALLER if arm < best else 1.0)
+    truly = math.sqrt(unknown_epochs + unknown_cost)
+    saving = gain(delta, truly)
+    if max(horizon, overdue) * saving <= price:  # S is never less than s
+        return None
+    teaches = horizon * gain(delta, math.sqrt(_told(state, arm, best) ** 2 + unknown_cost))
+    value = (max(teaches, overdue * saving) - price) * (SMALLER if arm < best else 1.0)
     chance = cdf(-delta / truly) if truly > 0 else float(delta < 0)
-    return Worth(arm, value, chance, gain(delta, truly) / max(chance, 1e-12), price, teaches <= price)
+    return Worth(arm, value, chance, saving / max(chance, 1e-12), price, teaches <= price)
 
 
 def _overdue(state: Knowledge, arm: int, best: int) -> float:
