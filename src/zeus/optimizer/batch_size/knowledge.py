@@ -52,8 +52,9 @@ class Knowledge:
     running: Mapping[int, Running] = field(default_factory=dict)  # by trial number
     failed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # arms that failed, by recurrence under way
     missed: Mapping[int, float] = field(default_factory=dict)  # runs to max_epochs that missed the target, fading
-    ended: int = 0  # recurrences that reached the target
-    ran: Mapping[int, int] = field(default_factory=dict)  # `ended` when a run of each arm last ended
+    ended: int = 0  # runs that reached the target
+    ran: Mapping[int, int] = field(default_factory=dict)  # `ended` when each arm was last seen to run
+    alarmed: int = 0  # `ended` when the alarm last rang
 
     @classmethod
     def start(cls, job: JobSpec, alarm: bool = True) -> Knowledge:
@@ -83,8 +84,8 @@ class Knowledge:
         return arm in self.missed and arm not in self.converged
 
     def unseen(self, arm: int) -> int:
-        """Recurrences since an arm last ran."""
-        return self.ended - self.ran.get(arm, 0)
+        """Recurrences since an arm last ran, of those since the alarm last rang: before, there was nothing to fear."""
+        return self.ended - max(self.ran.get(arm, 0), self.alarmed)
 
     @property
     def in_flight(self) -> int:
@@ -142,7 +143,7 @@ class Knowledge:
                 "in the order of sequence numbers."
             )
         if event.batch_size not in self.arms:  # of before the job's sizes were revised
-            return altered(self, sequence=event.sequence)
+            return altered(self, sequence=event.sequence, ended=self.ended + _reached(event))
         match event:
             case Profiled():
                 epoch = CostModel(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
@@ -168,9 +169,10 @@ class Knowledge:
         waited = {
             n: replace(one, later_ended=one.later_ended + 1) if n < trial.number else one for n, one in others.items()
         }
-        ended = self.ended + (trial.outcome.ending is Ending.CONVERGED)
-        ran = {**self.ran, self.arms[trial.batch_size]: ended}
-        return altered(self._learn(trial, trial.outcome), running=waited, ended=ended, ran=ran)
+        ended = self.ended + _reached(trial)
+        ran = {**self.ran, self.arms[trial.batch_size]: ended} if trial.outcome.epochs else self.ran
+        now = altered(self._learn(trial, trial.outcome), running=waited, ended=ended, ran=ran)
+        return now if now.lessons.alarms == self.lessons.alarms else altered(now, alarmed=ended)
 
     def _launch(self, trial: Trial) -> Running:
         arm, lessons = self.arms[trial.batch_size], self.lessons
@@ -220,6 +222,10 @@ class Knowledge:
         """With one more lesson; when it rings the alarm, sizes that missed the target get another chance."""
         missed = self.missed if lessons.alarms == self.lessons.alarms else {}
         return altered(self, lessons=lessons, missed=missed)
+
+
+def _reached(event: Event) -> bool:
+    return isinstance(event, Trial) and event.outcome is not None and event.outcome.ending is Ending.CONVERGED
 
 
 @lru_cache(maxsize=256)

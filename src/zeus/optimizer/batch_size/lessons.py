@@ -21,7 +21,7 @@ from zeus.optimizer.batch_size.smooth import EPOCHS, Belief, learn, prior
 
 GUESS, GUESS_WEIGHT = 0.15, 2.0  # noise between runs, in log epochs, before any is seen twice; worth so many runs
 OWN_GUESS, OWN_POOLED = 0.5, 1.0  # runs that the guess and the pooled noise are worth for the noise of one size
-SLACK, THRESHOLD, CLIP = 0.25, 8.0, 4.0  # of the alarm, in deviations: about one false alarm in 800 recurrences
+SLACK, THRESHOLD, CLIP = 0.25, 8.0, 4.0  # of the alarm, in deviations: a false one in 300 to 400 recurrences
 CHANGE = 0.3  # variance that a change adds to what was learnt before it
 OLDEST = 6  # alarms after which a lesson is forgotten
 

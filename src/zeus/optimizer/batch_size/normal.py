@@ -31,14 +31,22 @@ def gain(mean: float, deviation: float) -> float:
     return max(0.0, cdf(z) - exp(mean + deviation * deviation / 2) * cdf(z - deviation))
 
 
-def capped(mean: float, deviation: float, most: float) -> float:
-    """E[e^y] for y normal, where at `most` one gives up and pays 1 to begin anew.
+def capped(mean: float, deviation: float, most: float, least: float = 0.0) -> float:
+    """E[e^y | e^y > least] for y normal, where at `most` one gives up and pays 1 to begin anew.
 
     >>> round(capped(0.0, 0.1, 2.0), 3), capped(9.0, 0.1, 2.0)
     (1.005, 3.0)
+    >>> capped(0.0, 0.1, 2.0, 1.0) > capped(0.0, 0.1, 2.0), capped(0.0, 0.1, 2.0, 1.9)
+    (True, 3.0)
     """
-    z = (math.log(most) - mean) / max(deviation, 1e-6)
-    return exp(mean + deviation * deviation / 2) * cdf(z - deviation) + cdf(-z) * (most + 1)
+    deviation = max(deviation, 1e-6)
+    z = (math.log(most) - mean) / deviation
+    low = (math.log(least) - mean) / deviation if least > 0 else -math.inf
+    there = cdf(-low)
+    if least >= most or there < 1e-9:
+        return most + 1
+    below = exp(mean + deviation * deviation / 2) * (cdf(z - deviation) - cdf(low - deviation))
+    return (below + cdf(-z) * (most + 1)) / there
 
 
 def above(mean: float, variance: float, noise: float, least: float) -> tuple[float, float] | None:

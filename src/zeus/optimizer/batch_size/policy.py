@@ -5,7 +5,7 @@
     decision = policy.decide(state, rng, ask)             # rng = random.Random(f"{seed}:{ask.number}")
     policy.keep_going(state, trial, epochs, cost)         # asked before each epoch of a run that may be stopped
 
-A job stores its policy's name and version, and is folded with that version for ever.
+A job stores its policy's name and version, and is folded with that version for ever; versions count from 1.0 on.
 
 A policy may also say `monotone = True`: once it does not keep going, it would not with more epochs and a higher cost
 either. A replay then asks it only where that matters.

@@ -130,10 +130,12 @@ def _most_worth(
         return None
     horizon = min(HORIZON, state.in_flight / 2) if others else HORIZON
     alone = not others and not failed
+    open_arms = {one.arm for one in state.running.values()}
     found: Worth | None = None
     for arm in _in_reach(state, usable, best):
         if arm != best and arm not in failed and arm not in others:
-            worth = _worth(state, model, arm, best, horizon, _overdue(state, arm, best) if alone else 0.0)
+            overdue = _overdue(state, arm, best) if alone and arm not in open_arms else 0.0
+            worth = _worth(state, model, arm, best, horizon, overdue)
             if worth is not None and worth.value > (found.value if found else 0.0):
                 found = worth
     return found
@@ -152,9 +154,11 @@ def _worth(state: Knowledge, model: str, arm: int, best: int, horizon: float, ov
     price = exp(delta + variance / 2) - 1
     if abs(arm - best) == 1:  # across a wide gap little is known of a neighbour, but at its bound it is stopped
         price = min(price, capped(delta, math.sqrt(variance), state.job.beta_knob) - 1)
+    if arm in state.converged:  # nor is it free where it may be as good, if its bound is so close that luck is refused
+        price += cdf((delta - math.log(state.job.beta_knob)) / math.sqrt(variance + state.lessons.noise))
     truly = math.sqrt(unknown_epochs + unknown_cost)
     saving = gain(delta, truly)
-    if max(horizon, overdue) * saving <= price:  # S is never less than s
+    if delta >= 0 and max(horizon, overdue) * saving <= price:  # S is never less than s
         return None
     teaches = horizon * gain(delta, math.sqrt(_told(state, arm, best) ** 2 + unknown_cost))
     value = (max(teaches, overdue * saving) - price) * (SMALLER if arm < best else 1.0)
@@ -163,7 +167,7 @@ def _worth(state: Knowledge, model: str, arm: int, best: int, horizon: float, ov
 
 
 def _overdue(state: Knowledge, arm: int, best: int) -> float:
-    """Recurrences since this size last ran, as far as they count; of sizes that never ran, only for neighbours."""
+    """Recurrences since this size last ran, as far as they count; of those that never converged, only of neighbours."""
     return OVERDUE * state.unseen(arm) if arm in state.converged or abs(arm - best) == 1 else 0.0
 
 
@@ -181,7 +185,11 @@ def _hopeful(state: Knowledge, model: str, arm: int, best: int, epochs: int) -> 
     delta = state.log_cost(arm, model) - usual
     deviation = math.sqrt(max(belief.var[arm], 1e-8) + state.lessons.noise)
     left = max(beyond(belief.mean[arm], deviation, epochs) - epochs, LEAST_LEFT * epochs)
-    price = left * exp(costs.mean[arm] - usual) - 1
+    epoch = exp(costs.mean[arm] - usual)
+    price = left * epoch - 1
+    if abs(arm - best) == 1:  # as when it was launched
+        whole = capped(belief.mean[arm] + costs.mean[arm] - usual, deviation, state.job.beta_knob, epochs * epoch)
+        price = min(price, whole - epochs * epoch - 1)
     teaches = HORIZON * gain(delta, _told(state, arm, best))
     return max(teaches, _overdue(state, arm, best) * gain(delta, math.sqrt(belief.apart(arm, best)))) >= price
 
@@ -222,5 +230,5 @@ def _why(state: Knowledge, worth: Worth, best: int) -> str:
     why = f"trying {size}: {chance} chance to beat {best} by {saving} on average; {price}"
     if not worth.overdue:
         return why
-    ago = state.unseen(worth.arm)
-    return f"{why}, and it {f'last ran {ago} recurrences ago' if worth.arm in state.ran else 'never ran'}"
+    last = state.ran.get(worth.arm)
+    return f"{why}, and it {'never ran' if last is None else f'last ran {state.ended - last} recurrences ago'}"
