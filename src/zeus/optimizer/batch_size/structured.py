@@ -115,9 +115,7 @@ def _in_reach(state: Knowledge, usable: list[int], best: int) -> list[int]:
     low = max((arm for arm in usable if arm < best and state.is_dead(arm)), default=-1)
     high = min((arm for arm in usable if arm > best and state.is_dead(arm)), default=len(octaves))
     return [
-        arm
-        for arm in usable
-        if low < arm < high and (abs(arm - best) <= 1 or abs(octaves[arm] - here) <= REACH + 1e-9)
+        arm for arm in usable if low < arm < high and (abs(arm - best) <= 1 or abs(octaves[arm] - here) <= REACH + 1e-9)
     ]
 
 
