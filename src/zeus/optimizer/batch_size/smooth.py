@@ -89,8 +89,8 @@ def learn(before: Prior, arms: Sequence[int], values: Sequence[float], variances
     """
     at = list(arms)
     known = before.covs[:, at]
-    inner = known[:, :, at]
-    inner[:, range(len(at)), range(len(at))] += variances
+    inner = known[:, :, at].copy()  # whose diagonal is a view of it, row by row
+    inner.reshape(len(inner), -1)[:, :: len(at) + 1] += variances
     off = values - before.means[:, at]
     solved = np.linalg.solve(inner, np.concatenate((known, off[:, :, None]), axis=2))
     gain, misfits = solved[:, :, :-1], (off * solved[:, :, -1]).sum(axis=1)
@@ -103,7 +103,8 @@ def learn(before: Prior, arms: Sequence[int], values: Sequence[float], variances
     odds /= odds.sum()
     mean = odds @ means
     apart = means - mean
-    return _belief(mean, np.einsum("s,sij->ij", odds, covs) + (odds * apart.T) @ apart)
+    within = (odds @ covs.reshape(len(odds), -1)).reshape(covs[0].shape)
+    return _belief(mean, within + (odds * apart.T) @ apart)
 
 
 def _belief(mean: Vector, cov: Vector) -> Belief:
