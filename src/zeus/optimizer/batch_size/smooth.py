@@ -54,7 +54,7 @@ def octaves(sizes: tuple[int, ...]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """What is believed of a curve before anything was seen of it: for each shape, all as likely, a mean and covariance."""
+    """What is believed of a curve at first: for each shape, all as likely, its mean and covariance."""
 
     means: Vector
     covs: Vector
