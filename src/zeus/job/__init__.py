@@ -1,0 +1,41 @@
+"""A recurring job and its facts; `zeus.job.ledger` adds them up."""
+
+from zeus.job.spec import JobSpec
+from zeus.job.trial import (
+    MAX_TRIES,
+    Ask,
+    Decision,
+    Ending,
+    EpochPoint,
+    Event,
+    Gpus,
+    Kept,
+    Kind,
+    Outcome,
+    Pardoned,
+    Phase,
+    Profiled,
+    Stretch,
+    Trial,
+    history,
+)
+
+__all__ = [
+    "MAX_TRIES",
+    "Ask",
+    "Decision",
+    "Ending",
+    "EpochPoint",
+    "Event",
+    "Gpus",
+    "JobSpec",
+    "Kept",
+    "Kind",
+    "Outcome",
+    "Pardoned",
+    "Phase",
+    "Profiled",
+    "Stretch",
+    "Trial",
+    "history",
+]

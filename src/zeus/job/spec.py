@@ -1,0 +1,86 @@
+"""A recurring job, and what its owner wants of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from zeus.job.checks import is_finite, is_whole, need
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A training that recurs, and what its owner wants of it.
+
+    >>> job = JobSpec(job_id_prefix="asr", batch_sizes=[8, 16, 32], default_batch_size=16)
+    >>> job.batch_sizes, job.id == JobSpec(job_id_prefix="asr", batch_sizes=[32, 8, 16], default_batch_size=16).id
+    ((8, 16, 32), True)
+    """
+
+    job_id: str | None = None
+    job_id_prefix: str
+    batch_sizes: tuple[int, ...]
+    default_batch_size: int
+    eta_knob: float = 0.5
+    beta_knob: float = 2.0
+    target_metric: float = 0.5
+    higher_is_better_metric: bool = True
+    max_epochs: int = 100
+    num_pruning_rounds: int = 2
+    window_size: int = 0  # 0: nothing is forgotten
+    mab_prior_mean: float = 0.0
+    mab_prior_precision: float = 0.0  # 0: flat, nothing is known before the first run
+    mab_num_explorations: int = 2
+    mab_seed: int | None = None
+    policy: str = "structured"
+    power_limits: tuple[float, ...] = ()  # watts; empty: all in steps of 25 W
+    baseline_every: int = 0  # every so many recurrences one is run with the defaults, to compare with; 0: never
+
+    def __post_init__(self) -> None:
+        need(bool(self.job_id_prefix) or bool(self.job_id), "job_id_prefix", self.job_id_prefix, "a name")
+        sizes = tuple(self.batch_sizes)
+        whole = bool(sizes) and all(is_whole(size, 1) for size in sizes)
+        need(whole, "batch_sizes", self.batch_sizes, "one whole number or more, each at least 1")
+        need(len(set(sizes)) == len(sizes), "batch_sizes", self.batch_sizes, "each size once")
+        object.__setattr__(self, "batch_sizes", tuple(sorted(sizes)))
+        need(self.default_batch_size in sizes, "default_batch_size", self.default_batch_size, f"one of {list(sizes)}")
+        need(is_finite(self.eta_knob) and 0 <= self.eta_knob <= 1, "eta_knob", self.eta_knob, "a number from 0 to 1")
+        need(
+            is_finite(self.beta_knob) and self.beta_knob >= 1,
+            "beta_knob",
+            self.beta_knob,
+            "a number of at least 1; below it the cheapest run could not be repeated",
+        )
+        need(is_finite(self.target_metric), "target_metric", self.target_metric, "a finite number")
+        need(is_whole(self.max_epochs, 1), "max_epochs", self.max_epochs, "a whole number of at least 1")
+        for name, least in (
+            ("num_pruning_rounds", 0),
+            ("window_size", 0),
+            ("mab_num_explorations", 1),
+            ("baseline_every", 0),
+        ):
+            need(is_whole(getattr(self, name), least), name, getattr(self, name), f"a whole number of at least {least}")
+        need(is_finite(self.mab_prior_mean), "mab_prior_mean", self.mab_prior_mean, "a cost in joules")
+        sound = is_finite(self.mab_prior_precision) and self.mab_prior_precision >= 0
+        need(sound, "mab_prior_precision", self.mab_prior_precision, "1/variance of the prior, or 0 for a flat one")
+        need(self.mab_seed is None or is_whole(self.mab_seed, 0), "mab_seed", self.mab_seed, "a whole number or None")
+        limits = tuple(self.power_limits)
+        sound = all(is_finite(watts) and watts > 0 for watts in limits) and len(set(limits)) == len(limits)
+        need(sound, "power_limits", self.power_limits, "watts above 0, each once, or nothing for all limits")
+        object.__setattr__(self, "power_limits", tuple(sorted(limits, reverse=True)))
+
+    @property
+    def id(self) -> str:
+        """`job_id`, or the prefix with a hash of what makes this job this job, so that it is found again next time.
+
+        What its owner may tune on the way (η, β, the window, max_epochs, the policy) is not part of it.
+        """
+        if self.job_id is not None:
+            return self.job_id
+        identity = [self.batch_sizes, self.default_batch_size, self.target_metric, self.higher_is_better_metric]
+        return f"{self.job_id_prefix}-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:10]}"
+
+    def reached(self, metric: float) -> bool:
+        """Whether this metric meets the target."""
+        return metric >= self.target_metric if self.higher_is_better_metric else metric <= self.target_metric
