@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from zeus.job import Ask, Ending, Outcome, Profiled, Trial
+from zeus.job import Ask, Ending, Gpus, Outcome, Profiled, Trial
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.simulate import baselines, published, regret
 from zeus.simulate.limits import walk
@@ -227,7 +227,7 @@ def speed(sizes: int = 30, observations: int = 200) -> dict[str, float]:
     state, sequence, chance = policy.start(job), 0, random.Random(0)
     spent = {"decide": 0.0, "observe": 0.0}
     for number in range(1, observations + 1):
-        ask = Ask(number=number, recurrence=number, gpu_model="g", max_watts=250.0)
+        ask = Ask(number=number, recurrence=number, gpus=Gpus("g", 1, 250.0), eta=0.5)
         size = world.sizes[number % sizes]
         began = time.process_time()
         decision = policy.decide(state, chance, ask)

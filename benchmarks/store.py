@@ -23,7 +23,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from zeus.job import Ask, Ending, Event, JobSpec, Outcome
+from zeus.job import Ask, Ending, Event, Gpus, JobSpec, Outcome
 from zeus.optimizer.batch_size.local import Folds
 from zeus.store import MemoryStore, Request, Store, open_store
 from zeus.store.api import utc
@@ -32,7 +32,7 @@ from zeus.store.tables import TRIALS
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server of one's own
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32, 64, 128), default_batch_size=32)
-HERE = Request(max_watts=250.0, gpu_model="V100")
+HERE = Request(gpus=Gpus("V100", 1, 250.0))
 LENGTHS = (100, 10_000)
 ROUNDS = 300
 MOST_BARE, MOST_GROWTH = 3.0, 2.0
@@ -83,7 +83,7 @@ class Recurring:
 
     def decide(self) -> None:
         """The policy alone, its fold up to date."""
-        ask = Ask(number=self.open + 1, recurrence=self.open + 1, max_watts=250.0, gpu_model="V100")
+        ask = Ask(number=self.open + 1, recurrence=self.open + 1, gpus=Gpus("V100", 1, 250.0), eta=0.5)
         self.folds.decide(self.job, ask, lambda since: [])
 
 

@@ -14,15 +14,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from waiting import PATIENCE_SECONDS, eventually
-from zeus.job import Ending, JobSpec, Outcome
+from zeus.job import Ending, Gpus, JobSpec, Outcome
 from zeus.optimizer.batch_size.http import Service
 from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.remote import RemoteJob
 from zeus.optimizer.batch_size.spool import Spool
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.store import Store, open_store
 
-V100 = Place("V100", 1, 250.0)
+V100 = Gpus("V100", 1, 250.0)
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, max_epochs=10)
 DONE = Outcome(ending=Ending.CONVERGED, joules=1000.0, seconds=10.0, epochs=3, metric=0.9)
 

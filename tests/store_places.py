@@ -11,11 +11,11 @@ import pytest
 from postgres import PostgresServer
 from store_worker import first_size
 from zeus.device.clock import VirtualClock
-from zeus.job import JobSpec, Trial
+from zeus.job import Gpus, JobSpec, Trial
 from zeus.store import MemoryStore, Request, Store, open_store
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16)
-HERE = Request(max_watts=250.0, gpu_model="V100")
+HERE = Request(gpus=Gpus("V100", 1, 250.0))
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from zeus.job import Ask, Decision, Ending, Outcome, Phase
+from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Phase
 from zeus.store import Job, Request, open_store
 from zeus.store.api import Facts
 
@@ -42,7 +42,7 @@ def work(url: str, job_id: str, times: int) -> None:
     try:
         store, decide = open_store(url, wall=lambda: WALL), Counting()
         for _ in range(times):
-            trial = store.ask(job_id, Request(max_watts=250.0), decide)
+            trial = store.ask(job_id, Request(gpus=Gpus(max_watts=250.0)), decide)
             say(f"asked {trial.number}")
             store.tell(job_id, trial.number, CONVERGED)
             say(f"told {trial.number}")

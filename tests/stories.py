@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-from zeus.job import Ask, Ending, Event, JobSpec, Outcome, Pardoned, Profiled, Trial
+from zeus.job import Ask, Ending, Event, Gpus, JobSpec, Outcome, Pardoned, Profiled, Trial
 from zeus.optimizer.batch_size.policy import Policy, find_policy
+from zeus.optimizer.batch_size.stream import Stream
 
 WATTS = 100.0
 
@@ -61,11 +61,11 @@ class Story:
             number=len(self.trials) + 1,
             recurrence=recurrence,
             attempt=attempt,
-            gpu_model=gpu,
-            max_watts=WATTS,
+            gpus=Gpus(gpu, 1, WATTS),
+            eta=self.job.eta_knob,
             last=last,
         )
-        decision = self.policy.decide(self.state, random.Random(f"{self.seed}:{ask.number}"), ask)
+        decision = self.policy.decide(self.state, Stream(self.seed, ask.number), ask)
         trial = Trial(ask=ask, decision=decision, asked=self.next())
         self.trials.append(trial)
         self.observe(trial)

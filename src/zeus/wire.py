@@ -2,6 +2,9 @@
 
 Each dict says its `kind` and `version`. A reader that does not know the version says so and reads nothing: a guess
 would be folded into decisions for ever. Unknown is null; there is no NaN.
+
+Version 2 added what makes a fact stand alone: a trial's η and GPUs, and an outcome's stretches and epochs. Version 1 is
+read, and written for clients that know no other.
 """
 
 from __future__ import annotations
@@ -12,11 +15,28 @@ from dataclasses import MISSING, fields
 from enum import StrEnum
 from typing import Any, TypeAlias, TypeVar
 
+from zeus.cost import Use
 from zeus.errors import InputError
-from zeus.job import Ask, Decision, Ending, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
+from zeus.job import (
+    Ask,
+    Decision,
+    Ending,
+    EpochPoint,
+    Gpus,
+    JobSpec,
+    Kind,
+    Outcome,
+    Pardoned,
+    Phase,
+    Profiled,
+    Stretch,
+    Trial,
+)
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.trial.estimate import Knowledge
 
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, 2)  # that are read
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
@@ -37,24 +57,50 @@ def to_text(word: Word) -> str:
     """`to_json` as one line of JSON.
 
     >>> to_text(Pardoned(sequence=7, batch_size=32))
-    '{"kind":"pardoned","version":1,"sequence":7,"batch_size":32}'
+    '{"kind":"pardoned","version":2,"sequence":7,"batch_size":32}'
     """
     body = word.to_json() if isinstance(word, PowerProfile) else _inner(word)
     return dumps({"kind": _KINDS[type(word)], "version": VERSION, **body})
 
 
-def to_json(word: Word) -> Json:
-    """A dict that JSON can hold.
+def to_json(word: Word, version: int = VERSION) -> Json:
+    """A dict that JSON can hold, in this version.
 
     >>> to_json(Pardoned(sequence=7, batch_size=32))
-    {'kind': 'pardoned', 'version': 1, 'sequence': 7, 'batch_size': 32}
+    {'kind': 'pardoned', 'version': 2, 'sequence': 7, 'batch_size': 32}
     """
     body = word.to_json() if isinstance(word, PowerProfile) else _plain(word)
-    return {"kind": _KINDS[type(word)], "version": VERSION, **body}
+    return {"kind": _KINDS[type(word)], "version": version, **(body if version > 1 else _as_version_1(word, body))}
 
 
-def from_json(data: object, wanted: type[T]) -> T:
+def _as_version_1(word: Word, body: Json) -> Json:
+    """The same, as Zeus 0.1 knows it."""
+    match word:
+        case JobSpec():
+            return {name: value for name, value in body.items() if name != "baseline_every"}
+        case Outcome():
+            return {name: value for name, value in body.items() if name not in _OUTCOME_2}
+        case Trial():
+            ask = {name: value for name, value in body["ask"].items() if name not in ("gpus", "eta")}
+            phase = Phase.DEFAULT if word.decision.phase is Phase.BASELINE else word.decision.phase
+            outcome = None if word.outcome is None else _as_version_1(word.outcome, body["outcome"])
+            return {
+                **body,
+                "ask": {**ask, "gpu_model": word.ask.gpu_model, "max_watts": word.ask.max_watts},
+                "decision": {**body["decision"], "phase": phase.value},
+                "outcome": outcome,
+            }
+        case _:
+            return body
+
+
+def from_json(data: object, wanted: type[T], *, eta: float | None = None) -> T:
     """The word that a dict holds, which must be of the wanted kind.
+
+    Args:
+        data: What was read.
+        wanted: The kind.
+        eta: Under which a trial of version 1, which does not say, was decided.
 
     Raises:
         InputError: It is of another kind, or of a version that this Zeus does not know, or not sound.
@@ -63,12 +109,15 @@ def from_json(data: object, wanted: type[T]) -> T:
     if not isinstance(data, Mapping) or data.get("kind") != kind:
         found = data.get("kind") if isinstance(data, Mapping) else data
         raise InputError(f"expected a JSON object of kind {kind!r}, found {found!r}.")
-    if data.get("version") != VERSION or isinstance(data["version"], bool):
+    version = data.get("version")
+    if version not in VERSIONS or isinstance(version, bool):
         raise InputError(
-            f"{kind} of version {data.get('version')!r}: this Zeus reads version {VERSION}. "
+            f"{kind} of version {version!r}: this Zeus reads versions up to {VERSION}. "
             "It was written by another one; use that, or install the newer of the two."
         )
     body = {name: value for name, value in data.items() if name not in ("kind", "version")}
+    if wanted is Trial and version == 1:
+        body = _from_version_1(body, eta)
     read: Callable[[Any], T] | None = _READERS.get(wanted)
     return _read(wanted, body) if read is None else read(body)
 
@@ -95,12 +144,16 @@ def loads(text: str) -> Json:
 # The fields of each word, and whether they must be there: looked up for every trial that is read or written.
 _FIELDS: dict[type[Any], dict[str, bool]] = {
     word: {one.name: one.default is MISSING for one in fields(word)}
-    for word in (Ask, Decision, JobSpec, Outcome, Pardoned, Profiled, ProfileKey, Trial)
+    for word in (Ask, Decision, Gpus, JobSpec, Outcome, Pardoned, Profiled, ProfileKey, Trial)
 }
+_OUTCOME_2 = ("stretches", "curve", "found_watts", "set_limits")
+_ROWS: dict[type[Any], list[str]] = {row: [one.name for one in fields(row)] for row in (Stretch, EpochPoint)}
 
 
-def _inner(word: Any) -> Json:
-    """Its fields as they are; the encoder asks for those of its own."""
+def _inner(word: Any) -> Any:
+    """Its fields as they are; the encoder asks for those of its own. There may be many rows, so they are lists."""
+    if type(word) in _ROWS:
+        return [getattr(word, name) for name in _ROWS[type(word)]]
     names = _FIELDS.get(type(word))
     if names is None:
         raise TypeError(f"{word!r} is no word of Zeus and cannot be written as JSON")
@@ -115,7 +168,9 @@ def _plain(value: Any) -> Any:
         return {name: _plain(inner) for name, inner in _inner(value).items()}
     if isinstance(value, StrEnum):
         return value.value
-    return list(value) if isinstance(value, tuple) else value
+    if type(value) in _ROWS:
+        return [_plain(one) for one in _inner(value)]
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
 def _read(cls: type[T], body: object) -> T:
@@ -147,7 +202,35 @@ def _with(body: object, **readers: Callable[[Any], Any]) -> Json:
 
 
 def _outcome(body: object) -> Outcome:
-    return _read(Outcome, _with(body, ending=Ending))
+    return _read(Outcome, _with(body, ending=Ending, stretches=_stretches, curve=_curve))
+
+
+def _stretches(rows: list[Any]) -> tuple[Stretch, ...]:
+    return tuple(Stretch(Kind(kind), *rest) for kind, *rest in rows)
+
+
+def _curve(rows: list[Any]) -> tuple[EpochPoint, ...]:
+    return tuple(EpochPoint(*row) for row in rows)
+
+
+def _gpus(body: object) -> Gpus:
+    return _read(Gpus, body)
+
+
+def _ask(body: object) -> Ask:
+    return _read(Ask, _with(body, gpus=_gpus))
+
+
+def _from_version_1(body: Json, eta: float | None) -> Json:
+    """A trial of version 1 named its GPUs by a label and left its η to its job."""
+    ask = body.get("ask")
+    if not isinstance(ask, Mapping) or "max_watts" not in ask:
+        return body
+    if eta is None:
+        raise InputError("a trial of version 1 does not say its eta, and it is not known here.")
+    rest = {name: value for name, value in ask.items() if name not in ("gpu_model", "max_watts")}
+    gpus = Gpus.of_label(str(ask.get("gpu_model", "")), ask["max_watts"])
+    return {**body, "ask": {**rest, "gpus": _plain(gpus), "eta": eta}}
 
 
 def _decision(body: object) -> Decision:
@@ -161,7 +244,22 @@ def _trial(body: object) -> Trial:
     def outcome(body: object) -> Outcome | None:
         return None if body is None else _outcome(body)
 
-    return _read(Trial, _with(body, ask=lambda body: _read(Ask, body), decision=_decision, outcome=outcome))
+    return _read(Trial, _with(body, ask=_ask, decision=_decision, outcome=outcome))
+
+
+def knowledge_to_json(known: Knowledge) -> Json:
+    """What is known of a trial's epochs."""
+    return {
+        "trials": [_plain(some) for some in known.trials],
+        **{name: getattr(known, name) for name in ("step", "epoch", "near", "octaves", "lines_end")},
+    }
+
+
+def knowledge_from_json(data: Any) -> Knowledge:
+    """What `knowledge_to_json` wrote."""
+    step, epoch, near = (None if data[name] is None else Use(*data[name]) for name in ("step", "epoch", "near"))
+    trials = tuple(_stretches(rows) for rows in data["trials"])
+    return Knowledge(trials, step, epoch, near, float(data["octaves"]), data["lines_end"])
 
 
 _READERS: dict[type[Any], Callable[[Any], Any]] = {

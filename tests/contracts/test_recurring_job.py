@@ -12,13 +12,12 @@ import pytest
 from live import live
 from store_places import STORES
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Ending, JobSpec, Outcome, Phase
+from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase, RecurringJob
 from zeus.optimizer.batch_size.http import Service
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.remote import RemoteJob
 from zeus.optimizer.batch_size.spool import Spool
-from zeus.optimizer.batch_size.verbs import Place, RecurringJob
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import MemoryStore, Store
 
@@ -30,7 +29,7 @@ SPEC = JobSpec(
     eta_knob=1.0,
     policy="paper",
 )
-HERE = Place("V100", 2, 500.0)
+HERE = Gpus("V100", 2, 500.0)
 CONVERGED = Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=1.0, epochs=4, metric=0.9)
 STOPPED = Outcome(ending=Ending.STOPPED, joules=10.0, seconds=1.0, epochs=1, next_epoch_cost=300.0)
 SO_FAR = Outcome(ending=Ending.LOST, joules=40.0, seconds=3.0, epochs=2)

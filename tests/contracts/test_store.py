@@ -18,7 +18,7 @@ from zeus.store import Job, MemoryStore, Store, StoreProfiles
 from zeus.store.api import Facts
 from zeus.store.tokens import Scope, Token
 
-EPOCH = {"joules": 12.5, "seconds": 0.5, "max_watts": 250.0}
+EPOCH = {"joules": 12.5, "seconds": 0.5}
 
 STOPPED = Outcome(ending=Ending.STOPPED, joules=10.0, seconds=1.0, epochs=1)
 SO_FAR = Outcome(ending=Ending.LOST, joules=40.0, seconds=3.0, epochs=2)
@@ -345,7 +345,7 @@ def test_times_are_utc_and_iso_8601(place: Place, store: Store) -> None:
 def test_profiled_costs_and_pardons_are_events_like_others(store: Store) -> None:
     store.register(SPEC)
     trial = ask(store)
-    profiled = store.profiled("asr", 8, "V100", **EPOCH)
+    profiled = store.profiled("asr", 8, HERE.gpus, **EPOCH)
     pardoned = store.pardon("asr", 8)
     assert profiled == Profiled(sequence=2, batch_size=8, gpu_model="V100", **EPOCH)
     assert store.facts("asr") == [trial, profiled, pardoned]
@@ -382,7 +382,7 @@ def full(place: Place) -> Store:
     store.tell("asr", ask(store).number, CONVERGED)
     store.tell("asr", lost.number, STOPPED)
     store.renew("asr", ask(store).number, SO_FAR)
-    store.profiled("asr", 8, "V100", **EPOCH)
+    store.profiled("asr", 8, HERE.gpus, **EPOCH)
     store.pardon("asr", 8)
     store.register(replace(SPEC, target_metric=0.7))
     store.put_profile(KEY, PROFILE)
@@ -514,7 +514,7 @@ def test_the_pulse_of_a_job_changes_when_its_facts_or_terms_do_and_at_no_other_t
     changes = {
         "an ask": lambda: ask(store),
         "a tell": lambda: store.tell("asr", 1, CONVERGED),
-        "an epoch": lambda: store.profiled("asr", 8, "V100", **EPOCH),
+        "an epoch": lambda: store.profiled("asr", 8, HERE.gpus, **EPOCH),
         "a pardon": lambda: store.pardon("asr", 8),
         "a revision": lambda: store.register(replace(SPEC, eta_knob=0.1)),
         "another life": lambda: (store.forget("asr"), store.register(SPEC)),

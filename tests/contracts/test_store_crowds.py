@@ -74,7 +74,7 @@ from store_worker import WALL, first_size
 from zeus.store import Request, open_store
 store = open_store(sys.argv[1], wall=lambda: WALL)
 while True:
-    store.ask("asr", Request(max_watts=250.0), first_size)
+    store.ask("asr", Request(gpus=Gpus(max_watts=250.0)), first_size)
     store.restart("asr")
     print(flush=True)
 """
@@ -169,7 +169,7 @@ from zeus.store import Request, open_store
 def die(job, ask, facts):
     first_size(job, ask, facts)
     os.kill(os.getpid(), signal.SIGKILL)
-open_store(sys.argv[1], wall=lambda: WALL).ask("asr", Request(max_watts=250.0), die)
+open_store(sys.argv[1], wall=lambda: WALL).ask("asr", Request(gpus=Gpus(max_watts=250.0)), die)
 """
 
 
@@ -190,7 +190,7 @@ from store_worker import WALL, first_size
 from zeus.store import Request, open_store
 store = open_store(sys.argv[1], wall=lambda: WALL)
 def ask():
-    return store.ask("asr", Request(max_watts=250.0), first_size).number
+    return store.ask("asr", Request(gpus=Gpus(max_watts=250.0)), first_size).number
 ask()
 child = os.fork()
 ask()

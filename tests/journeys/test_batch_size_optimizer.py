@@ -18,12 +18,12 @@ from zeus.cost import CostModel
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import InputError
-from zeus.job import MAX_TRIES, Ending, JobSpec, Outcome, Phase, Profiled
+from zeus.job import MAX_TRIES, Ending, Gpus, JobSpec, Outcome, Phase, Profiled
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.batch_size.find import place_of
+from zeus.optimizer.batch_size.find import gpus_of
 from zeus.optimizer.batch_size.local import Folds, LocalJob
-from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, Place
+from zeus.optimizer.batch_size.verbs import RENEW_SECONDS
 from zeus.store import LEASE_SECONDS, MemoryStore, open_store
 from zeus.wire import from_json, loads
 
@@ -346,7 +346,7 @@ def test_a_process_that_ends_leaves_no_trial_open(tmp_path: Path, how: str, code
 def launch(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalJob:
     url = f"sqlite:///{tmp_path}/zeus.db"
     job = LocalJob.register(open_store(url), bench.spec)
-    trial = job.ask(place_of(bench.monitor))
+    trial = job.ask(gpus_of(bench.monitor))
     told = {"JOB_ID": job.spec.id, "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
     told |= {"TARGET_METRIC": 0.8, "HIGHER_IS_BETTER": 1, "MAX_EPOCHS": 100, "ETA_KNOB": 0.5}
     told |= {"OUTCOME_FILE": tmp_path / "outcome.json"}
@@ -414,4 +414,4 @@ def test_what_cannot_be_used_is_refused_before_anything_is_trained(tmp_path: Pat
 def test_a_place_is_all_the_gpus_with_their_highest_limits() -> None:
     bench = Bench(gpus=2)
     bench.machine.gpus[0].set_limit(150)
-    assert place_of(bench.monitor) == Place("Tesla V100-PCIE-32GB", 2, 500.0)
+    assert gpus_of(bench.monitor) == Gpus("Tesla V100-PCIE-32GB", 2, 500.0)

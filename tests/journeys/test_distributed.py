@@ -18,9 +18,8 @@ from zeus.device.physics import operate
 from zeus.device.ranks import Rank, own, rank
 from zeus.device.virtual import RankClock, StateClock, VirtualGpu, VirtualMachine, virtual_gpus
 from zeus.device.virtual_state import CardState, MachineState, MemoryState
-from zeus.job import Ending, JobSpec
+from zeus.job import Ending, Gpus, JobSpec
 from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import ProfileKey
 from zeus.store import open_store
 
@@ -141,7 +140,7 @@ def test_under_zeus_run_the_first_rank_speaks_for_all(
     store = open_store(url)
     spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(256,), default_batch_size=256, power_limits=[200])
     job = LocalJob.register(store, spec)
-    here = Place(cards[0].spec.name, 2, 500.0)
+    here = Gpus(cards[0].spec.name, 2, 500.0)
     for name, value in {"JOB_ID": "asr", "STORE": url, "TARGET_METRIC": "0.5"}.items():
         monkeypatch.setenv(f"ZEUS_{name}", value)
     for turn in (1, 2):  # the second begins with the first one's profile, on both ranks

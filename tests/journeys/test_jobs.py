@@ -21,17 +21,16 @@ from starlette.testclient import TestClient
 import zeus as zeus_package
 from waiting import PATIENCE_SECONDS
 from zeus.cli.main import main
-from zeus.job import Ending, JobSpec, Outcome, Trial
+from zeus.job import Ending, Gpus, JobSpec, Outcome, Trial
 from zeus.launch.recurrence import recur
 from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.service.app import create
 from zeus.service.dashboard.export import export
 from zeus.store import open_store
 from zeus.store.check import check
 
-PLACE = Place("V100", 1, 250.0)
+PLACE = Gpus("V100", 1, 250.0)
 SPEC = JobSpec(
     job_id="sentiment",
     job_id_prefix="s",

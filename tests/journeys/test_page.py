@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from waiting import PATIENCE_SECONDS
-from zeus.job import Ending, JobSpec, Outcome, Trial
+from zeus.job import Ending, Gpus, JobSpec, Outcome, Trial
 from zeus.launch.recurrence import recur
 from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store.memory import MemoryStore
 
@@ -28,7 +27,7 @@ ARGS = [
     "--disable-sync",
 ]
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><b>job</b>"
-PLACE = Place("V100", 1, 250.0)
+PLACE = Gpus("V100", 1, 250.0)
 PATIENCE_MS = 1000 * PATIENCE_SECONDS  # as the browser counts
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")

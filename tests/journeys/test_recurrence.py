@@ -10,13 +10,12 @@ import pytest
 
 from zeus.device.clock import VirtualClock
 from zeus.errors import InputError, StoreError
-from zeus.job import Ending, JobSpec, Outcome, Phase, Trial
+from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.launch.recurrence import Recurrence, recur
 from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.store.memory import MemoryStore
 
-PLACE = Place("V100", 1, 250.0)
+PLACE = Gpus("V100", 1, 250.0)
 CRASHED = Outcome(ending=Ending.CRASHED)
 
 

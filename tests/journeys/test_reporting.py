@@ -22,9 +22,15 @@ from torch.utils.data import TensorDataset  # noqa: E402
 
 from zeus import ZeusDataLoader  # noqa: E402
 from zeus.device.virtual import VirtualGpu, virtual_gpus  # noqa: E402
-from zeus.job import Ending, JobSpec, Outcome, Profiled, Trial  # noqa: E402
+from zeus.job import (  # noqa: E402
+    Ending,
+    Gpus,
+    JobSpec,
+    Outcome,
+    Profiled,
+    Trial,
+)
 from zeus.optimizer.batch_size.local import LocalJob  # noqa: E402
-from zeus.optimizer.batch_size.verbs import Place  # noqa: E402
 from zeus.profile import ProfileKey  # noqa: E402
 from zeus.store import Store, open_store  # noqa: E402
 from zeus.training.summary import Ending as RunEnding  # noqa: E402
@@ -32,7 +38,7 @@ from zeus.wire import from_json, loads  # noqa: E402
 
 GPU = "virtual:v100?clock=virtual&load=resnet50"
 NAME = "Tesla V100-PCIE-32GB"
-HERE = Place(NAME, 1, 250.0)
+HERE = Gpus(NAME, 1, 250.0)
 SPEC = JobSpec(
     job_id="asr",
     job_id_prefix="asr",

@@ -12,13 +12,13 @@ import pytest
 from store_worker import CONVERGED, first_size
 from waiting import PATIENCE_SECONDS
 from zeus.errors import InputError, StoreError
-from zeus.job import JobSpec
+from zeus.job import Gpus, JobSpec
 from zeus.store import Request, open_store
 from zeus.store.open import mount_of, refuse_network
 from zeus.store.sql import SqlStore
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
-HERE = Request(max_watts=250.0)
+HERE = Request(gpus=Gpus(max_watts=250.0))
 ALONE = "import sys; from zeus.store import open_store; store = open_store(sys.argv[1]); "
 
 

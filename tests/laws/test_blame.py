@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from store_places import SPEC
 from zeus.errors import LaunchError
-from zeus.job import Ending, Outcome, Trial
+from zeus.job import Ending, Gpus, Outcome, Trial
 from zeus.launch.blame import ENOUGH, Crash, is_scripts_own
 from zeus.launch.recurrence import recur
 from zeus.optimizer.batch_size.local import Folds, LocalJob, as_of_now
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.store import MemoryStore
 
-HERE = Place("V100", 1, 250.0)
+HERE = Gpus("V100", 1, 250.0)
 BUG = "ModuleNotFoundError: No module named 'torhc'"
 CRASHES = st.lists(
     st.builds(Crash, st.sampled_from([8, 16, 32, 64]), st.integers(0, 1), st.just(1), st.sampled_from([BUG, "OOM"]))

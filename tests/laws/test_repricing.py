@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 
 from store_places import SPEC
 from zeus.cost import CostModel
-from zeus.job import Ask, Decision, Ending, Outcome, Phase, Trial
+from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Phase, Trial
 from zeus.optimizer.batch_size.local import Folds, LocalJob
 from zeus.optimizer.batch_size.repricing import repriced
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.store import MemoryStore
 
-HERE = Place("V100", 1, 250.0)
+HERE = Gpus("V100", 1, 250.0)
 ETAS = st.floats(0.0, 1.0)
 USES = st.floats(1e-3, 1e9)
 
 
 def ended(outcome: Outcome, limit: float | None = 1000.0) -> Trial:
-    ask = Ask(number=1, recurrence=1, gpu_model="V100", max_watts=250.0)
+    ask = Ask(number=1, recurrence=1, gpus=Gpus("V100", 1, 250.0), eta=1.0)
     return Trial(ask=ask, decision=Decision(8, Phase.SAMPLING, "", limit), asked=1, ended=2, outcome=outcome)
 
 

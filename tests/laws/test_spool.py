@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from served import hold_port
 from zeus.errors import AlreadyDone, InputError, NotAllowed, StoreError
-from zeus.job import Ask, Decision, JobSpec, Outcome, Phase, Trial
+from zeus.job import Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.optimizer.batch_size.http import LONGEST_WAIT, QUICK, REST_SECONDS, Failed, Patience, Service
 from zeus.optimizer.batch_size.known import KEPT_SECONDS, Known, Mine
 from zeus.optimizer.batch_size.spool import REFUSED_SECONDS, Report, Spool, default_folder
@@ -144,7 +144,9 @@ def test_each_service_has_a_folder_of_its_own() -> None:
 
 def trial(number: int) -> Trial:
     return Trial(
-        ask=Ask(number=number, recurrence=1, max_watts=250.0), decision=Decision(8, Phase.DEFAULT, ""), asked=1
+        ask=Ask(number=number, recurrence=1, gpus=Gpus(max_watts=250.0), eta=0.5),
+        decision=Decision(8, Phase.DEFAULT, ""),
+        asked=1,
     )
 
 

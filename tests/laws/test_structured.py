@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from laws.test_batch_size import jobs, live, moves
 from stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopped
 from zeus.errors import InputError
-from zeus.job import Ask, Decision, Ending, JobSpec, Outcome, Phase, Trial
+from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.optimizer.batch_size import normal, smooth, structured
 from zeus.optimizer.batch_size.knowledge import Running
 from zeus.optimizer.batch_size.lessons import Lesson, Lessons
@@ -254,7 +254,7 @@ def test_a_neighbour_that_never_ran_gets_its_look_in_the_end() -> None:
 
 
 def _phases(told: Story, **changed: Any) -> Phase:
-    ask = Ask(number=99, recurrence=99, max_watts=100.0, gpu_model="")
+    ask = Ask(number=99, recurrence=99, gpus=Gpus("", 1, 100.0), eta=1.0)
     return OURS.decide(replace(told.state, **changed), random.Random(0), ask).phase
 
 

@@ -11,15 +11,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from zeus.job import Ending, JobSpec, Outcome
+from zeus.job import Ending, Gpus, JobSpec, Outcome
 from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.service.app import create
 from zeus.service.metrics import JOB
 from zeus.store import MemoryStore
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16, eta_knob=0.5)
-HERE = Place("V100", 1, 200.0)
+HERE = Gpus("V100", 1, 200.0)
 HOSTILE = 'a"b\\c {x="1"}'
 
 

@@ -14,9 +14,8 @@ import schemathesis.checks
 from hypothesis import HealthCheck
 from starlette.types import Receive, Scope, Send
 
-from zeus.job import Ending, JobSpec, Outcome
+from zeus.job import Ending, Gpus, JobSpec, Outcome
 from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.service.app import Settings, create
 from zeus.store import MemoryStore
@@ -41,9 +40,9 @@ def furnished() -> MemoryStore:
     spec = JobSpec(job_id="sentiment", job_id_prefix="s", batch_sizes=sizes, default_batch_size=32, mab_seed=0)
     job = LocalJob.register(store, spec)
     for joules in (5.0, 6.0):
-        number = job.ask(Place("Tesla V100", 1, 250.0)).number
+        number = job.ask(Gpus("Tesla V100", 1, 250.0)).number
         job.tell(number, Outcome(ending=Ending.CONVERGED, joules=joules, seconds=1.0, epochs=2))
-    job.ask(Place("Tesla V100", 1, 250.0))
+    job.ask(Gpus("Tesla V100", 1, 250.0))
     job.put(ProfileKey("sentiment", 32, "Tesla V100", 1), PowerProfile.of([Slice(250.0, 10, 1.0, 200.0)]))
     return store
 

@@ -106,9 +106,8 @@ def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict
         limits = _run_job(store, monitor, JOB, recurrences, say)
     finally:
         torch.set_num_threads(threads)
-    usual, found = report(store, DEFAULT_JOB.id).summary, report(store, JOB.id)
-    measured = {model: replace(one, limit_watts=before) for model, one in usual.defaults.items()}
-    told = full(replace(found, summary=replace(found.summary, defaults=measured)))
+    usual, found = report(store, DEFAULT_JOB.id), report(store, JOB.id)
+    told = full(replace(found, ledger=found.ledger.against(usual.ledger)))
     for row in told["tries"]:
         row["limit_watts"] = limits.get(row["number"])
     store.close()
@@ -121,10 +120,10 @@ def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict
 def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int, say: Tell) -> dict[int, float | None]:
     """So many recurrences, in this process; the power limit that each trial chose."""
     from zeus.launch.recurrence import recur
-    from zeus.optimizer.batch_size.find import place_of
+    from zeus.optimizer.batch_size.find import gpus_of
     from zeus.optimizer.batch_size.local import LocalJob
 
-    job, place, limits = LocalJob.register(store, spec), place_of(monitor), dict[int, float | None]()
+    job, gpus, limits = LocalJob.register(store, spec), gpus_of(monitor), dict[int, float | None]()
 
     def train(trial: Trial) -> Outcome:
         limits[trial.number] = _train(job.spec, trial)
@@ -137,7 +136,7 @@ def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int
             say(demo_text.line(trial, limits.get(trial.number), job.spec.eta_knob))
 
     for _ in range(recurrences):
-        recur(job, place, train, on_change=changed)
+        recur(job, gpus, train, on_change=changed)
     return limits
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from zeus.cli.output import change, joules, print_table, seconds, sparkline
+from zeus.cli.output import change, joules, print_table, saved, seconds, sparkline
 
 Json = dict[str, Any]
 
@@ -73,30 +73,43 @@ def tell_job(job: Json, last: int, now: str) -> None:
 
 def _tell_use(job: Json) -> None:
     unknown = f", and {job['unknown_tries']} trials of unknown energy" if job["unknown_tries"] else ""
-    click.echo(f"used: {job['trials']} trials in {job['recurrences']} recurrences, {joules(job['joules'])}{unknown}")
+    trials, recurrences = _many(job["trials"], "trial"), _many(job["recurrences"], "recurrence")
+    click.echo(f"used: {trials} in {recurrences}, {joules(job['joules'])}{unknown}")
+    tell_default(job)
+
+
+def tell_default(job: Json) -> None:
+    """The default, and what was saved against it."""
     default = job["default"]
     if default is None:
         click.echo("default: it has not reached the target yet, so that nothing can be compared with it")
         return
-    limit = "the limits that Zeus chose" if default["limit_watts"] is None else f"{default['limit_watts']:g} W"
+    at = "" if default["limit_watts"] is None else f" at {default['limit_watts']:g} W"
+    error = f" ± {joules(default['joules_error'])}" if default["joules_error"] else ""
     click.echo(
-        f"default: batch size {default['batch_size']} at {limit}: {joules(default['joules'])}, "
-        f"{seconds(default['seconds'])} ({default['epochs']:.1f} epochs on average over {default['runs']} runs)"
+        f"default: batch size {default['batch_size']}{at}: {joules(default['joules'])}{error}, "
+        f"{seconds(default['seconds'])} ({_basis(default)}; {default['epochs']:.1f} epochs on average)"
     )
     for name, what in (("saving", "all recurrences, exploring included"), ("recent_saving", "the latest of them")):
         saving = job[name]
         if saving is not None:
-            click.echo(f"saved in {saving['recurrences']} recurrences ({what}): {saved(saving)}")
+            click.echo(f"{_many(saving['recurrences'], 'recurrence')} ({what}): {saved(saving)}")
 
 
-def saved(saving: Json) -> str:
-    """A saving in words."""
-    text = f"{joules(saving['joules'])}, energy {change(saving['share'])}, time {change(saving['time_share'])}"
-    if saving["money"] is not None:
-        text += f", {saving['money']:.4g} {saving['currency']}".rstrip()
-    if saving["gco2e"] is not None:
-        text += f", {saving['gco2e']:.4g} gCO2e"
-    return text
+def _basis(default: Json) -> str:
+    """What the default rests on."""
+    runs, measured = default["runs"], default["runs_measured"]
+    match default["basis"]:
+        case "measured":
+            return f"measured in {_many(measured, 'run')}"
+        case "estimated":
+            return f"estimated from {_many(runs, 'run')} at other power limits or on other data"
+        case _:
+            return f"as {_many(runs, 'run')} ran, whatever the power limit"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _tell_sizes(job: Json) -> None:

@@ -86,6 +86,45 @@ def change(share: float | None) -> str:
     return "-" if share is None else f"{-share:+.1%}".replace("%", " %")
 
 
+def saved(saving: dict[str, Any]) -> str:
+    """A saving in words, with its label and error.
+
+    >>> told = {"joules": 1200.0, "joules_error": 60.0, "share": 0.2, "time_share": -0.03, "difference_seen": True}
+    >>> saved({**told, "basis": "estimated", "money": None, "gco2e": None})
+    'saved 20.0 % energy (1.20 kJ ± 60.0 J, estimated); 3.0 % more time'
+    """
+    energy = f"{joules(abs(saving['joules']))} ± {joules(saving['joules_error'])}, {basis(saving['basis'])}"
+    if not saving["difference_seen"]:
+        return f"no difference seen ({energy})"
+    text = f"{'saved' if saving['joules'] >= 0 else 'used'} {_share(saving['share'])} "
+    text += f"{'' if saving['joules'] >= 0 else 'more '}energy ({energy}); "
+    text += f"{_share(saving['time_share'])} {'less' if saving['time_share'] >= 0 else 'more'} time"
+    if saving["money"] is not None:
+        text += f", {money(saving['money'], saving['currency'])}"
+    if saving["gco2e"] is not None:
+        text += f", {saving['gco2e']:.3g} gCO2e"
+    return text
+
+
+def basis(label: str) -> str:
+    """What a default or a saving rests on, in words."""
+    return "as it ran: nothing is claimed for power limits" if label == "as_it_ran" else label
+
+
+def money(amount: float, currency: str) -> str:
+    """Money for people.
+
+    >>> money(0.417, "EUR"), money(-2e-7, "EUR")
+    ('0.42 EUR', 'less than 0.01 EUR')
+    """
+    shown = f"{amount:.2f}" if abs(amount) >= 0.005 else "less than 0.01"
+    return f"{shown} {currency}".rstrip()
+
+
+def _share(share: float) -> str:
+    return f"{abs(share):.1%}".replace("%", " %")
+
+
 def sparkline(values: Sequence[float | None], width: int = 30) -> str:
     """The newest values in a few characters, from 0 to the largest of them; a gap where one is not known.
 

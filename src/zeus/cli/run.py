@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zeus.cli.output import joules, print_json, warnings
+from zeus.cli.output import joules, print_json, seconds, warnings
 from zeus.env import quiet
 from zeus.errors import ZeusError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from zeus.launch.recurrence import Recurrence
     from zeus.launch.report import Ran
 
+Json = dict[str, Any]
 DONE, FAILED, NOT_REACHED, INTERRUPTED = 0, 1, 3, 130
 ENDS = (signal.SIGTERM, signal.SIGHUP)  # taken like Ctrl-C
 
@@ -50,12 +51,11 @@ def run(job_file: Path, recurrences: int, as_json: bool) -> int:
 
         launcher = Launcher(said, Hooks(changed, shown.live))
         status, why = _recurrences(launcher, recurrences)
-    done = by_recurrence(trials)
-    found = _saving(launcher, done)
+    told = _told(launcher, list(trials.values()))
     if as_json:
-        print_json(_report(launcher, done, found))
+        print_json(_report(launcher, trials, told))
     elif not quiet():
-        _tell(launcher, done, found)
+        _tell(launcher, trials, told)
     launcher.close()
     if why:
         click.echo(f"zeus: {why}", err=True)
@@ -93,14 +93,6 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def by_recurrence(trials: dict[int, Trial]) -> list[Recurrence]:
-    """The trials of one run, sorted."""
-    from zeus.launch.recurrence import Recurrence
-
-    numbers = sorted({one.ask.recurrence for one in trials.values()})
-    return [Recurrence(tuple(one for one in trials.values() if one.ask.recurrence == n)) for n in numbers]
-
-
 def _not_reached(launcher: Launcher, last: Recurrence) -> str:
     spec = launcher.job.spec
     sign, sizes = ">=" if spec.higher_is_better_metric else "<=", sorted({one.batch_size for one in last.tries})
@@ -110,90 +102,75 @@ def _not_reached(launcher: Launcher, last: Recurrence) -> str:
     )
 
 
-def _saving(launcher: Launcher, done: list[Recurrence]) -> dict[str, Any] | str:
-    """What the job has come to beside its default, in the numbers of `zeus jobs show`; or why that is not known."""
-    spec = launcher.job.spec
+def _told(launcher: Launcher, trials: list[Trial]) -> Json:
+    """The job as `zeus jobs show` tells it; as far as this run alone knows it where its store cannot be asked."""
     try:
-        told = launcher.jobs.full(spec.id)
+        return launcher.jobs.full(launcher.job.spec.id)
     except ZeusError as away:
-        return f"what was saved is not known: {away}"
-    default, recent = told["default"], told["recent"]
-    if default is None or recent is None or not any(one.converged for one in done):
-        return f"the default, {spec.default_batch_size}, has not reached the target here: nothing to compare with"
-    used = ("joules", "seconds", "cost")
-    return {
-        "default_limit_watts": default["limit_watts"],  # None: not known, the limits that Zeus chose
-        **{f"default_{name}": default[name] for name in used},
-        **{name: recent[name] for name in used},
-        "recurrences": recent["recurrences"],
-        **{f"{name}_share": 1 - recent[name] / default[name] for name in used},  # below 0 it is more
-    }
+        from zeus.optimizer.batch_size.report import told_alone
+
+        return {**told_alone(launcher.job.spec, trials), "remark": f"what was saved is not known: {away}"}
 
 
 # ---------------------------------------------------------------------------------------------------- what is said
 
 
-def _report(launcher: Launcher, done: list[Recurrence], found: dict[str, Any] | str) -> dict[str, Any]:
-    eta = launcher.job.spec.eta_knob
+def _report(launcher: Launcher, trials: dict[int, Trial], told: Json) -> Json:
     return {
         "job": launcher.job.spec.id,
         "recurrences": [
             {
-                "recurrence": one.number,
-                "converged": one.converged,
-                "tries": [_try(launcher, trial) for trial in one.tries],
-                "joules": one.joules,
-                "seconds": one.seconds,
-                "cost": one.cost(eta),
+                **row,
+                "recurrence": row["number"],
+                "converged": row["end"] == "converged",
+                "tries": [_try(launcher, one) for one in told["tries"] if one["recurrence"] == row["number"]],
             }
-            for one in done
+            for row in _rows(trials, told)
         ],
-        "saving": None if isinstance(found, str) else found,
+        "default": told["default"],
+        "recent": told["recent"],
+        "saving": _with_old_names(told["saving"], told["default"]),
+        "recent_saving": told["recent_saving"],
         "store": launcher.jobs.address,
         "logs": str(launcher.logs),
     }
 
 
-def _try(launcher: Launcher, trial: Trial) -> dict[str, Any]:
-    outcome, ran = trial.outcome, launcher.ran.get(trial.number)
-    used = None if outcome is None else outcome.joules
-    seconds = 0.0 if outcome is None else outcome.seconds
-    return {
-        "trial": trial.number,
-        "batch_size": trial.batch_size,
-        "power_limit": None if ran is None else ran.limit_watts,
-        "ending": str(trial.ending),
-        "epochs": 0 if outcome is None else outcome.epochs,
-        "metric": None if outcome is None else outcome.metric,
-        "joules": used,
-        "seconds": seconds,
-        "cost": None if used is None else launcher.cost.cost(used, seconds),
-        "cost_limit": trial.decision.cost_limit,
-        "phase": str(trial.decision.phase),
-        "reason": trial.decision.reason,
-    }
+def _rows(trials: dict[int, Trial], told: Json) -> list[Json]:
+    """The recurrences of this run."""
+    mine = {one.ask.recurrence for one in trials.values()}
+    return [row for row in told["history"] if row["number"] in mine]
 
 
-def _tell(launcher: Launcher, done: list[Recurrence], found: dict[str, Any] | str) -> None:
+def _with_old_names(saving: Json | None, default: Json | None) -> Json | None:
+    """What was saved, also under the names that it had in version 0.1."""
+    if saving is None or default is None:
+        return saving
+    shares = {"joules_share": saving["share"], "seconds_share": saving["time_share"]}
+    usual = {f"default_{name}": default[name] for name in ("limit_watts", "joules", "seconds", "cost")}
+    return {**saving, **shares, **usual}
+
+
+def _try(launcher: Launcher, one: Json) -> Json:
+    ran = launcher.ran.get(one["number"])
+    return {**one, "trial": one["number"], "power_limit": None if ran is None else ran.limit_watts}
+
+
+def _tell(launcher: Launcher, trials: dict[int, Trial], told: Json) -> None:
+    from zeus.cli.jobs_text import tell_default
     from zeus.cli.run_view import numbered
 
-    spec = launcher.job.spec
-    for one in done:
-        sizes = " -> ".join(str(trial.batch_size) for trial in one.tries)
-        cost = one.cost(spec.eta_knob)
-        ending = "reached the target" if one.converged else "did not reach the target"
+    rows = _rows(trials, told)
+    for row in rows:
+        tries = [one for one in told["tries"] if one["recurrence"] == row["number"]]
+        sizes = " -> ".join(str(one["batch_size"]) for one in tries)
+        ending = "reached the target" if row["end"] == "converged" else "did not reach the target"
         click.echo(
-            f"recurrence {numbered(one.number)}: batch size {sizes} {ending}; {joules(one.joules)}, "
-            f"{one.seconds:.1f} s, cost {joules(cost)}"
+            f"recurrence {numbered(row['number'])}: batch size {sizes} {ending}; {joules(row['joules'])}, "
+            f"{seconds(row['seconds'])}, cost {joules(row['cost'])}"
         )
-    if not isinstance(found, str):
-        many = "recurrence" if found["recurrences"] == 1 else f"{found['recurrences']} recurrences"
-        limit = "the limits that Zeus chose" if found["default_limit_watts"] is None else "the highest limit"
-        click.echo(
-            f"against the default ({spec.default_batch_size} at {limit}: {joules(found['default_joules'])}, "
-            f"{found['default_seconds']:.1f} s), the last {many} used {-found['joules_share']:+.1%} energy, "
-            f"{-found['seconds_share']:+.1%} time; cost {-found['cost_share']:+.1%}"
-        )
-    elif any(one.converged for one in done):
-        click.echo(found)
+    if any(row["end"] == "converged" for row in rows):
+        if told.get("remark") and told["default"] is None:
+            click.echo(told["remark"])
+        tell_default(told)
     click.echo(f"store: {launcher.jobs.address}\nlogs:  {launcher.logs}")

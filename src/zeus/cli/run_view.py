@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 import click
 
 from zeus.cli.output import joules
-from zeus.cost import CostModel
 from zeus.job import Ending, Outcome, Trial
+from zeus.job.spent import spent
 from zeus.launch.job_file import JobFile
 from zeus.launch.report import Live, Ran
 from zeus.optimizer.batch_size.verbs import ALONE
@@ -167,7 +167,7 @@ def began(trial: Trial) -> str:
 def standing(said: JobFile, live: Live) -> dict[str, str]:
     """How a running trial stands, by name."""
     so_far, limit = live.so_far, live.trial.decision.cost_limit
-    cost = cost_of(said, live.trial, so_far)
+    cost = cost_of(live.trial, so_far)
     return {
         "epoch": str(so_far.epochs),
         "metric": "-" if so_far.metric is None else f"{so_far.metric:g}",
@@ -181,7 +181,7 @@ def standing(said: JobFile, live: Live) -> dict[str, str]:
 def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
     """How it ended, and what to look at where it failed."""
     outcome = trial.outcome or Outcome(ending=Ending.LOST)
-    if outcome.ending is Ending.STOPPED and not outcome.epochs:
+    if outcome.ending is Ending.STOPPED and not outcome.epochs and not outcome.joules:
         return [f"  not run: not even one epoch fits, at {joules(outcome.next_epoch_cost)} of cost"]
     words = {
         Ending.CONVERGED: "reached the target",
@@ -191,7 +191,7 @@ def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
     }.get(outcome.ending, "given up")
     metric = "" if outcome.metric is None else f", metric {outcome.metric:g}"
     at = "" if ran is None or ran.limit_watts is None else f", {ran.limit_watts:g} W"
-    used = f"{joules(outcome.joules)}, {outcome.seconds:.1f} s, cost {joules(cost_of(said, trial, outcome))}"
+    used = f"{joules(outcome.joules)}, {outcome.seconds:.1f} s, cost {joules(cost_of(trial, outcome))}"
     lines = [f"  {words}; epoch {outcome.epochs}{metric}{at}, {used}"]
     if ran is not None and ran.exit_code and outcome.ending is not Ending.CRASHED:
         lines += [f"  but then the command failed with exit code {ran.exit_code}. Its output is in {ran.log}."]
@@ -205,8 +205,7 @@ def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
     return lines
 
 
-def cost_of(said: JobFile, trial: Trial, outcome: Outcome) -> float | None:
+def cost_of(trial: Trial, outcome: Outcome) -> float | None:
     """Equation 2 for a trial that used this much."""
-    if outcome.joules is None:
-        return None
-    return CostModel(said.spec.eta_knob, trial.ask.max_watts).cost(outcome.joules, outcome.seconds)
+    use = spent(outcome, trial.ask.eta, trial.ask.max_watts)
+    return None if use is None else use.cost

@@ -12,8 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import NamedTuple
 
+from zeus.job.amount import ONE, Amount, widening
 from zeus.job.trial import Kind, Stretch
 
 AGREE = 0.05  # cold and steady units that differ by no more than this share are the same
@@ -21,7 +23,8 @@ NEWEST = 5  # trials that say what a unit uses: older ones may be of other data
 UNKNOWN_SPREAD = 0.05  # relative, of a single unit where nothing shows how units scatter
 
 
-class Unit(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Unit:
     """What one unit uses, with the standard errors of both means."""
 
     joules: float
@@ -30,8 +33,14 @@ class Unit(NamedTuple):
     seconds_error: float
     count: int  # units that it rests on
 
+    @property
+    def use(self) -> Amount:
+        """Without the errors."""
+        return Amount(self.joules, self.seconds)
 
-class Ratio(NamedTuple):
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
     """How much more a unit uses at one limit than at another, with standard errors."""
 
     joules: float
@@ -39,6 +48,47 @@ class Ratio(NamedTuple):
     joules_error: float
     seconds_error: float
     cold: bool  # known of cold units alone
+
+    @property
+    def factor(self) -> Amount:
+        """Without the errors."""
+        return Amount(self.joules, self.seconds)
+
+    @property
+    def error(self) -> Amount:
+        """The standard errors alone."""
+        return Amount(self.joules_error, self.seconds_error)
+
+
+SAME = Ratio(1.0, 1.0, 0.0, 0.0, False)
+
+
+class _Row(NamedTuple):
+    """The units of one sort in one trial, or in several."""
+
+    units: int
+    joules: float
+    seconds: float
+    looks: int
+    joules_squares: float
+    seconds_squares: float
+
+    def plus(self, other: _Row) -> _Row:
+        return _Row(
+            self.units + other.units,
+            self.joules + other.joules,
+            self.seconds + other.seconds,
+            self.looks + other.looks,
+            self.joules_squares + other.joules_squares,
+            self.seconds_squares + other.seconds_squares,
+        )
+
+    @property
+    def each(self) -> Amount:
+        return Amount(self.joules / self.units, self.seconds / self.units)
+
+
+_Rows = dict[int, _Row]  # by the place of the trial in the book, the oldest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +102,40 @@ class Units:
     (1.25, 80.0)
     """
 
-    trials: tuple[tuple[Stretch, ...], ...]  # of each trial, the oldest first
-    _spreads: dict[Kind, tuple[float, float]] = field(default_factory=dict, compare=False, repr=False)
+    _rows: dict[tuple[Kind, float, bool], _Rows]
+    _spreads: dict[Kind, Amount] = field(default_factory=dict, compare=False, repr=False)
+    _gaps: dict[Kind, Amount | None] = field(default_factory=dict, compare=False, repr=False)
+    _ratios: dict[tuple[Kind, float, float], Ratio | None] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, trials: Iterable[Sequence[Stretch]]) -> Units:
-        """A book over these trials; stretches of unknown energy or limit teach nothing here."""
-        known = (tuple(s for s in some if s.joules is not None and s.limit_watts is not None) for some in trials)
-        return cls(tuple(some for some in known if some))
+    def of(cls, trials: Iterable[Sequence[Stretch]], growth: Iterable[Amount] = ()) -> Units:
+        """A book over these trials; stretches of unknown energy or limit teach nothing here.
+
+        Args:
+            trials: The stretches of each, the oldest first.
+            growth: How much more an epoch uses today than in each trial, because data have grown. Not given: no more.
+        """
+        rows: dict[tuple[Kind, float, bool], _Rows] = {}
+        grown = list(growth) or repeat(ONE)
+        for place, (some, by) in enumerate(zip(trials, grown, strict=False)):
+            for one in some:
+                if one.limit_watts is None or not one.joules or not one.seconds:
+                    continue
+                row = _Row(one.count, one.joules, one.seconds, one.looks, one.joules_squares, one.seconds_squares)
+                if one.kind is Kind.EPOCH and by != ONE:
+                    row = row._replace(
+                        joules=row.joules * by.joules,
+                        seconds=row.seconds * by.seconds,
+                        joules_squares=row.joules_squares * by.joules**2,
+                        seconds_squares=row.seconds_squares * by.seconds**2,
+                    )
+                sort = rows.setdefault((one.kind, one.limit_watts, one.cold), {})
+                sort[place] = sort[place].plus(row) if place in sort else row
+        return cls(rows)
 
     def limits(self, kind: Kind) -> tuple[float, ...]:
         """The limits at which such units ran, highest first."""
-        found = {s.limit_watts for some in self.trials for s in some if s.kind is kind and s.limit_watts is not None}
-        return tuple(sorted(found, reverse=True))
+        return tuple(sorted({limit for one, limit, _ in self._rows if one is kind}, reverse=True))
 
     def unit(self, kind: Kind, limit: float, cold: bool | None = None) -> Unit | None:
         """A unit at this limit, by the newest trials that had one.
@@ -75,21 +146,15 @@ class Units:
             cold: True or False for one sort alone. None: steady ones, with cold ones where those are the same.
         """
         if cold is not None:
-            return self._mean(kind, limit, (cold,))
-        return self._mean(kind, limit, (False, True) if self.is_pooled(kind) else (False,))
+            sorts: tuple[bool, ...] = (cold,)
+        else:
+            sorts = (False, True) if self.is_pooled(kind) else (False,)
+        return self._mean(kind, self._at(kind, limit, sorts))
 
     def is_pooled(self, kind: Kind) -> bool:
         """Whether cold and steady units were seen to agree, at some limit, when they last could be compared."""
-        for some in reversed(self.trials):
-            for limit in {s.limit_watts for s in some if s.kind is kind}:
-                pair = [
-                    _sum(s for s in some if s.kind is kind and s.limit_watts == limit and s.cold is c)
-                    for c in (True, False)
-                ]
-                cold, steady = pair
-                if cold is not None and steady is not None:
-                    return all(abs(a - b) <= AGREE * b for a, b in zip(_each(cold), _each(steady), strict=True))
-        return False
+        gap = self._gap(kind)
+        return gap is not None and gap.within(AGREE)
 
     def ratio(self, kind: Kind, top: float, limit: float) -> Ratio | None:
         """What a unit uses at `top` over what it uses at `limit`; None where that was never seen.
@@ -98,68 +163,111 @@ class Units:
         steady units before cold ones.
         """
         if top == limit:
-            return Ratio(1.0, 1.0, 0.0, 0.0, False)
-        for sorts in ((False, True) if self.is_pooled(kind) else (False,)), (True,):
-            both = [
-                some
-                for some in self.trials
-                if _at(some, kind, top, sorts) is not None and _at(some, kind, limit, sorts)
-            ]
-            book = Units(tuple(both), self._spreads) if both else self
-            high, low = book._mean(kind, top, sorts), book._mean(kind, limit, sorts)
-            if high is not None and low is not None and low.joules > 0 and low.seconds > 0:
-                joules, seconds = high.joules / low.joules, high.seconds / low.seconds
-                return Ratio(
-                    joules,
-                    seconds,
-                    joules * math.hypot(high.joules_error / high.joules, low.joules_error / low.joules),
-                    seconds * math.hypot(high.seconds_error / high.seconds, low.seconds_error / low.seconds),
-                    sorts == (True,),
-                )
+            return SAME
+        asked = (kind, top, limit)
+        if asked not in self._ratios:
+            self._ratios[asked] = self._compare(kind, top, limit)
+        return self._ratios[asked]
+
+    def spread(self, kind: Kind) -> Amount | None:
+        """Relative standard deviation of one unit, pooled over all limits; None where nothing shows it.
+
+        Steady units show it, or cold ones where there is nothing else: in the first epoch the first steps differ from
+        the last.
+        """
+        if kind not in self._spreads:
+            self._spreads[kind] = self._pooled(kind, False) or self._pooled(kind, True) or Amount(-1.0, -1.0)
+        found = self._spreads[kind]
+        return None if found.joules < 0 else found
+
+    def _compare(self, kind: Kind, top: float, limit: float) -> Ratio | None:
+        gap = self._gap(kind)
+        ways: list[tuple[tuple[bool, ...], Amount]] = [((False,), Amount()), ((True,), Amount())]
+        if gap is not None and gap.within(AGREE):
+            ways.insert(1, ((False, True), gap))
+        for sorts, gap_error in ways:
+            high, low = self._at(kind, top, sorts), self._at(kind, limit, sorts)
+            both = sorted(high.keys() & low.keys())[-NEWEST:]
+            if both:
+                factor, error = self._within_trials(kind, [(high[trial], low[trial]) for trial in both])
+            elif high and low:
+                factor, error = self._between_trials(kind, high, low)
+            else:
+                continue
+            error = error.hypot(gap_error) * factor
+            return Ratio(factor.joules, factor.seconds, error.joules, error.seconds, sorts == (True,))
         return None
 
-    def _mean(self, kind: Kind, limit: float, sorts: tuple[bool, ...]) -> Unit | None:
-        found = [one for some in self.trials if (one := _at(some, kind, limit, sorts)) is not None][-NEWEST:]
-        total = _sum(found)
-        if total is None or total.joules is None or not total.seconds > 0 or not total.joules > 0:
+    def _within_trials(self, kind: Kind, pairs: Sequence[tuple[_Row, _Row]]) -> tuple[Amount, Amount]:
+        """The mean of each trial's own ratio, weighted by the units behind it, and its relative error."""
+        joules = seconds = weights = 0.0
+        for high, low in pairs:
+            weight = high.units * low.units / (high.units + low.units)
+            ratio = high.each / low.each
+            joules += weight * math.log(ratio.joules)
+            seconds += weight * math.log(ratio.seconds)
+            weights += weight
+        return Amount(math.exp(joules / weights), math.exp(seconds / weights)), self._one(kind).times(weights**-0.5)
+
+    def _between_trials(self, kind: Kind, high: _Rows, low: _Rows) -> tuple[Amount, Amount]:
+        one, other = _newest(high), _newest(low)
+        error = self._one(kind).times(math.sqrt(1 / one.units + 1 / other.units))
+        return one.each / other.each, error
+
+    def _at(self, kind: Kind, limit: float, sorts: tuple[bool, ...]) -> _Rows:
+        some = [rows for cold in sorts if (rows := self._rows.get((kind, limit, cold)))]
+        if len(some) < 2:
+            return some[0] if some else {}
+        pooled = dict(some[0])
+        for trial, row in some[1].items():
+            pooled[trial] = pooled[trial].plus(row) if trial in pooled else row
+        return dict(sorted(pooled.items()))
+
+    def _mean(self, kind: Kind, rows: _Rows) -> Unit | None:
+        if not rows:
             return None
-        joules, seconds = _each(total)
-        of_joules, of_seconds = self._spread(kind)
-        root = math.sqrt(total.count)
-        return Unit(joules, seconds, joules * of_joules / root, seconds * of_seconds / root, total.count)
+        total = _newest(rows)
+        each = total.each
+        error = each * self._one(kind).times(total.units**-0.5)
+        return Unit(each.joules, each.seconds, error.joules, error.seconds, total.units)
 
-    def _spread(self, kind: Kind) -> tuple[float, float]:
-        """Relative standard deviation of one unit's joules and seconds, pooled over all limits and sorts."""
-        if kind in self._spreads:
-            return self._spreads[kind]
-        squares, freedom = [0.0, 0.0], 0
-        for some in self.trials:
-            for one in some:
-                if one.kind is kind and one.joules is not None and one.looks > 1 and one.joules > 0 < one.seconds:
-                    each = _each(one)
-                    for i, square in enumerate((one.joules_squares, one.seconds_squares)):
-                        squares[i] += max(0.0, square / each[i] ** 2 - one.count)
-                    freedom += one.looks - 1
-        found = (
-            (math.sqrt(squares[0] / freedom), math.sqrt(squares[1] / freedom))
-            if freedom
-            else (UNKNOWN_SPREAD, UNKNOWN_SPREAD)
-        )
-        self._spreads[kind] = found
-        return found
+    def _one(self, kind: Kind) -> Amount:
+        return self.spread(kind) or Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)
+
+    def _gap(self, kind: Kind) -> Amount | None:
+        """By how much of a steady unit a cold one differed, when they last could be compared at one limit."""
+        if kind not in self._gaps:
+            newest, found = -1, None
+            for one, limit, cold in self._rows:
+                steady = self._rows.get((kind, limit, False), {}) if one is kind and cold else {}
+                first = self._rows[one, limit, cold]
+                trial = max(steady.keys() & first.keys(), default=-1)
+                if trial >= max(newest, 0):
+                    gap = abs(first[trial].each / steady[trial].each - ONE)
+                    found = gap.most(found) if found is not None and trial == newest else gap
+                    newest = trial
+            self._gaps[kind] = found
+        return self._gaps[kind]
+
+    def _pooled(self, kind: Kind, cold: bool) -> Amount | None:
+        joules, seconds, freedom = 0.0, 0.0, 0
+        for (one, _, sort), rows in self._rows.items():
+            if one is not kind or sort is not cold:
+                continue
+            for row in rows.values():
+                if row.looks > 1:
+                    each = row.each
+                    joules += max(0.0, row.joules_squares / each.joules**2 - row.units)
+                    seconds += max(0.0, row.seconds_squares / each.seconds**2 - row.units)
+                    freedom += row.looks - 1
+        if not freedom:
+            return None
+        return Amount(joules, seconds).times(1 / freedom).root().times(widening(freedom))
 
 
-def _at(some: Iterable[Stretch], kind: Kind, limit: float, sorts: tuple[bool, ...]) -> Stretch | None:
-    return _sum(s for s in some if s.kind is kind and s.limit_watts == limit and s.cold in sorts)
-
-
-def _sum(some: Iterable[Stretch]) -> Stretch | None:
-    total: Stretch | None = None
-    for one in some:
-        total = one if total is None else total + one
-    return total
-
-
-def _each(total: Stretch) -> tuple[float, float]:
-    """Joules and seconds of one unit."""
-    return (total.joules or 0.0) / total.count, total.seconds / total.count
+def _newest(rows: _Rows) -> _Row:
+    """The units of the newest trials together."""
+    first, *others = list(rows.values())[-NEWEST:]
+    for row in others:
+        first = first.plus(row)
+    return first

@@ -1,30 +1,22 @@
-"""What the lines of an unmodified script say about its training: epochs done, what is charged, when to decide. Pure.
+"""What the lines of an unmodified script say about its training, as the events of a trial. Pure.
 
     start ──set-up?──▶ epoch line ──one epoch──▶ epoch line ──one epoch──▶ epoch line ...
                             └── metric ──┘            └── metric ──┘
 
 Between two epoch lines lies exactly one epoch, whether such a line begins its epoch ("Epoch 3/10") or ends it ("epoch 3
-done"). What differs is the time before the first: set-up alone, which is reported beside, or an epoch too, which is
-charged. See docs/decisions/watching-from-outside.md.
+done"). What differs is the time before the first: set-up alone, which is told beside, or an epoch too, which is
+charged. Until that is known, it is held back. See docs/decisions/watching-from-outside.md.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from zeus.cost import Use
+from zeus.job import Kind
+from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Event, Measured
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """Energy (NaN where unknown) and time."""
-
-    joules: float = 0.0
-    seconds: float = 0.0
-
-    def __add__(self, other: Used) -> Used:
-        return Used(self.joules + other.joules, self.seconds + other.seconds)
-
-    def __sub__(self, other: Used) -> Used:
-        return Used(self.joules - other.joules, self.seconds - other.seconds)
+NOTHING = Use()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,80 +28,102 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Epochs:
+class Script:
     """A training as its lines tell it; `ends` is None until it is known what an epoch line means."""
 
     ends: bool | None = None
     lines: int = 0  # epoch lines, each epoch's once
     name: str | None = None  # the last one's
-    first: Used | None = None  # from the start to the first epoch line
-    last: Used | None = None  # to the last one
-    epoch: Used | None = None  # between the last two
-    now: Used = Used()  # to the last line of any kind
-    metric: float | None = None
-    metric_at: Used | None = None  # when the first metric came after the first epoch line
-    metric_first: bool = False  # an epoch's metric comes before its line
-    fresh: bool = False  # a metric has come since the last epoch line
-    due: bool = False  # an epoch is over and its metric known, as far as it will be: time to decide
-    pending: bool = False  # an epoch is over whose metric may yet come
+    last: Use = NOTHING  # used from the start to the last thing that was told
+    held: Use | None = None  # from the start to the first epoch line, while nobody knows what that was
+    metric: float | None = None  # the latest, while it is held back too
+    metric_at: Use | None = None  # when it came
+    in_epoch: bool = False  # EpochBegan was told
+    awaits: bool = False  # an epoch has ended whose metric may yet come
 
-    def read(self, line: Line, now: Used) -> Epochs:
+    def read(
+        self, line: Line, now: Use, limit: float | None = None, *, is_last: bool = False
+    ) -> tuple[Script, list[Event]]:
         """The next line, read when so much had been used since the start. A line with both is an end with its metric.
 
-        >>> seen = Epochs().read(Line("1"), Used(0, 5)).read(Line(None, 0.7), Used(0, 14)).read(Line("2"), Used(0, 15))
-        >>> seen.ends, seen.done, seen.charged(Used(0, 15)).seconds
-        (False, 1, 10)
+        Args:
+            line: What it says.
+            now: Used since the start.
+            limit: The power limit in force since the last line.
+            is_last: Its metric ends the trial: the epoch closes with it.
+
+        >>> seen, events = Script(), []
+        >>> for line, seconds in ((Line("1"), 5), (Line(None, 0.7), 14), (Line("2"), 15)):
+        ...     seen, more = seen.read(line, Use(0.0, seconds))
+        ...     events += more
+        >>> seen.ends, [one.use.seconds for one in events if isinstance(one, Measured)]
+        (False, [5.0, 10.0])
         """
-        state = replace(self, now=now, due=False)
+        state, events = self, list[Event]()
         if line.epoch is not None and line.epoch != self.name:
-            state = state._epoch_line(line, now)
+            state, events = state._epoch_line(line, now, limit)
         if line.metric is not None:
-            state = replace(
-                state,
-                metric=line.metric,
-                metric_at=state.metric_at or (now if state.lines else None),
-                fresh=True,
-                due=state.due or state.pending,
-                pending=False,
-            )
-        return state
+            state, more = state._told_metric(line.metric, now, limit, is_last)
+            events += more
+        return state, events
 
-    def _epoch_line(self, line: Line, now: Used) -> Epochs:
-        both, ends, metric_first = line.metric is not None, self.ends, self.metric_first
-        if self.lines == 0:
-            metric_first = self.fresh and not both and ends is not False
-            ends = True if ends is None and (self.fresh or both) else ends
-        elif ends is None and self.first is not None and self.metric_at is not None:
+    def close(self, now: Use, limit: float | None = None) -> list[Event]:
+        """The script has ended by itself: what it used since the last line is charged, and in doubt all of it."""
+        return [Measured(Kind.EPOCH, 0, now.minus(self.last).plus(self.held or NOTHING), limit)]
+
+    def _epoch_line(self, line: Line, now: Use, limit: float | None) -> tuple[Script, list[Event]]:
+        ends = self.ends
+        if ends is None and self.lines == 0 and (self.metric is not None or line.metric is not None):
+            ends = True  # a metric before or with the first line says that an epoch is over
+        elif ends is None and self.metric_at is not None:
             # Evaluation follows either kind of line; what is long is the training, and it follows a beginning.
-            ends = (now - self.metric_at).seconds > (self.metric_at - self.first).seconds
-        complete = both or metric_first or ends is False
-        begins_only = ends is False and self.lines == 0
-        return replace(
-            self,
-            ends=ends,
-            lines=self.lines + 1,
-            name=line.epoch,
-            first=self.first or now,
-            last=now,
-            epoch=now - self.last if self.last is not None else None,
-            metric_first=metric_first,
-            fresh=False,
-            due=(complete and not begins_only) or self.pending,
-            pending=not complete,
-        )
+            ends = now.minus(self.metric_at).seconds > self.metric_at.minus(self.last).seconds
+        state = replace(self, ends=ends, lines=self.lines + 1, name=line.epoch)
+        events: list[Event] = []
+        if self.lines == 0:
+            if ends is None:
+                return replace(state, held=now, last=now), []
+            if ends:
+                state, events = state._epoch(now, limit)
+            else:
+                events = [Measured(Kind.SET_UP, 1, now, limit)]
+        else:
+            if ends is not None and self.held is not None:
+                state, events = state._resolved(limit)
+            state, more = state._epoch(now.minus(self.last), limit)
+            events += more
+        if ends is False:
+            state, events = replace(state, in_epoch=True, awaits=False), [*events, EpochBegan()]
+        return replace(state, last=now, metric_at=None), events
 
-    @property
-    def done(self) -> int:
-        """Epochs done; in doubt not the one whose metric has not come."""
+    def _resolved(self, limit: float | None) -> tuple[Script, list[Event]]:
+        """It is known now what came before the first line; what was held back is told."""
+        held = self.held or NOTHING
+        metric: list[Event] = [] if self.metric is None else [Evaluated(self.metric)]
+        state = replace(self, held=None, metric=None)
         if not self.ends:
-            return max(0, self.lines - 1) + (self.fresh and self.lines > 0)
-        return self.lines + (self.metric_first and self.fresh)
+            return replace(state, in_epoch=True), [Measured(Kind.SET_UP, 1, held, limit), EpochBegan(), *metric]
+        if self.lines > 2:  # epochs were told of already: one more, which is no example of a steady one
+            return state, [EpochBegan(), Measured(Kind.EPOCH, 0, held, limit), EpochEnded(), *metric]
+        state, events = state._epoch(held, limit)
+        return replace(state, awaits=not metric), [*events, *metric]
 
-    @property
-    def set_up(self) -> Used:
-        """What was used before the first epoch, where that is known; in doubt nothing, so that no epoch is lost."""
-        return self.first if self.ends is False and self.first is not None else Used()
+    def _epoch(self, use: Use, limit: float | None) -> tuple[Script, list[Event]]:
+        """One whole epoch."""
+        began: list[Event] = [] if self.in_epoch else [EpochBegan()]
+        ended: list[Event] = [Measured(Kind.EPOCH, 1, use, limit), EpochEnded()]
+        return replace(self, in_epoch=False, awaits=True), [*began, *ended]
 
-    def charged(self, now: Used) -> Used:
-        """What the training has used, of all that was used since the start."""
-        return now - self.set_up
+    def _told_metric(self, metric: float, now: Use, limit: float | None, is_last: bool) -> tuple[Script, list[Event]]:
+        began: list[Event] = [] if self.in_epoch or self.awaits else [EpochBegan()]
+        if is_last:
+            whole = now.minus(self.last).plus(self.held or NOTHING)
+            kind, count = (Kind.EVALUATION, 0) if self.awaits else (Kind.EPOCH, 1)
+            state = replace(self, last=now, held=None, awaits=False)
+            return state, [*began, Measured(kind, count, whole, limit), Evaluated(metric)]
+        state = replace(self, metric_at=self.metric_at or now)
+        if self.held is not None and self.lines == 1:
+            return replace(state, metric=metric), []
+        if self.lines == 0:
+            state = replace(state, metric=metric)
+        return replace(state, in_epoch=self.in_epoch or bool(began), awaits=False), [*began, Evaluated(metric)]

@@ -1,18 +1,21 @@
 """Power limits for a training that cannot be interrupted in its steps: one limit an epoch (§4.2), then the best.
 
-The walk over the limits is the profiler's own; an epoch is one step of it.
+The walk over the limits is the profiler's own; an epoch is one step of it. Steady epochs are compared with steady ones.
+Where a training has but one epoch, all its epochs are cold, and cold ones are compared, one limit a trial.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from zeus.cost import CostModel
 from zeus.device.gpu import Gpu
 from zeus.device.keeper import Lease, Observing, lend
 from zeus.env import Mode
 from zeus.errors import DeviceError, ZeusError
+from zeus.job import Kind, Stretch
+from zeus.job.units import Units
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.optimizer.power_limit.profiler import Plan, choose, next_limit
 from zeus.optimizer.power_limit.selector import ZeusCost
@@ -31,7 +34,7 @@ class EpochLimits:
         cost: What is best: Equation 7.
         mode: `observe` goes back to the limit found when all is measured, `off` touches nothing.
         wanted: The limits to try, in watts; none: all in steps of 25 W.
-        stored: What earlier trials of this size have measured; what it lacks is measured now.
+        known: What earlier trials of this size used, the oldest first.
     """
 
     def __init__(
@@ -40,12 +43,11 @@ class EpochLimits:
         cost: CostModel,
         mode: Mode,
         wanted: Sequence[float] = (),
-        stored: PowerProfile | None = None,
+        known: Sequence[Sequence[Stretch]] = (),
     ) -> None:
         self._gpus = list(gpus)
-        self._cost = cost
         self._mode = mode
-        self._stored = stored
+        self._before = known
         self._lease: Lease | None = None
         self.why_not: str | None = None  # why limits are not set, where they are not
         self.found = _lowest(gpus)
@@ -61,73 +63,76 @@ class EpochLimits:
             limits = () if self.found is None else (self.found,)
         selector = ZeusCost(cost.eta, len(self._gpus), max_watts=cost.max_watts)
         self._plan = Plan(limits, selector) if limits else None
-        self._known: Mapping[float, tuple[Slice, ...]] = {
-            one.limit_watts: (one,)
-            for one in (stored.slices if stored is not None else ())
-            if one.limit_watts in limits
-        }
+        self._known = self._slices(())
         self._choose()
 
     # ------------------------------------------------------------------ what is known
 
     @property
     def profile(self) -> PowerProfile | None:
-        """Everything measured so far, earlier trials included."""
+        """What an epoch uses at each limit, as far as it was measured."""
         if self._plan is None or not self._known:
-            return self._stored
-        slices = (one for chunks in self._known.values() for one in chunks)
-        return PowerProfile.of(slices, self._plan.limits).beside(self._stored)
+            return None
+        return PowerProfile.of((one for chunks in self._known.values() for one in chunks), self._plan.limits)
 
     @property
-    def best(self) -> Slice | None:
-        """An epoch at the best limit, once all is measured that is worth it."""
-        if self._plan is None or next_limit(self._plan, self._known) is not None:
-            return None
-        return self._known[choose(self._plan.selector, self._known, self._plan.limits)][0]
+    def is_settled(self) -> bool:
+        """Whether all is measured that is worth it."""
+        return self._plan is None or next_limit(self._plan, self._known) is None
 
-    def next_epoch(self) -> float | None:
-        """The cost of an epoch at the limit in force; None where none was measured there."""
-        chunks = self._known.get(self.in_force) if self.in_force is not None else None
-        return None if not chunks else self._cost.cost(chunks[0].joules, chunks[0].seconds)
-
-    def cheapest_epoch(self) -> float | None:
-        """The least that an epoch is known to cost at any limit."""
-        return min((self._cost.cost(s.joules, s.seconds) for (s, *_) in self._known.values()), default=None)
+    def _slices(self, own: Iterable[Stretch]) -> dict[float, tuple[Slice, ...]]:
+        """An epoch at each limit: steady ones; before any was seen, cold ones."""
+        book = Units.of([*self._before, tuple(own)])
+        for cold in (None, True):
+            found: dict[float, tuple[Slice, ...]] = {
+                limit: (Slice(limit, 1, unit.seconds, unit.joules),)
+                for limit in (self._plan.limits if self._plan is not None else ())
+                if (unit := book.unit(Kind.EPOCH, limit, cold)) is not None
+            }
+            if found or (own and cold is None):  # in this trial's second epoch a cold one is no example any more
+                return found
+        return {}
 
     # ------------------------------------------------------------------ what happens
 
-    def epoch(self, joules: float, seconds: float) -> bool:
-        """A whole epoch ran at the limit in force; the next one may get another. Whether this was news."""
-        if self._plan is None or self.in_force is None or self.in_force in self._known:
+    def epoch(self, own: Iterable[Stretch]) -> bool:
+        """A whole epoch ran; the next one may get another limit. Whether what is known of limits has changed.
+
+        Args:
+            own: What this trial used, that epoch included.
+        """
+        own = tuple(own)
+        if self._plan is None or self.in_force is None:
             return False
-        if not (joules > 0 and seconds > 0):  # NaN: without energy there is nothing to choose by
+        if any(one.kind is Kind.EPOCH and one.joules is None for one in own):
             self._let_go("the energy of a GPU is not known")
             return False
-        self._known = {**self._known, self.in_force: (Slice(self.in_force, 1, seconds, joules),)}
+        before, self._known = self._known, self._slices(own)
         self._choose()
-        return True
+        return self._known != before
 
     def _choose(self) -> None:
         if self._plan is None or self._lease is None:
             return
-        best, limit = self.best, next_limit(self._plan, self._known)
-        if limit is None and best is not None and self._mode is Mode.OPTIMIZE:
-            limit = best.limit_watts
+        limit = next_limit(self._plan, self._known)
+        if limit is None and self._mode is Mode.OPTIMIZE:
+            limit = choose(self._plan.selector, self._known, self._plan.limits)
         try:
-            if limit is not None:
-                self._lease.set_limit(limit)
-                self.in_force = limit
-            else:
+            if limit is None:
                 for uuid, watts in dict(self._lease.found).items():
                     self._lease.set_limit(watts, uuid)
                 self.in_force = self.found
+            elif limit != self.in_force:
+                self._lease.set_limit(limit)
+                self.in_force = limit
         except ZeusError as failed:
             self._let_go(str(failed))
 
     def _let_go(self, why: str) -> None:
         """The training goes on at the limit found."""
-        log.warning("power limits are left alone from here on: %s", why)
-        self.why_not = why
+        if self._lease is not None:
+            log.warning("power limits are left alone from here on: %s", why)
+            self.why_not = why
         self.in_force = self.found
         self.close()
 

@@ -24,7 +24,7 @@ from zeus.launch.report import Live, Ran
 from zeus.launch.script import ScriptRunner, outcome_file
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.find import place_of
+from zeus.optimizer.batch_size.find import gpus_of
 from zeus.optimizer.batch_size.places import open_jobs
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.profile import PowerProfile, ProfileKey
@@ -63,7 +63,7 @@ class Launcher:
         self._mode = mode(file.mode)
         self._gpus = find(file.gpus)
         self._monitor = ZeusMonitor(list(self._gpus), sync_execution_with=None)
-        self.place = place_of(self._monitor)
+        self.gpus = gpus_of(self._monitor)
         if file.metrics is None:
             self._monitor.close()  # the script measures itself
         candidates(list(self._gpus.values()), STEP_WATTS, file.spec.power_limits)  # refuses what the cards do not take
@@ -77,7 +77,7 @@ class Launcher:
     @property
     def cost(self) -> CostModel:
         """What a trial here is charged."""
-        return CostModel(self.job.spec.eta_knob, self.place.max_watts)
+        return CostModel(self.job.spec.eta_knob, self.gpus.max_watts)
 
     def recur(self) -> Recurrence:
         """One recurrence."""
@@ -90,7 +90,7 @@ class Launcher:
                 self._blame(tried)
 
         try:
-            return recur(self.job, self.place, self._run, max_tries=self.file.max_tries, on_change=changed)
+            return recur(self.job, self.gpus, self._run, max_tries=self.file.max_tries, on_change=changed)
         except InputError:
             self._blame(tried, nothing_left=True)
             raise
@@ -127,7 +127,7 @@ class Launcher:
 
     def profile(self, batch_size: int) -> PowerProfile | None:
         """What is known of power limits at this size."""
-        return self.job.get(ProfileKey(self.job.spec.id, batch_size, self.place.gpu_name, self.place.gpus))
+        return self.job.get(ProfileKey(self.job.spec.id, batch_size, self.gpus.model, self.gpus.count))
 
     def close(self) -> None:
         """Let go of monitor and store."""
@@ -151,7 +151,6 @@ class Launcher:
             return ScriptRunner(job=self.job, on_live=self._hooks.on_live)
         return Watcher(
             job=self.job,
-            place=self.place,
             monitor=self._monitor,
             metrics=self.file.metrics,
             mode=self._mode,

@@ -2,7 +2,7 @@
 
     ask ──▶ run ──▶ tell ──▶ converged ───────▶ over
      ▲                 │
-     └── tries left ───┴───▶ the last try ────▶ over, failed
+     └── tries left ───┴───▶ the last try, or every size has missed the target twice ────▶ over, failed
 
 Knows no process: what `run` does, a command or a function, is its own affair.
 """
@@ -13,13 +13,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zeus.cost import CostModel
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.errors import StoreError
-from zeus.job import MAX_TRIES, Ending, Outcome, Trial
+from zeus.job import MAX_TRIES, Ending, Gpus, Outcome, Trial
+from zeus.job.spent import Spent, Tally
 from zeus.launch.patience import patiently
-from zeus.optimizer.batch_size.verbs import Place, RecurringJob
+from zeus.optimizer.batch_size.verbs import RecurringJob
+from zeus.store.rules import is_over
 
 log = logging.getLogger(__name__)
 
@@ -40,28 +41,17 @@ class Recurrence:
         """Whether the last try reached the target."""
         return self.tries[-1].ending is Ending.CONVERGED
 
-    @property
-    def joules(self) -> float | None:
-        """Energy of all tries; None where one that ran to an end does not know its own."""
-        ended = [one.outcome for one in self.tries if one.outcome is not None]
-        if any(one.joules is None and one.epochs and one.ending is not Ending.CRASHED for one in ended):
-            return None
-        return sum(one.joules or 0.0 for one in ended)
-
-    @property
-    def seconds(self) -> float:
-        """Time of all tries."""
-        return sum(one.outcome.seconds for one in self.tries if one.outcome is not None)
-
-    def cost(self, eta: float) -> float | None:
-        """C_t: Equation 2 over all tries; None where energy is not known."""
-        joules, watts = self.joules, self.tries[0].ask.max_watts
-        return None if joules is None else CostModel(eta, watts).cost(joules, self.seconds)
+    def use(self, eta: float) -> Spent | None:
+        """What all tries used, with C_t, their cost (Equation 2); None where that is not known."""
+        tally = Tally()
+        for one in self.tries:
+            tally = tally.add(one.outcome, eta, one.ask.max_watts)
+        return tally.total
 
 
 def recur(
     job: RecurringJob,
-    place: Place,
+    gpus: Gpus,
     run: Callable[[Trial], Outcome],
     *,
     max_tries: int = MAX_TRIES,
@@ -72,7 +62,7 @@ def recur(
 
     Args:
         job: What recurs.
-        place: The GPUs that each try runs on.
+        gpus: The GPUs that each try runs on.
         run: Runs one trial and says how it ended; it may have told so itself. Where it raises, the trial is given up
             as LOST, with what its last renewal said it used, and the recurrence is left as it is.
         max_tries: The last of them runs the best known size with no bound. A size of which not even one epoch fits is
@@ -88,13 +78,13 @@ def recur(
     >>> def run(trial):
     ...     ending = Ending.CONVERGED if trial.batch_size < 16 else Ending.NOT_CONVERGED
     ...     return Outcome(ending=ending, joules=1000.0, seconds=10.0, epochs=3)
-    >>> once = recur(job, Place("V100", 1, 250.0), run)
-    >>> [one.batch_size for one in once.tries], once.converged, once.cost(spec.eta_knob)
+    >>> once = recur(job, Gpus("V100", 1, 250.0), run)
+    >>> [one.batch_size for one in once.tries], once.converged, once.use(spec.eta_knob).cost
     ([16, 8], True, 2000.0)
     """
     tries: list[Trial] = []
-    while not tries or not (tries[-1].ending is Ending.CONVERGED or tries[-1].ask.last):
-        trial = job.ask(place, tries[0].ask.recurrence if tries else None, max_tries)
+    while not is_over(job.spec, tries):
+        trial = job.ask(gpus, tries[0].ask.recurrence if tries else None, max_tries)
         on_change(trial)
         try:
             outcome = run(trial)

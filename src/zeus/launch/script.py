@@ -48,6 +48,11 @@ class ScriptRunner:
                     if (so_far := self._so_far(trial)) is not None and so_far != shown:
                         shown = so_far
                         self.on_live(Live(trial, so_far))
+        except BaseException:  # what the script left of its open epoch outlives it
+            if (left := _read(file)) is not None:
+                with contextlib.suppress(Exception):
+                    self.job.renew(trial.number, replace(left, ending=Ending.LOST, next_epoch_cost=None))
+            raise
         finally:
             running.let_go()
         outcome = self._outcome(trial, child, status, file)

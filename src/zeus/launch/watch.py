@@ -4,13 +4,12 @@
                          ├── the target is reached ──▶ some time to save its work ──▶ ended
                          └── the next epoch does not fit ──▶ ended
 
-`zeus.launch.epochs` says what the lines mean; here is what is done about it.
+`zeus.launch.epochs` says what the lines mean, `zeus.trial.engine` what follows from it; here it is done.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import queue
 import signal
 import threading
@@ -19,14 +18,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zeus.cost import CostModel
+from zeus.cost import CostModel, Use
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.env import Mode
 from zeus.errors import LaunchError
-from zeus.job import Ending, Outcome, Trial
+from zeus.job import Ending, Kind, Outcome, Phase, Trial
 from zeus.launch.child import Child
-from zeus.launch.epochs import Epochs, Line, Used
+from zeus.launch.epochs import Line, Script
 from zeus.launch.guard import GRACE_SECONDS
 from zeus.launch.job_file import Metrics
 from zeus.launch.limits import EpochLimits
@@ -34,9 +33,17 @@ from zeus.launch.lines import Lines, reader_of
 from zeus.launch.patience import patiently
 from zeus.launch.report import Live, Ran
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.optimizer.batch_size.running import RunningTrial, used
-from zeus.optimizer.batch_size.verbs import Place, RecurringJob
+from zeus.optimizer.batch_size.running import RunningTrial
+from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.profile import ProfileKey
+from zeus.trial.driver import Driver
+from zeus.trial.engine import (
+    Ended,
+    Measured,
+    Started,
+    Terms,
+    TrialEngine,
+)
 
 WINDOW = "zeus: trial"
 LOOK_SECONDS = 0.2  # how soon the end of a silent script is seen
@@ -47,7 +54,6 @@ class Watcher:
     """Runs the trials of one job from outside."""
 
     job: RecurringJob
-    place: Place
     monitor: ZeusMonitor
     metrics: Metrics
     mode: Mode
@@ -58,41 +64,37 @@ class Watcher:
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         """Run one trial to its end."""
         spec = self.job.spec
-        cost = CostModel(spec.eta_knob, self.place.max_watts)
-        key = ProfileKey(spec.id, trial.batch_size, self.place.gpu_name, self.place.gpus)
+        cost = CostModel(trial.ask.eta, trial.ask.max_watts)
         gpus = list(self.monitor.gpus.values())
         running = RunningTrial(spec.id, trial.number, lambda: self.job, cost_limit=trial.decision.cost_limit)
-        with EpochLimits(gpus, cost, self.mode, spec.power_limits, running.get(key)) as limits:
-            first = limits.cheapest_epoch()
-            if first is not None and not running.keep_going(Outcome(ending=Ending.LOST), first):
-                return Ran(Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=first), log, limits.in_force)
+        known = running.knowledge()
+        mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self.mode
+        with EpochLimits(gpus, cost, mode, spec.power_limits, known.trials) as limits:
+            terms = Terms.of(spec, cost, trial.decision.cost_limit, found_watts=limits.found)
+            watch = _Watch(self, trial, running, TrialEngine(terms, known), limits)
+            watch.feed(Started())
+            if watch.outcome is not None:
+                return Ran(watch.outcome, log, limits.in_force)
             running.hold(self.clock)
             try:
-                watch = _Watch(self, trial, running, cost, key, limits)
                 return watch.run(command, {"PYTHONUNBUFFERED": "1", **environ}, log)
             finally:
                 running.let_go()
 
 
-class _Watch:
-    """One trial that is watched."""
+class _Watch(Driver):
+    """One trial that is watched: its lines become the engine's events, and the engine's actions are carried out."""
 
     def __init__(
-        self,
-        by: Watcher,
-        trial: Trial,
-        running: RunningTrial,
-        cost: CostModel,
-        key: ProfileKey,
-        limits: EpochLimits,
+        self, by: Watcher, trial: Trial, running: RunningTrial, engine: TrialEngine, limits: EpochLimits
     ) -> None:
-        self._by, self._trial, self._running = by, trial, running
-        self._cost, self._key, self._limits = cost, key, limits
+        super().__init__(engine, ask=running.answer, tell_epoch=running.tell_epoch)
+        self._by, self._trial, self._running, self._limits = by, trial, running, limits
         said = by.metrics
-        known = {"begin": False, "end": True}.get(said.epoch_line)
-        self._epochs = Epochs(ends=True if said.file or not said.epoch_regex else known)
+        means = {"begin": False, "end": True}.get(said.epoch_line, engine.known.lines_end)
+        self._script = Script(ends=True if said.file or not said.epoch_regex else means)
         self._file = Path(said.file) if said.file else None
-        self._used = Used()  # since the start
+        self._used = Use()  # since the start
         self._ended = False  # by us
         self._lines: Lines[Measurement] = Lines(reader_of(said), self._split)
         self._lock = threading.Lock()  # over the window, which is split where a line is read
@@ -102,53 +104,50 @@ class _Watch:
         if file is not None and file.exists():
             file.replace(file.with_name(f"{file.name}.old"))  # what an earlier trial said is not this one's
         monitor.begin_window(WINDOW, sync_execution=False, restart=True)
-        monitor.watch_closely(self._limits.best is None)
+        monitor.watch_closely(not self._limits.is_settled)
         try:
             with Child(command, environ, log, read=True) as child:
                 self._lines.follow_output(child.output, log, says=file is None)
                 if file is not None:
                     self._lines.follow_file(file)
-                ending, following = self._watch(child)
+                outcome = self._watch(child)
                 status = child.wait(0.0)
         except BaseException:  # what it used until now outlives it
             self._add(self._split())
+            self.feed(*self._script.close(self._used, self._limits.in_force))
             with contextlib.suppress(Exception):
-                job.renew(self._trial.number, self._outcome(Ending.LOST))
+                job.renew(self._trial.number, self.engine.so_far)
             raise
         finally:
             self._lines.close()
             monitor.watch_closely(False)
-        if ending is Ending.NOT_CONVERGED and not self._epochs.done:
+        if outcome.ending is Ending.LOST:  # not even one epoch was told of
             raise LaunchError(
                 f"trial {self._trial.number} ended well, but {_silence(self._by.metrics)}. Its output is in {log}."
             )
         told = patiently(lambda: job.trial(self._trial.number), self._by.clock)
-        outcome = self._outcome(ending, following)
         if told.ended is not None and told.outcome is not None:  # a script that speaks for itself after all
             outcome = told.outcome
-        last = tuple(child.last_lines()) if ending is Ending.CRASHED else ()
+        last = tuple(child.last_lines()) if outcome.ending is Ending.CRASHED else ()
         return Ran(outcome, log, self._limits.in_force, None if self._ended else status, last)
 
     # ------------------------------------------------------------------ the watch
 
-    def _watch(self, child: Child) -> tuple[Ending, float | None]:
-        """How it ended, and the cost of the epoch that did not fit, where one did not."""
-        spec = self._by.job.spec
+    def _watch(self, child: Child) -> Outcome:
+        """How it ended."""
         for line, measured in self._seen(child):
             self._read(line, measured)
-            if line.metric is not None and spec.reached(line.metric):
-                self._finish(child, kindly=True)
-                return Ending.CONVERGED, None
-            following = self._next_epoch()
-            if self._epochs.due and not self._may_go_on(following):
-                enough = self._epochs.done >= spec.max_epochs
-                self._finish(child, kindly=enough)
-                return (Ending.NOT_CONVERGED, None) if enough else (Ending.STOPPED, following)
+            if self.outcome is not None:
+                self._finish(child, kindly=self.outcome.ending is not Ending.STOPPED)
+                return self.outcome
         while (status := child.wait(1.0)) is None:  # it has closed its output
             pass
         child.check(status)
         self._add(self._split())
-        return (Ending.CRASHED if status else Ending.NOT_CONVERGED), None
+        self.feed(*self._script.close(self._used, self._limits.in_force))
+        self.feed(Ended(Ending.CRASHED if status else Ending.NOT_CONVERGED))
+        assert self.outcome is not None
+        return self.outcome
 
     def _seen(self, child: Child) -> Iterator[tuple[Line, Measurement]]:
         """Each line that says something, until the script has ended."""
@@ -185,35 +184,21 @@ class _Watch:
 
     def _read(self, line: Line, measured: Measurement) -> None:
         self._add(measured)
-        before = self._epochs
-        self._epochs = before.read(line, self._used)
-        epoch = self._epochs.epoch
-        if self._epochs.lines > before.lines and epoch is not None and self._limits.epoch(epoch.joules, epoch.seconds):
+        is_last = line.metric is not None and self._by.job.spec.reached(line.metric)
+        self._script, events = self._script.read(line, self._used, self._limits.in_force, is_last=is_last)
+        self.feed(*events)
+        has_epoch = any(isinstance(one, Measured) and one.kind is Kind.EPOCH and one.count for one in events)
+        if has_epoch and self._limits.epoch(self.engine.stretches.values()):
             self._keep_profile()
-        self._by.on_live(Live(self._trial, self._outcome(Ending.LOST), self._limits.in_force))
+        self._by.on_live(Live(self._trial, self.engine.so_far, self._limits.in_force))
 
     def _keep_profile(self) -> None:
-        profile, best = self._limits.profile, self._limits.best
+        ask, profile = self._trial.ask, self._limits.profile
         if profile is not None:
-            self._running.put(self._key, profile)
-        if best is not None:
+            key = ProfileKey(self._by.job.spec.id, self._trial.batch_size, ask.gpus.model, ask.gpus.count)
+            self._running.put(key, profile)
+        if self._limits.is_settled:
             self._by.monitor.watch_closely(False)  # no limit is waiting for an epoch's energy any more
-            self._running.profiled(best.joules, best.seconds)
-
-    def _next_epoch(self) -> float:
-        """EpochCost, by what is known of the limit in force, or else by the last epoch; 0 before there was one."""
-        known, last = self._limits.next_epoch(), self._epochs.epoch
-        if known is not None:
-            return known
-        cost = self._cost.cost(last.joules, last.seconds) if last is not None else 0.0
-        return cost if math.isfinite(cost) else 0.0
-
-    def _may_go_on(self, following: float) -> bool:
-        charged = self._epochs.charged(self._used)
-        spent = self._cost.cost(charged.joules, charged.seconds)
-        cost = spent + following if math.isfinite(spent) else 0.0  # what is not known stops nothing
-        has_epochs_left = self._epochs.done < self._by.job.spec.max_epochs
-        return self._running.keep_going(self._outcome(Ending.LOST), cost) and has_epochs_left
 
     # ------------------------------------------------------------------ the books
 
@@ -225,12 +210,7 @@ class _Watch:
             return measured
 
     def _add(self, measured: Measurement) -> None:
-        self._used += Used(measured.total_energy, measured.seconds)
-
-    def _outcome(self, ending: Ending, following: float | None = None) -> Outcome:
-        epochs = max(1, self._epochs.done) if ending is Ending.CONVERGED else self._epochs.done
-        charged, metric = self._epochs.charged(self._used), self._epochs.metric
-        return used(ending, charged.joules, charged.seconds, epochs=epochs, metric=metric, next_epoch_cost=following)
+        self._used = self._used.plus(Use(measured.total_energy, measured.seconds))
 
 
 def _silence(said: Metrics) -> str:

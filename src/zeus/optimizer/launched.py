@@ -17,6 +17,7 @@ from zeus.optimizer.power_limit.profiles import default_profiles
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.optimizer.ranks import broadcast, crew
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.trial.estimate import Knowledge
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class LaunchedTrial:
         self._alone = ranks.size == 1
         self._trial = trial if ranks.writes else None  # on the rank that speaks
         self.terms: Terms | None = broadcast(self._terms())  # None: the store could not be asked
+        self.known: Knowledge = broadcast(trial.knowledge() if ranks.writes else Knowledge())
 
     def _terms(self) -> Terms | None:
         if self._trial is None:

@@ -14,16 +14,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import ConfigDict
 
-from zeus.cost import CostModel
+from zeus.cost import CostModel, Use
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Ending, JobSpec, Outcome, Trial
+from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Trial
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.service import words
 from zeus.service.auth import need
 from zeus.service.v1 import job_of, store_of
 from zeus.store.tokens import Scope
+from zeus.trial.driver import Driver
+from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Measured, Terms, TrialEngine
 
 DAY = 86_400.0
 
@@ -38,7 +39,7 @@ class OldJob(words.Spec):
     model_config = ConfigDict(extra="ignore")  # newer clients say more than is needed
 
     max_power: words.Above  # in watts, summed
-    number_of_gpus: words.Gpus = 1
+    number_of_gpus: words.Gpus_ = 1
     gpu_model: words.Text = ""
 
 
@@ -68,10 +69,14 @@ def register(request: Request, response: Response, body: OldJob) -> dict[str, An
     with contextlib.suppress(NotKnown):
         known = store.job(spec.id).spec
         response.status_code = 200
-        unsaid = {"policy", "power_limits"} - body.model_fields_set  # of which these clients know nothing
+        unsaid = {
+            "policy",
+            "power_limits",
+            "baseline_every",
+        } - body.model_fields_set  # of which these clients know nothing
         spec = replace(spec, **{name: getattr(known, name) for name in unsaid})
     job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
-    store.settle(job.id, Place(body.gpu_model, body.number_of_gpus, body.max_power).model, body.max_power)
+    store.settle(job.id, Gpus(body.gpu_model, body.number_of_gpus, body.max_power))
     here = {"max_power": body.max_power, "number_of_gpus": body.number_of_gpus, "gpu_model": body.gpu_model}
     return {**asdict(job.spec), **here}
 
@@ -83,38 +88,38 @@ def batch_size(request: Request, job_id: Annotated[words.Name, Query()]) -> dict
     settled = store.settled(job_id)
     if settled is None:
         raise InputError(f"job {job_id!r} was not registered by POST /jobs, so its GPUs are not known.")
-    trial = job_of(request, job_id).ask(Place.of(*settled), lease=DAY, resume=True)
+    trial = job_of(request, job_id).ask(settled, lease=DAY, resume=True)
     return {"job_id": job_id, "batch_size": trial.batch_size, "trial_number": trial.number}
 
 
 @old.post("/report", dependencies=[REPORT])
 def report(request: Request, body: Report) -> dict[str, Any]:
     """How far a trial has come; whether it must stop."""
-    job, known = job_of(request, body.job_id), store_of(request).job(body.job_id)
-    spec = known.spec
+    store, job = store_of(request), job_of(request, body.job_id)
     trial = _meant(request, body)
     if trial.ended is not None:
-        return _verdict(trial, spec)
+        return _verdict(trial, job.spec)
+    run = Driver(
+        _engine(job, trial, store.trial(body.job_id, trial.number).so_far, body.current_epoch),
+        ask=lambda question: job.progress(trial.number, question.so_far, question.cost, lease=DAY),
+        tell_epoch=lambda use: job.profiled(trial.batch_size, trial.ask.gpus, joules=use.joules, seconds=use.seconds),
+    )
+    before = run.engine.spent
+    used = Use(max(0.0, body.energy - before.joules), max(0.0, body.time - before.seconds))
+    run.feed(EpochBegan(), Measured(Kind.EPOCH, 1, used), EpochEnded(), Evaluated(body.metric))
+    if run.outcome is None:
+        return {"stop_train": False, "converged": False, "message": f"epoch {body.current_epoch}: go on"}
+    return _verdict(_end(job, trial.number, run.outcome), job.spec)
 
-    def used(ending: Ending, next_epoch_cost: float | None = None) -> Outcome:
-        return Outcome(
-            ending=ending,
-            joules=body.energy,
-            seconds=body.time,
-            epochs=body.current_epoch,
-            metric=body.metric,
-            next_epoch_cost=next_epoch_cost,
-        )
 
-    if spec.reached(body.metric):
-        return _verdict(_end(job, trial.number, used(Ending.CONVERGED)), spec)
-    if body.current_epoch >= spec.max_epochs:
-        return _verdict(_end(job, trial.number, used(Ending.NOT_CONVERGED)), spec)
-    cost = CostModel(known.eta_of(trial), trial.ask.max_watts).cost(body.energy, body.time)
-    following = cost / body.current_epoch
-    if not job.progress(trial.number, used(Ending.LOST), cost + following, lease=DAY):
-        return _verdict(_end(job, trial.number, used(Ending.STOPPED, following)), spec)
-    return {"stop_train": False, "converged": False, "message": f"epoch {body.current_epoch}: go on"}
+def _engine(job: LocalJob, trial: Trial, so_far: Outcome | None, epoch: int) -> TrialEngine:
+    """The trial's engine as its last report left it, about to hear of this epoch. Power limits are not told of."""
+    terms = Terms.of(job.spec, CostModel(trial.ask.eta, trial.ask.max_watts), trial.decision.cost_limit)
+    engine = TrialEngine(terms, epochs=epoch - 1)
+    if so_far is None:
+        return engine
+    stretches = {(one.kind, one.limit_watts, one.cold): one for one in so_far.stretches}
+    return replace(engine, spent=Use(so_far.joules or 0.0, so_far.seconds), stretches=stretches)
 
 
 @old.patch("/trials", dependencies=[REPORT])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -50,8 +51,7 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     True
     """
     savings = [row["saving"] for row in rows if row["saving"] is not None]
-    saved = sum(one["joules"] for one in savings)
-    default = sum(one["joules"] / one["share"] for one in savings if one["share"])
+    saved, default = (sum(one[name] for one in savings) for name in ("joules", "compared_joules"))
     told = prices()
     return {
         "jobs": len(rows),
@@ -60,6 +60,8 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "joules": sum(row["joules"] or 0.0 for row in rows),
         "jobs_with_saving": len(savings),
         "saved_joules": saved if savings else None,
+        "saved_joules_error": math.hypot(*(one["joules_error"] for one in savings)) if savings else None,
+        "saved_seconds": sum(one["seconds"] for one in savings) if savings else None,
         "saved_share": saved / default if default else None,
         "money": told.money(saved) if savings else None,
         "currency": told.currency,

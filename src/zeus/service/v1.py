@@ -14,11 +14,10 @@ from starlette.responses import JSONResponse
 
 from zeus.env import prices
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Decision, Ending, JobSpec, Phase, Trial
-from zeus.optimizer.batch_size.local import LocalJob
+from zeus.job import Decision, Ending, JobSpec, Kept, Phase, Trial
+from zeus.optimizer.batch_size.local import LocalJob, knowledge_of
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.report import attempt, full, report
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.service import words
 from zeus.service.auth import need, who
@@ -26,11 +25,11 @@ from zeus.service.dashboard.export import profiles_of
 from zeus.service.logs import log_of
 from zeus.service.overview import Overview, totals
 from zeus.store import Store
-from zeus.store.api import Job, Kept
+from zeus.store.api import Job
 from zeus.store.api import Request as Asked
 from zeus.store.lines import job_to_json
 from zeus.store.tokens import Scope
-from zeus.wire import from_json, to_json
+from zeus.wire import VERSION, from_json, knowledge_to_json, to_json
 
 READ, REPORT, ADMIN = (Depends(need(scope)) for scope in Scope)
 PAGE = 50
@@ -66,12 +65,19 @@ def job_of(request: Request, job_id: str) -> LocalJob:
     return LocalJob(store_of(request), job_id, request.app.state.folds)
 
 
-def _job(job: Job) -> Json:
-    return {"id": job.id, **job_to_json(job), "generation": job.generation}
+def wire_of(request: Request) -> int:
+    """The version of the wire format that the client reads; clients of before version 2 do not say."""
+    said = request.headers.get("zeus-wire", "1")
+    return min(VERSION, int(said)) if said.isdecimal() and int(said) > 0 else 1
 
 
-def _trial(trial: Trial) -> Json:
-    return to_json(trial)
+def _job(request: Request, job: Job) -> Json:
+    spec = to_json(job.spec, wire_of(request))
+    return {"id": job.id, **job_to_json(job), "spec": spec, "generation": job.generation}
+
+
+def _trial(request: Request, trial: Trial) -> Json:
+    return to_json(trial, wire_of(request))
 
 
 # ---------------------------------------------------------------------- jobs
@@ -85,7 +91,7 @@ def register(request: Request, response: Response, body: words.Register) -> Json
     with contextlib.suppress(NotKnown):
         store.job(spec.id)
         response.status_code = 200
-    return _job(store.register(spec, policy_version=version))
+    return _job(request, store.register(spec, policy_version=version))
 
 
 @api.get("/jobs", dependencies=[READ])
@@ -107,7 +113,7 @@ def show(request: Request, job_id: JobId) -> Json:
 @api.get("/jobs/{job_id}/registration", dependencies=[READ])
 def registration(request: Request, job_id: JobId) -> Json:
     """The job as registered, for programs."""
-    return _job(store_of(request).job(job_id))
+    return _job(request, store_of(request).job(job_id))
 
 
 @api.patch("/jobs/{job_id}", dependencies=[REPORT])
@@ -119,7 +125,7 @@ def change(request: Request, job_id: JobId, body: words.Change) -> Json:
         spec = replace(job.spec, **given)
         return spec, find_policy(spec.policy).version
 
-    return _job(store_of(request).revise(job_id, changed))
+    return _job(request, store_of(request).revise(job_id, changed))
 
 
 @api.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204)
@@ -133,7 +139,7 @@ def reset(request: Request, job_id: JobId, body: words.Reset) -> Json:
     """Let a job learn afresh, as registered, with the newest version of its policy. With `pulse`: unless it changed."""
     store = store_of(request)
     version = find_policy(store.job(job_id).spec.policy).version
-    return _job(store.restart(job_id, policy_version=version, pulse=body.pulse))
+    return _job(request, store.restart(job_id, policy_version=version, pulse=body.pulse))
 
 
 @api.get("/jobs/{job_id}/beliefs", dependencies=[READ])
@@ -152,11 +158,9 @@ def beliefs(request: Request, job_id: JobId) -> Json:
 @api.post("/jobs/{job_id}/ask", dependencies=[REPORT], status_code=201, response_model=Json)
 def ask(request: Request, job_id: JobId, body: words.AskFor, key: Key = None) -> JSONResponse:
     """Open a trial. Asked again with the same Idempotency-Key: the same trial, and no other is opened."""
-    place = Place(body.gpu_name, body.gpus, body.max_watts)
-    asked = Asked(
-        gpu_model=place.model, max_watts=place.max_watts, recurrence=body.recurrence, max_tries=body.max_tries
-    )
-    return JSONResponse(_trial(store_of(request).ask(job_id, asked, request.app.state.folds.decide, key=key)), 201)
+    asked = Asked(gpus=body.place(), recurrence=body.recurrence, max_tries=body.max_tries)
+    trial = store_of(request).ask(job_id, asked, request.app.state.folds.decide, key=key)
+    return JSONResponse(_trial(request, trial), 201)
 
 
 @api.get("/jobs/{job_id}/trials", dependencies=[READ])
@@ -183,15 +187,15 @@ def trials(
             and recurrence in (None, kept.trial.ask.recurrence)
         ]
         found, total = found[offset : offset + limit], len(found)
-    return {"total": total, "offset": offset, "trials": [attempt(job, kept) for kept in found]}
+    return {"total": total, "offset": offset, "trials": [attempt(job.spec, kept) for kept in found]}
 
 
 @api.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
 def trial(request: Request, job_id: JobId, number: Number) -> Json:
     """One trial as it stands."""
     kept: Kept = store_of(request).trial(job_id, number)
-    so_far = None if kept.so_far is None else to_json(kept.so_far)
-    return {**_trial(kept.trial), "leased_until": kept.leased_until, "so_far": so_far}
+    so_far = None if kept.so_far is None else to_json(kept.so_far, wire_of(request))
+    return {**_trial(request, kept.trial), "leased_until": kept.leased_until, "so_far": so_far}
 
 
 @api.post("/jobs/{job_id}/trials/{number}/heartbeat", dependencies=[REPORT], response_model=Json)
@@ -206,28 +210,33 @@ def heartbeat(request: Request, job_id: JobId, number: Number, body: words.Heart
         job = job_of(request, job_id)
         go_on = job.progress(number, so_far, body.next_cost)
         trial = job.trial(number)
-    return JSONResponse({"trial": _trial(trial), "go_on": go_on})
+    return JSONResponse({"trial": _trial(request, trial), "go_on": go_on})
 
 
 @api.post("/jobs/{job_id}/trials/{number}/tell", dependencies=[REPORT], response_model=Json)
 def tell(request: Request, job_id: JobId, number: Number, body: words.End) -> JSONResponse:
     """How it ended, in time or late. The same told again changes nothing; something else is refused (409)."""
-    return JSONResponse(_trial(store_of(request).tell(job_id, number, body.outcome())))
+    return JSONResponse(_trial(request, store_of(request).tell(job_id, number, body.outcome())))
 
 
 @api.post("/jobs/{job_id}/reports", dependencies=[REPORT], status_code=201)
 def late(request: Request, job_id: JobId, body: words.Late) -> Json:
     """A run that the service knew nothing of: the job is registered, a trial opened and ended, once for each key."""
-    store, spec, place = store_of(request), body.spec.job(), Place(body.gpu_name, body.gpus, body.max_watts)
+    store, spec = store_of(request), body.spec.job()
     if spec.id != job_id or body.batch_size not in spec.batch_sizes:
         raise InputError(f"a report on job {job_id!r} is of one of its batch sizes: {list(spec.batch_sizes)}.")
     with contextlib.suppress(AlreadyDone):  # it was revised since the run began, and stands so
         store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
     ran = Decision(body.batch_size, Phase.DEFAULT, f"{body.batch_size}, the default: the service was away")
-    asked = store.ask(
-        job_id, Asked(gpu_model=place.model, max_watts=place.max_watts), lambda *_: ran, key=f"late:{body.key}"
-    )
-    return _trial(store.tell(job_id, asked.number, body.outcome.outcome()))
+    asked = store.ask(job_id, Asked(gpus=body.place()), lambda *_: ran, key=f"late:{body.key}")
+    return _trial(request, store.tell(job_id, asked.number, body.outcome.outcome()))
+
+
+@api.get("/jobs/{job_id}/trials/{number}/knowledge", dependencies=[READ])
+def knowledge(request: Request, job_id: JobId, number: Number) -> Json:
+    """What earlier trials tell of this one's epochs: what its units use at each power limit."""
+    store = store_of(request)
+    return knowledge_to_json(knowledge_of(store, job_id, store.trial(job_id, number).trial))
 
 
 @api.get("/jobs/{job_id}/trials/{number}/log", dependencies=[READ])
@@ -243,16 +252,15 @@ def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
 @api.post("/jobs/{job_id}/profiled", dependencies=[REPORT], status_code=201)
 def profiled(request: Request, job_id: JobId, body: words.Epoch) -> Json:
     """What an epoch of a size uses became known."""
-    place = Place(body.gpu_name, body.gpus, body.max_watts)
-    used = {"joules": body.joules, "seconds": body.seconds, "max_watts": body.max_watts}
-    store_of(request).profiled(job_id, body.batch_size, place.model, **used)
-    return {"batch_size": body.batch_size, "gpu_model": place.model}
+    gpus = body.place()
+    store_of(request).profiled(job_id, body.batch_size, gpus, joules=body.joules, seconds=body.seconds)
+    return {"batch_size": body.batch_size, "gpu_model": gpus.label}
 
 
 @api.post("/jobs/{job_id}/excuse", dependencies=[REPORT])
 def excuse(request: Request, job_id: JobId, body: words.Excuse) -> Json:
     """Crashes of these trials, if they did no epoch, were the script's own: their sizes are offered again."""
-    return _job(store_of(request).excuse(job_id, body.trials))
+    return _job(request, store_of(request).excuse(job_id, body.trials))
 
 
 @api.post("/jobs/{job_id}/pardon", dependencies=[ADMIN])

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from zeus.errors import InputError
-from zeus.job import MAX_TRIES, JobSpec, Outcome
+from zeus.job import MAX_TRIES, Gpus, JobSpec, Outcome
 from zeus.wire import VERSION, from_json
 
 NAME_LENGTH = 200
@@ -39,7 +39,7 @@ Whole = Annotated[int, Field(ge=1, le=2**53, strict=True)]
 Above = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False, strict=True)]
 NotBelow = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False, strict=True)]
 Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False, strict=True)]
-Gpus = Annotated[int, Field(ge=1, le=100_000, strict=True)]
+Gpus_ = Annotated[int, Field(ge=1, le=100_000, strict=True)]
 Version = Annotated[int, Field(strict=True)]
 Yes = Annotated[bool, Field(strict=True)]
 
@@ -88,6 +88,7 @@ class Spec(Body):
     mab_seed: Annotated[int, Field(ge=0, le=2**53, strict=True)] | None = None
     policy: Name = DEFAULT_POLICY
     power_limits: Annotated[list[Above], Field(max_length=SIZES)] = []
+    baseline_every: Annotated[int, Field(ge=0, le=10**6, strict=True)] = 0
 
     def job(self) -> JobSpec:
         """As everything else speaks of it."""
@@ -115,9 +116,22 @@ class Change(Body):
     target_metric: Number | None = None
     higher_is_better_metric: Yes | None = None
     power_limits: Annotated[list[Above], Field(max_length=SIZES)] | None = None
+    baseline_every: Annotated[int, Field(ge=0, le=10**6, strict=True)] | None = None
 
 
-class AskFor(Body):
+class Cards(Body):
+    """The GPUs that a trial runs on."""
+
+    gpu_name: Text = ""
+    gpus: Gpus_ = 1
+    max_watts: Above
+
+    def place(self) -> Gpus:
+        """As everything else speaks of them."""
+        return Gpus(self.gpu_name, self.gpus, self.max_watts)
+
+
+class AskFor(Cards):
     """Where a trial would run, and of which recurrence it is."""
 
     model_config = ConfigDict(
@@ -125,11 +139,24 @@ class AskFor(Body):
         json_schema_extra={"examples": [{"gpu_name": "Tesla V100", "gpus": 1, "max_watts": 250}]},
     )
 
-    gpu_name: Text = ""
-    gpus: Gpus = 1
-    max_watts: Above
     recurrence: Whole | None = None
     max_tries: Annotated[int, Field(ge=1, le=10_000, strict=True)] = MAX_TRIES
+
+
+# Rows of an outcome, in the order of the fields of `zeus.job.Stretch` and `zeus.job.EpochPoint`.
+StretchRow = tuple[
+    Annotated[str, Field(max_length=20)],
+    NotBelow | None,
+    Yes,
+    Whole,
+    NotBelow | None,
+    NotBelow,
+    Whole,
+    NotBelow,
+    NotBelow,
+]
+EpochRow = tuple[Whole, Number | None, NotBelow | None, NotBelow, NotBelow | None]
+ROWS, POINTS = 1000, 2000  # at most, of an outcome
 
 
 class End(Body):
@@ -150,6 +177,10 @@ class End(Body):
     epochs: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
     metric: Number | None = None
     next_epoch_cost: NotBelow | None = None
+    stretches: Annotated[list[StretchRow], Field(max_length=ROWS)] = []
+    curve: Annotated[list[EpochRow], Field(max_length=POINTS)] = []
+    found_watts: Above | None = None
+    set_limits: Yes = False
 
     def outcome(self) -> Outcome:
         """As everything else speaks of it."""
@@ -167,24 +198,18 @@ class Heartbeat(Body):
     next_cost: NotBelow | None = None  # what it would have cost after the next epoch
 
 
-class Epoch(Body):
+class Epoch(Cards):
     """What an epoch of a batch size uses became known."""
 
     batch_size: Whole
-    gpu_name: Text = ""
-    gpus: Gpus = 1
     joules: Above
     seconds: Above
-    max_watts: Above
 
 
-class Late(Body):
+class Late(Cards):
     """A run that began while the service was away, with the default batch size, and how it ended."""
 
     spec: Spec
-    gpu_name: Text = ""
-    gpus: Gpus = 1
-    max_watts: Above
     batch_size: Whole
     key: Key
     outcome: End

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
+from zeus.cost import Use
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Ending, Event, JobSpec, Phase, Trial
 from zeus.optimizer.batch_size.past import cost_of
@@ -18,7 +19,7 @@ from zeus.optimizer.batch_size.policy import POLICIES, Policy, find_policy
 from zeus.optimizer.batch_size.thompson import Rng
 from zeus.simulate.limits import JustInTime, Limits, OneARun, Pinned, Told, Walked
 from zeus.simulate.regret import best_pair
-from zeus.simulate.workload import Use, Workload
+from zeus.simulate.workload import Workload
 
 Pair: TypeAlias = tuple[int, float]  # (b, p)
 

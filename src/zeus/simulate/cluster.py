@@ -107,7 +107,7 @@ def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, me
     who = baselines.contender(policy, workload, knobs.eta)
     job = job_of(workload, eta_knob=knobs.eta, beta_knob=knobs.beta, window_size=knobs.window)
     luck = zlib.crc32(f"{seed}:{group.name}".encode())
-    world = World(workload, who.policy, job, luck, who.limits(workload, knobs.eta))
+    world = World(workload, who.policy, job, luck, who.limits(workload, knobs.eta), alone=False)
     usual = baselines.default(workload).seconds
     ahead: list[tuple[float, int, Flight]] = []  # by when something next happens to each job
     totals = Totals()

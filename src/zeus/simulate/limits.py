@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
+from zeus.cost import Use, fits
 from zeus.errors import InputError
 from zeus.job import Decision
-from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.profile import PowerProfile, Slice
-from zeus.simulate.workload import Use, Workload
+from zeus.simulate.workload import Workload
 
 THETA = 0.2  # the profiler's (docs/decisions/profiling-walk.md)
 

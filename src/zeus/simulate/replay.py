@@ -1,8 +1,11 @@
-"""Replays a policy against a known workload: the same decisions as in a real job, charged by the trace (§6.1).
+"""Replays a policy against a known workload: a client of what real jobs use, charged by the trace (§6.1).
 
     submit ──▶ ask ──▶ [first epoch, if it profiles] ──▶ the rest ──▶ tell ──▶ over
                 ▲                                                      │
                 └────────────── missed the target: another try ◀───────┘
+
+Asks and recurrences follow the store's rules, decisions are the policy's with each trial's own chance, runs end as the
+trial's engine ends them, and the ledger says what they cost. Only time and energy are looked up in place of measured.
 
 With `concurrency` K, K recurrences are in flight (§4.4): the next is submitted when one is over. What happens is in the
 order of simulated time, so that a decision knows what has ended by then, and which trials are still open.
@@ -10,19 +13,23 @@ order of simulated time, so that a decision knows what has ended by then, and wh
 
 from __future__ import annotations
 
-import random
-from bisect import bisect_left
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Any
 
+from zeus.cost import Use
 from zeus.errors import InputError
-from zeus.job import MAX_TRIES, Ask, Decision, Ending, JobSpec, Outcome, Profiled, Trial
-from zeus.optimizer.batch_size.policy import Policy
+from zeus.job import Decision, Ending, Gpus, JobSpec, Outcome, Profiled, Trial
+from zeus.optimizer.batch_size.policy import Policy, decided
 from zeus.simulate.limits import JustInTime, Limits, Plan
 from zeus.simulate.workload import Workload
+from zeus.store.api import Request
+from zeus.store.rules import is_over, next_ask
+from zeus.trial.engine import run_through
+from zeus.trial.estimate import Knowledge, first_epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ def replay(
     """One recurrence after another, in the order in which they were submitted: so many of them, or for ever."""
     if concurrency < 1:
         raise InputError(f"concurrency={concurrency}: at least one recurrence is in flight.")
-    world = World(workload, policy, job, seed, limits(workload, job.eta_knob))
+    world = World(workload, policy, job, seed, limits(workload, job.eta_knob), alone=concurrency == 1)
     flight: list[tuple[float, int, Flight]] = []  # by when something next happens to each
     over: dict[int, Recurrence] = {}
     now, submitted, following = 0.0, 0, 1
@@ -135,12 +142,11 @@ def replay_each(
 ) -> Iterator[Recurrence]:
     """One recurrence after another, each on the next of these: one job whose data drift (§6.4).
 
-    They differ in the epochs that runs need. What an epoch uses is profiled once, so it is taken from the first. As in
-    real runs the last try has no bound: else a rise of all costs would stop every run for ever.
+    They differ in the epochs that runs need. What an epoch uses is profiled once, so it is taken from the first.
     """
     world: World | None = None
     for recurrence, workload in enumerate(workloads, start=1):
-        world = world or World(workload, policy, job, seed, limits(workload, job.eta_knob), frees_last_try=True)
+        world = world or World(workload, policy, job, seed, limits(workload, job.eta_knob))
         world.workload = workload
         one = world.submit(recurrence)
         while world.goes_on(one):
@@ -150,12 +156,13 @@ def replay_each(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run under way: after so many more seconds its profile is there, or its outcome."""
+    """A run under way: after so many more seconds its next epoch is over, or its outcome is there."""
 
     trial: Trial
     plan: Plan
     seconds: float
-    outcome: Outcome | None  # None while its first epoch profiles
+    epochs: int  # done by then
+    outcome: Outcome | None  # None while it goes on
 
 
 @dataclass(slots=True)
@@ -165,112 +172,117 @@ class Flight:
     recurrence: int
     run: Run
     tries: list[Try]
+    trials: list[Trial]
 
 
 class World:
     """A job on a GPU: what its policy knows, what has been profiled, and chance.
 
-    Whoever drives it keeps the time: each flight says in how many seconds something happens to its run.
+    Whoever drives it keeps the time: each flight says in how many seconds something happens to its run. Where nothing
+    else can happen meanwhile (`alone`), or the policy's word on a run cannot change (it is monotone, and looks at the
+    run alone), a run is taken to its end at once.
     """
 
     def __init__(
-        self,
-        workload: Workload,
-        policy: Policy[Any],
-        job: JobSpec,
-        seed: int,
-        limits: Limits,
-        *,
-        frees_last_try: bool = False,
+        self, workload: Workload, policy: Policy[Any], job: JobSpec, seed: int, limits: Limits, *, alone: bool = True
     ) -> None:
         self.workload = workload
-        self._frees_last_try = frees_last_try
+        self._job = job if job.mab_seed is not None else replace(job, mab_seed=seed)
         self._policy = policy
         self._limits = limits
         self._seed = seed
         self._cost = workload.cost_model(job.eta_knob)
+        self._gpus = Gpus(workload.gpu, 1, workload.max_watts)
         self._monotone = getattr(policy, "monotone", False)
-        self._state = policy.start(job)
-        # One stream for all decisions: here none has to be made again alone, and a new one for each takes a tenth of
-        # the time of a replay.
-        self._rng = random.Random(seed)
+        self._at_once = alone or self._monotone
+        self._state = policy.start(self._job)
+        self._epochs: dict[int, Use] = {}  # of the sizes that were profiled
         self._sequence = 0
         self._number = 0
+        self._recurrences = 0
 
     def submit(self, recurrence: int) -> Flight:
         """A recurrence begins."""
-        return Flight(recurrence, self.ask(recurrence, 1), [])
+        self._recurrences = max(self._recurrences, recurrence)
+        trials: list[Trial] = []
+        return Flight(recurrence, self._ask(recurrence, trials), [], trials)
 
-    def ask(self, recurrence: int, attempt: int) -> Run:
+    def _ask(self, recurrence: int, trials: list[Trial]) -> Run:
         """Decide, and begin to run."""
         self._number += 1
-        ask = Ask(
-            number=self._number,
-            recurrence=recurrence,
-            attempt=attempt,
-            gpu_model=self.workload.gpu,
-            max_watts=self.workload.max_watts,
-            last=self._frees_last_try and attempt == MAX_TRIES,
-        )
-        decision = self._policy.decide(self._state, self._rng, ask)
+        request = Request(gpus=self._gpus, recurrence=recurrence if trials else None)
+        begun = self._recurrences if trials else recurrence - 1
+        ask = next_ask(self._job, request, self._number, begun, trials)
+        decision = decided(self._policy, self._state, self._job, ask)
         trial = Trial(ask=ask, decision=decision, asked=self._next())
         self._state = self._policy.observe(self._state, trial)
         plan = self._limits.plan(decision)
-        if plan.profiles and self._may_begin(trial, plan, 0):
-            return Run(trial, plan, plan.first.seconds, None)
-        outcome = self._run(trial, plan, 0)
-        return Run(trial, plan, outcome.seconds, outcome)
+        if not plan.profiles:
+            return self._onward(trial, plan, 0)
+        refused = self._refused_unseen(trial)
+        if refused is not None:
+            return Run(trial, plan, 0.0, 0, refused)
+        return Run(trial, plan, plan.first.seconds, 1, None)
 
     def goes_on(self, one: Flight) -> bool:
         """What was awaited has happened. Whether something else is to come, or this recurrence is over."""
         trial, plan, outcome = one.run.trial, one.run.plan, one.run.outcome
         if outcome is None:
-            self._learn(trial, plan)
-            outcome = self._run(trial, plan, 1)
-            one.run = Run(trial, plan, outcome.seconds - plan.first.seconds, outcome)
+            if one.run.epochs == 1 and plan.profiles:
+                self._learn(trial, plan)
+            one.run = self._onward(trial, plan, one.run.epochs)
             return True
-        self._state = self._policy.observe(self._state, trial.end(self._next(), outcome))
-        if outcome.epochs:  # a size of which not even one epoch fits is not run: no try, no charge
-            cost = self._cost.cost(outcome.joules or 0.0, outcome.seconds)
-            one.tries.append(Try(trial.decision, plan.limit_watts, outcome, cost))
-        if outcome.ending is Ending.CONVERGED or len(one.tries) == MAX_TRIES:
+        ended = trial.end(self._next(), outcome)
+        self._state = self._policy.observe(self._state, ended)
+        one.trials.append(ended)
+        cost = self._cost.cost(outcome.joules or 0.0, outcome.seconds)
+        one.tries.append(Try(trial.decision, plan.limit_watts, outcome, cost))
+        if is_over(self._job, one.trials):
             return False
-        one.run = self.ask(one.recurrence, len(one.tries) + 1)
+        one.run = self._ask(one.recurrence, one.trials)
         return True
 
-    def _run(self, trial: Trial, plan: Plan, done: int) -> Outcome:
-        """How a run ends of which this many epochs are done. It depends on (seed, recurrence, try, size) alone."""
+    def _onward(self, trial: Trial, plan: Plan, done: int) -> Run:
+        """The run from here: to its end, or to the end of its next epoch where something may change meanwhile.
+
+        Which traced run it meets depends on (seed, recurrence, try, size) alone.
+        """
         ask = trial.ask
         needed = draw(self.workload, self._seed, ask.recurrence, ask.attempt, trial.batch_size)
         reaches = needed is not None and needed <= self.workload.max_epochs
         last = needed if needed is not None and reaches else self.workload.max_epochs
-        epochs = self._stop(trial, plan, done, last)
-        joules = plan.first.joules + (epochs - 1) * plan.rest.joules if epochs else 0.0
-        seconds = plan.first.seconds + (epochs - 1) * plan.rest.seconds if epochs else 0.0
-        if epochs == last:
-            ending = Ending.CONVERGED if reaches else Ending.NOT_CONVERGED
-            return Outcome(ending=ending, joules=joules, seconds=seconds, epochs=epochs)
-        following = self._cost.cost(*(plan.rest if epochs else plan.first))
-        return Outcome(ending=Ending.STOPPED, joules=joules, seconds=seconds, epochs=epochs, next_epoch_cost=following)
-
-    def _stop(self, trial: Trial, plan: Plan, done: int, last: int) -> int:
-        """After how many epochs the policy stops it, or `last`."""
-        if not self._monotone:
-            return next((n for n in range(done, last) if not self._may_begin(trial, plan, n)), last)
-        if done >= last or self._may_begin(trial, plan, last - 1):  # then it went on before, too
-            return last
-        return done + bisect_left(range(done, last), True, key=lambda n: not self._may_begin(trial, plan, n))
-
-    def _may_begin(self, trial: Trial, plan: Plan, epochs: int) -> bool:
-        """Whether the policy lets it begin the next epoch after this many."""
-        cost = self._cost.cost(
-            plan.first.joules + epochs * plan.rest.joules, plan.first.seconds + epochs * plan.rest.seconds
+        until = last if self._at_once else min(last, done + 1)
+        outcome = run_through(
+            plan.first,
+            plan.rest,
+            done,
+            until,
+            reaches=reaches,
+            cost=self._cost,
+            keep_going=lambda epochs, cost: self._policy.keep_going(self._state, trial, epochs, cost),
+            monotone=self._monotone,
         )
-        return self._policy.keep_going(self._state, trial, epochs, cost)
+        before = plan.first.seconds + (done - 1) * plan.rest.seconds if done else 0.0
+        if until < last and outcome.epochs == until:
+            return Run(trial, plan, outcome.seconds - before, until, None)
+        return Run(trial, plan, outcome.seconds - before, outcome.epochs, outcome)
+
+    def _refused_unseen(self, trial: Trial) -> Outcome | None:
+        """A size that was never profiled is run, unless a neighbour foretells that not even one epoch of it fits."""
+        size = trial.batch_size
+        if not self._epochs:
+            return None
+        near = min(self._epochs, key=lambda other: (abs(math.log2(other / size)), other))
+        known = Knowledge(near=self._epochs[near], octaves=abs(math.log2(near / size)))
+        found = first_epoch(known, None, None)
+        if found is None or self._policy.keep_going(self._state, trial, 0, self._cost.of(found.least)):
+            return None
+        return Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=self._cost.of(found.use))
 
     def _learn(self, trial: Trial, plan: Plan) -> None:
         use = self._limits.learn(trial.decision, plan)
         if use is not None:
+            self._epochs[trial.batch_size] = use
             known = Profiled(
                 sequence=self._next(),
                 batch_size=trial.batch_size,

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from zeus.cost import CostModel
+from zeus.cost import CostModel, Use
 from zeus.errors import InputError
 from zeus.profile import PowerProfile, Slice
-
-
-class Use(NamedTuple):
-    """What some training uses."""
-
-    joules: float
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@
 **Facts only.** No belief is stored. Whatever a policy knows, it folds from `facts`.
 
 **One order.** Asks, tells, losses, profiled costs and pardons of a job take its sequence numbers 1, 2, 3, ...: each
-is used once and none is left out. Trials of a job are numbered 1, 2, 3, ... likewise.
+is used once and none is left out. Trials of a job are numbered likewise, and no number is ever given twice: the first
+trial after a reset, or of a job that was forgotten and registered anew, follows the last one of the life before. So a
+late tell of an old life finds no trial, never another one.
 
 **All or nothing.** Each verb happens as a whole or not at all, whatever is killed meanwhile, and has happened for
 every process once it returns. Verbs on one job happen one after the other, and nobody has to clean up.
@@ -23,7 +25,7 @@ from datetime import UTC, datetime
 from typing import Protocol, TypeAlias
 
 from zeus.errors import InputError
-from zeus.job import MAX_TRIES, Ask, Decision, Event, JobSpec, Outcome, Pardoned, Profiled, Trial
+from zeus.job import MAX_TRIES, Ask, Decision, Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.tokens import Tokens
 
@@ -41,24 +43,19 @@ class Job:
     at: str  # when this revision was made
     generation: str  # changes when a job is forgotten or imported, so that a cached fold of another life is not used
     excused: tuple[int, ...] = ()  # trials whose crash, with no epoch done, is held against no size
-    etas: tuple[tuple[int, float], ...] = ()  # up to each of these sequence numbers, trials were asked for under this η
+    first: int = 1  # the number of its first trial: lower ones were given in a life before
 
     @property
     def id(self) -> str:
         """What it is found by."""
         return self.spec.id
 
-    def eta_of(self, trial: Trial) -> float:
-        """The η that a trial was decided under, which its bound is a cost of."""
-        return next((eta for until, eta in self.etas if trial.asked <= until), self.spec.eta_knob)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What the asker knows; the store adds the numbers and makes an `Ask` of it."""
 
-    gpu_model: str = ""
-    max_watts: float
+    gpus: Gpus
     recurrence: int | None = None  # None: a new one; a number: another try of that one
     max_tries: int = MAX_TRIES
     resume: bool = False  # instead of a new one, another try of a recurrence whose tries all failed, if there is one
@@ -68,17 +65,6 @@ class Request:
             raise InputError(f"recurrence={self.recurrence}: name one, or resume whichever is unfinished.")
         if self.max_tries < 1:
             raise InputError(f"max_tries={self.max_tries!r}: give a whole number of at least 1.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A trial and when things happened to it."""
-
-    trial: Trial
-    asked_at: str
-    changed_at: str
-    leased_until: str | None  # None: not open any more
-    so_far: Outcome | None = None  # what it had used at its last renewal
 
 
 Facts: TypeAlias = Callable[[int], list[Event]]
@@ -160,15 +146,13 @@ class Store(Protocol):
         """Each trial as it stands, by number: those above `after`, at most so many; its cost is that of the answer."""
 
     def count(self, job_id: str) -> int:
-        """How many trials it has, which is the number of the last."""
+        """How many trials it has."""
 
     def notes(self, job_id: str) -> list[Profiled | Pardoned]:
         """The events that are no trial's, in order."""
 
-    def profiled(
-        self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
-    ) -> Profiled:
-        """What an epoch of a size uses became known on a GPU model: an event of the job."""
+    def profiled(self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> Profiled:
+        """What an epoch of a size uses became known on these GPUs: an event of the job."""
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
         """A size that crashed may be offered again: an event of the job."""
@@ -188,11 +172,11 @@ class Store(Protocol):
     def pulse(self) -> dict[str, str]:
         """For each job a text that changes whenever its facts or its terms do; cheap, however long the histories."""
 
-    def settle(self, job_id: str, gpu_model: str, max_watts: float) -> None:
+    def settle(self, job_id: str, gpus: Gpus) -> None:
         """Remember where a job runs, for clients that say it only once."""
 
-    def settled(self, job_id: str) -> tuple[str, float] | None:
-        """What was settled last: the GPU model and MAXPOWER in watts."""
+    def settled(self, job_id: str) -> Gpus | None:
+        """What was settled last."""
 
     @property
     def tokens(self) -> Tokens:
@@ -216,21 +200,6 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of connections; what was kept stays."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreProfiles:
-    """A store's profiles, in the shape that the power-limit optimizer takes."""
-
-    store: Store
-
-    def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of exactly this key."""
-        return self.store.get_profile(key)
-
-    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """Keep this profile in place of what was kept under its key."""
-        self.store.put_profile(key, profile)
 
 
 def utc(wall: float) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 from uuid import uuid4
 
 from zeus.errors import InputError
-from zeus.job import JobSpec, Outcome, Pardoned, Profiled, Trial
+from zeus.job import JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
 from zeus.profile import PowerProfile, ProfileKey
-from zeus.store.api import Job, Kept
+from zeus.store.api import Job
 from zeus.wire import Json, dumps, from_json, loads, to_json
 
 
@@ -62,11 +62,12 @@ def read(lines: Iterable[str]) -> Dump:
     histories: defaultdict[str, History] = defaultdict(History)
     dump = Dump()
     lives: dict[str, str] = {}
+    etas: dict[str, Any] = {}  # the latest line of each job, for trials of version 1
     for place, text in enumerate(lines, 1):
         if not text.strip():
             continue
         try:
-            _take(loads(text), histories, dump, lives)
+            _take(loads(text), histories, dump, lives, etas)
         except KeyError as missing:
             raise InputError(f"line {place}: {missing} is missing.") from missing
         except InputError as wrong:
@@ -77,13 +78,16 @@ def read(lines: Iterable[str]) -> Dump:
     return dump
 
 
-def _take(data: Json, histories: defaultdict[str, History], dump: Dump, lives: dict[str, str]) -> None:
+def _take(
+    data: Json, histories: defaultdict[str, History], dump: Dump, lives: dict[str, str], etas: dict[str, Any]
+) -> None:
     match data.get("line"):
         case "job":
             job = job_from_json(data, "")
+            etas[job.id] = data
             histories[job.id].revisions.append(replace(job, generation=lives.setdefault(job.id, uuid4().hex)))
         case "trial":
-            histories[data["job"]].trials.append(kept_from_json(data))
+            histories[data["job"]].trials.append(kept_from_json(data, eta_of(etas.get(data["job"]), data["trial"])))
         case "event":
             histories[data["job"]].notes.append(note_from_json(data["event"]))
         case "profile":
@@ -97,9 +101,10 @@ def _sound(job_id: str, history: History) -> None:
     marks = [n.sequence for n in history.notes]
     for kept in history.trials:
         marks += [m for m in (kept.trial.asked, kept.trial.lost, kept.trial.ended) if m is not None]
+    before = history.revisions[0].first - 1 if history.revisions else 0
     rows: list[tuple[str, list[Any]]] = [
         ("revisions", [job.revision for job in history.revisions]),
-        ("trials", [kept.trial.number for kept in history.trials]),
+        ("trials", [kept.trial.number - before for kept in history.trials]),
         ("sequence numbers", sorted(marks)),
     ]
     for name, row in rows:
@@ -110,7 +115,7 @@ def _sound(job_id: str, history: History) -> None:
 def job_to_json(job: Job) -> Json:
     """One revision of a job. Its generation stays behind: an imported job begins another life."""
     names = ("policy_version", "revision", "since", "at")
-    later = {"excused": job.excused, "etas": job.etas}  # which were not always kept
+    later = {"excused": job.excused, "first": job.first}  # which were not always kept
     return {**{name: getattr(job, name) for name in names}, **later, "spec": to_json(job.spec)}
 
 
@@ -119,15 +124,29 @@ def job_from_json(data: Json, generation: str) -> Job:
     names = ("policy_version", "revision", "since", "at", "spec")
     if lacking := [name for name in names if name not in data]:
         raise InputError(f"a job lacks {', '.join(lacking)}.")
-    spec, etas = from_json(data["spec"], JobSpec), data.get("etas", ())
+    spec = from_json(data["spec"], JobSpec)
     try:
         later: Json = {
-            "etas": tuple((int(until), float(eta)) for until, eta in etas),
             "excused": tuple(int(number) for number in data.get("excused") or ()),
+            "first": int(data.get("first", 1)),
         }
     except (TypeError, ValueError) as wrong:
-        raise InputError(f"a job with etas={etas!r}, excused={data.get('excused')!r}: {wrong}.") from wrong
+        raise InputError(
+            f"a job with excused={data.get('excused')!r}, first={data.get('first')!r}: {wrong}."
+        ) from wrong
     return Job(**{name: data[name] for name in names[:-1]}, **later, spec=spec, generation=generation)
+
+
+def eta_of(job: Json | None, trial: object) -> float | None:
+    """The η that a trial of version 1 was decided under, which was kept with its job's latest revision."""
+    asked = trial.get("asked") if isinstance(trial, dict) else None
+    if job is None or not isinstance(asked, int):
+        return None
+    try:
+        found = [eta for until, eta in job.get("etas") or () if asked <= until]
+        return float(found[0] if found else job["spec"]["eta_knob"])
+    except (TypeError, ValueError, KeyError) as wrong:
+        raise InputError(f"a job with etas={job.get('etas')!r}: {wrong}.") from wrong
 
 
 def note_from_json(data: object) -> Profiled | Pardoned:
@@ -148,10 +167,10 @@ def kept_to_json(kept: Kept) -> Json:
     }
 
 
-def kept_from_json(data: Json) -> Kept:
-    """A trial and its times."""
+def kept_from_json(data: Json, eta: float | None = None) -> Kept:
+    """A trial and its times; `eta` serves where a trial of version 1 does not say its own."""
     return Kept(
-        trial=from_json(data["trial"], Trial),
+        trial=from_json(data["trial"], Trial, eta=eta),
         asked_at=data["asked_at"],
         changed_at=data["changed_at"],
         leased_until=data["leased_until"],

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from uuid import uuid4
 
-from zeus.job import Event, JobSpec, Outcome, Pardoned, Profiled, Trial, history
+from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial, history
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rules
-from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
+from zeus.store.api import LEASE_SECONDS, Decide, Job, Request, utc
 from zeus.store.lines import Dump, History
 from zeus.store.tokens import Token, Tokens, no_token
 
@@ -58,7 +58,7 @@ class _Life:
         self.log = history([*(kept.trial for kept in past.trials), *past.notes])  # event n is at n - 1
         self.leased = {kept.trial.number for kept in past.trials if kept.leased_until is not None}
         self.keys: dict[str, int] = {}  # of asks that may be repeated: the trial that each opened
-        self.place: tuple[str, float] | None = None
+        self.place: Gpus | None = None
         self.tries: defaultdict[int, list[int]] = defaultdict(list)  # numbers of trials by recurrence
         for kept in past.trials:
             self.tries[kept.trial.ask.recurrence].append(kept.trial.number)
@@ -66,6 +66,19 @@ class _Life:
     @property
     def job(self) -> Job:
         return self.past.revisions[-1]
+
+    @property
+    def last(self) -> int:
+        """The number of the last trial that was given."""
+        return self.job.first - 1 + len(self.past.trials)
+
+    def kept(self, number: int) -> Kept:
+        """A trial by its number."""
+        return self.past.trials[number - self.job.first]
+
+    def put(self, kept: Kept) -> None:
+        """A trial in place of what was kept under its number."""
+        self.past.trials[kept.trial.number - self.job.first] = kept
 
     @property
     def next(self) -> int:
@@ -84,7 +97,7 @@ class _Life:
 
     def settle(self, kept: Kept) -> Trial:
         trial = kept.trial
-        self.past.trials[trial.number - 1] = replace(kept, leased_until=None)
+        self.put(replace(kept, leased_until=None))
         self.leased.discard(trial.number)
         self.log.append(trial)
         if trial.ended is not None and trial.lost is not None:  # what it told in the end covers what it had used
@@ -100,6 +113,7 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._jobs: dict[str, _Life] = {}
         self._profiles: dict[ProfileKey, PowerProfile] = {}
+        self._used: dict[str, int] = {}  # the last trial number of jobs that were forgotten
         self.tokens: Tokens = MemoryTokens()
 
     def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
@@ -107,7 +121,8 @@ class MemoryStore:
         with self._lock:
             now = utc(self._wall())
             if spec.id not in self._jobs:
-                job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex)
+                used = self._used.get(spec.id, 0)
+                job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex, used)
                 self._jobs[job.id] = _Life(History([job]))
                 return job
             known = self._jobs[spec.id]
@@ -156,12 +171,11 @@ class MemoryStore:
             self.expire(job_id)
             known, now = self._known(job_id), self._wall()
             if key is not None and key in known.keys:
-                return known.past.trials[known.keys[key] - 1].trial
+                return known.kept(known.keys[key]).trial
             if request.resume:
                 request = rules.resumed(request, [one.trial for one in known.past.trials[-rules.LATELY :]])
-            trials, again = known.past.trials, known.tries.get(request.recurrence or 0, [])
-            tries = [trials[number - 1].trial for number in again]
-            ask = rules.next_ask(job_id, request, len(trials) + 1, len(known.tries), tries)
+            tries = [known.kept(number).trial for number in known.tries.get(request.recurrence or 0, [])]
+            ask = rules.next_ask(known.job.spec, request, known.last + 1, len(known.tries), tries)
             decision = decide(known.job, ask, lambda since: self.facts(job_id, since))
             trial = Trial(ask=ask, decision=decision, asked=known.next)
             known.open(Kept(trial=trial, asked_at=utc(now), changed_at=utc(now), leased_until=utc(now + lease)))
@@ -176,7 +190,7 @@ class MemoryStore:
             known, kept = self._kept(job_id, number)
             if kept.leased_until is not None:
                 until = utc(self._wall() + lease)
-                known.past.trials[number - 1] = replace(kept, leased_until=until, so_far=so_far or kept.so_far)
+                known.put(replace(kept, leased_until=until, so_far=so_far or kept.so_far))
             return kept.trial
 
     def tell(self, job_id: str, number: int, outcome: Outcome) -> Trial:
@@ -194,7 +208,7 @@ class MemoryStore:
             known, now = self._known(job_id), utc(self._wall())
             lost: list[Trial] = []
             for number in sorted(known.leased):
-                kept = known.past.trials[number - 1]
+                kept = known.kept(number)
                 if kept.leased_until is not None and kept.leased_until <= now:
                     trial = kept.trial.lose(known.next, kept.so_far)
                     lost.append(known.settle(replace(kept, trial=trial, changed_at=now)))
@@ -216,7 +230,7 @@ class MemoryStore:
             return self._known(job_id).past.trials[after : None if most is None else after + most]
 
     def count(self, job_id: str) -> int:
-        """The number of the last trial."""
+        """How many there are."""
         with self._lock:
             return len(self._known(job_id).past.trials)
 
@@ -225,19 +239,17 @@ class MemoryStore:
         with self._lock:
             return list(self._known(job_id).past.notes)
 
-    def profiled(
-        self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
-    ) -> Profiled:
+    def profiled(self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> Profiled:
         """Note an epoch's cost."""
         with self._lock:
             known = self._known(job_id)
             note = Profiled(
                 sequence=known.next,
                 batch_size=batch_size,
-                gpu_model=gpu_model,
+                gpu_model=gpus.label,
                 joules=joules,
                 seconds=seconds,
-                max_watts=max_watts,
+                max_watts=gpus.max_watts,
             )
             known.past.notes.append(note)
             known.log.append(note)
@@ -256,7 +268,7 @@ class MemoryStore:
         """A revision."""
         with self._lock:
             known = self._known(job_id)
-            job = rules.excused(known.job, numbers, utc(self._wall()), len(known.past.trials))
+            job = rules.excused(known.job, numbers, utc(self._wall()), known.last)
             if job != known.job:
                 known.past.revisions.append(job)
             return job
@@ -281,12 +293,12 @@ class MemoryStore:
         with self._lock:
             return {job_id: one.pulse for job_id, one in self._jobs.items()}
 
-    def settle(self, job_id: str, gpu_model: str, max_watts: float) -> None:
+    def settle(self, job_id: str, gpus: Gpus) -> None:
         """Where the job's clients run."""
         with self._lock:
-            self._known(job_id).place = (gpu_model, max_watts)
+            self._known(job_id).place = gpus
 
-    def settled(self, job_id: str) -> tuple[str, float] | None:
+    def settled(self, job_id: str) -> Gpus | None:
         """As settled."""
         with self._lock:
             return self._known(job_id).place
@@ -294,7 +306,7 @@ class MemoryStore:
     def forget(self, job_id: str) -> None:
         """Remove a job and its profiles."""
         with self._lock:
-            self._known(job_id)
+            self._used[job_id] = self._known(job_id).last
             del self._jobs[job_id]
             self._profiles = {key: kept for key, kept in self._profiles.items() if key.job != job_id}
 
@@ -302,7 +314,8 @@ class MemoryStore:
         """Its next life."""
         with self._lock:
             known, now = self._known(job_id), utc(self._wall())
-            job = rules.begun_again(known.job, policy_version, now, uuid4().hex, pulse=known.pulse, expected=pulse)
+            life, last, found = uuid4().hex, known.last, known.pulse
+            job = rules.begun_again(known.job, policy_version, now, life, last=last, pulse=found, expected=pulse)
             self.forget(job_id)
             self._jobs[job_id] = _Life(History([job]))
             return job
@@ -334,6 +347,6 @@ class MemoryStore:
 
     def _kept(self, job_id: str, number: int) -> tuple[_Life, Kept]:
         known = self._known(job_id)
-        if not 1 <= number <= len(known.past.trials):
-            raise rules.no_trial(job_id, number, len(known.past.trials))
-        return known, known.past.trials[number - 1]
+        if not known.job.first <= number <= known.last:
+            raise rules.no_trial(job_id, number, known.last)
+        return known, known.kept(number)

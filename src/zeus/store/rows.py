@@ -9,14 +9,14 @@ from zlib import crc32
 
 import sqlalchemy as sa
 
-from zeus.job import Ask, Event, Outcome, Pardoned, Profiled, Trial, history
+from zeus.job import Ask, Event, Gpus, Kept, Outcome, Pardoned, Profiled, Trial, history
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rules
-from zeus.store.api import Job, Kept
+from zeus.store.api import Job
 from zeus.store.database import Statement, Transaction
 from zeus.store.lines import History
-from zeus.store.tables import ASKS, EVENTS, JOBS, PLACES, PROFILES, REVISIONS, TRIALS
+from zeus.store.tables import ASKS, EVENTS, JOBS, NUMBERS, PLACES, PROFILES, REVISIONS, TRIALS
 from zeus.wire import dumps, from_json, loads, to_text
 
 LATELY = 256  # trials that are not parsed again; the tries of a recurrence and what runs at the same time are fewer
@@ -110,11 +110,22 @@ RESTART_JOB = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), tuple(name for 
 PROFILES_OF = Statement(sa.select(*(PROFILES.c[name] for name in (*_KEY, "profile"))).where(PROFILES.c.job == _OF))
 FIND_ASK = Statement(sa.select(ASKS.c.number).where(ASKS.c.job_id == _OF, ASKS.c.key == sa.bindparam("key")))
 KEEP_ASK = Statement(sa.insert(ASKS), ("job_id", "key", "number"))
-FIND_PLACE = Statement(sa.select(PLACES.c.gpu_model, PLACES.c.max_watts).where(PLACES.c.job_id == _OF))
+FIND_PLACE = Statement(
+    sa.select(PLACES.c.gpu_model, PLACES.c.gpu_count, PLACES.c.max_watts).where(PLACES.c.job_id == _OF)
+)
+FIND_NUMBER = Statement(sa.select(NUMBERS.c.trials).where(NUMBERS.c.job_id == _OF))
+PUT_NUMBER = Statement(
+    sa.text(
+        "INSERT INTO zeus_numbers (job_id, trials) VALUES (:job_id, :trials)"
+        " ON CONFLICT (job_id) DO UPDATE SET trials = excluded.trials"
+    )
+)
 PUT_PLACE = Statement(
     sa.text(
-        "INSERT INTO zeus_places (job_id, gpu_model, max_watts) VALUES (:job_id, :gpu_model, :max_watts)"
-        " ON CONFLICT (job_id) DO UPDATE SET gpu_model = excluded.gpu_model, max_watts = excluded.max_watts"
+        "INSERT INTO zeus_places (job_id, gpu_model, gpu_count, max_watts)"
+        " VALUES (:job_id, :gpu_model, :gpu_count, :max_watts)"
+        " ON CONFLICT (job_id) DO UPDATE SET gpu_model = excluded.gpu_model, gpu_count = excluded.gpu_count,"
+        " max_watts = excluded.max_watts"
     )
 )
 
@@ -174,7 +185,7 @@ def insert_job(db: Transaction, past: History) -> None:
         id=latest.id,
         generation=latest.generation,
         sequence=past.sequence,
-        trials=len(past.trials),
+        trials=latest.first - 1 + len(past.trials),
         recurrences=past.recurrences,
         job=texts[-1],
     )
@@ -192,10 +203,17 @@ def revise_job(db: Transaction, job: Job) -> None:
     db.run(REVISE_JOB, {"of": job.id, "job": text})
 
 
-def forget_job(db: Transaction, job_id: str) -> None:
-    """All that is kept under its id."""
+def forget_job(db: Transaction, job: JobRow) -> None:
+    """All that is kept under its id, but for the last trial number that was given."""
     for statement in (*FORGET, FORGET_JOB):
-        db.run(statement, {"of": job_id})
+        db.run(statement, {"of": job.id})
+    db.run(PUT_NUMBER, {"job_id": job.id, "trials": max(job.trials, numbers_used(db, job.id))})
+
+
+def numbers_used(db: Transaction, job_id: str) -> int:
+    """The last trial number that was given in lives of a job that were forgotten."""
+    found = db.row(FIND_NUMBER, {"of": job_id})
+    return 0 if found is None else int(found[0])
 
 
 def restart_job(db: Transaction, job: Job) -> None:
@@ -203,7 +221,7 @@ def restart_job(db: Transaction, job: Job) -> None:
     for statement in FORGET:
         db.run(statement, {"of": job.id})
     text = dumps(jsonl.job_to_json(job))
-    values = {"generation": job.generation, "sequence": 0, "trials": 0, "recurrences": 0, "job": text}
+    values = {"generation": job.generation, "sequence": 0, "trials": job.first - 1, "recurrences": 0, "job": text}
     db.run(RESTART_JOB, {"of": job.id, **values})
     db.run(ADD_REVISION, {"job_id": job.id, "revision": job.revision, "job": text})
 
@@ -224,13 +242,15 @@ def tries_of(db: Transaction, job: JobRow, recurrence: int | None) -> list[Trial
 
 def find_trial(db: Transaction, job: JobRow, number: int) -> Kept:
     """A trial of a job whose row is at hand."""
-    if not 1 <= number <= job.trials:
+    found = db.row(FIND_TRIAL, {"of": job.id, "nr": number}) if 1 <= number <= job.trials else None
+    if found is None:
         raise rules.no_trial(job.id, number, job.trials)
-    return _to_kept(db.row(FIND_TRIAL, {"of": job.id, "nr": number}))
+    return _to_kept(found)
 
 
 def trials_of(db: Transaction, job: JobRow, after: int = 0, most: int | None = None) -> list[Kept]:
-    """By number: those above `after`, at most so many."""
+    """By number: without the first `after` of them, at most so many."""
+    after += to_job(job).first - 1
     last = job.trials if most is None else min(job.trials, after + most)
     if after >= last:
         return []
@@ -369,15 +389,16 @@ def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
     db.run(KEEP_ASK, {"job_id": job_id, "key": key, "number": number})
 
 
-def put_place(db: Transaction, job_id: str, gpu_model: str, max_watts: float) -> None:
+def put_place(db: Transaction, job_id: str, gpus: Gpus) -> None:
     """Where a client that says it once runs."""
-    db.run(PUT_PLACE, {"job_id": job_id, "gpu_model": gpu_model, "max_watts": max_watts})
+    row = {"gpu_model": gpus.model, "gpu_count": gpus.count, "max_watts": gpus.max_watts}
+    db.run(PUT_PLACE, {"job_id": job_id, **row})
 
 
-def find_place(db: Transaction, job_id: str) -> tuple[str, float] | None:
+def find_place(db: Transaction, job_id: str) -> Gpus | None:
     """Where it said."""
     found = db.row(FIND_PLACE, {"of": job_id})
-    return None if found is None else (str(found[0]), float(found[1]))
+    return None if found is None else Gpus(str(found[0]), int(found[1]), float(found[2]))
 
 
 def put_profile(db: Transaction, key: ProfileKey, profile: PowerProfile) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from difflib import get_close_matches
@@ -10,13 +11,16 @@ from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
 from zeus.store.api import Job, Request
 
+MISSES = 2  # runs to max_epochs of each size, after which a target counts as out of reach
 LATELY = 100  # trials among which an unfinished recurrence is looked for: what failed before was given up
 
 
-def created(spec: JobSpec, policy_version: int, at: str, seed: Callable[[], int], generation: str) -> Job:
-    """The first revision."""
+def created(
+    spec: JobSpec, policy_version: int, at: str, seed: Callable[[], int], generation: str, used: int = 0
+) -> Job:
+    """The first revision; so many trial numbers were used in lives before."""
     spec = replace(spec, job_id=spec.id, mab_seed=seed() if spec.mab_seed is None else spec.mab_seed)
-    return Job(spec=spec, policy_version=policy_version, at=at, generation=generation)
+    return Job(spec=spec, policy_version=policy_version, at=at, generation=generation, first=used + 1)
 
 
 def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int) -> Job:
@@ -27,7 +31,6 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
         return job
     target = ("target_metric", "higher_is_better_metric")
     moved = any(getattr(spec, name) != getattr(job.spec, name) for name in target)
-    repriced = spec.eta_knob != job.spec.eta_knob
     return replace(
         job,
         spec=spec,
@@ -35,26 +38,27 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int
         revision=job.revision + 1,
         since=sequence if moved else job.since,
         at=at,
-        etas=(*job.etas, (sequence, job.spec.eta_knob)) if repriced else job.etas,
     )
 
 
-def excused(job: Job, numbers: Iterable[int], at: str, trials: int) -> Job:
-    """The job itself where these trials are excused already, or its next revision; it has had so many."""
+def excused(job: Job, numbers: Iterable[int], at: str, last: int) -> Job:
+    """The job itself where these trials are excused already, or its next revision; `last` is its last trial."""
     all_of_them = tuple(sorted({*job.excused, *numbers}))
-    if unknown := [number for number in all_of_them if not 1 <= number <= trials]:
-        raise no_trial(job.id, unknown[0], trials)
+    if unknown := [number for number in all_of_them if not job.first <= number <= last]:
+        raise no_trial(job.id, unknown[0], last)
     return job if all_of_them == job.excused else replace(job, revision=job.revision + 1, at=at, excused=all_of_them)
 
 
-def begun_again(job: Job, policy_version: int, at: str, generation: str, *, pulse: str, expected: str | None) -> Job:
-    """The first revision of its next life, where its pulse is the one expected."""
+def begun_again(
+    job: Job, policy_version: int, at: str, generation: str, *, last: int, pulse: str, expected: str | None
+) -> Job:
+    """The first revision of its next life, where its pulse is the one expected; `last` is its last trial."""
     if expected not in (None, pulse):
         raise AlreadyDone(
             f"job {job.id!r} has changed since it was looked at, and what happened would be lost. Nothing was removed; "
             "look at it again."
         )
-    return Job(spec=job.spec, policy_version=policy_version, at=at, generation=generation)
+    return Job(spec=job.spec, policy_version=policy_version, at=at, generation=generation, first=last + 1)
 
 
 def differs(job: Job, after: Job) -> AlreadyDone:
@@ -77,8 +81,9 @@ def resumed(request: Request, lately: Sequence[Trial]) -> Request:
     return replace(request, resume=False)
 
 
-def next_ask(job_id: str, request: Request, number: int, recurrences: int, tries: Sequence[Trial]) -> Ask:
+def next_ask(job: JobSpec, request: Request, number: int, recurrences: int, tries: Sequence[Trial]) -> Ask:
     """The ask that a request becomes: `tries` are those of its recurrence so far, `recurrences` the last one begun."""
+    job_id = job.id
     recurrence = recurrences + 1 if request.recurrence is None else request.recurrence
     if not 1 <= recurrence <= recurrences + 1 or (request.recurrence is not None and not tries):
         raise InputError(
@@ -97,10 +102,28 @@ def next_ask(job_id: str, request: Request, number: int, recurrences: int, tries
         number=number,
         recurrence=recurrence,
         attempt=attempt,
-        gpu_model=request.gpu_model,
-        max_watts=request.max_watts,
+        gpus=request.gpus,
+        eta=job.eta_knob,
         last=attempt == request.max_tries,
     )
+
+
+def is_over(job: JobSpec, tries: Sequence[Trial]) -> bool:
+    """Whether a recurrence needs no further try: it converged, its tries are used up, or the target cannot be reached.
+
+    That is so once every size on offer has run to max_epochs twice without it.
+    """
+    if not tries:
+        return False
+    last = tries[-1]
+    if last.ending is Ending.CONVERGED or last.ask.last:
+        return True
+    if len(tries) < 2 * len(job.batch_sizes) and job.policy != "default":
+        return False
+    crashed = {one.batch_size for one in tries if one.ending is Ending.CRASHED}
+    offered = {job.default_batch_size} if job.policy == "default" else {*job.batch_sizes} - crashed
+    missed = Counter(one.batch_size for one in tries if one.ending is Ending.NOT_CONVERGED)
+    return bool(offered) and all(missed[size] >= MISSES for size in offered)
 
 
 def told(job_id: str, trial: Trial, outcome: Outcome, sequence: int) -> Trial:
@@ -134,7 +157,10 @@ def no_job(job_id: str, known: Sequence[str]) -> NotKnown:
 
 def no_trial(job_id: str, number: int, last: int) -> NotKnown:
     """It was never asked for."""
-    return NotKnown(f"job {job_id!r} has no trial {number}; its last one is {last}. A trial begins with ask.")
+    return NotKnown(
+        f"job {job_id!r} has no trial {number}; its last one is {last}. A trial begins with ask, and a "
+        "reset removes it."
+    )
 
 
 def already_here(job_ids: Sequence[str]) -> AlreadyDone:

@@ -15,11 +15,11 @@ from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
-from zeus.job import Event, JobSpec, Outcome, Pardoned, Profiled, Trial
+from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rows, rules
-from zeus.store.api import LEASE_SECONDS, Decide, Job, Kept, Request, utc
+from zeus.store.api import LEASE_SECONDS, Decide, Job, Request, utc
 from zeus.store.database import BUSY_SECONDS, CONNECTIONS, Database, Mode, Transaction
 from zeus.store.lines import Dump, History
 from zeus.store.rows import take_job
@@ -54,7 +54,8 @@ class SqlStore:
         with self._write() as db:
             now, row = utc(self._wall()), rows.take_job_if_any(db, spec.id)
             if row is None:
-                job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex)
+                used = rows.numbers_used(db, spec.id)
+                job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex, used)
                 rows.insert_job(db, History([job]))
                 return job
             known = rows.to_job(row)
@@ -93,15 +94,15 @@ class SqlStore:
     def forget(self, job_id: str) -> None:
         """Remove a job and its profiles."""
         with self._write() as db:
-            take_job(db, job_id)
-            rows.forget_job(db, job_id)
+            rows.forget_job(db, take_job(db, job_id))
 
     def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
         """Its next life."""
         with self._write() as db:
             row, now = take_job(db, job_id), utc(self._wall())
             known, found = rows.to_job(row), rows.pulse_of(row)
-            job = rules.begun_again(known, policy_version, now, uuid4().hex, pulse=found, expected=pulse)
+            life, last = uuid4().hex, row.trials
+            job = rules.begun_again(known, policy_version, now, life, last=last, pulse=found, expected=pulse)
             rows.restart_job(db, job)
             return job
 
@@ -125,12 +126,13 @@ class SqlStore:
                     continue  # committed first: what `decide` has seen and folded can then not be undone
                 if (before := rows.asked_before(db, row, key)) is not None:
                     return before
+                job = rows.to_job(row)
                 if request.resume:
-                    lately = rows.trials_of(db, row, max(0, row.trials - rules.LATELY))
+                    lately = rows.trials_of(db, row, max(0, row.trials - job.first + 1 - rules.LATELY))
                     request = rules.resumed(request, [one.trial for one in lately])
                 tries = rows.tries_of(db, row, request.recurrence)
-                ask = rules.next_ask(job_id, request, row.trials + 1, row.recurrences, tries)
-                decision = decide(rows.to_job(row), ask, partial(rows.events_after, db, row))
+                ask = rules.next_ask(job.spec, request, row.trials + 1, row.recurrences, tries)
+                decision = decide(job, ask, partial(rows.events_after, db, row))
                 trial = Trial(ask=ask, decision=decision, asked=row.sequence + 1)
                 kept = Kept(trial=trial, asked_at=at, changed_at=at, leased_until=utc(now + lease))
                 rows.open_trial(db, job_id, kept)
@@ -178,9 +180,10 @@ class SqlStore:
             return rows.trials_of(db, rows.find_job(db, job_id), after, most)
 
     def count(self, job_id: str) -> int:
-        """The number of the last trial."""
+        """How many there are."""
         with self._read() as db:
-            return rows.find_job(db, job_id).trials
+            row = rows.find_job(db, job_id)
+            return row.trials - rows.to_job(row).first + 1
 
     # ------------------------------------------------------------------ other facts
 
@@ -194,19 +197,17 @@ class SqlStore:
         with self._read() as db:
             return rows.notes_of(db, rows.find_job(db, job_id).id)
 
-    def profiled(
-        self, job_id: str, batch_size: int, gpu_model: str, *, joules: float, seconds: float, max_watts: float
-    ) -> Profiled:
+    def profiled(self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> Profiled:
         """Note an epoch's cost."""
         with self._write() as db:
             row = take_job(db, job_id)
             note = Profiled(
                 sequence=row.sequence + 1,
                 batch_size=batch_size,
-                gpu_model=gpu_model,
+                gpu_model=gpus.label,
                 joules=joules,
                 seconds=seconds,
-                max_watts=max_watts,
+                max_watts=gpus.max_watts,
             )
             return rows.add_event(db, row, note)
 
@@ -248,12 +249,12 @@ class SqlStore:
         with self._read() as db:
             return rows.pulse(db)
 
-    def settle(self, job_id: str, gpu_model: str, max_watts: float) -> None:
+    def settle(self, job_id: str, gpus: Gpus) -> None:
         """Where the job's clients run."""
         with self._write() as db:
-            rows.put_place(db, take_job(db, job_id).id, gpu_model, max_watts)
+            rows.put_place(db, take_job(db, job_id).id, gpus)
 
-    def settled(self, job_id: str) -> tuple[str, float] | None:
+    def settled(self, job_id: str) -> Gpus | None:
         """As settled."""
         with self._read() as db:
             return rows.find_place(db, rows.find_job(db, job_id).id)

@@ -67,6 +67,13 @@ PLACES = sa.Table(
     sa.Column("job_id", sa.Text, primary_key=True),
     sa.Column("gpu_model", sa.Text),
     sa.Column("max_watts", sa.Float),
+    sa.Column("gpu_count", sa.Integer),
+)
+NUMBERS = sa.Table(  # of jobs that were forgotten: the last trial number that was given, so that none is given twice
+    "zeus_numbers",
+    metadata,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("trials", sa.Integer),
 )
 ASKS = sa.Table(
     "zeus_asks",

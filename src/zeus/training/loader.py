@@ -23,8 +23,8 @@ from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.profiles import Profiles
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.training.distributed import broadcast, crew
-from zeus.training.report import open_report
-from zeus.training.session import Session, within
+from zeus.training.report import Report, open_report
+from zeus.training.session import Session
 from zeus.training.summary import Summary, sentence
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,6 @@ class ZeusDataLoader(DataLoader[Any]):
             higher_is_better = terms.higher_is_better
         elif told.higher_is_better is not None:
             higher_is_better = told.higher_is_better
-        keep_going = None if told.cost_limit is None else within(told.cost_limit)
         watts = optimizer.max_watts if terms is None else terms.max_watts
         return Session(
             self._zeus_monitor,
@@ -138,9 +137,9 @@ class ZeusDataLoader(DataLoader[Any]):
             batch_size=self._samples_per_step(),
             target_metric=told.target_metric if told.target_metric is not None else target_metric,
             higher_is_better=higher_is_better,
-            keep_going=keep_going if report is None else report.keep_going,
-            over=_nobody if report is None else report.over,
-            steps_per_epoch=None if report is None and keep_going is None else self._steps_per_epoch(),
+            cost_limit=told.cost_limit,
+            **({} if report is None else _told_to(report)),
+            steps_per_epoch=None if report is None and told.cost_limit is None else self._steps_per_epoch(),
             prices=prices(),
             crew=ranks,
             first=broadcast,
@@ -173,7 +172,8 @@ class ZeusDataLoader(DataLoader[Any]):
                 yield batch
                 if gpus:
                     step(gpus, size)
-                session.step_end()
+                if not session.step_end():
+                    break  # the rest of this epoch costs more than the trial is worth
         finally:
             session.end_steps(this)
 
@@ -216,5 +216,11 @@ def _working_gpus() -> list[Gpu]:
     return [gpus[int(local) % len(gpus)]] if local.isdigit() and gpus else gpus
 
 
-def _nobody(summary: Summary) -> None:
-    """Wants to know."""
+def _told_to(report: Report) -> dict[str, Any]:
+    """What a session hears from a launcher's trial, and tells it."""
+    return {
+        "keep_going": report.keep_going,
+        "tell_epoch": report.tell_epoch,
+        "over": report.over,
+        "known": report.known,
+    }

@@ -1,4 +1,4 @@
-"""What a training under `zeus run` hears from its job and tells it (Journey 3): the script's side of a trial.
+"""The trial that a launcher has opened, as the training script sees it (Journey 3).
 
     terms ──▶ epoch ──▶ go on? ──▶ epoch ... ──▶ over ──▶ told, or left in ZEUS_OUTCOME_FILE
 
@@ -8,19 +8,12 @@ ZEUS_COST_THRESH alone decides, and how the training ended is left to the launch
 
 from __future__ import annotations
 
-import math
-
-from zeus import job
+from zeus.cost import Use
 from zeus.env import Orders
-from zeus.optimizer.batch_size.running import launched, used
+from zeus.job import Ending, Outcome
+from zeus.optimizer.batch_size.running import launched
 from zeus.optimizer.launched import LaunchedTrial
-from zeus.training.summary import Ending, Standing, Summary
-
-TOLD = {
-    Ending.REACHED: job.Ending.CONVERGED,
-    Ending.MAX_EPOCHS: job.Ending.NOT_CONVERGED,
-    Ending.COST_LIMIT: job.Ending.STOPPED,
-}
+from zeus.trial.engine import AskPolicy
 
 
 def open_report(told: Orders) -> Report | None:
@@ -30,33 +23,22 @@ def open_report(told: Orders) -> Report | None:
 
 
 class Report(LaunchedTrial):
-    """A training's end of the line."""
+    """What the loader hears from the trial and tells it."""
 
-    def keep_going(self, standing: Standing) -> bool:
-        """The policy's word on the next epoch."""
-        if self._trial is None:
-            return True
-        if standing.settled:
-            self._trial.profiled(standing.following.joules, standing.following.seconds)
-        spent = standing.spent
-        so_far = used(job.Ending.LOST, spent.joules, spent.seconds, epochs=standing.epochs, metric=standing.metric)
-        return self._trial.keep_going(so_far, standing.next_cost)
+    def keep_going(self, question: AskPolicy) -> bool:
+        """The policy's word on going on."""
+        return True if self._trial is None else self._trial.answer(question)
 
-    def over(self, summary: Summary) -> None:
+    def tell_epoch(self, use: Use) -> None:
+        """What an epoch uses."""
+        if self._trial is not None:
+            self._trial.tell_epoch(use)
+
+    def over(self, outcome: Outcome) -> None:
         """The run has ended.
 
         A loop that was left before the target, by break or by an exception, has not said how it ended: its exit code
         will. What it used is left to the launcher, which sees that.
         """
-        if self._trial is None:
-            return
-        known = self._alone or summary.ending is not Ending.LEFT  # else of this rank's GPUs alone
-        outcome = used(
-            TOLD.get(summary.ending, job.Ending.LOST),
-            summary.joules if known else math.nan,
-            summary.seconds,
-            epochs=summary.epochs,
-            metric=summary.metric,
-            next_epoch_cost=summary.next_epoch_cost,
-        )
-        self._trial.tell(outcome) if summary.ending in TOLD else self._trial.leave(outcome)
+        if self._trial is not None:
+            self._trial.leave(outcome) if outcome.ending is Ending.LOST else self._trial.tell(outcome)

@@ -39,40 +39,6 @@ class Summary:
     next_epoch_cost: float | None = None  # of the epoch that was not begun for its cost, where one was not
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """Energy and time of a stretch of training, all ranks together. Unknown energy is NaN."""
-
-    joules: float
-    seconds: float
-
-    def plus(self, other: Use) -> Use:
-        """Both together."""
-        return Use(self.joules + other.joules, self.seconds + other.seconds)
-
-    def minus(self, part: Use) -> Use:
-        """What is left without a part of it."""
-        return Use(max(0.0, self.joules - part.joules), max(0.0, self.seconds - part.seconds))
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a run stands before its next epoch, all ranks together."""
-
-    epochs: int
-    metric: float | None
-    spent: Use
-    following: Use  # what the next epoch is predicted to use
-    settled: bool  # the prediction is of an epoch at the limit in use, with nothing left to profile
-    cost: float  # of what was spent (Equation 2); 0 where not known, so that nothing unknown stops a run
-    next_epoch_cost: float  # likewise
-
-    @property
-    def next_cost(self) -> float:
-        """What the run would have cost after its next epoch."""
-        return self.cost + self.next_epoch_cost
-
-
 def sentence(summary: Summary) -> str:
     """The one line that a run writes at its end."""
     ending = {

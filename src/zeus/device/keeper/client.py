@@ -34,6 +34,12 @@ log = logging.getLogger("zeus.device.keeper")
 
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
 _said: set[str] = set()
+_changes = [0]  # of limits, by this process
+
+
+def limit_changes() -> int:
+    """How often this process has set a limit: whoever measures steps learns cheaply that it changed between two."""
+    return _changes[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,7 @@ class Lease:
         answer = self._channel.ask(op="set", watts=line)
         self.found = answer["found"]
         limits: dict[str, float] = answer["limits"]
+        _changes[0] += 1
         return limits
 
     def release(self) -> None:
@@ -79,6 +86,7 @@ class Lease:
         if self not in _leases or not self._channel.is_mine:
             return
         _leases.discard(self)
+        _changes[0] += 1
         try:
             for returned in self._channel.ask(op="release")["returned"]:
                 if returned["ending"] in ("left", "failed"):

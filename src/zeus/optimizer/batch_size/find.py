@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 from zeus.errors import InputError
-from zeus.job import JobSpec
+from zeus.job import Gpus, JobSpec
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size.places import open_jobs
-from zeus.optimizer.batch_size.verbs import Place, RecurringJob
+from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.store import Store
 
@@ -32,14 +32,14 @@ def register_job(spec: JobSpec, store: str | Store | None = None) -> RecurringJo
     return open_jobs(store).register(spec)
 
 
-def place_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Place:
+def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Gpus:
     """The GPUs of a training: those that the monitors of all its ranks count. Every rank must ask.
 
     Raises:
         InputError: MAXPOWER is not known, so that no cost would be either.
 
     >>> from zeus.device.virtual import VirtualMachine
-    >>> place_of(ZeusMonitor(gpus=dict(enumerate(VirtualMachine.in_memory("v100", 2).gpus)))).model
+    >>> gpus_of(ZeusMonitor(gpus=dict(enumerate(VirtualMachine.in_memory("v100", 2).gpus)))).label
     '2 x Tesla V100-PCIE-32GB'
     """
     crew = crew or Alone()
@@ -53,4 +53,4 @@ def place_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Place:
             "training rests on it. See what `zeus env` says of them, or set ZEUS_GPU=virtual:v100 to try without."
         )
     name = next(gpu.spec.name for gpu in monitor.gpus.values())
-    return Place(name, int(count), watts)
+    return Gpus(name, int(count), watts)

@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from zeus.env import patience
 from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
 from zeus.store.open import shown
+from zeus.wire import VERSION
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ class Service:
         token = password or environ.get("ZEUS_TOKEN", "").strip()
         if not (token.isascii() and token.isprintable() and " " not in token):
             raise InputError(f"the token for {self.address} is not one that `zeus token create` made. Set ZEUS_TOKEN.")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {"Zeus-Wire": str(VERSION), **({"Authorization": f"Bearer {token}"} if token else {})}
         self._client = httpx.Client(base_url=self.address, headers=headers)
         self.close = weakref.finalize(
             self, self._client.close

@@ -60,8 +60,13 @@ class Known:
             return None
         with contextlib.suppress(InputError, KeyError):
             so_far = None if said["so_far"] is None else from_json(said["so_far"], Outcome)
-            return Mine(from_json(said["trial"], Trial), so_far, said["key"])
+            return Mine(from_json(said["trial"], Trial, eta=self._eta(job_id)), so_far, said["key"])
         return None
+
+    def _eta(self, job_id: str) -> float | None:
+        """For a trial that Zeus 0.1 left here, which does not say its own."""
+        spec = self.spec(job_id)
+        return None if spec is None else spec.eta_knob
 
     def runs_alone(self, job_id: str) -> bool:
         """Whether a trial of it that the service has not heard of is running here."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zeus.job import MAX_TRIES, Ask, Decision, Ending, Event, JobSpec, Outcome, Trial
-from zeus.optimizer.batch_size.policy import find_policy
+from zeus.job import MAX_TRIES, Ask, Decision, Ending, Event, Gpus, JobSpec, Outcome, Profiled, Trial
+from zeus.optimizer.batch_size.policy import decided, find_policy
 from zeus.optimizer.batch_size.repricing import repriced
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.optimizer.power_limit.profiles import nearest
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import LEASE_SECONDS, Facts, Job, Request, Store
+from zeus.trial.estimate import Knowledge, gather
 
+LATELY = 500  # trials that may tell of a new one's epochs
 KEPT = 64  # folds; a service has many jobs, and one that falls out is replayed when it is asked for again
 
 
@@ -60,10 +60,7 @@ class Folds:
     def decide(self, job: Job, ask: Ask, facts: Facts) -> Decision:
         """What `Store.ask` calls."""
         policy = find_policy(job.spec.policy, job.policy_version)
-        decision: Decision = policy.decide(
-            self.state(job, facts), random.Random(f"{job.spec.mab_seed}:{ask.number}"), ask
-        )
-        return decision
+        return decided(policy, self.state(job, facts), job.spec, ask)
 
 
 def as_of_now(job: Job, event: Event) -> Event | None:
@@ -79,7 +76,14 @@ def as_of_now(job: Job, event: Event) -> Event | None:
         return None
     if crashed and event.number in job.excused and event.outcome is not None and not event.outcome.epochs:
         return Trial(ask=event.ask, decision=event.decision, asked=event.asked, lost=event.ended)
-    return repriced(event, job.eta_of(event), job.spec.eta_knob)
+    return repriced(event, job.spec.eta_knob)
+
+
+def knowledge_of(store: Store, job_id: str, trial: Trial) -> Knowledge:
+    """What a store's facts tell of a trial's epochs."""
+    lately = store.trials(job_id, after=max(0, store.count(job_id) - LATELY))
+    told = [note for note in store.notes(job_id) if isinstance(note, Profiled)]
+    return gather(lately, told, trial.batch_size, trial.ask.gpus)
 
 
 class LocalJob:
@@ -103,7 +107,7 @@ class LocalJob:
 
     def ask(
         self,
-        place: Place,
+        gpus: Gpus,
         recurrence: int | None = None,
         max_tries: int = MAX_TRIES,
         *,
@@ -113,18 +117,12 @@ class LocalJob:
     ) -> Trial:
         """Decide and open."""
         request = Request(
-            gpu_model=place.model,
-            max_watts=place.max_watts,
+            gpus=gpus,
             recurrence=recurrence,
             max_tries=max_tries,
             resume=resume,
         )
-
-        def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
-            self._job = job  # as revised meanwhile: a bound is a cost under this η
-            return self._folds.decide(job, ask, facts)
-
-        return self._store.ask(self._job.id, request, decide, lease=lease, key=key)
+        return self._store.ask(self._job.id, request, self._folds.decide, lease=lease, key=key)
 
     def trial(self, number: int) -> Trial:
         """As it stands."""
@@ -150,11 +148,13 @@ class LocalJob:
         """End it."""
         return self._store.tell(self._job.id, number, outcome)
 
-    def profiled(self, batch_size: int, place: Place, *, joules: float, seconds: float) -> None:
+    def profiled(self, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> None:
         """Note an epoch's use."""
-        self._store.profiled(
-            self._job.id, batch_size, place.model, joules=joules, seconds=seconds, max_watts=place.max_watts
-        )
+        self._store.profiled(self._job.id, batch_size, gpus, joules=joules, seconds=seconds)
+
+    def knowledge(self, trial: Trial) -> Knowledge:
+        """Of the newest trials."""
+        return knowledge_of(self._store, self._job.id, trial)
 
     def excuse(self, numbers: Iterable[int]) -> None:
         """A revision of the job."""

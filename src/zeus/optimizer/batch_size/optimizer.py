@@ -3,15 +3,16 @@
 get_batch_size ──▶ on_train_begin ──▶ epoch ──▶ on_evaluate ──▶ epoch ... ──▶ training_finished
 ▲                                                                              │
 └────────── another try of the same recurrence, or the next recurrence ◀───────┘
+
+It turns a training loop's calls into the events of a trial; `zeus.trial.engine` decides.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
-import math
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from zeus.callback import Callback
 from zeus.cost import CostModel
@@ -19,18 +20,20 @@ from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.env import Orders, orders
 from zeus.errors import InputError, ZeusError
-from zeus.job import Ending, JobSpec, Outcome
+from zeus.job import Ending, Gpus, JobSpec, Kind
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.find import place_of, register_job
-from zeus.optimizer.batch_size.running import RunningTrial, launched, used
-from zeus.optimizer.batch_size.verbs import Place, RecurringJob
+from zeus.optimizer.batch_size.find import gpus_of, register_job
+from zeus.optimizer.batch_size.running import RunningTrial, launched
+from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.optimizer.ranks import broadcast, crew
+from zeus.optimizer.recorder import Recorder
+from zeus.optimizer.trial_run import TrialRun
 from zeus.store import Store
+from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
+from zeus.trial.estimate import Knowledge
 
 log = logging.getLogger(__name__)
-
-_WINDOW = "zeus: trial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +43,10 @@ class _Given:
     number: int
     batch_size: int
     spec: JobSpec
-    max_watts: float
+    cost: CostModel
+    cost_limit: float | None
+    known: Knowledge
     again: int | None  # the recurrence to try again where this trial does not reach the target
-
-
-@dataclass(slots=True)
-class _Books:
-    """What the trial came to so far, all ranks together."""
-
-    joules: float = 0.0  # NaN where not known
-    seconds: float = 0.0
-    metric: float | None = None
-    begun: int = 0  # epochs, where the loop tells of them
-    ended: int = 0  # epochs, or evaluations where it does not
-    in_epoch: bool = False
-    evaluated: bool = False  # in this epoch
-    judged: int = 0  # epochs after which the policy was asked
-    then: tuple[float, float] = (0.0, 0.0)  # joules and seconds when it was asked last
 
 
 class BatchSizeOptimizer(Callback):
@@ -69,8 +59,9 @@ class BatchSizeOptimizer(Callback):
             ...                                  # train for an epoch, evaluate
             optimizer.on_evaluate(metric)
 
-    It never raises to stop a training: `training_finished` says that it should end, `converged` why. Under `zeus run`
-    the trial is the one that the launcher has opened.
+    It never raises to stop a training: `training_finished` says that it should end, `converged` why. A loop that also
+    calls `on_epoch_begin`, `on_step_end` and `on_epoch_end` is told inside an epoch that it costs too much. Under
+    `zeus run` the trial is the one that the launcher has opened.
 
     Args:
         monitor: Measures the GPUs that the job runs on.
@@ -109,7 +100,9 @@ class BatchSizeOptimizer(Callback):
             self._registered()  # a store or a job that cannot be used is refused here, before anything is trained
         self._given: _Given | None = None
         self._running: RunningTrial | None = None  # on the rank that speaks
-        self._books: _Books | None = None  # None: training has not begun
+        self._run: TrialRun | None = None  # None: training has not begun
+        self._has_epochs = False  # the loop tells when they begin and end
+        self._has_steps = False
         self._again: int | None = None
         self.training_finished = False
         self.converged = False
@@ -129,38 +122,39 @@ class BatchSizeOptimizer(Callback):
                     f"rank={self._rank}: it gets the first rank's batch size over torch.distributed, which is not set "
                     "up. Call init_process_group() before get_batch_size()."
                 )
-            place = place_of(self.monitor, self._crew)
-            given = broadcast(self._open(place) if self._crew.writes else None)
+            gpus = gpus_of(self.monitor, self._crew)
+            given = broadcast(self._open(gpus) if self._crew.writes else None)
             match given:
                 case _Given():
                     self._given = given
                 case ZeusError():
                     raise given
-            self._books, self.training_finished, self.converged = None, False, False
+            self._run, self.training_finished, self.converged = None, False, False
         assert self._given is not None
         return self._given.batch_size
 
-    def _open(self, place: Place) -> _Given | ZeusError:
+    def _open(self, gpus: Gpus) -> _Given | ZeusError:
         """A trial, or why there is none: what every rank must hear, so that none waits for the others."""
         try:
-            return self._take(self._orders, place) if self._from_launcher else self._ask(place)
+            return self._take(self._orders, gpus) if self._from_launcher else self._ask(gpus)
         except ZeusError as why:
             return why
         except Exception as failed:
             return ZeusError(f"no batch size, for the store failed: {failed}")
 
-    def _ask(self, place: Place) -> _Given:
+    def _ask(self, gpus: Gpus) -> _Given:
         job = self._registered()
-        trial = job.ask(place, self._again)
+        trial = job.ask(gpus, self._again)
         log.info("job %r, trial %s: %s", job.spec.id, trial.number, trial.decision.reason)
         limit = trial.decision.cost_limit
         self._running = RunningTrial(job.spec.id, trial.number, lambda: job, cost_limit=limit)
         self._running.hold(self._clock)
         atexit.register(self._at_exit)
         again = None if trial.ask.last else trial.ask.recurrence
-        return _Given(trial.number, trial.batch_size, job.spec, trial.ask.max_watts, again)
+        cost = CostModel(trial.ask.eta, trial.ask.max_watts)
+        return _Given(trial.number, trial.batch_size, job.spec, cost, limit, self._running.knowledge(), again)
 
-    def _take(self, told: Orders, place: Place) -> _Given:
+    def _take(self, told: Orders, gpus: Gpus) -> _Given:
         """The launcher's trial, as far as its store and its environment tell."""
         if self.training_finished:
             raise InputError(f"trial {told.trial} is over. `zeus run` starts this script anew for the next one.")
@@ -172,9 +166,9 @@ class BatchSizeOptimizer(Callback):
         if size is None:
             raise InputError(f"trial {told.trial}: neither ZEUS_BATCH_SIZE nor its store says which batch size.")
         spec = self._running.spec or self._wanted or _spec(told, size)
-        if told.eta is not None:
-            spec = replace(spec, eta_knob=told.eta)  # that its bound is a cost of, whatever its owner has changed since
-        return _Given(self._running.number, size, spec, trial.ask.max_watts if trial else place.max_watts, None)
+        eta = trial.ask.eta if trial is not None else spec.eta_knob if told.eta is None else told.eta
+        cost = CostModel(eta, trial.ask.max_watts if trial else gpus.max_watts)
+        return _Given(self._running.number, size, spec, cost, told.cost_limit, self._running.knowledge(), None)
 
     def _registered(self) -> RecurringJob:
         if self._job is None:
@@ -187,63 +181,84 @@ class BatchSizeOptimizer(Callback):
     def on_train_begin(self) -> None:
         """Time and energy of the trial count from here."""
         self.get_batch_size()
-        if self._books is None:
-            self._books = _Books()
-            self.monitor.begin_window(_WINDOW, restart=True)
-            self._crew.agree(0.0, 0.0)  # no rank works before those that measure it do
+        if self._run is not None or self._given is None:
+            return
+        recorder, running = Recorder(self.monitor, self._crew), self._running
+        terms = Terms.of(self._given.spec, self._given.cost, self._given.cost_limit, found_watts=recorder.limit())
+        engine = TrialEngine(terms, self._given.known)
+        self._run = (
+            TrialRun(engine, recorder, self._crew)
+            if running is None
+            else TrialRun(engine, recorder, self._crew, ask=running.answer, tell_epoch=running.tell_epoch)
+        )
+        self._has_epochs = self._has_steps = False
+        recorder.begin()
+        self._run.feed(Started())
+        self._end_if_over()
 
     def on_epoch_begin(self) -> None:
         """An epoch begins; a loop that does not tell of epochs has one evaluation in each."""
-        if (books := self._open_books()) is not None:
-            self._judge(books)
-            books.begun += 1
-            books.in_epoch, books.evaluated = True, False
+        if (run := self._open_run()) is not None:
+            self._has_epochs = True
+            run.recorder.cut(Kind.EVALUATION, 0)
+            run.feed(*run.recorder.all(), EpochBegan())
+            self._end_if_over()
+
+    def on_step_end(self) -> None:
+        """A step has ended: told inside an epoch, it lets a trial that costs too much end sooner."""
+        if (run := self._open_run()) is not None:
+            self._has_steps = True
+            run.step()
+            self._end_if_over()
 
     def on_epoch_end(self) -> None:
         """An epoch has ended, evaluated already or not."""
-        if (books := self._open_books()) is not None:
-            books.ended += 1
-            books.in_epoch = False
-            if books.evaluated:
-                self._judge(books)
+        if (run := self._open_run()) is not None:
+            run.cut(Kind.EVALUATION if self._has_steps else Kind.EPOCH, int(not self._has_steps))
+            run.feed(EpochEnded())
+            self._end_if_over()
 
     def on_evaluate(self, metric: float) -> None:
         """The model was evaluated: at the target the trial has converged, else the policy says whether to go on."""
-        if self._books is None:
+        if self._run is None:
             raise InputError(f"on_evaluate({metric!r}) before on_train_begin(): the training's energy is not known.")
-        if (books := self._open_books()) is None or self._given is None:
+        if (run := self._open_run()) is None:
             return
         mine = metric.detach() if hasattr(metric, "detach") else metric  # a tensor that still remembers its gradient
-        books.metric = broadcast(float(mine))
-        books.evaluated = True
-        if not books.begun:
-            books.ended += 1
-        if self._given.spec.reached(books.metric):
-            self._finish(books, Ending.CONVERGED)
-        elif not books.in_epoch:
-            self._judge(books)
+        value = broadcast(float(mine))
+        if self._has_epochs:
+            run.cut(Kind.EVALUATION, 1)
+            run.feed(Evaluated(value))
+        else:
+            run.feed(EpochBegan())
+            run.cut(Kind.EVALUATION if self._has_steps else Kind.EPOCH, 1)
+            run.feed(EpochEnded(), Evaluated(value))
+        self._end_if_over()
 
     def on_train_end(self) -> None:
         """Training has ended: without the target it has not converged, and by an exception it has failed."""
-        if (books := self._open_books()) is None:
+        if (run := self._open_run()) is None:
             return
         error = sys.exc_info()[1]
         if error is not None:
             self.on_exception(error)
         else:
-            self._finish(books, Ending.NOT_CONVERGED if books.evaluated or books.ended else Ending.LOST)
+            run.cut(Kind.EVALUATION, 0)
+            run.feed(Ended(Ending.NOT_CONVERGED))
+            self._end_if_over()
 
     def on_exception(self, error: BaseException | None = None) -> None:
         """Training has failed, and no other rank is waited for; where a launcher sees that, it says so."""
         if self._given is None or self.training_finished:
             return
-        books, running = self._books or _Books(), self._running
-        if self._books is not None:
-            self._count_alone(books)
-        if running is not None and self._from_launcher:
-            running.leave(_outcome(books, Ending.LOST))
-        elif running is not None:
-            running.tell(_outcome(books, Ending.CRASHED if isinstance(error, Exception) else Ending.LOST))
+        run, running = self._run, self._running
+        crashed = not self._from_launcher and isinstance(error, Exception)
+        if run is not None:
+            run.close(alone=True)
+            run.feed(Ended(Ending.CRASHED if crashed else Ending.LOST))
+        if running is not None:
+            outcome = run.outcome if run is not None else None
+            running.end(outcome, crashed=crashed)
         self._over(Ending.CRASHED)
 
     def _at_exit(self) -> None:
@@ -253,82 +268,30 @@ class BatchSizeOptimizer(Callback):
 
     # ------------------------------------------------------------------ inside
 
-    def _open_books(self) -> _Books | None:
-        return None if self.training_finished else self._books
+    def _open_run(self) -> TrialRun | None:
+        return None if self.training_finished else self._run
 
-    def _judge(self, books: _Books) -> None:
-        """After each epoch, once: is the next one worth its cost?"""
-        if self._given is None or books.ended <= books.judged:
+    def _end_if_over(self) -> None:
+        """The engine has ended the trial: tell how."""
+        run = self._run
+        if run is None or not run.is_over or self._given is None:
             return
-        self._count(books)
-        spec, (joules, seconds) = self._given.spec, books.then
-        epochs = books.ended - books.judged
-        epoch = (books.joules - joules) / epochs, (books.seconds - seconds) / epochs
-        is_first, books.judged, books.then = not books.judged, books.ended, (books.joules, books.seconds)
-        following = self._cost(*epoch)
-        keep = True
-        if books.ended >= spec.max_epochs:
-            self._finish(books, Ending.NOT_CONVERGED)
-            return
-        if self._running is not None:
-            if not is_first:  # in which power limits may have been tried out
-                self._running.profiled(*epoch)
-            spent = self._cost(books.joules, books.seconds)
-            keep = self._running.keep_going(_outcome(books, Ending.LOST), spent + following)
-        if not broadcast(keep):
-            self._finish(books, Ending.STOPPED, following)
-
-    def _cost(self, joules: float, seconds: float) -> float:
-        """Equation 2; 0 where energy is not known, so that nothing unknown stops a run."""
-        assert self._given is not None
-        cost = CostModel(self._given.spec.eta_knob, self._given.max_watts).cost(joules, seconds)
-        return cost if math.isfinite(cost) else 0.0
-
-    def _count(self, books: _Books) -> None:
-        """What all ranks used since the last time."""
-        measured = self.monitor.end_window(_WINDOW, cancel=True)
-        self.monitor.begin_window(_WINDOW, sync_execution=False, restart=True)
-        joules, seconds = self._crew.agree(measured.total_energy, measured.seconds)
-        books.joules += joules
-        books.seconds += seconds
-
-    def _count_alone(self, books: _Books) -> None:
-        """What was used since the last time by a training that failed: where others share in it, nobody can say."""
-        try:
-            measured = self.monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
-            joules, seconds = measured.total_energy, measured.seconds
-        except Exception as failed:  # what failed before is what the user must see
-            log.warning("what the trial used at its end is not known: %s", failed)
-            joules = seconds = math.nan
-        known = self._crew.size == 1 and math.isfinite(joules)
-        if known or not books.judged:
-            books.joules += joules if known else math.nan
-            books.seconds += seconds if known else 0.0
-
-    def _finish(self, books: _Books, ending: Ending, next_epoch_cost: float | None = None) -> None:
-        assert self._given is not None
-        self._count(books)
-        self.monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
-        outcome = _outcome(books, ending, next_epoch_cost)
+        run.recorder.end()
+        outcome = run.outcome
+        assert outcome is not None
         if self._running is not None:
             self._running.tell(outcome)
             name, number, metric = self._given.spec.id, self._given.number, outcome.metric
-            level = logging.INFO if ending is Ending.CONVERGED else logging.WARNING
-            log.log(level, "job %r, trial %s: %s after %s epochs at %s", name, number, ending, outcome.epochs, metric)
-        self._over(ending)
+            level = logging.INFO if outcome.ending is Ending.CONVERGED else logging.WARNING
+            what = "job %r, trial %s: %s after %s epochs at %s"
+            log.log(level, what, name, number, outcome.ending, outcome.epochs, metric)
+        self._over(outcome.ending)
 
     def _over(self, ending: Ending) -> None:
         self.converged, self.training_finished = ending is Ending.CONVERGED, True
         self._again = None if self.converged or self._given is None else self._given.again
         self._running = None
         atexit.unregister(self._at_exit)
-
-
-def _outcome(books: _Books, ending: Ending, next_epoch_cost: float | None = None) -> Outcome:
-    whole = ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)  # an epoch that was evaluated in its midst counts
-    epochs = max(books.begun, books.ended) if whole else books.ended
-    joules, seconds, metric = books.joules, books.seconds, books.metric
-    return used(ending, joules, seconds, epochs=epochs, metric=metric, next_epoch_cost=next_epoch_cost)
 
 
 def _spec(told: Orders, size: int) -> JobSpec:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zeus.cost import fits
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
 from zeus.optimizer.batch_size.past import Past, Side
-from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.batch_size.thompson import FLAT, Gaussian, Rng, beliefs, predict
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from zeus.cost import CostModel
+from zeus.cost import CostModel, ceiling
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
 from zeus.optimizer.batch_size.pruning import Walk
-from zeus.optimizer.batch_size.stopping import Cheapest, ceiling, cost_limit
+from zeus.optimizer.batch_size.stopping import Cheapest, cost_limit
 from zeus.optimizer.batch_size.thompson import NOTHING, Sample
 from zeus.optimizer.batch_size.transfer import Arm, Observation
 
@@ -182,9 +182,10 @@ class Past:
 
         spent, cheapest = dict(self.spent), side.cheapest
         so_far = spent.pop(ask.recurrence, 0.0)
-        if ending is Ending.CRASHED and cost is None:
-            cost = 0.0  # like a lost one, it costs what is known of it
-        total = None if so_far is None or cost is None else so_far + cost
+        # As in the ledger's tally: a try that told no energy and did no epoch adds nothing.
+        total = (
+            so_far if cost is None and not outcome.epochs else None if so_far is None or cost is None else so_far + cost
+        )
         if ending is not Ending.CONVERGED and ask.attempt < MAX_TRIES and not ask.last:
             spent[ask.recurrence] = total
         elif ending is Ending.CONVERGED and total is not None:
@@ -207,7 +208,7 @@ def cost_of(trial: Trial, eta: float) -> float | None:
     """Equation 2 for this attempt alone, in joules; None where its energy is not known."""
     if trial.outcome is None or trial.outcome.joules is None:
         return None
-    return _model(eta, trial.ask.max_watts).cost(trial.outcome.joules, trial.outcome.seconds)
+    return _model(eta, trial.ask.gpus.max_watts).cost(trial.outcome.joules, trial.outcome.seconds)
 
 
 @lru_cache(maxsize=64)  # few jobs and GPUs, many trials

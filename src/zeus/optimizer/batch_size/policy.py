@@ -2,8 +2,8 @@
 
     state = policy.start(job)
     state = policy.observe(state, event)                  # folding a whole history = replaying it
-    decision = policy.decide(state, rng, ask)             # rng = random.Random(f"{seed}:{ask.number}")
-    policy.keep_going(state, trial, epochs, cost)         # asked before each epoch of a run that may be stopped
+    decision = decided(policy, state, job, ask)           # with chance of the trial's own: `Stream(seed, number)`
+    policy.keep_going(state, trial, epochs, cost)         # asked before each epoch, and inside one that will not fit
 
 A job stores its policy's name and version, and is folded with that version for ever; versions count from 1.0 on.
 
@@ -22,6 +22,7 @@ from zeus.errors import InputError
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial, history
 from zeus.optimizer.batch_size.paper import PaperPolicy
 from zeus.optimizer.batch_size.past import Past
+from zeus.optimizer.batch_size.stream import Stream
 from zeus.optimizer.batch_size.structured import StructuredPolicy
 from zeus.optimizer.batch_size.thompson import Rng
 
@@ -110,6 +111,14 @@ def find_policy(name: str, version: int | None = None) -> Policy[Any]:
         asked = f"policy {name!r}" + (f", version {version}" if version is not None else "")
         raise InputError(f"{asked} is not known.{hint} Known: {known}.")
     return POLICIES[name, version]
+
+
+def decided(policy: Policy[State], state: State, job: JobSpec, ask: Ask) -> Decision:
+    """The policy's decision, unless this recurrence is one of those that measure the defaults (`baseline_every`)."""
+    every, size = job.baseline_every, job.default_batch_size
+    if every and ask.attempt == 1 and ask.recurrence % every == 0:
+        return Decision(size, Phase.BASELINE, f"{size} at the highest limit: one run in {every} measures the default")
+    return policy.decide(state, Stream(job.mab_seed, ask.number), ask)
 
 
 def fold(policy: Policy[State], job: JobSpec, facts: Iterable[Event]) -> State:

@@ -13,24 +13,23 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-from zeus.errors import NotKnown, StoreError, ZeusError
-from zeus.job import MAX_TRIES, Ask, Decision, JobSpec, Outcome, Phase, Trial
+from zeus.cost import fits
+from zeus.errors import NotKnown, StoreError
+from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.optimizer.batch_size.http import QUICK, SOON, of_job
 from zeus.optimizer.batch_size.known import Mine
 from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.spool import Report
-from zeus.optimizer.batch_size.stopping import fits
-from zeus.optimizer.batch_size.verbs import ALONE, Place
+from zeus.optimizer.batch_size.verbs import ALONE
 from zeus.optimizer.power_limit.profiles import nearest
 from zeus.profile import PowerProfile, ProfileKey
-from zeus.store.api import Job
-from zeus.store.lines import job_from_json
 from zeus.store.rules import lost, told
-from zeus.wire import from_json, to_json
+from zeus.trial.estimate import Knowledge
+from zeus.wire import from_json, knowledge_from_json, to_json
 
 log = logging.getLogger(__name__)
 
@@ -85,42 +84,30 @@ class RemoteJob:
 
     # ------------------------------------------------------------------ beginning
 
-    def ask(self, place: Place, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
+    def ask(self, gpus: Gpus, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
         """A trial that the service opens; one of the default batch size where it is away."""
         known = recurrence if recurrence is None or recurrence < ALONE else None
-        body = {**asdict(place), "recurrence": known, "max_tries": max_tries}
+        body = {**_place(gpus), "recurrence": known, "max_tries": max_tries}
         try:
             if not self._is_registered:
                 self._register()
             path, patience = self._path("/ask"), self._post.service.begin
             trial = self._post.call("POST", path, _trial, body=body, key=uuid4().hex, patience=patience)
         except StoreError as away:
-            trial = self._begin_alone(place, recurrence)
+            trial = self._begin_alone(gpus, recurrence)
             if self._is_registered:  # else it was said
                 log.warning("%s This trial takes the default batch size, %s.", away, trial.batch_size)
             return trial
-        self._look_again(trial)
         try:
             self._post.known.keep(self._spec.id, Mine(trial))
         except StoreError as wrong:
             log.debug("trial %s needs the service until its end: %s", trial.number, wrong)
         return trial
 
-    def _look_again(self, trial: Trial) -> None:
-        """The job as this trial was decided under: its owner may have changed η, which a bound is a cost of."""
-        try:
-            job = self._post.call("GET", self._path("/registration"), _job, patience=QUICK)
-        except ZeusError as away:
-            log.debug("job %r is taken as it was: %s", self._spec.id, away)
-        else:
-            self._spec = replace(job.spec, eta_knob=job.eta_of(trial))
-
-    def _begin_alone(self, place: Place, recurrence: int | None) -> Trial:
+    def _begin_alone(self, gpus: Gpus, recurrence: int | None) -> Trial:
         """Its recurrence has no other try: the default with no bound ends it as well as can be."""
         number, size = ALONE + secrets.randbelow(ALONE), self._spec.default_batch_size
-        ask = Ask(
-            number=number, recurrence=recurrence or number, gpu_model=place.model, max_watts=place.max_watts, last=True
-        )
+        ask = Ask(number=number, recurrence=recurrence or number, gpus=gpus, eta=self._spec.eta_knob, last=True)
         decision = Decision(size, Phase.DEFAULT, f"{size}, the default: the service is away")
         trial = Trial(ask=ask, decision=decision, asked=1)
         self._post.known.keep(self._spec.id, Mine(trial, key=uuid4().hex))
@@ -209,7 +196,7 @@ class RemoteJob:
             return Report("POST", path, to_json(outcome), trial=(self._spec.id, number))
         body = {
             "spec": _plain(self._spec),
-            **asdict(Place.of(mine.trial.ask.gpu_model, mine.trial.ask.max_watts)),
+            **_place(mine.trial.ask.gpus),
             "batch_size": mine.trial.batch_size,
             "key": mine.key,
             "outcome": to_json(outcome),
@@ -218,14 +205,22 @@ class RemoteJob:
 
     # ------------------------------------------------------------------ what is learnt besides
 
-    def profiled(self, batch_size: int, place: Place, *, joules: float, seconds: float) -> None:
+    def profiled(self, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> None:
         """What an epoch uses; said after the end of the trial where the job may not be registered yet."""
-        body = {"batch_size": batch_size, **asdict(place), "joules": joules, "seconds": seconds}
+        body = {"batch_size": batch_size, **_place(gpus), "joules": joules, "seconds": seconds}
         report = Report("POST", self._path("/profiled"), body)
         if self._is_registered:
             self._post.send(report, _anything, QUICK)
         else:
             self._later.append(report)
+
+    def knowledge(self, trial: Trial) -> Knowledge:
+        """Gathered there; nothing where the service is away, so that the trial's own epochs tell."""
+        try:
+            path = self._path(f"/trials/{trial.number}/knowledge")
+            return self._post.call("GET", path, knowledge_from_json, patience=QUICK)
+        except (NotKnown, StoreError):
+            return Knowledge()
 
     def excuse(self, numbers: Iterable[int]) -> None:
         """A revision of the job there."""
@@ -279,6 +274,10 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
     return {name: value for name, value in to_json(spec).items() if name not in ("kind", "version")}
 
 
+def _place(gpus: Gpus) -> dict[str, Any]:
+    return {"gpu_name": gpus.model, "gpus": gpus.count, "max_watts": gpus.max_watts}
+
+
 def _query(key: ProfileKey) -> dict[str, Any]:
     return {"batch_size": key.batch_size, "gpu_model": key.gpu_model, "gpu_count": key.gpu_count}
 
@@ -292,10 +291,6 @@ def _anything(said: Any) -> bool:
 
 def _spec(said: Any) -> JobSpec:
     return from_json(said["spec"], JobSpec)
-
-
-def _job(said: Any) -> Job:
-    return job_from_json(said, "")
 
 
 def _trial(said: Any) -> Trial:

@@ -13,13 +13,13 @@ from zeus.cost import CostModel
 from zeus.job import Ending, Trial
 
 
-def repriced(trial: Trial, old: float, new: float) -> Trial:
+def repriced(trial: Trial, new: float) -> Trial:
     """The trial as it is to be folded under the new η, which it was not decided under.
 
     One that was not run, as not even one epoch fitted, says nothing in joules and seconds. It is taken as lost, and
     teaches nothing; what an epoch costs is known under any η where it was profiled.
     """
-    outcome, decision = trial.outcome, trial.decision
+    outcome, decision, old = trial.outcome, trial.decision, trial.ask.eta
     if old == new or outcome is None or trial.ended is None:
         return trial
     if outcome.ending is Ending.STOPPED and not outcome.epochs:

@@ -8,15 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from zeus.cost import Use, fits
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock, Ticker
 from zeus.env import Orders
 from zeus.errors import InputError
 from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.optimizer.batch_size.find import find_job
-from zeus.optimizer.batch_size.stopping import fits
-from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, Place, RecurringJob
+from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, RecurringJob
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.trial.engine import AskPolicy
+from zeus.trial.estimate import Knowledge
 from zeus.wire import dumps, to_json
 
 log = logging.getLogger(__name__)
@@ -73,24 +75,31 @@ class RunningTrial:
         """Renew the lease until the trial is told of, where no launcher does it."""
         self._renewing = clock.every(RENEW_SECONDS, self._renew)
 
-    def keep_going(self, so_far: Outcome, next_cost: float) -> bool:
-        """The policy's word on the next epoch, after which the trial would have cost this; else the cost limit's."""
-        self._so_far = so_far
-        word = self._try("go on?", lambda job: job.progress(self.number, so_far, next_cost), again=True)
-        return fits(next_cost, self._limit) if word is None else word
+    def knowledge(self) -> Knowledge:
+        """What is known of its epochs before it begins."""
+        trial = self.trial
+        found = None if trial is None else self._try("its epochs", lambda job: job.knowledge(trial))
+        return found or Knowledge()
 
-    def profiled(self, joules: float, seconds: float) -> None:
+    def answer(self, question: AskPolicy) -> bool:
+        """The policy's word on going on; else the cost limit's."""
+        self._so_far = question.so_far
+        ask = question.so_far, question.cost
+        word = self._try("go on?", lambda job: job.progress(self.number, *ask), again=True)
+        return fits(question.cost, self._limit) if word is None else word
+
+    def tell_epoch(self, use: Use) -> None:
         """What an epoch uses; told when it is first known, and when it has changed."""
+        joules, seconds = use
         sound = all(math.isfinite(value) and value > 0 for value in (joules, seconds))
         if not sound or (self._profiled is not None and _alike(self._profiled, (joules, seconds))):
             return
         trial = self.trial
         if trial is None:
             return
-        place = Place(trial.ask.gpu_model, 1, trial.ask.max_watts)  # by the name that its own cost is kept under
 
         def tell(job: RecurringJob) -> bool:
-            job.profiled(trial.batch_size, place, joules=joules, seconds=seconds)
+            job.profiled(trial.batch_size, trial.ask.gpus, joules=joules, seconds=seconds)
             return True
 
         if self._try("what an epoch uses", tell):
@@ -109,6 +118,11 @@ class RunningTrial:
 
         if not self._try("how it ended", tell, again=True):
             self.leave(outcome)
+
+    def end(self, outcome: Outcome | None, *, crashed: bool) -> None:
+        """Training has failed: it crashed, or nobody knows, which a launcher that looks on finds out."""
+        outcome = outcome or Outcome(ending=Ending.CRASHED if crashed else Ending.LOST)
+        self.leave(outcome) if self._file is not None and outcome.ending is Ending.LOST else self.tell(outcome)
 
     def leave(self, outcome: Outcome) -> None:
         """Write an outcome where a launcher looks for it. One that says LOST has it add how the process ended."""
@@ -168,35 +182,6 @@ def launched(told: Orders) -> RunningTrial | None:
     job_id = told.job_id
     return RunningTrial(
         job_id, told.trial, lambda: find_job(job_id), cost_limit=told.cost_limit, outcome_file=told.outcome_file
-    )
-
-
-def used(
-    ending: Ending,
-    joules: float,
-    seconds: float,
-    *,
-    epochs: int,
-    metric: float | None = None,
-    next_epoch_cost: float | None = None,
-) -> Outcome:
-    """An outcome of what was measured, where unknown energy is NaN and a metric may be.
-
-    A trial of which not even one epoch fits is charged nothing, whatever setting up took.
-
-    >>> used(Ending.LOST, math.nan, 2.0, epochs=1, metric=math.nan).joules is None
-    True
-    """
-    if ending is Ending.STOPPED and not epochs:
-        joules = seconds = 0.0
-    known = math.isfinite(joules) and (joules > 0 or not epochs)
-    return Outcome(
-        ending=ending,
-        joules=joules if known else None,
-        seconds=max(seconds, 1e-9) if epochs else seconds,  # a virtual clock need not have moved
-        epochs=epochs,
-        metric=metric if metric is not None and math.isfinite(metric) else None,
-        next_epoch_cost=next_epoch_cost if next_epoch_cost or not epochs else None,
     )
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from zeus.errors import InputError
 
-SLACK = 1e-9  # so that with β = 1 rounding does not lock out a best size without noise
-
 
 @dataclass(frozen=True, slots=True)
 class Cheapest:
@@ -41,13 +39,3 @@ def cost_limit(cheapest: Cheapest, beta: float) -> float | None:
     """β·min C, for each try alone; None: no bound yet."""
     least = cheapest.cost
     return None if least is None else beta * least
-
-
-def ceiling(limit: float | None) -> float:
-    """The highest cost within the bound."""
-    return math.inf if limit is None else limit * (1 + SLACK)
-
-
-def fits(cost: float, limit: float | None) -> bool:
-    """Whether a cost is within the bound."""
-    return not cost > ceiling(limit)

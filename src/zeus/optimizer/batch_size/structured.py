@@ -12,11 +12,11 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from zeus.cost import fits
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
 from zeus.optimizer.batch_size.knowledge import Knowledge
 from zeus.optimizer.batch_size.normal import beyond, capped, cdf, exp, gain
 from zeus.optimizer.batch_size.past import all_crashed
-from zeus.optimizer.batch_size.stopping import fits
 from zeus.optimizer.batch_size.thompson import Rng
 
 HORIZON = 10.0  # recurrences over which a better size pays back its trial

@@ -3,17 +3,17 @@
     ask ──▶ Trial ──progress, after each epoch──▶ go on? ──▶ tell
                 └── renew, every two minutes while it runs
 
-Whoever runs a trial says where it runs (`Place`) and what it used; the other side holds the facts and decides.
+Whoever runs a trial says where it runs (`Gpus`) and what it used; the other side holds the facts and decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
-from zeus.job import MAX_TRIES, JobSpec, Outcome, Trial
+from zeus.job import MAX_TRIES, Gpus, JobSpec, Outcome, Trial
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.trial.estimate import Knowledge
 
 RENEW_SECONDS = 120.0  # a lease is five times as long
 ALONE = (
@@ -21,44 +21,14 @@ ALONE = (
 )  # from here on, by chance, are the numbers of trials and recurrences that began while their service was away
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The GPUs that a trial runs on.
-
-    Another number of GPUs is another place: its costs are not comparable, and Epochs(b) carries over all the same.
-
-    >>> Place("V100", 2, 500.0).model
-    '2 x V100'
-    """
-
-    gpu_name: str
-    gpus: int
-    max_watts: float  # summed
-
-    @property
-    def model(self) -> str:
-        """What costs on these GPUs are kept under."""
-        return self.gpu_name if self.gpus == 1 else f"{self.gpus} x {self.gpu_name}"
-
-    @classmethod
-    def of(cls, model: str, max_watts: float) -> Place:
-        """The place that a trial's `gpu_model` names.
-
-        >>> Place.of("2 x V100", 500.0)
-        Place(gpu_name='V100', gpus=2, max_watts=500.0)
-        """
-        count, times, name = model.partition(" x ")
-        return cls(name, int(count), max_watts) if times and count.isdecimal() else cls(model, 1, max_watts)
-
-
 class RecurringJob(Protocol):
     """The verbs. Each happens as a whole or raises; repeating `renew`, `progress` or `tell` does no harm."""
 
     @property
     def spec(self) -> JobSpec:
-        """The job as registered, with its id and its seed filled in; after an ask, as that was decided under."""
+        """The job as registered, with its id and its seed filled in."""
 
-    def ask(self, place: Place, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
+    def ask(self, gpus: Gpus, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
         """Open a trial: of a new recurrence, or another try of this one.
 
         Raises:
@@ -80,8 +50,11 @@ class RecurringJob(Protocol):
     def tell(self, number: int, outcome: Outcome) -> Trial:
         """How it ended, in time or late."""
 
-    def profiled(self, batch_size: int, place: Place, *, joules: float, seconds: float) -> None:
-        """What an epoch of this size uses in this place became known, evaluation included."""
+    def profiled(self, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> None:
+        """What an epoch of this size uses on these GPUs became known, evaluation included."""
+
+    def knowledge(self, trial: Trial) -> Knowledge:
+        """What earlier trials tell of this one's epochs."""
 
     def excuse(self, numbers: Iterable[int]) -> None:
         """Crashes of these trials, if they did no epoch, were not their sizes', which are offered again."""

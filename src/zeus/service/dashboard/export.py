@@ -13,7 +13,6 @@ from zeus.env import prices
 from zeus.errors import InputError, NotKnown
 from zeus.optimizer.batch_size.local import Folds
 from zeus.optimizer.batch_size.report import brief, full, report, unreadable
-from zeus.optimizer.batch_size.verbs import Place
 from zeus.service.dashboard.page import read
 from zeus.service.overview import totals
 from zeus.store import Store
@@ -47,16 +46,18 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
 
 
 def profiles_of(store: Store, job_id: str) -> list[dict[str, Any]]:
-    """All profiles of a job, each with its best limit (Equation 7) for the job's η."""
+    """All profiles of a job, each with a step's cost at each limit and the best limit (Equation 7) for the job's η."""
     job, rows = store.job(job_id), []
     lately = store.trials(job_id, after=max(0, store.count(job_id) - LATELY))
-    watts = {kept.trial.ask.gpu_model: kept.trial.ask.max_watts for kept in lately}
+    watts = {(kept.trial.ask.gpus.model, kept.trial.ask.gpus.count): kept.trial.ask.max_watts for kept in lately}
     for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: astuple(pair[0])):
-        best = None
+        best, costs = None, dict[str, float]()
         if found.slices:
-            highest = watts.get(Place(key.gpu_model, key.gpu_count, 1.0).model) or max(found.limits) * key.gpu_count
-            best = found.best_limit(CostModel(job.spec.eta_knob, highest))
-        rows.append({"key": asdict(key), "profile": to_json(found), "best_limit": best})
+            highest = watts.get((key.gpu_model, key.gpu_count)) or max(found.limits) * key.gpu_count
+            model = CostModel(job.spec.eta_knob, highest)
+            best = found.best_limit(model)
+            costs = {f"{one.limit_watts:g}": one.step_cost(model) for one in found.slices}
+        rows.append({"key": asdict(key), "profile": to_json(found), "best_limit": best, "costs": costs})
     return rows
 
 

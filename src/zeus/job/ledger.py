@@ -1,0 +1,240 @@
+"""What a recurring job has used and saved: its tries added up by recurrence, beside the default of their time.
+
+What is charged follows the accounting of the policies: a recurrence costs all of its tries together (Equation 2), under
+the η that the job has now. Not known is None, never 0. Everybody who tells a number about a job asks this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import reduce
+from itertools import groupby
+
+from zeus.job.amount import Amount
+from zeus.job.default import Basis, Default, Defaults, weakest
+from zeus.job.front import Point, points
+from zeus.job.past import Past, is_due
+from zeus.job.spec import JobSpec
+from zeus.job.spent import Spent, Tally
+from zeus.job.trial import Ending, Kept
+from zeus.job.units import Units
+from zeus.profile import PowerProfile, ProfileKey
+
+RECENT = 5  # recurrences that show what the job has come to
+SEEN = 2.0  # standard errors from which on a difference is one
+
+
+class End(StrEnum):
+    """How a recurrence stands."""
+
+    CONVERGED = "converged"
+    OPEN = "open"  # a try of it is running
+    FAILED = "failed"  # its tries are used up
+    UNFINISHED = "unfinished"  # its next try was never asked for: somebody gave up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence:
+    """All tries of one recurrence together."""
+
+    number: int
+    end: End
+    tries: int
+    batch_size: int  # of the try that converged, or else of the last one, as are the next two
+    epochs: int
+    gpu_model: str  # the label of its GPUs
+    use: Spent | None  # None: not known
+    known_joules: float | None  # what is known of its energy, be it all or not; None: nothing
+    unknown_tries: int  # that are over, and whose energy nobody knows
+    current: bool  # towards the target that the job has now
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Default minus used. Only recurrences that converged are worth a default run; what the others used is lost.
+
+    >>> one = Saving(Spent(50, 0, 25), Spent(100, 10, 500), 1, Basis.MEASURED, 3.0, 0.0)
+    >>> other = Saving(Spent(0, 0, 0), Spent(100, 10, 500), 1, Basis.ESTIMATED, 4.0, 1.0)
+    >>> (one + other).share, (one + other).joules_error, one.difference_seen, other.difference_seen
+    (0.25, 5.0, True, False)
+    """
+
+    saved: Spent
+    default: Spent  # what those that converged would have used
+    recurrences: int
+    basis: Basis  # the weakest of its parts
+    joules_error: float  # standard errors of what was saved
+    seconds_error: float
+
+    def __add__(self, other: Saving) -> Saving:
+        """Of two jobs together."""
+        return Saving(
+            self.saved + other.saved,
+            self.default + other.default,
+            self.recurrences + other.recurrences,
+            weakest((self.basis, other.basis)),
+            math.hypot(self.joules_error, other.joules_error),
+            math.hypot(self.seconds_error, other.seconds_error),
+        )
+
+    @property
+    def share(self) -> float:
+        """Of the energy of the default."""
+        return self.saved.joules / self.default.joules
+
+    @property
+    def time_share(self) -> float:
+        """Of its time."""
+        return self.saved.seconds / self.default.seconds
+
+    @property
+    def cost_share(self) -> float:
+        """Of its cost."""
+        return self.saved.cost / self.default.cost
+
+    @property
+    def difference_seen(self) -> bool:
+        """Whether energy or time differ from the default's by two standard errors or more."""
+        pairs = ((self.saved.joules, self.joules_error), (self.saved.seconds, self.seconds_error))
+        return any(saved and abs(saved) >= SEEN * error for saved, error in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class JobLedger:
+    """A job's recurrences, and the default on each set of GPUs where it is known, with the data of today."""
+
+    recurrences: tuple[Recurrence, ...]
+    defaults: Mapping[str, Default]
+    past: Past = field(compare=False, repr=False)
+    _over_time: Mapping[str, Defaults] = field(compare=False, repr=False)
+
+    @property
+    def joules(self) -> float | None:
+        """All energy that is known, exploring and lost tries included; None where nothing has been reported."""
+        heard = [one.known_joules for one in self.recurrences if one.known_joules is not None]
+        return sum(heard) if heard else None
+
+    @property
+    def unknown_tries(self) -> int:
+        """Tries that are over and whose energy nobody knows; it is not in `joules`."""
+        return sum(one.unknown_tries for one in self.recurrences)
+
+    @property
+    def finished(self) -> tuple[Recurrence, ...]:
+        """The recurrences towards the present target that are over."""
+        return tuple(one for one in self.recurrences if one.current and one.end is not End.OPEN)
+
+    @property
+    def recent(self) -> tuple[Recurrence, ...]:
+        """The last few that converged, and whose use is known, where the job last ran: what it has come to there."""
+        finished = self.finished
+        here = [one for one in finished if one.gpu_model == finished[-1].gpu_model]
+        sound = [one for one in here if one.end is End.CONVERGED and one.use is not None]
+        return tuple(sound[-RECENT:])
+
+    def default_of(self, recurrence: Recurrence) -> Default | None:
+        """The default where and when this recurrence ran: its own, if it converged with the default batch size."""
+        here = self._over_time.get(recurrence.gpu_model)
+        return None if here is None else here.compared(recurrence.number, self.past.level(recurrence.number))
+
+    def saving(self, recurrences: Iterable[Recurrence] | None = None) -> Saving | None:
+        """What these saved against the default of their time, or all finished ones; None: nothing to compare with.
+
+        The one default that several recurrences are compared with is off by the same amount in each comparison.
+        """
+        used, default, count, bases = Spent(), Spent(), 0, set[Basis]()
+        errors: dict[str, tuple[Amount, Amount]] = {}
+        for one in self.finished if recurrences is None else recurrences:
+            usual = self.default_of(one)
+            if usual is None or one.use is None:
+                continue
+            used, count = used + one.use, count + 1
+            if one.end is End.CONVERGED:
+                default += usual.use
+                bases.add(usual.basis)
+                scatter, conversion = errors.get(one.gpu_model, (Amount(), Amount()))
+                errors[one.gpu_model] = (scatter + usual.scatter, conversion + usual.conversion)
+        if not default.joules > 0:
+            return None
+        error = reduce(Amount.hypot, (part for parts in errors.values() for part in parts))
+        return Saving(default - used, default, count, weakest(bases), error.joules, error.seconds)
+
+    def against(self, other: JobLedger) -> JobLedger:
+        """The same, compared with the default that another job has measured."""
+        over_time = {label: replace(some, own={}) for label, some in other._over_time.items()}
+        return replace(self, defaults=other.defaults, _over_time=over_time)
+
+    def units(self, batch_size: int, gpu_model: str) -> Units:
+        """What a unit of this size uses at each limit on these GPUs, with the data of today."""
+        return self.past.book(gpu_model, batch_size).units
+
+    def top(self, gpu_model: str) -> float | None:
+        """The highest limit allowed on these GPUs, in watts; None where nobody told which was found."""
+        return self.past.top(gpu_model)
+
+    def is_due(self, batch_size: int, gpu_model: str, recurrence: int) -> bool:
+        """Whether this recurrence should run a unit at the highest limit, so that the default stays known."""
+        return is_due(self.past, gpu_model, batch_size, recurrence)
+
+    def points(self, gpu_model: str) -> tuple[Point, ...]:
+        """Time and energy of a run at each batch size and power limit on these GPUs, as far as they are known."""
+        return points(self.past, gpu_model)
+
+
+def open_ledger(
+    spec: JobSpec,
+    kepts: Iterable[Kept],
+    since: int = 0,
+    profiles: Mapping[ProfileKey, PowerProfile] | None = None,
+) -> JobLedger:
+    """Add a job's trials up.
+
+    Args:
+        spec: As the job is now.
+        kepts: All of its trials, in any order.
+        since: The sequence number at which its target last changed; trials asked for before count as used energy only.
+        profiles: Its power profiles.
+    """
+    past = Past.of(spec, kepts, since, profiles or {})
+    rows = tuple(
+        _recurrence(spec, number, list(tries), since)
+        for number, tries in groupby(past.tries, key=lambda kept: kept.trial.ask.recurrence)
+    )
+    over_time = past.defaults()
+    return JobLedger(rows, {label: some.at(past.today) for label, some in over_time.items()}, past, over_time)
+
+
+def totals(ledgers: Iterable[JobLedger]) -> Saving | None:
+    """What several jobs saved together, each joule counting alike; None where there is nothing to compare with."""
+    known = [saving for ledger in ledgers if (saving := ledger.saving()) is not None]
+    return reduce(Saving.__add__, known) if known else None
+
+
+def _recurrence(spec: JobSpec, number: int, tries: Sequence[Kept], since: int) -> Recurrence:
+    tally, silent = Tally(), 0
+    for kept in tries:
+        tally = tally.add(kept.told, spec.eta_knob, kept.trial.ask.max_watts)
+        silent += kept.trial.ending is Ending.OPEN and (kept.told is None or kept.told.joules is None)
+    reached = [kept for kept in tries if kept.trial.ending is Ending.CONVERGED]
+    last = (reached or tries)[-1]
+    return Recurrence(
+        number=number,
+        end=End.CONVERGED if reached else _unreached(tries),
+        tries=len(tries),
+        batch_size=last.trial.batch_size,
+        epochs=0 if last.told is None else last.told.epochs,
+        gpu_model=last.trial.ask.gpu_model,
+        use=tally.total,
+        known_joules=tally.known_joules,
+        unknown_tries=tally.unknown - silent,
+        current=all(kept.trial.asked > since for kept in tries),
+    )
+
+
+def _unreached(tries: Sequence[Kept]) -> End:
+    if any(kept.trial.ending is Ending.OPEN for kept in tries):
+        return End.OPEN
+    return End.FAILED if any(kept.trial.ask.last for kept in tries) else End.UNFINISHED

@@ -1,0 +1,155 @@
+"""A job's trials, indexed once by GPUs and batch size: what the ledger looks up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zeus.job.amount import ONE, Amount
+from zeus.job.conversion import UNITS, Book, convert
+from zeus.job.default import DefaultRun, Defaults
+from zeus.job.growth import Level, levels
+from zeus.job.spec import JobSpec
+from zeus.job.trial import Ending, Gpus, Kept, Kind, Stretch
+from zeus.job.units import Units
+from zeus.profile import PowerProfile, ProfileKey
+
+DUE_AFTER = 20  # recurrences without a unit at the highest limit
+DUE_BEYOND = 0.2  # share by which a unit has changed since it was last measured together with one at the highest limit
+
+_Place = tuple[str, int]  # label of the GPUs, batch size
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """All trials of a job, by recurrence and by GPUs and batch size."""
+
+    spec: JobSpec
+    since: int
+    tries: tuple[Kept, ...]  # by recurrence, then by number
+    profiles: Mapping[ProfileKey, PowerProfile]
+    _places: Mapping[_Place, Sequence[Kept]]  # in the order in which they were asked for
+    _gpus: Mapping[str, Gpus]  # by label, as last told
+    _found: Mapping[str, float]  # by label, the limit that Zeus last found there
+    _levels: Mapping[int, Level]
+    _books: dict[_Place, Book] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, spec: JobSpec, kepts: Iterable[Kept], since: int, profiles: Mapping[ProfileKey, PowerProfile]) -> Past:
+        """Index these trials."""
+        tries = tuple(sorted(kepts, key=lambda kept: (kept.trial.ask.recurrence, kept.trial.number)))
+        places: dict[_Place, list[Kept]] = {}
+        gpus: dict[str, Gpus] = {}
+        found: dict[str, float] = {}
+        for kept in sorted(tries, key=lambda kept: kept.trial.asked):
+            ask, label = kept.trial.ask, kept.trial.ask.gpu_model
+            places.setdefault((label, kept.trial.batch_size), []).append(kept)
+            gpus[label] = ask.gpus
+            if kept.told is not None and kept.told.found_watts is not None:
+                found[label] = kept.told.found_watts
+        return cls(spec, since, tries, profiles, places, gpus, found, levels(tries))
+
+    def level(self, recurrence: int) -> Level:
+        """How data had grown by then."""
+        return self._levels.get(recurrence, Level())
+
+    @property
+    def today(self) -> Level:
+        """How data have grown by now."""
+        return self.level(self.tries[-1].trial.ask.recurrence) if self.tries else Level()
+
+    def top(self, label: str) -> float | None:
+        """The highest limit allowed on these GPUs, in watts; None where nobody told which was found."""
+        found = self._found.get(label)
+        return None if found is None else max((w for w in self.spec.power_limits if w <= found), default=found)
+
+    def at(self, label: str, batch_size: int) -> Sequence[Kept]:
+        """The trials of this size on these GPUs, in the order in which they were asked for."""
+        return self._places.get((label, batch_size), ())
+
+    def book(self, label: str, batch_size: int) -> Book:
+        """What is known of this size on these GPUs, with the data of today."""
+        place = (label, batch_size)
+        if place not in self._books:
+            kepts = [kept for kept in self.at(*place) if kept.told is not None and kept.told.stretches]
+            stretches = [kept.told.stretches for kept in kepts if kept.told is not None]
+            growth = [self.today.use / self.level(kept.trial.ask.recurrence).use for kept in kepts]
+            self._books[place] = Book(Units.of(stretches, growth), self._profile(*place))
+        return self._books[place]
+
+    def is_towards(self, kept: Kept) -> bool:
+        """Whether it reached the target that the job has now."""
+        return kept.trial.ending is Ending.CONVERGED and kept.trial.asked > self.since
+
+    def epochs(self) -> dict[int, list[int]]:
+        """How many epochs the runs of each batch size needed for the present target, on whatever GPUs."""
+        lengths: dict[int, list[int]] = {}
+        for kept in self.tries:
+            if self.is_towards(kept) and kept.told is not None:
+                lengths.setdefault(kept.trial.batch_size, []).append(kept.told.epochs)
+        return lengths
+
+    def defaults(self) -> dict[str, Defaults]:
+        """The default on each set of GPUs, where a run of the default size reached the target."""
+        lengths, size, found = self.epochs(), self.spec.default_batch_size, {}
+        for label, gpus in sorted(self._gpus.items()):
+            runs = self._default_runs(label)
+            if runs:
+                top, book = self.top(label), self.book(label, size)
+                found[label] = Defaults.of(self.spec, gpus.max_watts, top, runs, self.today, lengths, book)
+        return found
+
+    def _default_runs(self, label: str) -> list[DefaultRun]:
+        size, top = self.spec.default_batch_size, self.top(label)
+        book, today, runs = self.book(label, size), self.today.use, []
+        for kept in self.at(label, size):
+            told = kept.told
+            if not self.is_towards(kept) or told is None or told.joules is None:
+                continue
+            level = self.level(kept.trial.ask.recurrence)
+            converted = None if top is None else convert(told, top, book, level.use / today)
+            used = Amount(told.joules, told.seconds)
+            runs.append(DefaultRun(kept.trial.ask.recurrence, told.epochs, used, level, converted))
+        return runs
+
+    def _profile(self, label: str, batch_size: int) -> PowerProfile | None:
+        gpus = self._gpus.get(label)
+        for key, profile in self.profiles.items():
+            if gpus is not None and (key.batch_size, key.gpu_model, key.gpu_count) == (
+                batch_size,
+                gpus.model,
+                gpus.count,
+            ):
+                return profile
+        return None
+
+
+def is_due(past: Past, label: str, batch_size: int, recurrence: int) -> bool:
+    """Whether this recurrence should run a unit at the highest limit, so that the default stays known.
+
+    That is so where none ran for long, or where a unit at another limit has changed since both were last measured.
+    """
+    top, trials = past.top(label), past.at(label, batch_size)
+    told = [(kept.trial.ask.recurrence, units) for kept in trials if (units := _units(kept))]
+    at_top = [(number, units) for number, units in told if any(limit == top for _, limit, _ in units)]
+    if top is None or not at_top or recurrence - at_top[-1][0] >= DUE_AFTER:
+        return True
+    newest = told[-1][1]
+    for sort, now in newest.items():
+        then = next((units[sort] for _, units in reversed(at_top) if sort in units), None)
+        if then is not None and not abs(now / then - ONE).within(DUE_BEYOND):
+            return True
+    return False
+
+
+_Sort = tuple[Kind, float, bool]  # of a unit: kind, limit, cold
+
+
+def _units(kept: Kept) -> dict[_Sort, Amount]:
+    """A mean unit of each sort that this trial had."""
+    rows: dict[_Sort, Stretch] = {}
+    for one in () if kept.told is None else kept.told.stretches:
+        if one.kind in UNITS and one.limit_watts is not None and one.joules and one.seconds:
+            sort = (one.kind, one.limit_watts, one.cold)
+            rows[sort] = rows[sort] + one if sort in rows else one
+    return {sort: Amount((one.joules or 0.0) / one.count, one.seconds / one.count) for sort, one in rows.items()}

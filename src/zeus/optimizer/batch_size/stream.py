@@ -1,0 +1,44 @@
+"""The chance of one trial: a stream of its own, so that each decision can be made again alone.
+
+Draws follow from a hash of the job's seed and the trial's number. To begin one costs a microsecond, where a new
+`random.Random` costs ten times as much, which a replay of a million recurrences would feel.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from hashlib import blake2b
+
+_WORDS = struct.Struct("8Q")
+_UNIT = 2.0**-64
+
+
+class Stream:
+    """Normal draws.
+
+    >>> Stream(7, 1).gauss(0.0, 1.0) == Stream(7, 1).gauss(0.0, 1.0) != Stream(7, 2).gauss(0.0, 1.0)
+    True
+    """
+
+    __slots__ = ("_ahead", "_block", "_key")
+
+    def __init__(self, seed: int | None, number: int) -> None:
+        self._key = f"{seed}:{number}"
+        self._block = 0
+        self._ahead: list[float] = []
+
+    def gauss(self, mu: float, sigma: float) -> float:
+        """One draw from a normal distribution."""
+        if not self._ahead:
+            self._fill()
+        return mu + sigma * self._ahead.pop()
+
+    def _fill(self) -> None:
+        """Box and Muller's transformation: two normal draws of two uniform ones."""
+        words = _WORDS.unpack(blake2b(f"{self._key}:{self._block}".encode()).digest())
+        self._block += 1
+        for i in range(0, 8, 2):
+            radius = math.sqrt(-2.0 * math.log((words[i] + 1) * _UNIT))
+            angle = math.tau * words[i + 1] * _UNIT
+            self._ahead += (radius * math.cos(angle), radius * math.sin(angle))

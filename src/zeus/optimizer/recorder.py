@@ -1,0 +1,132 @@
+"""Measures a training from inside its process, cut into pieces at its steps, epochs and evaluations.
+
+Each piece is measured without waiting for a sensor, and says the power limit that it ran at: the one in force at its
+beginning, unless another was in force at its end. Several ranks cut at the same steps, and add up what each counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from typing import NamedTuple
+
+from zeus.cost import Use
+from zeus.device.keeper import limit_changes
+from zeus.errors import DeviceError
+from zeus.job import Kind
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.optimizer.power_limit.crew import Crew
+from zeus.trial.engine import Measured
+
+log = logging.getLogger(__name__)
+
+_WINDOW = "zeus: trial"
+
+
+class _Piece(NamedTuple):
+    kind: Kind
+    units: int
+    limit: float | None
+    measurement: Measurement
+
+
+class Recorder:
+    """Cuts one training into pieces.
+
+    Args:
+        monitor: Measures the GPUs of this rank.
+        crew: The ranks that train together.
+    """
+
+    def __init__(self, monitor: ZeusMonitor, crew: Crew) -> None:
+        self._monitor = monitor
+        self._crew = crew
+        self._pieces: deque[_Piece] = deque()
+        self._is_open = False
+        self._limit: float | None = None  # when the piece began
+        self._changes = 0
+
+    def begin(self) -> None:
+        """Measure from here on. Every rank must."""
+        self._monitor.begin_window(_WINDOW, restart=True)
+        self._is_open = True
+        self._limit, self._changes = self.limit(), limit_changes()
+        self._crew.agree(0.0, 0.0)  # no rank works before those that measure it do
+
+    def limit(self) -> float | None:
+        """The lowest power limit in force; None where a card does not tell."""
+        try:
+            return min((gpu.limit() for gpu in self._monitor.gpus.values()), default=None)
+        except DeviceError:
+            return None
+
+    @property
+    def limit_changed(self) -> bool:
+        """Whether this process has set a limit since the piece began. Several ranks cut by count alone."""
+        return self._crew.size == 1 and limit_changes() != self._changes
+
+    def cut(self, kind: Kind, count: int, *, wait: bool = True, at_change: bool = False) -> None:
+        """A piece of so many units ends here, and the next one begins.
+
+        Args:
+            kind: Of its units.
+            count: How many; 0 for what lies beside the units.
+            wait: Whether the GPU's work is waited for, so that all of it counts.
+            at_change: The limit was changed at its very end.
+        """
+        if not self._is_open:
+            return
+        measurement = self._close(wait)
+        self._monitor.begin_window(_WINDOW, sync_execution=False, restart=True)
+        now, changes = self.limit(), limit_changes()
+        same = at_change or (now == self._limit and changes == self._changes)
+        self._pieces.append(_Piece(kind, count, self._limit if same else None, measurement))
+        self._limit, self._changes = now, changes
+
+    def ready(self) -> list[Measured]:
+        """Those pieces whose energy is known without waiting; several ranks wait for all that they have cut."""
+        found = []
+        while self._pieces and (self._crew.size > 1 or self._pieces[0].measurement.is_ready):
+            found.append(self._take(self._pieces.popleft()))
+        return found
+
+    def all(self) -> list[Measured]:
+        """All pieces that were cut. Every rank must ask."""
+        found = [self._take(piece) for piece in self._pieces]
+        self._pieces.clear()
+        return found
+
+    def alone(self) -> list[Measured]:
+        """The same, where the other ranks may be elsewhere: what they used is then not known."""
+        found, several = [], self._crew.size > 1
+        for piece in self._pieces:
+            try:
+                joules, seconds = piece.measurement.total_energy, piece.measurement.seconds
+            except Exception as failed:  # what failed before is what the user must see
+                log.warning("what the trial used at its end is not known: %s", failed)
+                joules = seconds = math.nan
+            joules = math.nan if several else joules
+            found.append(
+                Measured(piece.kind, piece.units, Use(joules, seconds if math.isfinite(seconds) else 0.0), piece.limit)
+            )
+        self._pieces.clear()
+        return found
+
+    def end(self) -> None:
+        """Measure no more; what was cut can still be read."""
+        if self._is_open:
+            self._is_open = False
+            self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
+
+    def _close(self, wait: bool) -> Measurement:
+        """Measure even where the GPU's work failed: what failed is what the user must see, not what follows."""
+        try:
+            return self._monitor.end_window(_WINDOW, sync_execution=wait, cancel=True)
+        except RuntimeError as failed:
+            log.warning("the GPU cannot be waited for: %s", failed)
+            return self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
+
+    def _take(self, piece: _Piece) -> Measured:
+        joules, seconds = self._crew.agree(piece.measurement.total_energy, piece.measurement.seconds)
+        return Measured(piece.kind, piece.units, Use(joules, seconds), piece.limit)

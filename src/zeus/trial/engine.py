@@ -1,0 +1,440 @@
+"""One trial as a pure state machine: events in, actions out. Every way to run a trial is a shell around it.
+
+    Started ──▶ EpochBegan ──▶ Measured ... ──▶ Evaluated ──▶ EpochEnded ──▶ EpochBegan ... ──▶ Finish
+       │            │              │                │              │
+       └────────────┴───── AskPolicy ◀─── as soon as it is known what this epoch, or the next, will cost
+                               └── PolicySaid(no) ──▶ Finish(stopped)
+
+    A loader, a framework's callback, a watcher of an unmodified script, the five old HTTP routes and the simulator turn
+    what happens to them into events, and carry out the actions. The engine alone knows when an epoch is over, what is
+    charged, what the next epoch will cost, when the policy is asked, what unknown energy means, and how a trial ends.
+
+When the policy is asked:
+
+- before the first epoch, where a profile, an earlier trial or a neighbouring size foretells its cost;
+- after each epoch, once its metric is known, or when the next one begins without one;
+- inside an epoch, where steps can be seen and the epoch as it goes will not fit under the bound, once an epoch.
+
+What is charged: everything from the first epoch on, evaluation included. Set-up is told beside. A trial of which not
+even one epoch is begun is charged nothing. Energy that is not known stops nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from zeus.cost import CostModel, Use, fits
+from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, Stretch
+from zeus.trial.estimate import Estimate, Knowledge, first_epoch, next_epoch
+
+POINTS = 1000  # of a curve, above which every other one is left out
+NOTHING = Use()
+LOOKS = 20  # an epoch: how often its steps should be told of, so that a bound is passed by a small part of it alone
+
+
+# ---------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Training is about to begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBegan:
+    """An epoch begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What some units used since the last event of this kind, at one power limit.
+
+    A count of 0 is for what lies beside the units and is to be charged all the same.
+    """
+
+    kind: Kind
+    count: int
+    use: Use
+    limit: float | None = None  # None: it changed meanwhile, or cannot be read
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnded:
+    """An epoch is over; what it used was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The metric, in an epoch or after it."""
+
+    metric: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileSettled:
+    """Power limits are settled: what a step uses at the limit in use from now on, or a whole epoch."""
+
+    step: Use | None = None
+    epoch: Use | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySaid:
+    """The answer to AskPolicy."""
+
+    go: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The training has ended without reaching its target, by itself or not.
+
+    NOT_CONVERGED: it did what it had to. CRASHED: it failed. LOST: nobody knows how, or somebody interrupted it.
+    """
+
+    ending: Ending
+
+
+Event: TypeAlias = Started | EpochBegan | Measured | EpochEnded | Evaluated | ProfileSettled | PolicySaid | Ended
+
+# ---------------------------------------------------------------------------------------------------- actions
+
+
+@dataclass(frozen=True, slots=True)
+class AskPolicy:
+    """May it go on? Answer with PolicySaid."""
+
+    so_far: Outcome  # ending LOST: what is known if nothing more is heard
+    cost: float  # of the trial after the epoch in question, at least; 0 where nothing is known of it
+
+
+@dataclass(frozen=True, slots=True)
+class TellEpoch:
+    """What an epoch uses at the limit in use became known, or has changed."""
+
+    use: Use
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The trial is over."""
+
+    outcome: Outcome
+
+
+Action: TypeAlias = AskPolicy | TellEpoch | Finish
+
+
+# ---------------------------------------------------------------------------------------------------- the machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a trial is run for."""
+
+    target_metric: float | None  # None: it runs to max_epochs
+    higher_is_better: bool = True
+    max_epochs: int
+    cost: CostModel | None  # None: MAXPOWER is not known, and so no cost
+    cost_limit: float | None = None
+    steps_per_epoch: int | None = None  # where they can be seen, and counted before the first epoch
+    found_watts: float | None = None  # the limit in force before anybody sets one
+
+    @classmethod
+    def of(cls, spec: JobSpec, cost: CostModel, cost_limit: float | None, **more: object) -> Terms:
+        """Those of a trial of this job."""
+        return cls(
+            target_metric=spec.target_metric,
+            higher_is_better=spec.higher_is_better_metric,
+            max_epochs=spec.max_epochs,
+            cost=cost,
+            cost_limit=cost_limit,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def reached(self, metric: float) -> bool:
+        """Whether this metric meets the target."""
+        if self.target_metric is None:
+            return False
+        return metric >= self.target_metric if self.higher_is_better else metric <= self.target_metric
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEngine:
+    """A trial as it stands. `handle` gives the next one, and what is to be done.
+
+    >>> engine = TrialEngine(Terms(target_metric=0.9, max_epochs=5, cost=CostModel(1.0, 250.0)))
+    >>> for event in (Started(), EpochBegan(), Measured(Kind.EPOCH, 1, Use(100.0, 2.0), 250.0), EpochEnded()):
+    ...     engine, actions = engine.handle(event)
+    >>> engine, (finish,) = engine.handle(Evaluated(0.95))
+    >>> finish.outcome.ending, finish.outcome.joules, finish.outcome.epochs
+    (<Ending.CONVERGED: 'converged'>, 100.0, 1)
+    """
+
+    terms: Terms
+    known: Knowledge = field(default_factory=Knowledge)
+    epochs: int = 0  # done
+    metric: float | None = None
+    spent: Use = NOTHING  # charged
+    ending: Ending | None = None
+    next_epoch_cost: float | None = None
+    stretches: Mapping[tuple[Kind, float | None, bool], Stretch] = field(default_factory=dict)
+    curve: tuple[EpochPoint, ...] = ()
+    _stride: int = 1
+    _in_epoch: bool = False
+    _evaluated: bool = False  # in this epoch
+    _pending: bool = False  # an epoch is over that nobody was asked about
+    _epoch: Use = NOTHING  # since it began
+    _evaluation: Use = NOTHING  # in it, beside the steps
+    _last_evaluation: Use = NOTHING
+    _limits: frozenset[float | None] = frozenset()  # in this epoch
+    _limit: float | None = None  # in force when last measured
+    _steps: int = 0  # in this epoch
+    _steps_per_epoch: int | None = None
+    _paces: tuple[float, ...] = ()  # cost of a step, by the looks in this epoch
+    _inside: bool = False  # the policy was asked inside this epoch
+    _waits: bool = False  # for the policy's answer
+
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """As many as the last epoch had, or as were said before the first."""
+        return self._steps_per_epoch or self.terms.steps_per_epoch
+
+    # ------------------------------------------------------------------ what happens
+
+    def handle(self, event: Event) -> tuple[TrialEngine, tuple[Action, ...]]:  # noqa: PLR0911 (one for each event)
+        """The trial after this event, and what is to be done. After its end nothing changes any more."""
+        if self.ending is not None:
+            return self._after_the_end(event), ()
+        match event:
+            case Started():
+                return self._before_the_first()
+            case EpochBegan():
+                engine, actions = self._judged() if self._pending else (self, ())
+                return replace(engine, _in_epoch=True, _evaluated=False), actions
+            case Measured():
+                return self._measured(event)
+            case EpochEnded():
+                return self._epoch_ended()
+            case Evaluated(metric):
+                return self._told_metric(metric)
+            case ProfileSettled(step, epoch):
+                return replace(self, known=replace(self.known, step=step, epoch=epoch)), ()
+            case PolicySaid(go):
+                engine = replace(self, _waits=False)
+                return (engine, ()) if go else engine._finish(Ending.STOPPED)
+            case Ended(ending):
+                return self._finish(ending)
+
+    def _after_the_end(self, event: Event) -> TrialEngine:
+        """A trial that was stopped inside an epoch is charged until its loop has ended; nothing else changes."""
+        if not (self._inside and self.ending is Ending.STOPPED and isinstance(event, Measured)):
+            return self
+        return replace(
+            self, stretches=self._added(event) if event.count else self.stretches, spent=self.spent.plus(event.use)
+        )
+
+    def _before_the_first(self) -> tuple[TrialEngine, tuple[Action, ...]]:
+        found = first_epoch(self.known, self.terms.steps_per_epoch, self._limit or self.terms.found_watts)
+        return (self, ()) if found is None else self._ask(found)
+
+    def _measured(self, event: Measured) -> tuple[TrialEngine, tuple[Action, ...]]:
+        kind, count, use = event.kind, event.count, event.use
+        stretches = self._added(event) if count else self.stretches
+        if kind is Kind.SET_UP:
+            return replace(self, stretches=stretches), ()
+        beside = use if kind is Kind.EVALUATION else Use()
+        steps = count if kind is Kind.STEP else 0
+        price = self._price(use)
+        now = replace(
+            self,
+            stretches=stretches,
+            spent=self.spent.plus(use),
+            _epoch=self._epoch.plus(use),
+            _evaluation=self._evaluation.plus(beside),
+            _limit=event.limit,
+            _limits=self._limits | {event.limit},
+            _steps=self._steps + steps,
+            _paces=(*self._paces, price / steps) if steps else self._paces,
+        )
+        return now._look_inside() if steps and now._in_epoch else (now, ())
+
+    def _added(self, event: Measured) -> dict[tuple[Kind, float | None, bool], Stretch]:
+        cold = self.epochs == int(self._pending)
+        joules = event.use.joules if event.use.is_known else None
+        one = Stretch.of(
+            event.kind, event.limit, cold, event.count, None if joules is None else max(0.0, joules), event.use.seconds
+        )
+        key = (event.kind, event.limit, cold)
+        had = self.stretches.get(key)
+        return {**self.stretches, key: one if had is None else had + one}
+
+    def _epoch_ended(self) -> tuple[TrialEngine, tuple[Action, ...]]:
+        """Its evaluation may follow, and belongs to it."""
+        now = replace(self, epochs=self.epochs + 1, _in_epoch=False, _pending=True)
+        return now._judged() if self._evaluated else (now, ())
+
+    def _closed(self) -> TrialEngine:
+        """The epoch that has just ended is one point of the curve, and the next one begins from nothing."""
+        number = self.epochs
+        limit = next(iter(self._limits)) if len(self._limits) == 1 else None
+        joules = self._epoch.joules if self._epoch.is_known else None
+        point = EpochPoint(number, self.metric if self._evaluated else None, joules, self._epoch.seconds, limit)
+        curve, stride = (*self.curve, point) if number % self._stride == 0 else self.curve, self._stride
+        if len(curve) > POINTS:
+            curve, stride = curve[1::2], 2 * stride
+        return replace(
+            self,
+            curve=curve,
+            _stride=stride,
+            _pending=False,
+            _epoch=NOTHING,
+            _evaluation=NOTHING,
+            _last_evaluation=self._evaluation,
+            _limits=frozenset(),
+            _steps=0,
+            _steps_per_epoch=self._steps or self._steps_per_epoch,
+            _paces=(),
+            _inside=False,
+        )
+
+    def _told_metric(self, metric: float) -> tuple[TrialEngine, tuple[Action, ...]]:
+        now = replace(self, metric=metric if math.isfinite(metric) else None, _evaluated=True)
+        if self.terms.reached(metric):
+            return now._finish(Ending.CONVERGED)
+        return now._judged() if now._pending else (now, ())
+
+    # ------------------------------------------------------------------ going on
+
+    def _judged(self) -> tuple[TrialEngine, tuple[Action, ...]]:
+        """An epoch is over, and its metric known as far as it will be: is another one to follow?"""
+        now = self._closed()
+        if now.epochs >= now.terms.max_epochs:
+            return now._finish(Ending.NOT_CONVERGED)
+        found = now._next()
+        asked, actions = now._ask(found)
+        tell = (TellEpoch(found.use),) if found is not None and found.use.is_known else ()
+        return asked, (*tell, *actions)
+
+    def _next(self) -> Estimate | None:
+        own = self.stretches.values()
+        found = next_epoch(self.known, own, self._limit, self.steps_per_epoch, self._last_evaluation)
+        return found if found is not None or self.known.epoch is None else Estimate(self.known.epoch, 0.0)
+
+    def _ask(self, found: Estimate | None) -> tuple[TrialEngine, tuple[Action, ...]]:
+        least = Use() if found is None else found.least
+        following = 0.0 if found is None else self._price(found.use)
+        now = replace(self, next_epoch_cost=following, _waits=True)
+        return now, (AskPolicy(now.so_far, self._priced(self.spent.plus(least))),)
+
+    def _look_inside(self) -> tuple[TrialEngine, tuple[Action, ...]]:
+        """Whether this epoch, as its steps go, will end within the bound; the quickest steps say so."""
+        steps, spent = self.steps_per_epoch, self._price(self.spent)
+        if self._inside or self.terms.cost_limit is None or not math.isfinite(spent):
+            return self, ()
+        left = max(0, (steps or 0) - self._steps) * min(self._paces)
+        if len(self._paces) < 2:  # the first look may be slow in ways of its own
+            left = 0.0
+        if fits(spent + left, self.terms.cost_limit):
+            return self, ()
+        now = replace(self, next_epoch_cost=self._price(self._epoch) + left, _inside=True, _waits=True)
+        return now, (AskPolicy(now.so_far, spent + left),)
+
+    def _price(self, use: Use) -> float:
+        return math.nan if self.terms.cost is None else self.terms.cost.of(use)
+
+    def _priced(self, use: Use) -> float:
+        """Equation 2; 0 where energy is not known, so that nothing unknown stops a run."""
+        price = self._price(use)
+        return price if math.isfinite(price) else 0.0
+
+    # ------------------------------------------------------------------ the end
+
+    def _finish(self, ending: Ending) -> tuple[TrialEngine, tuple[Action, ...]]:
+        in_the_midst = ending in (Ending.CONVERGED, Ending.NOT_CONVERGED) and self._in_epoch
+        now = replace(self, epochs=self.epochs + 1, _in_epoch=False) if in_the_midst else self
+        if in_the_midst or now._pending:
+            now = now._closed()
+        if ending is Ending.NOT_CONVERGED and not now.epochs:
+            ending = Ending.LOST
+        following = now.next_epoch_cost if ending is Ending.STOPPED else None
+        now = replace(now, ending=ending, next_epoch_cost=following, _waits=False)
+        tell: tuple[Action, ...] = ()
+        whole = ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)
+        if whole and now.epochs == 1 and now.spent.is_known and now.spent.joules > 0 < now.spent.seconds:
+            tell = (TellEpoch(now.spent),)  # all that a training of one epoch can say
+        return now, (*tell, Finish(now.outcome(ending)))
+
+    @property
+    def so_far(self) -> Outcome:
+        """What is known of it if nothing more is heard."""
+        return self.outcome(Ending.LOST)
+
+    def outcome(self, ending: Ending) -> Outcome:
+        """As it stands, ended so. Unknown energy is None."""
+        joules, seconds, following = self.spent.joules, self.spent.seconds, self.next_epoch_cost
+        limits = {one.limit_watts for one in self.stretches.values()} - {None, self.terms.found_watts}
+        stopped = ending is Ending.STOPPED
+        return Outcome(
+            ending=ending,
+            joules=joules if math.isfinite(joules) and (joules > 0 or not self.epochs) else None,
+            seconds=max(seconds, 1e-9) if self.epochs else max(0.0, seconds),  # a virtual clock need not have moved
+            epochs=self.epochs,
+            metric=self.metric,
+            next_epoch_cost=(following if following or not self.epochs else None) if stopped else None,
+            stretches=tuple(self.stretches.values()),
+            curve=() if ending is Ending.LOST else self.curve,
+            found_watts=self.terms.found_watts,
+            set_limits=bool(limits) and self.terms.found_watts is not None,
+        )
+
+
+# ---------------------------------------------------------------------------------------------------- in closed form
+
+
+def run_through(
+    first: Use,
+    rest: Use,
+    done: int,
+    last: int,
+    *,
+    reaches: bool,
+    cost: CostModel,
+    keep_going: Callable[[int, float], bool],
+    monotone: bool,
+) -> Outcome:
+    """How a trial ends whose epochs are all known beforehand: what the engine would say, event by event.
+
+    Args:
+        first: The first epoch.
+        rest: Each one after it.
+        done: Epochs that are done, about which nobody need be asked.
+        last: The epoch in which it reaches its target, or max_epochs.
+        reaches: Whether it does.
+        cost: Equation 2.
+        keep_going: The policy: after so many epochs, may the next begin, after which it would have cost this?
+        monotone: Whether the policy, once it says no, would also say no later: then it is asked only where it matters.
+    """
+
+    def may_begin(epochs: int) -> bool:
+        """The policy's word on the epoch after so many."""
+        after = Use(first.joules + epochs * rest.joules, first.seconds + epochs * rest.seconds)
+        return keep_going(epochs, cost.of(after))
+
+    if not monotone:
+        epochs = next((n for n in range(done, last) if not may_begin(n)), last)
+    elif done >= last or may_begin(last - 1):  # then it went on before, too
+        epochs = last
+    else:
+        epochs = done + bisect_left(range(done, last), True, key=lambda n: not may_begin(n))
+    joules = first.joules + (epochs - 1) * rest.joules if epochs else 0.0
+    seconds = first.seconds + (epochs - 1) * rest.seconds if epochs else 0.0
+    if epochs == last:
+        ending = Ending.CONVERGED if reaches else Ending.NOT_CONVERGED
+        return Outcome(ending=ending, joules=joules, seconds=seconds, epochs=epochs)
+    following = cost.of(rest if epochs else first)
+    return Outcome(ending=Ending.STOPPED, joules=joules, seconds=seconds, epochs=epochs, next_epoch_cost=following)
