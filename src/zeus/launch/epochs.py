@@ -53,7 +53,7 @@ class Script:
             is_last: Its metric ends the trial: the epoch closes with it.
 
         >>> seen, events = Script(), []
-        >>> for line, seconds in ((Line("1"), 5), (Line(None, 0.7), 14), (Line("2"), 15)):
+        >>> for line, seconds in ((Line("1"), 5.0), (Line(None, 0.7), 14.0), (Line("2"), 15.0)):
         ...     seen, more = seen.read(line, Use(0.0, seconds))
         ...     events += more
         >>> seen.ends, [one.use.seconds for one in events if isinstance(one, Measured)]

@@ -47,6 +47,8 @@ def new(name: str, scope: Scope, at: str) -> tuple[Token, str]:
     """A token to keep, and the secret to hand out once."""
     if not name or len(name) > 200 or not name.isprintable():
         raise InputError(f"token name {name[:50]!r}: give 1 to 200 printable characters.")
+    if name == ANYBODY.name:  # by this name the page knows that there is nobody to log out
+        raise InputError(f"token name {name!r} stands for whoever comes without a token: choose another.")
     identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     return Token(identity, name, scope, _hash(secret), at), f"zeus_{identity}_{secret}"
 

@@ -170,7 +170,7 @@ class TrialEngine:
     >>> engine = TrialEngine(Terms(target_metric=0.9, max_epochs=5, cost=CostModel(1.0, 250.0)))
     >>> for event in (Started(), EpochBegan(), Measured(Kind.EPOCH, 1, Use(100.0, 2.0), 250.0), EpochEnded()):
     ...     engine, actions = engine.handle(event)
-    >>> engine, (finish,) = engine.handle(Evaluated(0.95))
+    >>> engine, (*_, finish) = engine.handle(Evaluated(0.95))
     >>> finish.outcome.ending, finish.outcome.joules, finish.outcome.epochs
     (<Ending.CONVERGED: 'converged'>, 100.0, 1)
     """
