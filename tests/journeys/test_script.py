@@ -19,7 +19,7 @@ from zeus.launch.job_file import Metrics
 from zeus.launch.script import ScriptRunner
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.find import place_of
+from zeus.optimizer.batch_size.find import gpus_of
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.store.memory import MemoryStore
 
@@ -132,7 +132,7 @@ def test_a_lease_is_renewed_while_the_script_runs(
         monkeypatch.setenv(name, value)
     spec = JobSpec(job_id_prefix="toy", batch_sizes=[8], default_batch_size=8, target_metric=0.5)
     job, monitor = Renewed.register(MemoryStore(), spec), ZeusMonitor([0])
-    here = place_of(monitor)
+    here = gpus_of(monitor)
     trial, log = job.ask(here), tmp_path / "1.log"
     waits = "import os, time\nwhile not os.path.exists('renewed'): time.sleep(0.01)\nprint('acc=1', flush=True)"
     command, hasty = [sys.executable, "-c", waits], RealClock(speed=10_000)
@@ -141,7 +141,7 @@ def test_a_lease_is_renewed_while_the_script_runs(
         ran = ScriptRunner(job=job, clock=hasty).run(trial, command, os.environ, log)
     else:
         metrics = Metrics(regex=r"acc=(\d)")
-        watcher = Watcher(job=job, place=here, monitor=monitor, metrics=metrics, mode=Mode.OFF, clock=hasty)
+        watcher = Watcher(job=job, monitor=monitor, metrics=metrics, mode=Mode.OFF, clock=hasty)
         ran = watcher.run(trial, command, os.environ, log)
     assert (ran.outcome.ending, ran.exit_code) == (Ending.CONVERGED, 0)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # a value; not frozen, as frozen ones take twice as long to make
 class Amount:
     """Joules and seconds of something, or a factor or an error of both.
 
@@ -48,9 +49,9 @@ class Amount:
         """The smaller of each."""
         return Amount(min(self.joules, other.joules), min(self.seconds, other.seconds))
 
-    def root(self) -> Amount:
-        """The square root of each."""
-        return Amount(math.sqrt(self.joules), math.sqrt(self.seconds))
+    def each(self, function: Callable[[float], float]) -> Amount:
+        """The function of each."""
+        return Amount(function(self.joules), function(self.seconds))
 
     def within(self, share: float) -> bool:
         """Whether both are at most this."""

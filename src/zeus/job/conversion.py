@@ -6,7 +6,7 @@ own steady unit, so that warm-up, which a run has once whatever the limit, is ne
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zeus.job.amount import ONE, ZERO, Amount
@@ -15,6 +15,7 @@ from zeus.job.units import SAME, UNKNOWN_SPREAD, Ratio, Units
 from zeus.profile import PowerProfile
 
 LEFT = 0.1  # share of a run that may be of unknown limits, and is then left as it was
+ROUNDING = 1e-9  # share of a run that is no part of it
 LARGE = 0.25  # a limit that nothing is known about may change what a unit uses by so much
 UNITS = (Kind.STEP, Kind.EPOCH)
 
@@ -84,96 +85,81 @@ def convert(run: Outcome, limit: float, book: Book, growth: Amount = ONE) -> Con
         growth: How much more an epoch used in this run than in those of the book, because of other data.
     """
     rows = [one for one in run.stretches if one.kind is not Kind.SET_UP and one.joules is not None]
-    if run.joules is None or not any(one.kind in UNITS for one in rows):
+    if run.joules is None or not rows:
         return None
-    used = Amount(run.joules, run.seconds)
-    known = {_at(one): ratio for one in rows if (ratio := _ratio(one, limit, book)) is not None}
-    steady = _steady(rows)
-    accounted = moved = doubt = held = ZERO
+    move = _Move(rows, limit, book, growth)
+    used = left = Amount(run.joules, run.seconds)
+    change = doubt = held = ZERO
+    units = unknown = 0
     for one in rows:
-        use, ratio = Amount(one.joules or 0.0, one.seconds), known.get(_at(one))
-        if ratio is not None and one.limit_watts is not None:
-            accounted += use
-            if ratio is not SAME:
-                units = _unit(one, one.limit_watts, ratio, known, steady, book, growth).times(one.count)
-                moved += units * (ratio.factor - ONE)
-                doubt += units * ratio.error + _unlike(one, one.limit_watts, ratio, book, growth)
-        elif one.kind is Kind.EVALUATION:
-            accounted += use
-            held += use * book.change(limit, one.limit_watts)
-    left = (used - accounted).most(ZERO)
-    if not (left / used).within(LEFT) or _unknown_units(rows, known) > LEFT:
+        ratio, is_unit = move.ratio(one), one.kind in UNITS
+        units += one.count * is_unit
+        if ratio is SAME:
+            left -= _use(one)
+        elif ratio is not None:
+            left -= _use(one)
+            moved = move.unit(one, ratio).times(one.count)
+            change += moved * (ratio.factor - ONE)
+            doubt += moved * ratio.error + move.doubt(one, ratio)
+        elif is_unit:
+            unknown += one.count
+        else:
+            left -= _use(one)
+            held += _use(one) * book.change(limit, one.limit_watts)
+    left = left.most(ZERO)
+    # a long first epoch could hide many units in a small share of the energy
+    if not units or unknown > LEFT * units or not (left / used).within(LEFT):
         return None
     if all(one.limit_watts == limit for one in rows):
         return Conversion(used, ZERO, measured=True)
-    if left.joules or left.seconds:
+    if not (left / used).within(ROUNDING):
         held += left * book.change(limit, None)
-    return Conversion(used + moved, doubt.hypot(held.times(0.5)), measured=False)
+    return Conversion(used + change, doubt.hypot(held.times(0.5)), measured=False)
 
 
-_At = tuple[Kind, float | None]
+def _use(one: Stretch) -> Amount:
+    return Amount(one.joules or 0.0, one.seconds)
 
 
-def _at(one: Stretch) -> _At:
-    return one.kind, one.limit_watts
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """One run on its way to one limit."""
 
+    rows: Sequence[Stretch]
+    limit: float
+    book: Book
+    growth: Amount
 
-def _ratio(one: Stretch, limit: float, book: Book) -> Ratio | None:
-    return None if one.limit_watts is None else book.ratio(one.kind, limit, one.limit_watts)
+    def ratio(self, one: Stretch) -> Ratio | None:
+        """What such units use at the new limit over what they used."""
+        return None if one.limit_watts is None else self.book.ratio(one.kind, self.limit, one.limit_watts)
 
+    def unit(self, one: Stretch, ratio: Ratio) -> Amount:
+        """What one of these units would have used if it had been like those that the ratio is of.
 
-def _unknown_units(rows: Iterable[Stretch], known: Container[_At]) -> float:
-    """The share of all units that cannot be moved. A long first epoch could hide them in a share of the energy."""
-    units = [one for one in rows if one.kind in UNITS]
-    return sum(one.count for one in units if _at(one) not in known) / sum(one.count for one in units)
+        For a cold one that is the run's own steady unit at that limit, or at another one and brought there, or the
+        steady unit of other runs. Where all units known are cold, it is the unit itself.
+        """
+        if one.cold and not ratio.cold:
+            steady = [other for other in self.rows if other.kind is one.kind and not other.cold]
+            for other in sorted(steady, key=lambda other: other.limit_watts != one.limit_watts):
+                there = self.ratio(other)
+                if there is not None and not there.cold:
+                    return _use(other).times(1 / other.count) * there.factor / ratio.factor
+            if (found := self._of_others(one, None)) is not None:
+                return found
+        return _use(one).times(1 / one.count)
 
+    def doubt(self, one: Stretch, ratio: Ratio) -> Amount:
+        """Of steady units where only the ratio of cold ones is known, which use more and so would change more: half."""
+        cold = self._of_others(one, True) if ratio.cold and not one.cold else None
+        if cold is None:
+            return ZERO
+        more = cold.times(one.count) - _use(one)
+        return abs(more * (ratio.factor - ONE)).times(0.5)
 
-def _steady(rows: list[Stretch]) -> dict[_At, Amount]:
-    """The run's own steady unit of each kind at each limit."""
-    sums: dict[_At, tuple[Amount, int]] = {}
-    for one in rows:
-        if not one.cold:
-            use, count = sums.get(_at(one), (ZERO, 0))
-            sums[_at(one)] = (use + Amount(one.joules or 0.0, one.seconds), count + one.count)
-    return {at: use.times(1 / count) for at, (use, count) in sums.items()}
-
-
-def _unit(
-    one: Stretch,
-    limit: float,
-    ratio: Ratio,
-    known: Mapping[_At, Ratio],
-    steady: Mapping[_At, Amount],
-    book: Book,
-    growth: Amount,
-) -> Amount:
-    """What one of these units would have used if it had been like those that the ratio is of.
-
-    For a cold one: the run's own steady unit at that limit, or at another one and brought here, or that of other runs.
-    """
-    own = Amount((one.joules or 0.0) / one.count, one.seconds / one.count)
-    if not one.cold or ratio.cold:
-        return own
-    if _at(one) in steady:
-        return steady[_at(one)]
-    for (kind, elsewhere), unit in steady.items():
-        other = known.get((kind, elsewhere))
-        if kind is one.kind and other is not None and not other.cold:
-            return unit * other.factor / ratio.factor
-    of_others = book.units.unit(one.kind, limit)
-    if of_others is None:
-        return own
-    return of_others.use * growth if one.kind is Kind.EPOCH else of_others.use
-
-
-def _unlike(one: Stretch, limit: float, ratio: Ratio, book: Book, growth: Amount) -> Amount:
-    """The doubt about steady units where only the ratio of cold ones is known.
-
-    Cold ones use more, so that the same ratio would change more: half of that.
-    """
-    cold = book.units.unit(one.kind, limit, cold=True) if ratio.cold and not one.cold else None
-    if cold is None:
-        return ZERO
-    use = cold.use * growth if one.kind is Kind.EPOCH else cold.use
-    more = use.times(one.count) - Amount(one.joules or 0.0, one.seconds)
-    return abs(more * (ratio.factor - ONE)).times(0.5)
+    def _of_others(self, one: Stretch, cold: bool | None) -> Amount | None:
+        found = None if one.limit_watts is None else self.book.units.unit(one.kind, one.limit_watts, cold)
+        if found is None:
+            return None
+        return found.use * self.growth if one.kind is Kind.EPOCH else found.use

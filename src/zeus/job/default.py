@@ -6,6 +6,7 @@ their mean, and says what it rests on and how far off it may be.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -70,6 +71,7 @@ class DefaultRun:
     recurrence: int
     epochs: int
     used: Amount
+    max_watts: float
     level: Level
     converted: Conversion | None  # None: it cannot be brought to the highest limit
 
@@ -88,7 +90,7 @@ class DefaultRun:
     @property
     def error(self) -> Amount:
         """Standard error of that."""
-        return Amount() if self.converted is None else self.converted.error
+        return ZERO if self.converted is None else self.converted.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +99,10 @@ class Defaults:
 
     batch_size: int
     limit_watts: float | None
-    runs: tuple[DefaultRun, ...]  # that it rests on
-    use: Amount  # their mean
+    runs: int  # that it rests on
+    runs_measured: int
+    epochs: float  # their means
+    use: Amount
     scatter: Amount  # its standard errors
     conversion: Amount
     own: Mapping[int, DefaultRun]  # recurrences that ran the default size, and are their own default
@@ -128,19 +132,21 @@ class Defaults:
             lengths: How many epochs the runs of each batch size needed.
             book: Of the default size.
         """
-        count = _counted(runs, today)
-        limit = None if count[0].converted is None else limit_watts
-        uses = [run.use / run.level.use for run in count]
+        chosen = _chosen(runs, today)
+        limit = None if chosen[0].converted is None else limit_watts
+        uses = [run.use / run.level.use for run in chosen]
         use = sum(uses, ZERO).times(1 / len(uses))
         others = [some for size, some in lengths.items() if size != spec.default_batch_size or len(uses) == 1]
-        levels = [run.level.use for run in count]
+        levels = [run.level.use for run in chosen]
         return cls(
             batch_size=spec.default_batch_size,
             limit_watts=limit,
-            runs=count,
+            runs=len(chosen),
+            runs_measured=sum(run.basis is Basis.MEASURED for run in chosen),
+            epochs=sum(run.epochs for run in chosen) / len(chosen),
             use=use,
             scatter=use * _spread([one / use for one in uses], others, book).times(len(uses) ** -0.5),
-            conversion=sum((run.error / run.level.use for run in count), ZERO).times(1 / len(uses)),
+            conversion=sum((run.error / run.level.use for run in chosen), ZERO).times(1 / len(uses)),
             own={run.recurrence: run for run in runs if (run.converted is None) == (limit is None)},
             eta=spec.eta_knob,
             max_watts=max_watts,
@@ -149,18 +155,17 @@ class Defaults:
 
     def at(self, level: Level) -> Default:
         """What is expected of a run with data of this level."""
-        count, measured = len(self.runs), sum(run.basis is Basis.MEASURED for run in self.runs)
         use = self.use * level.use
         same = all(abs(level.use / bound - ONE).within(NOISE) for bound in self._bounds)
         basis = Basis.AS_IT_RAN if self.limit_watts is None else Basis.MEASURED
-        if self.limit_watts is not None and (measured < count or not same):
+        if self.limit_watts is not None and (self.runs_measured < self.runs or not same):
             basis = Basis.ESTIMATED
         return Default(
             batch_size=self.batch_size,
             limit_watts=self.limit_watts,
-            runs=count,
-            runs_measured=measured,
-            epochs=sum(run.epochs for run in self.runs) / count,
+            runs=self.runs,
+            runs_measured=self.runs_measured,
+            epochs=self.epochs,
             use=charge(use, self.eta, self.max_watts),
             basis=basis,
             scatter=self.scatter * level.use,
@@ -181,13 +186,13 @@ class Defaults:
             runs=1,
             runs_measured=int(run.basis is Basis.MEASURED),
             epochs=run.epochs,
-            use=charge(run.use, self.eta, self.max_watts),
+            use=charge(run.use, self.eta, run.max_watts),
             basis=run.basis,
             conversion=run.error,
         )
 
 
-def _counted(runs: Sequence[DefaultRun], newest: Level) -> tuple[DefaultRun, ...]:
+def _chosen(runs: Sequence[DefaultRun], newest: Level) -> tuple[DefaultRun, ...]:
     """The runs that the default rests on: measured ones alone, else converted ones alone, else all as they ran.
 
     Measured runs of data that have since changed a lot do not stand alone where newer ones can be converted.
@@ -215,7 +220,7 @@ def _spread(uses: Sequence[Amount], epochs: Iterable[Sequence[int]], book: Book)
         mean = sum(lengths) / len(lengths)
         square = sum((one / mean - 1) ** 2 for one in lengths)
         squares, freedom = squares + Amount(square, square), freedom + len(lengths) - 1
-    found = squares.times(1 / freedom).root().times(widening(freedom)) if freedom else ZERO
+    found = squares.times(1 / freedom).each(math.sqrt).times(widening(freedom)) if freedom else ZERO
     return found if len(uses) > 1 else found.most(_of_units(book))
 
 

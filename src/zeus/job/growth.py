@@ -1,18 +1,23 @@
 """Data that grow from recurrence to recurrence: by how much an epoch has come to use more than at first.
 
 The level of a recurrence is 1 at the first one. An epoch of the same batch size, on the same GPUs and at the same power
-limit as in an earlier recurrence says what it is now; where there is none, the last level stays.
+limit as in an earlier recurrence says what it is now. A recurrence that ran only what was never run before goes with
+the trend around it: between two levels that are known it is in between, and after the last it goes on as before.
+
+    recurrence   1    2    3    4    5
+    size         16   8    16   8    8        2 ran a new size: its level is read off 1 and 3,
+    level        1    ?    1.2  ?    ?        and then 4 and 5 are compared with 2
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from zeus.job.amount import ONE, ZERO, Amount, widening
-from zeus.job.trial import EpochPoint, Kept
+from zeus.job.trial import Kept
 from zeus.job.units import UNKNOWN_SPREAD
 
 NOISE = 0.02  # levels that differ by no more than this share are the same
@@ -24,7 +29,7 @@ class Level:
     """What an epoch uses in one recurrence, over what the same epoch used in the first."""
 
     use: Amount = ONE
-    error: Amount = ZERO  # relative: what was taken for noise, or the scatter of the epochs compared
+    error: Amount = ZERO  # relative: what was taken for noise, the scatter of the epochs compared, half of a trend
 
 
 class _Place(NamedTuple):
@@ -37,11 +42,27 @@ class _Place(NamedTuple):
 
 
 class _Epoch(NamedTuple):
-    """A mean epoch."""
+    """A mean epoch of one recurrence."""
 
+    recurrence: int
     use: Amount
     epochs: int
     squares: Amount  # of relative deviations from the mean, summed
+
+
+class _Pair(NamedTuple):
+    """The same epoch twice: where it was first seen, and now."""
+
+    then: _Epoch
+    now: _Epoch
+
+    @property
+    def ratio(self) -> Amount:
+        return self.now.use / self.then.use
+
+    def scatter(self, spread: Amount) -> Amount:
+        """The relative error of the ratio, where single epochs scatter by so much."""
+        return spread.times(math.sqrt(1 / self.then.epochs + 1 / self.now.epochs))
 
 
 def levels(tries: Iterable[Kept]) -> dict[int, Level]:
@@ -52,33 +73,79 @@ def levels(tries: Iterable[Kept]) -> dict[int, Level]:
     """
     seen: dict[int, dict[_Place, _Epoch]] = {}
     for kept in tries:
-        here = seen.setdefault(kept.trial.ask.recurrence, {})
-        here.update(_epochs(kept))
+        seen.setdefault(kept.trial.ask.recurrence, {}).update(_epochs(kept))
     spread = _spread(epoch for here in seen.values() for epoch in here.values())
-    found: dict[int, Level] = {}
-    anchors: dict[_Place, tuple[Level, _Epoch]] = {}
-    last = Level()
+    firsts: dict[_Place, _Epoch] = {}
+    pairs: dict[int, list[_Pair]] = {}
     for recurrence, here in seen.items():
-        known = [(*anchors[place], epoch) for place, epoch in here.items() if place in anchors]
-        if known:
-            last = _compare(known, spread)
+        pairs[recurrence] = [_Pair(firsts[place], epoch) for place, epoch in here.items() if place in firsts]
         for place, epoch in here.items():
-            anchors.setdefault(place, (last, epoch))
-        found[recurrence] = last
+            firsts.setdefault(place, epoch)
+    start = min((epoch.recurrence for epoch in firsts.values()), default=0)
+    return _all(pairs, _sure(start, pairs, spread), spread)
+
+
+def _sure(start: int, pairs: Mapping[int, Sequence[_Pair]], spread: Amount) -> dict[int, Level]:
+    """The recurrences that can be compared with the first, or with another one that can."""
+    found = {start: Level()}
+    for recurrence, here in pairs.items():
+        known = [pair for pair in here if pair.then.recurrence in found]
+        if known:
+            found[recurrence] = _compare(known, found, spread)
     return found
 
 
-def _compare(known: Iterable[tuple[Level, _Epoch, _Epoch]], spread: Amount) -> Level:
+def _all(pairs: Mapping[int, Sequence[_Pair]], sure: Mapping[int, Level], spread: Amount) -> dict[int, Level]:
+    """Every recurrence: the sure ones, those to be compared with an earlier one, and the others by their trend."""
+    found: dict[int, Level] = {}
+    ahead = sorted(sure, reverse=True)
+    last, level, newest = 0, Level(), None
+    for recurrence, here in pairs.items():
+        while ahead and ahead[-1] < recurrence:
+            ahead.pop()
+        if recurrence in sure:
+            level = sure[recurrence]
+        elif here:
+            level = _compare(here, found, spread)
+        elif ahead:
+            between = (sure[ahead[-1]].use / level.use).each(math.log).times(1 / (ahead[-1] - last))
+            level = _moved(level, between, recurrence - last)
+        elif newest is not None:
+            slope, until = _trend(newest, spread)
+            level = _moved(level, slope, max(0, min(recurrence, until) - last))
+        if here:
+            newest = max(here, key=lambda pair: pair.now.epochs)
+        found[recurrence], last = level, recurrence
+    return found
+
+
+def _moved(level: Level, slope: Amount, by: int) -> Level:
+    """The level so many recurrences later, if the trend holds."""
+    change = slope.times(by)
+    return Level(level.use * change.each(math.exp), level.error + abs(change).times(0.5))
+
+
+def _trend(pair: _Pair, spread: Amount) -> tuple[Amount, int]:
+    """The logarithm by which data grew from one recurrence to the next, if they did, and how far that may be believed.
+
+    No further ahead than it was looked back.
+    """
+    ratio, scatter, span = pair.ratio, pair.scatter(spread), pair.now.recurrence - pair.then.recurrence
+    joules = math.log(ratio.joules) if abs(ratio.joules - 1) > max(NOISE, 2 * scatter.joules) else 0.0
+    seconds = math.log(ratio.seconds) if abs(ratio.seconds - 1) > max(NOISE, 2 * scatter.seconds) else 0.0
+    return Amount(joules, seconds).times(1 / span), pair.now.recurrence + span
+
+
+def _compare(pairs: Iterable[_Pair], found: Mapping[int, Level], spread: Amount) -> Level:
     """The mean of what each kind of epoch says, weighted by how many there are."""
-    level, error, weights = Amount(), Amount(), 0
-    for anchor, then, now in known:
-        ratio = now.use / then.use
-        scatter = spread.times(math.sqrt(1 / then.epochs + 1 / now.epochs))
-        joules, of_joules = _told(ratio.joules, scatter.joules)
-        seconds, of_seconds = _told(ratio.seconds, scatter.seconds)
-        level += (anchor.use * Amount(joules, seconds)).times(now.epochs)
-        error += anchor.error.hypot(Amount(of_joules, of_seconds)).times(now.epochs)
-        weights += now.epochs
+    level, error, weights = ZERO, ZERO, 0
+    for pair in pairs:
+        before, scatter, weight = found[pair.then.recurrence], pair.scatter(spread), pair.now.epochs
+        joules, of_joules = _told(pair.ratio.joules, scatter.joules)
+        seconds, of_seconds = _told(pair.ratio.seconds, scatter.seconds)
+        level += (before.use * Amount(joules, seconds)).times(weight)
+        error += before.error.hypot(Amount(of_joules, of_seconds)).times(weight)
+        weights += weight
     return Level(level.times(1 / weights), error.times(1 / weights))
 
 
@@ -93,33 +160,30 @@ def _epochs(kept: Kept) -> Mapping[_Place, _Epoch]:
     if told is None or not told.curve:
         return {}
     steady = told.curve[1:][-LOOKED_AT:]
-    by_limit: dict[float, list[EpochPoint]] = {}
+    by_limit: dict[float, list[tuple[float, float]]] = {}
     for point in steady or told.curve:
-        if point.limit_watts is not None and point.joules and point.seconds:
-            by_limit.setdefault(point.limit_watts, []).append(point)
+        if point.limit_watts is not None and point.joules is not None and point.joules > 0 < point.seconds:
+            by_limit.setdefault(point.limit_watts, []).append((point.joules, point.seconds))
     ask = kept.trial.ask
     return {
-        _Place(ask.gpu_model, kept.trial.batch_size, limit, not steady): _mean(points)
+        _Place(ask.gpu_model, kept.trial.batch_size, limit, not steady): _mean(ask.recurrence, points)
         for limit, points in by_limit.items()
     }
 
 
-def _mean(points: list[EpochPoint]) -> _Epoch:
+def _mean(recurrence: int, points: list[tuple[float, float]]) -> _Epoch:
     count = len(points)
-    joules = sum(point.joules or 0.0 for point in points) / count
-    seconds = sum(point.seconds for point in points) / count
-    squares = Amount(
-        sum(((point.joules or 0.0) / joules - 1) ** 2 for point in points),
-        sum((point.seconds / seconds - 1) ** 2 for point in points),
-    )
-    return _Epoch(Amount(joules, seconds), count, squares)
+    joules, seconds = (sum(some) / count for some in zip(*points, strict=True))
+    of_joules = sum([(point[0] / joules - 1) ** 2 for point in points])
+    of_seconds = sum([(point[1] / seconds - 1) ** 2 for point in points])
+    return _Epoch(recurrence, Amount(joules, seconds), count, Amount(of_joules, of_seconds))
 
 
 def _spread(epochs: Iterable[_Epoch]) -> Amount:
-    squares, freedom = Amount(), 0
+    squares, freedom = ZERO, 0
     for epoch in epochs:
         if epoch.epochs > 1:
             squares, freedom = squares + epoch.squares, freedom + epoch.epochs - 1
     if not freedom:
         return Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)
-    return squares.times(1 / freedom).root().times(widening(freedom))
+    return squares.times(1 / freedom).each(math.sqrt).times(widening(freedom))

@@ -18,10 +18,26 @@ from zeus.job.default import Basis, Default, Defaults, weakest
 from zeus.job.front import Point, points
 from zeus.job.past import Past, is_due
 from zeus.job.spec import JobSpec
-from zeus.job.spent import Spent, Tally
+from zeus.job.spent import Spent, Tally, overshoot, spent
 from zeus.job.trial import Ending, Kept
 from zeus.job.units import Units
 from zeus.profile import PowerProfile, ProfileKey
+
+__all__ = [
+    "Basis",
+    "Default",
+    "End",
+    "JobLedger",
+    "Point",
+    "Recurrence",
+    "Saving",
+    "Spent",
+    "Tally",
+    "open_ledger",
+    "overshoot",
+    "spent",
+    "totals",
+]
 
 RECENT = 5  # recurrences that show what the job has come to
 SEEN = 2.0  # standard errors from which on a difference is one

@@ -27,7 +27,7 @@ class Past:
     spec: JobSpec
     since: int
     tries: tuple[Kept, ...]  # by recurrence, then by number
-    profiles: Mapping[ProfileKey, PowerProfile]
+    profiles: Mapping[tuple[int, str, int], PowerProfile]  # by batch size, GPU model and number of GPUs
     _places: Mapping[_Place, Sequence[Kept]]  # in the order in which they were asked for
     _gpus: Mapping[str, Gpus]  # by label, as last told
     _found: Mapping[str, float]  # by label, the limit that Zeus last found there
@@ -47,7 +47,8 @@ class Past:
             gpus[label] = ask.gpus
             if kept.told is not None and kept.told.found_watts is not None:
                 found[label] = kept.told.found_watts
-        return cls(spec, since, tries, profiles, places, gpus, found, levels(tries))
+        by_place = {(key.batch_size, key.gpu_model, key.gpu_count): profile for key, profile in profiles.items()}
+        return cls(spec, since, tries, by_place, places, gpus, found, levels(tries))
 
     def level(self, recurrence: int) -> Level:
         """How data had grown by then."""
@@ -109,19 +110,13 @@ class Past:
             level = self.level(kept.trial.ask.recurrence)
             converted = None if top is None else convert(told, top, book, level.use / today)
             used = Amount(told.joules, told.seconds)
-            runs.append(DefaultRun(kept.trial.ask.recurrence, told.epochs, used, level, converted))
+            ask = kept.trial.ask
+            runs.append(DefaultRun(ask.recurrence, told.epochs, used, ask.max_watts, level, converted))
         return runs
 
     def _profile(self, label: str, batch_size: int) -> PowerProfile | None:
         gpus = self._gpus.get(label)
-        for key, profile in self.profiles.items():
-            if gpus is not None and (key.batch_size, key.gpu_model, key.gpu_count) == (
-                batch_size,
-                gpus.model,
-                gpus.count,
-            ):
-                return profile
-        return None
+        return None if gpus is None else self.profiles.get((batch_size, gpus.model, gpus.count))
 
 
 def is_due(past: Past, label: str, batch_size: int, recurrence: int) -> bool:
@@ -129,17 +124,21 @@ def is_due(past: Past, label: str, batch_size: int, recurrence: int) -> bool:
 
     That is so where none ran for long, or where a unit at another limit has changed since both were last measured.
     """
-    top, trials = past.top(label), past.at(label, batch_size)
-    told = [(kept.trial.ask.recurrence, units) for kept in trials if (units := _units(kept))]
-    at_top = [(number, units) for number, units in told if any(limit == top for _, limit, _ in units)]
-    if top is None or not at_top or recurrence - at_top[-1][0] >= DUE_AFTER:
-        return True
-    newest = told[-1][1]
-    for sort, now in newest.items():
-        then = next((units[sort] for _, units in reversed(at_top) if sort in units), None)
-        if then is not None and not abs(now / then - ONE).within(DUE_BEYOND):
-            return True
-    return False
+    top = past.top(label)
+    newest: dict[_Sort, Amount] = {}
+    seen = False
+    for kept in reversed(past.at(label, batch_size)):
+        if recurrence - kept.trial.ask.recurrence >= DUE_AFTER:
+            break
+        units = _units(kept)
+        newest = newest or units
+        if all(limit != top for _, limit, _ in units):
+            continue
+        seen = True
+        ratios = [newest[sort] / units[sort] for sort in newest.keys() & units.keys()]
+        if ratios:
+            return any(not abs(ratio - ONE).within(DUE_BEYOND) for ratio in ratios)
+    return not seen
 
 
 _Sort = tuple[Kind, float, bool]  # of a unit: kind, limit, cold

@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import repeat
 from typing import NamedTuple
 
-from zeus.job.amount import ONE, Amount, widening
+from zeus.job.amount import ONE, ZERO, Amount, widening
 from zeus.job.trial import Kind, Stretch
 
 AGREE = 0.05  # cold and steady units that differ by no more than this share are the same
@@ -88,6 +89,7 @@ class _Row(NamedTuple):
         return Amount(self.joules / self.units, self.seconds / self.units)
 
 
+_Sorts = tuple[bool, ...]  # cold ones, steady ones or both
 _Rows = dict[int, _Row]  # by the place of the trial in the book, the oldest first
 
 
@@ -103,7 +105,7 @@ class Units:
     """
 
     _rows: dict[tuple[Kind, float, bool], _Rows]
-    _spreads: dict[Kind, Amount] = field(default_factory=dict, compare=False, repr=False)
+    _scatters: dict[tuple[Kind, bool, bool], Amount | None] = field(default_factory=dict, compare=False, repr=False)
     _gaps: dict[Kind, Amount | None] = field(default_factory=dict, compare=False, repr=False)
     _ratios: dict[tuple[Kind, float, float], Ratio | None] = field(default_factory=dict, compare=False, repr=False)
 
@@ -116,7 +118,7 @@ class Units:
             growth: How much more an epoch uses today than in each trial, because data have grown. Not given: no more.
         """
         rows: dict[tuple[Kind, float, bool], _Rows] = {}
-        grown = list(growth) or repeat(ONE)
+        grown = tuple(growth) or repeat(ONE)
         for place, (some, by) in enumerate(zip(trials, grown, strict=False)):
             for one in some:
                 if one.limit_watts is None or not one.joules or not one.seconds:
@@ -146,10 +148,16 @@ class Units:
             cold: True or False for one sort alone. None: steady ones, with cold ones where those are the same.
         """
         if cold is not None:
-            sorts: tuple[bool, ...] = (cold,)
+            sorts: _Sorts = (cold,)
         else:
             sorts = (False, True) if self.is_pooled(kind) else (False,)
-        return self._mean(kind, self._at(kind, limit, sorts))
+        rows = self._at(kind, limit, sorts)
+        if not rows:
+            return None
+        total = _newest(rows)
+        each = total.each
+        error = each * self._one(kind, sorts, across=False).times(total.units**-0.5)
+        return Unit(each.joules, each.seconds, error.joules, error.seconds, total.units)
 
     def is_pooled(self, kind: Kind) -> bool:
         """Whether cold and steady units were seen to agree, at some limit, when they last could be compared."""
@@ -173,48 +181,34 @@ class Units:
         """Relative standard deviation of one unit, pooled over all limits; None where nothing shows it.
 
         Steady units show it, or cold ones where there is nothing else: in the first epoch the first steps differ from
-        the last.
+        the last. Where each trial measured only once, it is seen between trials.
         """
-        if kind not in self._spreads:
-            self._spreads[kind] = self._pooled(kind, False) or self._pooled(kind, True) or Amount(-1.0, -1.0)
-        found = self._spreads[kind]
-        return None if found.joules < 0 else found
+        ways = ((cold, across) for across in (False, True) for cold in (False, True))
+        known = (self._scatter(kind, cold, across) for cold, across in ways)
+        return next((one for one in known if one is not None), None)
 
     def _compare(self, kind: Kind, top: float, limit: float) -> Ratio | None:
         gap = self._gap(kind)
-        ways: list[tuple[tuple[bool, ...], Amount]] = [((False,), Amount()), ((True,), Amount())]
+        ways: list[tuple[_Sorts, Amount]] = [((False,), ZERO), ((True,), ZERO)]
         if gap is not None and gap.within(AGREE):
             ways.insert(1, ((False, True), gap))
         for sorts, gap_error in ways:
             high, low = self._at(kind, top, sorts), self._at(kind, limit, sorts)
             both = sorted(high.keys() & low.keys())[-NEWEST:]
             if both:
-                factor, error = self._within_trials(kind, [(high[trial], low[trial]) for trial in both])
+                factor, weight = _within_trials([(high[trial], low[trial]) for trial in both])
             elif high and low:
-                factor, error = self._between_trials(kind, high, low)
+                factor, weight = _between_trials(_newest(high), _newest(low))
             else:
                 continue
-            error = error.hypot(gap_error) * factor
-            return Ratio(factor.joules, factor.seconds, error.joules, error.seconds, sorts == (True,))
+            cold = sorts == (True,)
+            if cold and _is_slower(factor.seconds, top, limit):
+                continue
+            error = self._one(kind, sorts, across=not both).times(weight**-0.5).hypot(gap_error) * factor
+            return Ratio(factor.joules, factor.seconds, error.joules, error.seconds, cold)
         return None
 
-    def _within_trials(self, kind: Kind, pairs: Sequence[tuple[_Row, _Row]]) -> tuple[Amount, Amount]:
-        """The mean of each trial's own ratio, weighted by the units behind it, and its relative error."""
-        joules = seconds = weights = 0.0
-        for high, low in pairs:
-            weight = high.units * low.units / (high.units + low.units)
-            ratio = high.each / low.each
-            joules += weight * math.log(ratio.joules)
-            seconds += weight * math.log(ratio.seconds)
-            weights += weight
-        return Amount(math.exp(joules / weights), math.exp(seconds / weights)), self._one(kind).times(weights**-0.5)
-
-    def _between_trials(self, kind: Kind, high: _Rows, low: _Rows) -> tuple[Amount, Amount]:
-        one, other = _newest(high), _newest(low)
-        error = self._one(kind).times(math.sqrt(1 / one.units + 1 / other.units))
-        return one.each / other.each, error
-
-    def _at(self, kind: Kind, limit: float, sorts: tuple[bool, ...]) -> _Rows:
+    def _at(self, kind: Kind, limit: float, sorts: _Sorts) -> _Rows:
         some = [rows for cold in sorts if (rows := self._rows.get((kind, limit, cold)))]
         if len(some) < 2:
             return some[0] if some else {}
@@ -223,15 +217,12 @@ class Units:
             pooled[trial] = pooled[trial].plus(row) if trial in pooled else row
         return dict(sorted(pooled.items()))
 
-    def _mean(self, kind: Kind, rows: _Rows) -> Unit | None:
-        if not rows:
-            return None
-        total = _newest(rows)
-        each = total.each
-        error = each * self._one(kind).times(total.units**-0.5)
-        return Unit(each.joules, each.seconds, error.joules, error.seconds, total.units)
-
-    def _one(self, kind: Kind) -> Amount:
+    def _one(self, kind: Kind, sorts: _Sorts, *, across: bool) -> Amount:
+        """How units of these sorts scatter; 5 % where nothing shows it."""
+        ways = [(cold, way) for cold in sorts for way in ((False, True) if across else (False,))]
+        known = [one for way in ways if (one := self._scatter(kind, *way)) is not None]
+        if known:
+            return reduce(Amount.most, known)
         return self.spread(kind) or Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)
 
     def _gap(self, kind: Kind) -> Amount | None:
@@ -249,25 +240,53 @@ class Units:
             self._gaps[kind] = found
         return self._gaps[kind]
 
-    def _pooled(self, kind: Kind, cold: bool) -> Amount | None:
-        joules, seconds, freedom = 0.0, 0.0, 0
-        for (one, _, sort), rows in self._rows.items():
-            if one is not kind or sort is not cold:
-                continue
-            for row in rows.values():
-                if row.looks > 1:
-                    each = row.each
-                    joules += max(0.0, row.joules_squares / each.joules**2 - row.units)
-                    seconds += max(0.0, row.seconds_squares / each.seconds**2 - row.units)
-                    freedom += row.looks - 1
-        if not freedom:
-            return None
-        return Amount(joules, seconds).times(1 / freedom).root().times(widening(freedom))
+    def _scatter(self, kind: Kind, cold: bool, across: bool) -> Amount | None:
+        """How units scatter within each trial, or across trials; relative, pooled over all limits."""
+        asked = (kind, cold, across)
+        if asked not in self._scatters:
+            some = [rows for (one, _, sort), rows in self._rows.items() if one is kind and sort is cold]
+            rows = (
+                [reduce(_Row.plus, one.values()) for one in some]
+                if across
+                else [row for one in some for row in one.values()]
+            )
+            self._scatters[asked] = _pooled(rows)
+        return self._scatters[asked]
+
+
+def _pooled(rows: Iterable[_Row]) -> Amount | None:
+    joules, seconds, freedom = 0.0, 0.0, 0
+    for row in rows:
+        if row.looks > 1:
+            each = row.each
+            joules += max(0.0, row.joules_squares / each.joules**2 - row.units)
+            seconds += max(0.0, row.seconds_squares / each.seconds**2 - row.units)
+            freedom += row.looks - 1
+    if not freedom:
+        return None
+    return Amount(joules, seconds).times(1 / freedom).each(math.sqrt).times(widening(freedom))
+
+
+def _within_trials(pairs: Iterable[tuple[_Row, _Row]]) -> tuple[Amount, float]:
+    """The mean of each trial's own ratio, weighted by the units behind it, and how many units that is worth."""
+    joules = seconds = weights = 0.0
+    for high, low in pairs:
+        ratio, weight = _between_trials(high, low)
+        joules += weight * math.log(ratio.joules)
+        seconds += weight * math.log(ratio.seconds)
+        weights += weight
+    return Amount(math.exp(joules / weights), math.exp(seconds / weights)), weights
+
+
+def _between_trials(high: _Row, low: _Row) -> tuple[Amount, float]:
+    return high.each / low.each, high.units * low.units / (high.units + low.units)
+
+
+def _is_slower(seconds: float, top: float, limit: float) -> bool:
+    """Whether the higher limit seems to be the slower one. It never is: what was measured there first is warm-up."""
+    return seconds > 1 + AGREE if top > limit else seconds < 1 / (1 + AGREE)
 
 
 def _newest(rows: _Rows) -> _Row:
     """The units of the newest trials together."""
-    first, *others = list(rows.values())[-NEWEST:]
-    for row in others:
-        first = first.plus(row)
-    return first
+    return reduce(_Row.plus, list(rows.values())[-NEWEST:])

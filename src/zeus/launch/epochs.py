@@ -38,6 +38,7 @@ class Script:
     held: Use | None = None  # from the start to the first epoch line, while nobody knows what that was
     metric: float | None = None  # the latest, while it is held back too
     metric_at: Use | None = None  # when it came
+    metric_first: bool = False  # an epoch's metric comes before its line
     in_epoch: bool = False  # EpochBegan was told
     awaits: bool = False  # an epoch has ended whose metric may yet come
 
@@ -72,13 +73,14 @@ class Script:
         return [Measured(Kind.EPOCH, 0, now.minus(self.last).plus(self.held or NOTHING), limit)]
 
     def _epoch_line(self, line: Line, now: Use, limit: float | None) -> tuple[Script, list[Event]]:
-        ends = self.ends
-        if ends is None and self.lines == 0 and (self.metric is not None or line.metric is not None):
+        ends, metric_first = self.ends, self.metric_first
+        if self.lines == 0 and ends is not False and (self.metric is not None or line.metric is not None):
             ends = True  # a metric before or with the first line says that an epoch is over
+            metric_first = self.metric is not None and line.metric is None
         elif ends is None and self.metric_at is not None:
             # Evaluation follows either kind of line; what is long is the training, and it follows a beginning.
             ends = now.minus(self.metric_at).seconds > self.metric_at.minus(self.last).seconds
-        state = replace(self, ends=ends, lines=self.lines + 1, name=line.epoch)
+        state = replace(self, ends=ends, metric_first=metric_first, lines=self.lines + 1, name=line.epoch)
         events: list[Event] = []
         if self.lines == 0:
             if ends is None:
@@ -112,7 +114,7 @@ class Script:
         """One whole epoch."""
         began: list[Event] = [] if self.in_epoch else [EpochBegan()]
         ended: list[Event] = [Measured(Kind.EPOCH, 1, use, limit), EpochEnded()]
-        return replace(self, in_epoch=False, awaits=True), [*began, *ended]
+        return replace(self, in_epoch=False, awaits=not self.metric_first), [*began, *ended]
 
     def _told_metric(self, metric: float, now: Use, limit: float | None, is_last: bool) -> tuple[Script, list[Event]]:
         began: list[Event] = [] if self.in_epoch or self.awaits else [EpochBegan()]

@@ -19,6 +19,7 @@ from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Trial
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
+from zeus.optimizer.batch_size.running import is_alike
 from zeus.service import words
 from zeus.service.auth import need
 from zeus.service.v1 import job_of, store_of
@@ -77,8 +78,9 @@ def register(request: Request, response: Response, body: OldJob) -> dict[str, An
         spec = replace(spec, **{name: getattr(known, name) for name in unsaid})
     job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
     store.settle(job.id, Gpus(body.gpu_model, body.number_of_gpus, body.max_power))
+    told = {name: value for name, value in asdict(job.spec).items() if name != "baseline_every"}
     here = {"max_power": body.max_power, "number_of_gpus": body.number_of_gpus, "gpu_model": body.gpu_model}
-    return {**asdict(job.spec), **here}
+    return {**told, **here}
 
 
 @old.get("/jobs/batch_size", dependencies=[REPORT])
@@ -99,15 +101,18 @@ def report(request: Request, body: Report) -> dict[str, Any]:
     trial = _meant(request, body)
     if trial.ended is not None:
         return _verdict(trial, job.spec)
+    epochs: list[Use] = []
     run = Driver(
         _engine(job, trial, store.trial(body.job_id, trial.number).so_far, body.current_epoch),
         ask=lambda question: job.progress(trial.number, question.so_far, question.cost, lease=DAY),
-        tell_epoch=lambda use: job.profiled(trial.batch_size, trial.ask.gpus, joules=use.joules, seconds=use.seconds),
+        tell_epoch=epochs.append,
     )
     before = run.engine.spent
     used = Use(max(0.0, body.energy - before.joules), max(0.0, body.time - before.seconds))
     run.feed(EpochBegan(), Measured(Kind.EPOCH, 1, used), EpochEnded(), Evaluated(body.metric))
     if run.outcome is None:
+        if epochs and not is_alike(job.knowledge(trial).epoch, epochs[-1]):
+            job.profiled(trial.batch_size, trial.ask.gpus, joules=epochs[-1].joules, seconds=epochs[-1].seconds)
         return {"stop_train": False, "converged": False, "message": f"epoch {body.current_epoch}: go on"}
     return _verdict(_end(job, trial.number, run.outcome), job.spec)
 

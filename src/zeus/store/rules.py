@@ -157,10 +157,7 @@ def no_job(job_id: str, known: Sequence[str]) -> NotKnown:
 
 def no_trial(job_id: str, number: int, last: int) -> NotKnown:
     """It was never asked for."""
-    return NotKnown(
-        f"job {job_id!r} has no trial {number}; its last one is {last}. A trial begins with ask, and a "
-        "reset removes it."
-    )
+    return NotKnown(f"job {job_id!r} has no trial {number}; its last one is {last}. A trial begins with ask.")
 
 
 def already_here(job_ids: Sequence[str]) -> AlreadyDone:

@@ -55,7 +55,7 @@ class RunningTrial:
         self._limit = cost_limit
         self._file = Path(outcome_file) if outcome_file else None
         self._warned = False
-        self._profiled: tuple[float, float] | None = None
+        self._profiled: Use | None = None
         self._so_far: Outcome | None = None
         self._renewing: Ticker | None = None
 
@@ -92,7 +92,7 @@ class RunningTrial:
         """What an epoch uses; told when it is first known, and when it has changed."""
         joules, seconds = use
         sound = all(math.isfinite(value) and value > 0 for value in (joules, seconds))
-        if not sound or (self._profiled is not None and _alike(self._profiled, (joules, seconds))):
+        if not sound or is_alike(self._profiled, use):
             return
         trial = self.trial
         if trial is None:
@@ -103,7 +103,7 @@ class RunningTrial:
             return True
 
         if self._try("what an epoch uses", tell):
-            self._profiled = joules, seconds
+            self._profiled = use
 
     def tell(self, outcome: Outcome) -> None:
         """How the trial ended. What was not heard is left in the outcome file."""
@@ -185,5 +185,6 @@ def launched(told: Orders) -> RunningTrial | None:
     )
 
 
-def _alike(before: tuple[float, float], now: tuple[float, float]) -> bool:
-    return all(abs(b - a) <= NOTICEABLE * a for a, b in zip(before, now, strict=True))
+def is_alike(before: Use | None, now: Use) -> bool:
+    """Whether what an epoch uses has not changed so much that it is worth telling again."""
+    return before is not None and all(abs(b - a) <= NOTICEABLE * a for a, b in zip(before, now, strict=True))
