@@ -77,7 +77,7 @@ def _as_version_1(word: Word, body: Json) -> Json:
     """The same, as Zeus 0.1 knows it."""
     match word:
         case JobSpec():
-            return {name: value for name, value in body.items() if name != "baseline_every"}
+            return {name: value for name, value in body.items() if name not in _JOB_2}
         case Outcome():
             return {name: value for name, value in body.items() if name not in _OUTCOME_2}
         case Trial():
@@ -146,6 +146,7 @@ _FIELDS: dict[type[Any], dict[str, bool]] = {
     word: {one.name: one.default is MISSING for one in fields(word)}
     for word in (Ask, Decision, Gpus, JobSpec, Outcome, Pardoned, Profiled, ProfileKey, Trial)
 }
+_JOB_2 = ("baseline_every", "command_id")
 _OUTCOME_2 = ("stretches", "curve", "found_watts", "set_limits")
 _ROWS: dict[type[Any], list[str]] = {row: [one.name for one in fields(row)] for row in (Stretch, EpochPoint)}
 

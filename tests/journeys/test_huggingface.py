@@ -33,7 +33,7 @@ from zeus.errors import InputError
 from zeus.job import Ending, JobSpec
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.batch_size.find import place_of
+from zeus.optimizer.batch_size.find import gpus_of
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.power_limit import Energy, HFGlobalPowerLimitOptimizer, ZeusCost
 from zeus.store import MemoryStore, open_store
@@ -329,7 +329,7 @@ def test_under_zeus_run_the_callback_finds_its_trial_and_without_it_does_nothing
     url = f"sqlite:///{tmp_path}/zeus.db"
     store = open_store(url)
     job = LocalJob.register(store, spec())
-    trial = job.ask(place_of(ZeusMonitor()))
+    trial = job.ask(gpus_of(ZeusMonitor()))
     for name, value in {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}.items():
         monkeypatch.setenv(f"ZEUS_{name}", str(value))
     trained = trainer(tmp_path, [BatchSizeCallback("eval_accuracy")], 80, eval_strategy="epoch")
@@ -346,7 +346,7 @@ def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_p
     url = f"sqlite:///{tmp_path}/zeus.db"
     store = open_store(url)
     job = LocalJob.register(store, spec(power_limits=(250.0, 150.0), eta_knob=1.0))
-    trial = job.ask(place_of(ZeusMonitor()))
+    trial = job.ask(gpus_of(ZeusMonitor()))
     told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url, "ETA_KNOB": 1.0}
     for name, value in told.items():
         monkeypatch.setenv(f"ZEUS_{name}", str(value))

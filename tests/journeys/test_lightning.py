@@ -23,7 +23,7 @@ from zeus.device.virtual import VirtualGpu, virtual_gpus
 from zeus.job import Ending, JobSpec
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.batch_size.find import place_of
+from zeus.optimizer.batch_size.find import gpus_of
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.store import MemoryStore, open_store
@@ -230,7 +230,7 @@ def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_p
     store = open_store(url)
     spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
     job = LocalJob.register(store, replace(spec, power_limits=(250.0, 150.0)))
-    trial = job.ask(place_of(ZeusMonitor()))
+    trial = job.ask(gpus_of(ZeusMonitor()))
     told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
     for name, value in told.items():
         monkeypatch.setenv(f"ZEUS_{name}", str(value))

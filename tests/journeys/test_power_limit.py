@@ -19,7 +19,7 @@ from zeus.env import Orders
 from zeus.errors import InputError
 from zeus.job import JobSpec
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.find import place_of
+from zeus.optimizer.batch_size.find import gpus_of
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.launched import launched_arguments
 from zeus.optimizer.power_limit import (
@@ -84,7 +84,7 @@ def test_a_launcher_that_names_only_its_trial_has_profiles_kept_by_the_size_of_t
     url, monitor = f"sqlite:///{tmp_path}/zeus.db", ZeusMonitor()
     store = open_store(url)
     spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
-    trial = LocalJob.register(store, spec).ask(place_of(monitor))
+    trial = LocalJob.register(store, spec).ask(gpus_of(monitor))
     monkeypatch.setenv("ZEUS_STORE", url)
     told = Orders(job_id="asr", trial=trial.number)
     assert launched_arguments(told, monitor, Alone(), ())["key"].batch_size == 16

@@ -29,8 +29,9 @@ ENDS = (signal.SIGTERM, signal.SIGHUP)  # taken like Ctrl-C
 @click.command()
 @click.argument("job_file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--recurrences", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="How many.")
+@click.option("--revise", is_flag=True, help="Go on with a job of this name that ran another command or direction.")
 @click.option("--json", "as_json", is_flag=True, help="A report as JSON on stdout; nothing else is written there.")
-def run(job_file: Path, recurrences: int, as_json: bool) -> int:
+def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
     """Run the job of JOB_FILE: each recurrence is tried with other batch sizes until one reaches the target.
 
     Exits with 0 when each recurrence has reached it, 3 when one has not in all its tries, 1 when nothing could be run
@@ -49,7 +50,9 @@ def run(job_file: Path, recurrences: int, as_json: bool) -> int:
             trials[trial.number] = trial
             shown.trial(trial, ran)
 
-        launcher = Launcher(said, Hooks(changed, shown.live))
+        launcher = Launcher(said, Hooks(changed, shown.live), revise=revise)
+        if launcher.revision and not quiet():
+            click.echo(f"zeus: job {said.spec.id!r} is revised: {launcher.revision}", err=True)
         status, why = _recurrences(launcher, recurrences)
     told = _told(launcher, list(trials.values()))
     if as_json:

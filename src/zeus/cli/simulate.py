@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 VIRTUAL = "virtual:"
 
+POLICIES = "structured,paper,grid,default"
+
 
 @click.group(invoke_without_command=True)
 @click.option(
@@ -32,7 +34,7 @@ VIRTUAL = "virtual:"
 @click.option("--gpu", default="v100", show_default=True, help="Which power trace; virtual:NAME for a virtual GPU.")
 @click.option("--workload", "workloads", default="all", show_default=True, help="Names, such as BERT-SA,NeuMF.")
 @click.option("--workloads", "file", type=click.Path(path_type=Path), help="TOML file in place of the paper's Table 1.")
-@click.option("--policy", "policies", default="paper,grid,default", show_default=True, help="Names, by commas.")
+@click.option("--policy", "policies", default=POLICIES, show_default=True, help="Names, by commas.")
 @click.option("--eta", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="1: only energy counts.")
 @click.option("--beta", type=click.FloatRange(1), default=2.0, show_default=True, help="Early stopping at beta·min C.")
 @click.option("--window", type=click.IntRange(0), default=0, show_default=True, help="Observations kept; 0: all.")

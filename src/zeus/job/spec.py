@@ -35,6 +35,7 @@ class JobSpec:
     mab_seed: int | None = None
     policy: str = "structured"
     power_limits: tuple[float, ...] = ()  # watts; empty: all in steps of 25 W
+    command_id: str = ""  # of the command that `zeus run` runs it by, so that another one is not taken for it
     baseline_every: int = 0  # every so many recurrences one is run with the defaults, to compare with; 0: never
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ import re
 import shlex
 import string
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -161,11 +161,15 @@ TOP: Mapping[str, Kind] = {
     "learning_rate": TABLE,
     "metrics": TABLE,
     "env": TABLE,
+    "baseline": TABLE,
 }
 TABLES: Mapping[str, Mapping[str, Kind]] = {
     "learning_rate": {
         "base": (lambda value: _number(value) and value > 0, "a number above 0"),
         "rule": (lambda value: value in RULES, " or ".join(f'"{rule}"' for rule in RULES)),
+    },
+    "baseline": {
+        "every": (lambda value: _whole(value) and value >= 0, "a whole number of recurrences, or 0 for never"),
     },
     "metrics": {
         "regex": ANY_TEXT,
@@ -204,6 +208,12 @@ class _Reader:
         if metrics is not None:
             self._check_metrics(metrics)
         command = self._command(data["command"], rates is not None)
+        if metrics is not None and len(data["batch_sizes"]) > 1 and not _names(command, "batch_size"):
+            self._blame(
+                ("command",),
+                "command: a script that is only watched cannot be told its batch size otherwise. Write {batch_size} "
+                "where it takes it, as in `--batch-size {batch_size}`.",
+            )
         spec = self._spec(data)
         self._raise()
         assert spec is not None
@@ -248,6 +258,8 @@ class _Reader:
     def _spec(self, data: dict[str, Any]) -> JobSpec | None:
         given = {name: data[key] for key, (name, _) in SPEC.items() if key in data}
         given.setdefault("job_id", data["name"])
+        given["baseline_every"] = data.get("baseline", {}).get("every", 0)
+        given["command_id"] = hashlib.sha256(data["command"].encode()).hexdigest()[:16]
         try:
             if "policy" in given:
                 find_policy(given["policy"])
@@ -326,6 +338,11 @@ class _Reader:
         if self._wrong:
             ordered = sorted(self._wrong, key=lambda one: one[0])
             raise InputError("\n".join(f"{self._name}{f', line {line}' if line else ''}: {it}" for line, it in ordered))
+
+
+def _names(command: Sequence[str], name: str) -> bool:
+    """Whether a command has this placeholder."""
+    return any(found == name for part in command for _, found, _, _ in string.Formatter().parse(part))
 
 
 _MEANS = {"regex": "metric", "epoch_regex": "number of the epoch"}

@@ -84,6 +84,7 @@ class Lines(Generic[T]):
         self._stamp = stamp
         self._queue: queue.SimpleQueue[tuple[Line, T] | None] = queue.SimpleQueue()
         self._over = threading.Event()
+        self.lines = 0  # that were read, whatever they said
         self._threads: list[threading.Thread] = []
 
     def next(self, seconds: float) -> tuple[Line, T] | None:
@@ -163,6 +164,7 @@ class Lines(Generic[T]):
         if len(rest) > LONGEST:
             lines, rest = [*lines, rest], b""
         for text in (line.decode(errors="replace").strip() for line in lines):
+            self.lines += bool(text)
             if text and (said := self._read(text)) is not None:
                 self._queue.put((said, self._stamp()))
         return rest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from zeus.cost import CostModel
@@ -13,7 +13,7 @@ from zeus.device.find import SLURM, find
 from zeus.device.gpu import Gpu
 from zeus.env import Mode, Orders, mode, written
 from zeus.errors import InputError, LaunchError, ZeusError
-from zeus.job import Ending, Outcome, Trial
+from zeus.job import Ending, Outcome, Phase, Trial
 from zeus.launch.blame import Crash, is_scripts_own
 from zeus.launch.claim import claim
 from zeus.launch.guard import GRACE_SECONDS
@@ -32,6 +32,7 @@ from zeus.store import Store
 from zeus.store.open import log_folder
 
 ORDERS = frozenset(f"ZEUS_{name}" for name in ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE"))  # not always said
+OTHERS = {"command_id": "command", "higher_is_better_metric": "direction (higher_is_better)"}
 READ_BYTES = 65_536  # of the end of a log that may say why its command crashed
 
 
@@ -56,6 +57,7 @@ class Launcher:
         hooks: Hooks | None = None,
         store: Store | None = None,
         grace: float = GRACE_SECONDS,
+        revise: bool = False,
     ) -> None:
         self.file = file
         self._grace = grace
@@ -70,9 +72,35 @@ class Launcher:
         _check_command(file)
         self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
         self.jobs = open_jobs(store)
-        self.logs = _make(log_folder(file.spec.id))
+        self.revision = self._revision(revise)  # what registering changes, in words; empty: nothing
         self.job = self.jobs.register(file.spec)
+        self.logs = _make(log_folder(file.spec.id, self.job.life))
         self.ran: dict[int, Ran] = {}
+
+    def _revision(self, revise: bool) -> str:
+        """What this job file changes about a job that is there already.
+
+        Raises:
+            InputError: It is the job of another command, or of the other direction, and nobody said to revise it.
+        """
+        wanted = self.file.spec
+        try:
+            known = self.jobs.find(wanted.id).spec
+        except ZeusError:  # it is new, or cannot be asked for now
+            return ""
+        other = [what for name, what in OTHERS.items() if _differs(getattr(known, name), getattr(wanted, name))]
+        if other and not revise:
+            raise InputError(
+                f"job {wanted.id!r} is there already, with another {' and another '.join(other)}. Give this one "
+                "another name, or add --revise to go on with that job's history."
+            )
+        names = [one.name for one in fields(wanted) if one.name not in ("job_id", "job_id_prefix", "command_id")]
+        changes = [
+            f"{name} {getattr(known, name)} -> {getattr(wanted, name)}"
+            for name in names
+            if getattr(wanted, name) is not None and getattr(known, name) != getattr(wanted, name)
+        ]
+        return ", ".join([*changes, *(["another command"] if "command" in other else [])])
 
     @property
     def cost(self) -> CostModel:
@@ -167,7 +195,7 @@ class Launcher:
             batch_size=size,
             learning_rate=self.file.rate(size),
             cost_limit=trial.decision.cost_limit,
-            eta=spec.eta_knob,
+            eta=trial.ask.eta,
             target_metric=spec.target_metric,
             higher_is_better=spec.higher_is_better_metric,
             max_epochs=spec.max_epochs,
@@ -175,7 +203,8 @@ class Launcher:
             outcome_file=str(outcome_file(log)),
         )
         inherited = {name: value for name, value in os.environ.items() if name not in ORDERS}
-        chosen = {"ZEUS_MODE": str(self._mode), **mask(self.file.gpus, self._gpus, os.environ)}
+        mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self._mode
+        chosen = {"ZEUS_MODE": str(mode), **mask(self.file.gpus, self._gpus, os.environ)}
         return {**inherited, **self.file.env, **chosen, **written(orders)}
 
 
@@ -197,6 +226,11 @@ def mask(indices: Sequence[int] | None, gpus: Mapping[int, Gpu], environ: Mappin
     return {name: ",".join(map(str, indices))}
 
 
+def _differs(known: object, wanted: object) -> bool:
+    """Whether both are said, and not the same."""
+    return known != wanted and "" not in (known, wanted)
+
+
 def _crash(batch_size: int, ran: Ran) -> Crash:
     try:
         with ran.log.open("rb") as file:
@@ -214,6 +248,9 @@ def _check_command(file: JobFile) -> None:
             f"command: {program!r} is not found, or may not be run. It is run without a shell, in the current folder; "
             "for a shell's own words write `sh -c '...'`."
         )
+    script = next((part for part in file.command[1:] if not part.startswith("-")), "")
+    if script.endswith(".py") and "{" not in script and not Path(script).exists():
+        raise InputError(f"command: the script {script!r} is not found. The command is run in {Path.cwd()}.")
 
 
 def _make(folder: Path) -> Path:

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import signal
 import threading
@@ -45,8 +46,11 @@ from zeus.trial.engine import (
     TrialEngine,
 )
 
+log = logging.getLogger(__name__)
+
 WINDOW = "zeus: trial"
 LOOK_SECONDS = 0.2  # how soon the end of a silent script is seen
+SILENT_LINES, SILENT_SECONDS = 200, 60.0  # after which a script none of whose lines says anything is warned of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +65,7 @@ class Watcher:
     grace: float = GRACE_SECONDS
     clock: Clock = REAL  # that leases are renewed by, and a store is waited for
 
-    def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
+    def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log_file: Path) -> Ran:
         """Run one trial to its end."""
         spec = self.job.spec
         cost = CostModel(trial.ask.eta, trial.ask.max_watts)
@@ -74,10 +78,10 @@ class Watcher:
             watch = _Watch(self, trial, running, TrialEngine(terms, known), limits)
             watch.feed(Started())
             if watch.outcome is not None:
-                return Ran(watch.outcome, log, limits.in_force)
+                return Ran(watch.outcome, log_file, limits.in_force)
             running.hold(self.clock)
             try:
-                return watch.run(command, {"PYTHONUNBUFFERED": "1", **environ}, log)
+                return watch.run(command, {"PYTHONUNBUFFERED": "1", **environ}, log_file)
             finally:
                 running.let_go()
 
@@ -99,15 +103,15 @@ class _Watch(Driver):
         self._lines: Lines[Measurement] = Lines(reader_of(said), self._split)
         self._lock = threading.Lock()  # over the window, which is split where a line is read
 
-    def run(self, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
+    def run(self, command: list[str], environ: Mapping[str, str], log_file: Path) -> Ran:
         monitor, job, file = self._by.monitor, self._by.job, self._file
         if file is not None and file.exists():
             file.replace(file.with_name(f"{file.name}.old"))  # what an earlier trial said is not this one's
         monitor.begin_window(WINDOW, sync_execution=False, restart=True)
         monitor.watch_closely(not self._limits.is_settled)
         try:
-            with Child(command, environ, log, read=True) as child:
-                self._lines.follow_output(child.output, log, says=file is None)
+            with Child(command, environ, log_file, read=True) as child:
+                self._lines.follow_output(child.output, log_file, says=file is None)
                 if file is not None:
                     self._lines.follow_file(file)
                 outcome = self._watch(child)
@@ -122,14 +126,16 @@ class _Watch(Driver):
             self._lines.close()
             monitor.watch_closely(False)
         if outcome.ending is Ending.LOST:  # not even one epoch was told of
+            with contextlib.suppress(Exception):
+                job.renew(self._trial.number, self.engine.so_far)
             raise LaunchError(
-                f"trial {self._trial.number} ended well, but {_silence(self._by.metrics)}. Its output is in {log}."
+                f"trial {self._trial.number} ended well, but {_silence(self._by.metrics)}. Its output is in {log_file}."
             )
         told = patiently(lambda: job.trial(self._trial.number), self._by.clock)
         if told.ended is not None and told.outcome is not None:  # a script that speaks for itself after all
             outcome = told.outcome
         last = tuple(child.last_lines()) if outcome.ending is Ending.CRASHED else ()
-        return Ran(outcome, log, self._limits.in_force, None if self._ended else status, last)
+        return Ran(outcome, log_file, self._limits.in_force, None if self._ended else status, last)
 
     # ------------------------------------------------------------------ the watch
 
@@ -151,8 +157,11 @@ class _Watch(Driver):
 
     def _seen(self, child: Child) -> Iterator[tuple[Line, Measurement]]:
         """Each line that says something, until the script has ended."""
-        closed = False
+        closed, began, heard = False, time.monotonic(), False
         while True:
+            if not heard and (self._lines.lines >= SILENT_LINES or time.monotonic() - began >= SILENT_SECONDS):
+                heard = True  # of its silence
+                log.warning("trial %s goes on, but %s yet", self._trial.number, _silence(self._by.metrics))
             try:
                 seen = self._lines.next(LOOK_SECONDS)
             except queue.Empty:
@@ -162,6 +171,7 @@ class _Watch(Driver):
                 continue
             if seen is None:
                 return
+            heard = True
             yield seen
 
     def _finish(self, child: Child, kindly: bool) -> None:

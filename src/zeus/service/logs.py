@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 
+from zeus.store.api import Job
 from zeus.store.open import log_folder
 
 TAIL_BYTES = 100_000
 
 
-def log_of(job_id: str, number: int, store_url: str | None = None) -> str | None:
+def log_of(job: Job, number: int, store_url: str | None = None) -> str | None:
     """The end of a trial's log; None where there is none here."""
-    folder = log_folder(job_id, {**os.environ, **({"ZEUS_STORE": store_url} if store_url else {})}).resolve()
-    path = (folder / f"{number}.log").resolve()
-    if path.parent != folder or not path.is_file():
-        return None
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        return file.read().decode(errors="replace")
+    environ = {**os.environ, **({"ZEUS_STORE": store_url} if store_url else {})}
+    for life in (job.generation, ""):  # Zeus 0.1 had no folder for each life
+        folder = log_folder(job.id, life, environ).resolve()
+        path = (folder / f"{number}.log").resolve()
+        if path.parent == folder and path.is_file():
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+                return file.read().decode(errors="replace")
+    return None

@@ -70,15 +70,12 @@ def register(request: Request, response: Response, body: OldJob) -> dict[str, An
     with contextlib.suppress(NotKnown):
         known = store.job(spec.id).spec
         response.status_code = 200
-        unsaid = {
-            "policy",
-            "power_limits",
-            "baseline_every",
-        } - body.model_fields_set  # of which these clients know nothing
+        ours = {"policy", "power_limits", "baseline_every", "command_id"}  # of which these clients know nothing
+        unsaid = ours - body.model_fields_set
         spec = replace(spec, **{name: getattr(known, name) for name in unsaid})
     job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
     store.settle(job.id, Gpus(body.gpu_model, body.number_of_gpus, body.max_power))
-    told = {name: value for name, value in asdict(job.spec).items() if name != "baseline_every"}
+    told = {name: value for name, value in asdict(job.spec).items() if name not in ("baseline_every", "command_id")}
     here = {"max_power": body.max_power, "number_of_gpus": body.number_of_gpus, "gpu_model": body.gpu_model}
     return {**told, **here}
 

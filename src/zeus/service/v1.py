@@ -242,8 +242,9 @@ def knowledge(request: Request, job_id: JobId, number: Number) -> Json:
 @api.get("/jobs/{job_id}/trials/{number}/log", dependencies=[READ])
 def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
     """The end of the log that `zeus run` wrote, where that ran on this machine under this user."""
-    store_of(request).trial(job_id, number)
-    found = log_of(job_id, number, request.app.state.settings.store_url)
+    store = store_of(request)
+    store.trial(job_id, number)
+    found = log_of(store.job(job_id), number, request.app.state.settings.store_url)
     if found is None:
         raise NotKnown(f"no log of trial {number} lies on this machine: it is where `zeus run` ran it.")
     return {"log": found}

@@ -88,6 +88,7 @@ class Spec(Body):
     mab_seed: Annotated[int, Field(ge=0, le=2**53, strict=True)] | None = None
     policy: Name = DEFAULT_POLICY
     power_limits: Annotated[list[Above], Field(max_length=SIZES)] = []
+    command_id: Annotated[str, Field(max_length=64, pattern="^[0-9a-f]*$")] = ""
     baseline_every: Annotated[int, Field(ge=0, le=10**6, strict=True)] = 0
 
     def job(self) -> JobSpec:

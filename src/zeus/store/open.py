@@ -82,16 +82,18 @@ def is_service(url: str) -> bool:
     return url.startswith(("http://", "https://"))
 
 
-def log_folder(job_id: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the logs of a job's trials lie: in ZEUS_LOG_DIR, or beside the store where that is a file.
+def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the logs of one life of a job lie: in ZEUS_LOG_DIR, or beside the store where that is a file.
 
-    >>> log_folder("a/b", {"ZEUS_STORE": "sqlite:////srv/zeus.db"})
-    PosixPath('/srv/logs/a%2Fb')
+    No two lives share a folder, so that no log is added to that of an older trial.
+
+    >>> log_folder("a/b", "5f0c6f9e1d2c3b4a", {"ZEUS_STORE": "sqlite:////srv/zeus.db"})
+    PosixPath('/srv/logs/a%2Fb/5f0c6f9e1d2c')
     """
     given, (scheme, _, place) = environ.get("ZEUS_LOG_DIR"), environ.get("ZEUS_STORE", "").partition(":///")
     beside = Path(place).expanduser() if scheme == "sqlite" else default_path(environ)
     name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would be another folder
-    return (Path(given) if given else beside.parent / "logs").absolute() / name
+    return (Path(given) if given else beside.parent / "logs").absolute() / name / life[:12]
 
 
 def default_path(environ: Mapping[str, str] = os.environ) -> Path:

@@ -26,7 +26,8 @@ def created(
 def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int) -> Job:
     """The job itself where nothing differs, or its next revision, made after this sequence number."""
     seed = job.spec.mab_seed if spec.mab_seed is None else spec.mab_seed
-    spec = replace(spec, job_id=job.id, job_id_prefix=job.spec.job_id_prefix, mab_seed=seed)
+    command = spec.command_id or job.spec.command_id
+    spec = replace(spec, job_id=job.id, job_id_prefix=job.spec.job_id_prefix, mab_seed=seed, command_id=command)
     if spec == job.spec:
         return job
     target = ("target_metric", "higher_is_better_metric")

@@ -105,6 +105,11 @@ class LocalJob:
         """With its id and its seed."""
         return self._job.spec
 
+    @property
+    def life(self) -> str:
+        """The store's word."""
+        return self._job.generation
+
     def ask(
         self,
         gpus: Gpus,

@@ -39,9 +39,10 @@ SEEDS = 2**31
 class RemoteJob:
     """A `RecurringJob` over a service."""
 
-    def __init__(self, post: Post, spec: JobSpec, *, is_registered: bool) -> None:
+    def __init__(self, post: Post, spec: JobSpec, *, is_registered: bool, life: str = "") -> None:
         self._post = post
         self._spec = spec
+        self.life = life
         self._is_registered = is_registered  # as far as is known here
         self._later: list[Report] = []  # for when it is
 
@@ -51,13 +52,13 @@ class RemoteJob:
         seen = post.known.spec(job_id)
         patience = post.service.begin if seen is None else SOON
         try:
-            spec = post.call("GET", of_job(job_id, "/registration"), _spec, patience=patience)
+            spec, life = post.call("GET", of_job(job_id, "/registration"), _registration, patience=patience)
         except (StoreError, NotKnown) as away:
             if seen is None or (isinstance(away, NotKnown) and not post.known.runs_alone(job_id)):
                 raise
             return cls(post, seen, is_registered=False)
         post.known.keep_spec(spec)
-        return cls(post, spec, is_registered=True)
+        return cls(post, spec, is_registered=True, life=life)
 
     @classmethod
     def register(cls, post: Post, spec: JobSpec) -> RemoteJob:
@@ -73,7 +74,8 @@ class RemoteJob:
 
     def _register(self) -> None:
         body = {"spec": _plain(self._spec)}
-        self._spec = self._post.call("POST", "/jobs", _spec, body=body, patience=self._post.service.begin)
+        patience = self._post.service.begin
+        self._spec, self.life = self._post.call("POST", "/jobs", _registration, body=body, patience=patience)
         self._is_registered = True
         self._post.known.keep_spec(self._spec)
 
@@ -289,8 +291,8 @@ def _anything(said: Any) -> bool:
     return True
 
 
-def _spec(said: Any) -> JobSpec:
-    return from_json(said["spec"], JobSpec)
+def _registration(said: Any) -> tuple[JobSpec, str]:
+    return from_json(said["spec"], JobSpec), str(said.get("generation", ""))
 
 
 def _trial(said: Any) -> Trial:

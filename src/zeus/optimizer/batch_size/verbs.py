@@ -28,6 +28,10 @@ class RecurringJob(Protocol):
     def spec(self) -> JobSpec:
         """The job as registered, with its id and its seed filled in."""
 
+    @property
+    def life(self) -> str:
+        """Names this life of the job among all jobs anywhere: another one begins with a reset. Empty: not known yet."""
+
     def ask(self, gpus: Gpus, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
         """Open a trial: of a new recurrence, or another try of this one.
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from zeus.callback import Callback
 from zeus.device.clock import REAL, clock_of
@@ -36,6 +37,7 @@ from zeus.profile import PowerProfile, ProfileKey, Slice
 
 log = logging.getLogger(__name__)
 
+COLD = 0.1  # by which steps of a later epoch differ where the first one, in which limits were profiled, was cold
 CHUNK_SECONDS = 0.1  # what a chunk of steps lasts at least: shorter ones the sensors blur
 WINDOW = "zeus: profiling chunk"
 
@@ -71,7 +73,7 @@ class GlobalPowerLimitOptimizer(Callback):
     250.0
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 (to be split with the controller's states)
         self,
         monitor: ZeusMonitor,
         optimum_selector: OptimumSelector | None = None,
@@ -92,6 +94,11 @@ class GlobalPowerLimitOptimizer(Callback):
         self.mode = chosen_mode(mode)
         self.monitor = monitor
         self._crew: Crew = crew or Alone()
+        if profiles is None and profile_path is None and key is None:  # made by hand, perhaps under `zeus run`
+            found = _launched(monitor, self._crew)
+            profiles, key = found.get("profiles"), found.get("key")
+            optimum_selector = optimum_selector or found.get("optimum_selector")
+            power_limits = power_limits or found.get("power_limits", ())
         self._crew.agree(0.0, 0.0)  # every rank's monitor is there by now, so that it is settled who counts what
         self._gpus = list(monitor.counted.values())
         self._clock = clock_of(self._gpus[0]) if self._gpus else REAL
@@ -131,8 +138,10 @@ class GlobalPowerLimitOptimizer(Callback):
         self._ailment: str | None = None  # what broke on this rank; told to the others when all next agree
         self.why_not: str | None = None  # why limits are not set, where they are not
         self._recheck = recheck
+        self._passes = 0  # of training steps: an epoch has one, or several around evaluations
+        self._profiled_cold = False  # limits were profiled in the first pass, which may have been slow
         self._pace: float | None = None
-        self._drift: deque[float] = deque(maxlen=20)
+        self._drift: deque[float] = deque(maxlen=10)
         self._last_end: float | None = None
         self._chunk_began, self._chunk_steps, self._chunk_open = 0.0, 0, False
         self._pending: deque[tuple[float, int, Measurement]] = deque()
@@ -164,6 +173,8 @@ class GlobalPowerLimitOptimizer(Callback):
     def on_epoch_begin(self) -> None:
         """Training steps follow: go on where the last epoch left off."""
         self._begin()
+        self._passes += 1
+        self._drift.clear()
         self._last_end = self._clock.now()
         with self._unharmed():
             self._open_chunk()
@@ -179,7 +190,7 @@ class GlobalPowerLimitOptimizer(Callback):
         if self.is_profiling:
             with self._unharmed():
                 self._advance(seconds)
-        elif self._recheck is not None:
+        elif self._recheck is not None or (self._profiled_cold and self._passes > 1):
             with self._unharmed():
                 self._watch_for_drift(seconds)
 
@@ -329,6 +340,7 @@ class GlobalPowerLimitOptimizer(Callback):
         if not isinstance(self._state, Done) or self.profile is None:
             return
         self._best = best = self._state.best_limit
+        self._profiled_cold = self._passes == 1
         self._set(best if self.mode is Mode.OPTIMIZE else None)
         if self._crew.agree(1.0 if self._ailment else 0.0, 0.0)[0]:
             raise DeviceError(self._ailment or "another rank could not set its limit")
@@ -388,12 +400,25 @@ class GlobalPowerLimitOptimizer(Callback):
         then = next((one for one in self.profile.slices if one.limit_watts == here), None)
         if then is None:
             return
-        if abs(now / (then.seconds / then.steps) - 1) > (self._recheck or math.inf):
+        beyond, self._profiled_cold = self._recheck or (COLD if self._profiled_cold else math.inf), False
+        if abs(now / (then.seconds / then.steps) - 1) > beyond:
             log.info("steps take %.3g s, not %.3g s as when profiled: profiling again", now, then.seconds / then.steps)
             self._drift.clear()
             self._state = profiler.start(self._plan)
             self.monitor.watch_closely(True)
             self._apply()
+
+
+def _launched(monitor: ZeusMonitor, crew: Crew) -> dict[str, Any]:
+    """The job's profiles, limits and η, where a launcher has opened a trial for this script."""
+    from zeus.env import orders
+
+    told = orders()
+    if told.job_id is None or told.trial is None:
+        return {}
+    from zeus.optimizer.launched import launched_arguments  # which takes some time to load
+
+    return launched_arguments(told, monitor, crew, ())
 
 
 def _limit(state: State | None) -> float | None:

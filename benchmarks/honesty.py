@@ -1,0 +1,315 @@
+"""Is what Zeus tells about savings true? A matrix of trainings on virtual cards, each compared with the truth.
+
+    python benchmarks/honesty.py [--quick] [--only TEXT] [--list] [--json FILE] [--workers 2]
+
+A cell is a job of a few recurrences in a store of its own: a way of using Zeus (loader, loops of one's own, Hugging
+Face, Lightning, unmodified scripts, the old routes), a training (epochs to the target, a first epoch that takes five
+times as long, evaluation, set-up) and a mode, or something that happens to the job meanwhile. Only public interfaces
+are driven. When it has run, what `zeus jobs show --json`, `zeus run --json` and the loader's summary tell is read.
+
+The truth is the same job with policy "default" and ZEUS_MODE=off, in another store: what its runs used. Virtual cards
+repeat to the byte, so it is exact; a noisy cell's truth is the mean of twelve runs.
+
+How to read a line:
+
+    default told    what Zeus says a run at the default batch size and the highest limit uses
+    true            what it uses; with growing data or another GPU, in the latest recurrence
+    off             how far the first is from the second, in joules and in seconds
+    saved told      what Zeus says was saved in all
+    true            the true default of each converged recurrence, minus everything that was used
+    off             how far the first is from the second, as a share of these defaults together
+
+    ok              all of it is within 5 %; in a noisy cell, within two of the errors told (of 10 % at most)
+    unknown         what is not is told as not known: null, or with the basis "as_it_ran"
+    WRONG           something else is told; the last column says where, if not in `zeus jobs show`
+
+`±` is the share of noisy cells whose truth lies within one and within two of the errors told (`joules_error`).
+Exit code 1 if a cell is wrong or could not be judged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from honesty_scripts.cells import DEFAULT, Cell, Phase, all_cells
+from honesty_scripts.place import CannotRun, Place, WarmStarts
+from honesty_scripts.ways import Runner, Truths, Used, ledger_error, patiently
+
+NEAR = 0.05
+ERRORS, LARGEST = 2, 0.1  # how many errors off a noisy truth may be, and how large an error may be to say something
+OK, UNKNOWN, WRONG, NOT_RUN, FAILED = "ok", "unknown", "WRONG", "not run", "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A number that Zeus tells, beside the true one."""
+
+    where: str
+    told: float | None
+    true: float
+    scale: float  # what 5 % are taken of
+    basis: str | None = None
+    error: float | None = None  # as told
+    noisy: bool = False
+
+    @property
+    def off(self) -> float | None:
+        return None if self.told is None else (self.told - self.true) / self.scale
+
+    @property
+    def covered(self) -> float:
+        """How far off a noisy truth may be by the error told, as a share."""
+        error = (self.error or 0.0) / self.scale
+        return ERRORS * error if self.noisy and error <= LARGEST else 0.0
+
+    @property
+    def verdict(self) -> str:
+        if self.off is None:
+            return UNKNOWN
+        if abs(self.off) <= max(NEAR, self.covered):
+            return OK
+        return UNKNOWN if self.basis == "as_it_ran" else WRONG
+
+
+@dataclass(slots=True)
+class Judged:
+    """What became of a cell."""
+
+    cell: Cell
+    claims: dict[str, Claim] = field(default_factory=dict)
+    ledger_error: float = 0.0
+    seconds: float = 0.0
+    note: str = ""
+    failed: str = ""
+    told: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        if self.failed:
+            return self.failed
+        found = {claim.verdict for claim in self.claims.values()}
+        return WRONG if WRONG in found else UNKNOWN if UNKNOWN in found else OK
+
+    @property
+    def worst(self) -> float:
+        told_as_known = (one for one in self.claims.values() if one.verdict != UNKNOWN)
+        return max((abs(claim.off) for claim in told_as_known if claim.off is not None), default=0.0)
+
+
+# ---------------------------------------------------------------------------------------------------- judging
+
+
+class Judge:
+    """Runs cells and compares."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._warm = WarmStarts()
+        self._truths = Truths(folder, self._warm)
+
+    def judge(self, cell: Cell) -> Judged:
+        begin, judged = time.monotonic(), Judged(cell)
+        try:
+            patiently(lambda wait: self._look(judged, wait), cell)
+        except CannotRun as missing:
+            judged.failed, judged.note = NOT_RUN, str(missing)
+        except Exception as failed:  # the other cells go on
+            judged.failed, judged.note = FAILED, f"{type(failed).__name__}: {failed}"
+        judged.seconds = time.monotonic() - begin
+        return judged
+
+    def _look(self, judged: Judged, wait: float) -> tuple[None, float]:
+        cell = judged.cell
+        place = Place(self._folder / f"cell-{abs(hash(cell)):x}-{wait:g}", self._warm)
+        runner = Runner(place, cell, wait=wait)
+        converged: list[Phase] = []  # the phase of each recurrence that counts
+        for phase in cell.course:
+            if phase.before == "reset":
+                converged = []
+            recurrences = runner.run(phase)
+            converged += [phase for reached in recurrences.values() if reached]
+        show = place.show()
+        judged.told = {"show": show, "run": runner.reports[-1]["saving"] if runner.reports else None}
+        claims = self._claims(cell, converged, show, runner.reports)
+        if cell.way == "loader":
+            judged.told["loader"] = place.lines("summary.jsonl")[-1]
+            claims |= self._summary_claims(cell, judged.told["loader"])
+        judged.claims = {what: replace(claim, noisy=cell.noise > 0) for what, claim in claims.items()}
+        judged.ledger_error = ledger_error(place, show)
+        return None, judged.ledger_error
+
+    def _claims(
+        self, cell: Cell, converged: Sequence[Phase], show: dict[str, Any], reports: Sequence[dict[str, Any]]
+    ) -> dict[str, Claim]:
+        true = self._truths.of(cell, cell.course[-1])
+        claims = {f"default {what}": claim for what, claim in default_claims("show", show["default"], true).items()}
+        in_all = sum(self._truths.of(cell, phase).joules for phase in converged)
+        saving = show["saving"] or {}
+        claims["saved joules"] = Claim(
+            "show",
+            saving.get("joules"),
+            in_all - show["joules"],
+            in_all or true.joules,
+            saving.get("basis") or (show["default"] or {}).get("basis"),
+            saving.get("joules_error"),
+        )
+        told = reports[-1]["saving"] if reports else None
+        if told is not None and told.get("default_joules") is not None:  # `zeus run` must not say anything else
+            default = {what: told.get(f"default_{what}") for what in ("joules", "seconds")}
+            default |= {name: (show["default"] or {}).get(name) for name in ("basis", "joules_error", "seconds_error")}
+            claims |= {f"run {what}": claim for what, claim in default_claims("zeus run", default, true).items()}
+        return claims
+
+    def _summary_claims(self, cell: Cell, summary: dict[str, Any]) -> dict[str, Claim]:
+        """The loader's last line: one limit against another for this run, and the default where it tells one."""
+        claims, phase, size = dict[str, Claim](), cell.course[-1], summary["batch_size"]
+        if summary.get("default") is not None:
+            found = default_claims("loader", summary["default"], self._truths.of(cell, phase))
+            claims |= {f"loader {what}": claim for what, claim in found.items()}
+        saving = summary["saving"]
+        if saving is None or "from_watts" not in saving:
+            return claims
+        at_first = self._truths.of(cell, phase, size, saving["from_watts"])
+        used = summary["joules"]
+        if cell.mode != "optimize":  # what it would have saved
+            used = self._truths.of(cell, phase, size, saving["to_watts"]).joules
+        if summary["ending"] == "reached":
+            true = at_first.joules - used
+            claims["loader saved"] = Claim("loader", saving["joules"], true, at_first.joules, saving.get("basis"))
+        return claims
+
+
+def default_claims(where: str, default: dict[str, Any] | None, true: Used) -> dict[str, Claim]:
+    told = default or {}
+    return {
+        what: Claim(where, told.get(what), number, number, told.get("basis"), told.get(f"{what}_error"))
+        for what, number in (("joules", true.joules), ("seconds", true.seconds))
+    }
+
+
+# ---------------------------------------------------------------------------------------------------- what is said
+
+HEAD = (
+    "| cell | default told | true | off J | off s | saved told | true | off | basis | verdict | |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+def line(judged: Judged) -> str:
+    name, note = judged.cell.name, judged.note.replace("|", "/").replace("\n", " ")[:200]
+    if judged.failed:
+        return row(name, *[""] * 8, judged.failed, note)
+    joules, seconds, saved = (judged.claims[what] for what in ("default joules", "default seconds", "saved joules"))
+    told = "–" if joules.told is None else f"{joules.told:.0f} J, {seconds.told or 0:.1f} s"
+    elsewhere = [f"{what} {percent(one.off)}" for what, one in judged.claims.items() if one.where != "show"]
+    wrong = [text for text, one in zip(elsewhere, not_shown(judged), strict=True) if one.verdict == WRONG]
+    ledger = [f"measured {judged.ledger_error:.1%} off"] if judged.ledger_error > 0.01 else []
+    true = f"{joules.true:.0f} J, {seconds.true:.1f} s"
+    default = [told, true, percent(joules.off), percent(seconds.off)]
+    saving = [number(saved.told), number(saved.true), percent(saved.off)]
+    return row(name, *default, *saving, joules.basis or "", judged.verdict, "; ".join(wrong + ledger))
+
+
+def row(*columns: str) -> str:
+    return f"| {' | '.join(columns)} |"
+
+
+def not_shown(judged: Judged) -> list[Claim]:
+    return [claim for claim in judged.claims.values() if claim.where != "show"]
+
+
+def percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:+.1%}"
+
+
+def number(joules: float | None) -> str:
+    return "–" if joules is None else f"{joules:.0f} J"
+
+
+def summary(all_judged: Sequence[Judged]) -> str:
+    found = Counter(one.verdict for one in all_judged)
+    worst = max(all_judged, key=lambda one: one.worst)
+    more = "".join(f", {found[what]} {what}" for what in (NOT_RUN, FAILED) if found[what])
+    text = (
+        f"{len(all_judged)} cells: {found[OK]} within 5 %, {found[UNKNOWN]} not known, {found[WRONG]} wrong{more}; "
+        f"worst {worst.worst:.1%} off ({worst.cell.name})."
+    )
+    return "\n\n".join([text, by_way(all_judged), coverage(all_judged)])
+
+
+def by_way(all_judged: Sequence[Judged]) -> str:
+    lines = [row("way", "cells", "within 5 %", "not known", "wrong", "worst"), row(*["---"] * 6)]
+    for way in dict.fromkeys(one.cell.way for one in all_judged):
+        mine = [one for one in all_judged if one.cell.way == way]
+        found, worst = Counter(one.verdict for one in mine), max(one.worst for one in mine)
+        counts = (str(found[what]) for what in (OK, UNKNOWN, WRONG))
+        lines.append(row(way, str(len(mine)), *counts, f"{worst:.1%}"))
+    return "\n".join(lines)
+
+
+def coverage(all_judged: Sequence[Judged]) -> str:
+    """How often the truth lies within the errors told, in noisy cells."""
+    lines = []
+    for what in ("default joules", "default seconds", "saved joules"):
+        claims = [one.claims[what] for one in all_judged if one.cell.noise and not one.failed]
+        ratios = [abs(c.told - c.true) / c.error for c in claims if c.told is not None and c.error]
+        if ratios:
+            once, twice = (sum(ratio <= limit for ratio in ratios) / len(ratios) for limit in (1, 2))
+            relative = statistics.mean(c.error / c.true for c in claims if c.error)
+            lines.append(
+                f"± {what}: the truth lies within one error in {once:.0%} and within two in {twice:.0%} of "
+                f"{len(ratios)} noisy cells (error told: {relative:.1%} on average)"
+            )
+        elif claims:
+            lines.append(f"± {what}: no error is told in any of {len(claims)} noisy cells")
+    return "\n".join(lines)
+
+
+def as_json(judged: Judged) -> dict[str, Any]:
+    claims = {what: {**asdict(one), "off": one.off, "verdict": one.verdict} for what, one in judged.claims.items()}
+    keep = {"name": judged.cell.name, "verdict": judged.verdict, "claims": claims, "note": judged.note}
+    return {**keep, "ledger_error": judged.ledger_error, "seconds": judged.seconds, "told": judged.told}
+
+
+def chosen(options: argparse.Namespace) -> list[Cell]:
+    cells = [cell for cell in all_cells() if cell.quick or not options.quick]
+    return [cell for cell in cells if not options.only or options.only in cell.name]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="about a dozen cells")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cells whose name has this in it")
+    parser.add_argument("--list", action="store_true", help="the names of the cells, and nothing else")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="everything that was told and found")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="cells at a time")
+    options = parser.parse_args()
+    cells = chosen(options)
+    if options.list or not cells:
+        print("\n".join(cell.name for cell in cells) or "no such cell", flush=True)
+        return 0 if cells else 2
+    begin, done = time.monotonic(), []
+    print(HEAD, flush=True)
+    with tempfile.TemporaryDirectory(prefix="honesty-") as folder, ThreadPoolExecutor(options.workers) as pool:
+        for judged in pool.map(Judge(Path(folder)).judge, cells):
+            done.append(judged)
+            print(line(judged), flush=True)
+    print(f"\n{summary(done)}\n\n{time.monotonic() - begin:.0f} s; default batch size {DEFAULT}", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps([as_json(one) for one in done], indent=1))
+    return int(any(one.verdict in (WRONG, FAILED) for one in done))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
