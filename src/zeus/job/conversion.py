@@ -27,9 +27,9 @@ class Book:
     units: Units
     profile: PowerProfile | None = None
 
-    def ratio(self, kind: Kind, top: float, limit: float) -> Ratio | None:
+    def ratio(self, kind: Kind, top: float, limit: float, *, cold: bool = False) -> Ratio | None:
         """What a unit uses at `top` over what it uses at `limit`; None where that is not known."""
-        known = self.units.ratio(kind, top, limit)
+        known = self.units.ratio(kind, top, limit, cold=cold)
         if known is not None or kind is Kind.EVALUATION or self.profile is None:
             return known
         return _profiled(self.profile, self.units, top, limit)
@@ -38,19 +38,6 @@ class Book:
         """The limits at which units ran or were profiled, highest first."""
         profiled = () if self.profile is None else (one.limit_watts for one in self.profile.slices)
         return tuple(sorted({*profiled, *(limit for kind in UNITS for limit in self.units.limits(kind))}, reverse=True))
-
-    def change(self, top: float, limit: float | None) -> Amount:
-        """By what share units change from this limit to `top`, at most, where the limit is not known."""
-        if limit is not None:
-            for kind in UNITS:
-                ratio = self.ratio(kind, top, limit)
-                if ratio is not None:
-                    return abs(ratio.factor - ONE)
-        known = [ratio for kind in UNITS for one in self.limits() if (ratio := self.ratio(kind, top, one)) is not None]
-        return Amount(
-            max((abs(ratio.joules - 1) for ratio in known), default=LARGE),
-            max((abs(ratio.seconds - 1) for ratio in known), default=LARGE),
-        ).most(Amount(LARGE, LARGE))
 
 
 def _profiled(profile: PowerProfile, units: Units, top: float, limit: float) -> Ratio | None:
@@ -89,7 +76,7 @@ def convert(run: Outcome, limit: float, book: Book, growth: Amount = ONE) -> Con
         return None
     move = _Move(rows, limit, book, growth)
     used = left = Amount(run.joules, run.seconds)
-    change = doubt = held = ZERO
+    change = doubt = held = base = ZERO
     units = unknown = 0
     for one in rows:
         ratio, is_unit = move.ratio(one), one.kind in UNITS
@@ -100,12 +87,13 @@ def convert(run: Outcome, limit: float, book: Book, growth: Amount = ONE) -> Con
             left -= _use(one)
             moved = move.unit(one, ratio).times(one.count)
             change += moved * (ratio.factor - ONE)
+            base += moved
             doubt += moved * ratio.error + move.doubt(one, ratio)
         elif is_unit:
             unknown += one.count
         else:
             left -= _use(one)
-            held += _use(one) * book.change(limit, one.limit_watts)
+            held += _use(one)
     left = left.most(ZERO)
     # a long first epoch could hide many units in a small share of the energy
     if not units or unknown > LEFT * units or not (left / used).within(LEFT):
@@ -113,8 +101,10 @@ def convert(run: Outcome, limit: float, book: Book, growth: Amount = ONE) -> Con
     if all(one.limit_watts == limit for one in rows):
         return Conversion(used, ZERO, measured=True)
     if not (left / used).within(ROUNDING):
-        held += left * book.change(limit, None)
-    return Conversion(used + change, doubt.hypot(held.times(0.5)), measured=False)
+        held += left
+    # What nobody saw at both limits may stay as it was, or change as the units do: half of that, give or take as much.
+    half = held.times(0.5) * (change / base if base.joules and base.seconds else ZERO)
+    return Conversion(used + change + half, doubt.hypot(abs(half)), measured=False)
 
 
 def _use(one: Stretch) -> Amount:
@@ -132,7 +122,9 @@ class _Move:
 
     def ratio(self, one: Stretch) -> Ratio | None:
         """What such units use at the new limit over what they used."""
-        return None if one.limit_watts is None else self.book.ratio(one.kind, self.limit, one.limit_watts)
+        if one.limit_watts is None:
+            return None
+        return self.book.ratio(one.kind, self.limit, one.limit_watts, cold=one.cold)
 
     def unit(self, one: Stretch, ratio: Ratio) -> Amount:
         """What one of these units would have used if it had been like those that the ratio is of.

@@ -93,6 +93,9 @@ _Sorts = tuple[bool, ...]  # cold ones, steady ones or both
 _Rows = dict[int, _Row]  # by the place of the trial in the book, the oldest first
 
 
+_Pair = tuple[Kind, float, float, bool]  # kind, two limits, whether cold units are asked about
+
+
 @dataclass(frozen=True, slots=True)
 class Units:
     """The book of one batch size on one set of GPUs.
@@ -107,7 +110,9 @@ class Units:
     _rows: dict[tuple[Kind, float, bool], _Rows]
     _scatters: dict[tuple[Kind, bool, bool], Amount | None] = field(default_factory=dict, compare=False, repr=False)
     _gaps: dict[Kind, Amount | None] = field(default_factory=dict, compare=False, repr=False)
-    _ratios: dict[tuple[Kind, float, float], Ratio | None] = field(default_factory=dict, compare=False, repr=False)
+    _ratios: dict[tuple[Kind, float, float, bool], Ratio | None] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     @classmethod
     def of(cls, trials: Iterable[Sequence[Stretch]], growth: Iterable[Amount] = ()) -> Units:
@@ -164,17 +169,17 @@ class Units:
         gap = self._gap(kind)
         return gap is not None and gap.within(AGREE)
 
-    def ratio(self, kind: Kind, top: float, limit: float) -> Ratio | None:
+    def ratio(self, kind: Kind, top: float, limit: float, *, cold: bool = False) -> Ratio | None:
         """What a unit uses at `top` over what it uses at `limit`; None where that was never seen.
 
         Units of one and the same trial are compared before units of different ones, which may be of other data, and
-        steady units before cold ones.
+        steady units before cold ones; for a `cold` unit, cold ones are.
         """
         if top == limit:
             return SAME
-        asked = (kind, top, limit)
+        asked = (kind, top, limit, cold)
         if asked not in self._ratios:
-            self._ratios[asked] = self._compare(kind, top, limit)
+            self._ratios[asked] = self._compare(kind, top, limit, cold)
         return self._ratios[asked]
 
     def spread(self, kind: Kind) -> Amount | None:
@@ -187,9 +192,9 @@ class Units:
         known = (self._scatter(kind, cold, across) for cold, across in ways)
         return next((one for one in known if one is not None), None)
 
-    def _compare(self, kind: Kind, top: float, limit: float) -> Ratio | None:
+    def _compare(self, kind: Kind, top: float, limit: float, cold_first: bool) -> Ratio | None:
         gap = self._gap(kind)
-        ways: list[tuple[_Sorts, Amount]] = [((False,), ZERO), ((True,), ZERO)]
+        ways: list[tuple[_Sorts, Amount]] = [((cold_first,), ZERO), ((not cold_first,), ZERO)]
         if gap is not None and gap.within(AGREE):
             ways.insert(1, ((False, True), gap))
         for sorts, gap_error in ways:

@@ -43,10 +43,15 @@ class TrialRun(Driver):
         self.recorder = recorder
         self._crew = crew
         self._steps = 0  # since the last cut
+        self._is_first = True  # no step of this process has ended
 
     def step(self) -> None:
         """A training step has ended. It is told when the limit has changed, or when a look at the cost is due."""
         self._steps += 1
+        if self._is_first and (self.engine.steps_per_epoch or 0) >= LOOKS:
+            self.recorder.cut(Kind.STEP, 0, wait=False)  # libraries load and kernels are chosen in it: no example
+            self._steps, self._is_first = 0, False
+            return
         changed = self.recorder.limit_changed
         if changed or self._steps >= self._look_after:
             self.cut_steps(wait=False, at_change=changed)
