@@ -40,6 +40,7 @@ class Script:
     metric_at: Use | None = None  # when it came
     in_epoch: bool = False  # EpochBegan was told
     awaits: bool = False  # an epoch has ended whose metric may yet come
+    leads: bool = False  # metrics come before the lines that end their epochs
 
     def read(
         self, line: Line, now: Use, limit: float | None = None, *, is_last: bool = False
@@ -78,7 +79,10 @@ class Script:
         elif ends is None and self.metric_at is not None:
             # Evaluation follows either kind of line; what is long is the training, and it follows a beginning.
             ends = now.minus(self.metric_at).seconds > self.metric_at.minus(self.last).seconds
-        state = replace(self, ends=ends, lines=self.lines + 1, name=line.epoch)
+        leads = self.leads
+        if self.lines == 0 and self.metric_at is not None:  # with training before it, not an evaluation of no epoch
+            leads = self.metric_at.seconds > now.minus(self.metric_at).seconds
+        state = replace(self, ends=ends, lines=self.lines + 1, name=line.epoch, leads=leads)
         events: list[Event] = []
         if self.lines == 0:
             if ends is None:
@@ -112,7 +116,7 @@ class Script:
         """One whole epoch."""
         began: list[Event] = [] if self.in_epoch else [EpochBegan()]
         ended: list[Event] = [Measured(Kind.EPOCH, 1, use, limit), EpochEnded()]
-        return replace(self, in_epoch=False, awaits=True), [*began, *ended]
+        return replace(self, in_epoch=False, awaits=not self.leads), [*began, *ended]
 
     def _told_metric(self, metric: float, now: Use, limit: float | None, is_last: bool) -> tuple[Script, list[Event]]:
         began: list[Event] = [] if self.in_epoch or self.awaits else [EpochBegan()]
