@@ -5,7 +5,9 @@
 
 Between two epoch lines lies exactly one epoch, whether such a line begins its epoch ("Epoch 3/10") or ends it ("epoch 3
 done"). What differs is the time before the first: set-up alone, which is told beside, or an epoch too, which is
-charged. Until that is known, it is held back. See docs/decisions/watching-from-outside.md.
+charged. Until that is known, it is held back. What lies between a line that ends an epoch and its metric is evaluation,
+and is charged when the metric is heard, after which there may be nothing more. See
+docs/decisions/watching-from-outside.md.
 """
 
 from __future__ import annotations
@@ -130,4 +132,9 @@ class Script:
             return replace(state, metric=metric), []
         if self.lines == 0:
             state = replace(state, metric=metric)
-        return replace(state, in_epoch=self.in_epoch or bool(began), awaits=False), [*began, Evaluated(metric)]
+        beside = now.minus(self.last)
+        evaluation: list[Event] = []
+        if self.awaits and self.ends and beside.seconds > 0:  # of the epoch that has ended, and the last, perhaps
+            state, evaluation = replace(state, last=now), [Measured(Kind.EVALUATION, 1, beside, limit)]
+        state = replace(state, in_epoch=self.in_epoch or bool(began), awaits=False)
+        return state, [*began, *evaluation, Evaluated(metric)]
