@@ -92,9 +92,10 @@ def ask(store: Store, recurrence: int | None = None) -> Trial:
 
 
 def sound(store: Store, job_id: str = "asr") -> None:
-    """Numbers are 1, 2, 3, ...; each decision saw exactly what came before it."""
+    """Numbers go on from the first of this life, one by one; each decision saw exactly what came before it."""
     trials = [kept.trial for kept in store.trials(job_id)]
-    assert [trial.number for trial in trials] == list(range(1, len(trials) + 1))
+    first = store.job(job_id).first
+    assert [trial.number for trial in trials] == list(range(first, first + len(trials)))
     events = store.facts(job_id)
     assert [event.sequence for event in events] == list(range(1, len(events) + 1))
     assert all(trial.decision.reason == str(trial.asked - 1) for trial in trials)

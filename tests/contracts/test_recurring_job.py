@@ -12,12 +12,13 @@ import pytest
 from live import live
 from store_places import STORES
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase, RecurringJob
+from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase
 from zeus.optimizer.batch_size.http import Service
 from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.post import Post
 from zeus.optimizer.batch_size.remote import RemoteJob
 from zeus.optimizer.batch_size.spool import Spool
+from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import MemoryStore, Store
 
@@ -89,14 +90,15 @@ def test_a_size_that_ran_out_of_memory_earlier_stays_banned_when_others_are_excu
     assert again.batch_size == bug.batch_size != too_large.batch_size
 
 
-def test_the_spec_is_the_one_that_the_last_trial_was_decided_under(kept: tuple[Store, Register]) -> None:
+def test_each_trial_says_the_eta_that_it_was_decided_under(kept: tuple[Store, Register]) -> None:
     store, register = kept
     job = register(SPEC)
-    job.ask(HERE)
+    first = job.ask(HERE)
     store.register(replace(SPEC, eta_knob=0.25))
-    assert job.spec.eta_knob == 1.0
-    job.ask(HERE)
-    assert job.spec.eta_knob == 0.25
+    second = job.ask(HERE)
+    assert (first.ask.eta, second.ask.eta) == (1.0, 0.25)
+    assert [job.trial(one.number).ask for one in (first, second)] == [first.ask, second.ask]
+    assert job.spec.eta_knob == 1.0  # as it was registered here
 
 
 def test_a_job_is_registered_once_and_its_seed_is_drawn_once(kept: tuple[Store, Register]) -> None:

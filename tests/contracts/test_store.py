@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from store_places import HERE, SPEC, Place, ask, sound
 from store_worker import CONVERGED, first_size
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Ask, Decision, Ending, Outcome, Profiled, history
+from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Profiled, Trial, history
 from zeus.optimizer.batch_size.policy import find_policy, fold
 from zeus.profile import PowerProfile, ProfileKey, Slice
-from zeus.store import Job, MemoryStore, Store, StoreProfiles
+from zeus.store import Job, MemoryStore, Store
 from zeus.store.api import Facts
 from zeus.store.tokens import Scope, Token
+from zeus.wire import from_json, to_json
 
 EPOCH = {"joules": 12.5, "seconds": 0.5}
+V100, A40S = Gpus("V100", 1, 250.0), Gpus("A40", 2, 600.0)
 
 STOPPED = Outcome(ending=Ending.STOPPED, joules=10.0, seconds=1.0, epochs=1)
 SO_FAR = Outcome(ending=Ending.LOST, joules=40.0, seconds=3.0, epochs=2)
@@ -146,22 +149,43 @@ def test_an_unfinished_recurrence_is_resumed_by_one_alone(place: Place) -> None:
         replace(HERE, resume=True, recurrence=1)
 
 
-def test_which_trials_were_asked_for_under_which_eta_is_kept_wherever_the_job_goes(store: Store, place: Place) -> None:
+def test_a_trial_says_the_eta_and_the_gpus_it_was_asked_for_wherever_the_job_goes(store: Store, place: Place) -> None:
     store.register(SPEC)
     first = ask(store)
     store.register(replace(SPEC, eta_knob=0.9))
-    second = ask(store)
-    job = store.register(replace(SPEC, eta_knob=0.9, beta_knob=3.0))
-    assert job == store.job("asr")
-    assert [job.eta_of(one) for one in (first, second)] == [SPEC.eta_knob, 0.9]
+    second = store.ask("asr", replace(HERE, gpus=A40S), first_size)
+    store.register(replace(SPEC, eta_knob=0.1))
     another = place.another()
     another.import_lines(store.export())
-    assert another.job("asr").etas == job.etas == ((1, SPEC.eta_knob),)
-    older = [line.replace('"etas":[[1,0.5]],', "") for line in store.export()]  # as Zeus wrote before it kept them
-    assert older != store.export()
-    another.forget("asr")
+    for here in (store, another):
+        kept = [here.trial("asr", one.number).trial.ask for one in (first, second)]
+        assert [(one.eta, one.gpus) for one in kept] == [(SPEC.eta_knob, HERE.gpus), (0.9, A40S)]
+
+
+def test_trials_of_version_1_get_the_eta_that_their_job_kept_for_them(store: Store, place: Place) -> None:
+    store.register(SPEC)
+    ask(store)
+    store.register(replace(SPEC, eta_knob=0.9))
+    store.ask("asr", replace(HERE, gpus=A40S), first_size)
+    older = [json.dumps(_as_0_1(json.loads(line), [[1, 0.5]])) for line in store.export()]
+    without = [json.dumps(_as_0_1(json.loads(line), None)) for line in store.export()]  # before etas were kept
+    another = place.another()
     another.import_lines(older)
-    assert another.job("asr").etas == ()
+    assert another.trials("asr") == store.trials("asr")
+    another.forget("asr")
+    another.import_lines(without)
+    assert [kept.trial.ask.eta for kept in another.trials("asr")] == [0.9, 0.9]
+
+
+def _as_0_1(line: dict[str, Any], etas: list[Any] | None) -> dict[str, Any]:
+    """A line of an export as Zeus 0.1 wrote it."""
+    if line["line"] == "job":
+        line.pop("first")
+        line["spec"]["version"] = 1
+        line["spec"].pop("baseline_every")
+        return line if etas is None else {**line, "etas": etas if line["revision"] == 2 else []}
+    trial = from_json(line["trial"], Trial)
+    return {**line, "trial": to_json(trial, version=1)}
 
 
 def test_a_restarted_job_is_registered_as_it_was_and_knows_nothing(store: Store) -> None:
@@ -170,14 +194,14 @@ def test_a_restarted_job_is_registered_as_it_was_and_knows_nothing(store: Store)
     ask(store)
     store.pardon("asr", 8)
     store.put_profile(KEY, PROFILE)
-    store.settle("asr", "V100", 250.0)
+    store.settle("asr", V100)
     again = store.restart("asr", policy_version=2)
     assert again == store.job("asr") and store.revisions("asr") == [again]
     assert (again.spec, again.policy_version, again.revision, again.since) == (first.spec, 2, 1, 0)
     assert again.generation != first.generation
     assert (store.facts("asr"), store.trials("asr"), store.notes("asr"), store.settled("asr")) == ([], [], [], None)
     assert store.get_profile(KEY) is None
-    assert ask(store).number == 1
+    assert again.first == ask(store).number == 2  # no number is given twice
     sound(store)
     with pytest.raises(NotKnown, match="'lm' is not in this store"):
         store.restart("lm")
@@ -204,7 +228,7 @@ def test_a_forgotten_job_is_gone_and_its_next_life_is_another(store: Store) -> N
     assert store.get_profile(KEY) is None
     again = store.register(SPEC)
     assert again.generation != first.generation
-    assert (store.facts("asr"), ask(store).number) == ([], 1)
+    assert (again.first, store.facts("asr"), ask(store).number) == (2, [], 2)
     with pytest.raises(InputError):
         store.forget("lm")
 
@@ -347,17 +371,17 @@ def test_profiled_costs_and_pardons_are_events_like_others(store: Store) -> None
     trial = ask(store)
     profiled = store.profiled("asr", 8, HERE.gpus, **EPOCH)
     pardoned = store.pardon("asr", 8)
-    assert profiled == Profiled(sequence=2, batch_size=8, gpu_model="V100", **EPOCH)
+    assert profiled == Profiled(sequence=2, batch_size=8, gpu_model="V100", max_watts=250.0, **EPOCH)
     assert store.facts("asr") == [trial, profiled, pardoned]
     assert store.facts("asr", since=2) == [pardoned]
     assert store.notes("asr") == [profiled, pardoned]
 
 
 def test_a_profile_is_kept_under_exactly_its_key(place: Place) -> None:
-    profiles = StoreProfiles(place.open())
-    assert profiles.get(KEY) is None
-    profiles.put(KEY, PowerProfile.of([Slice(250, 1, 1.0, 1.0)]))
-    profiles.put(KEY, PROFILE)
+    store = place.open()
+    assert store.get_profile(KEY) is None
+    store.put_profile(KEY, PowerProfile.of([Slice(250, 1, 1.0, 1.0)]))
+    store.put_profile(KEY, PROFILE)
     assert place.open().get_profile(KEY) == PROFILE
     for other in (
         replace(KEY, job=""),
@@ -365,7 +389,7 @@ def test_a_profile_is_kept_under_exactly_its_key(place: Place) -> None:
         replace(KEY, gpu_model="A40"),
         replace(KEY, gpu_count=1),
     ):
-        assert profiles.get(other) is None
+        assert store.get_profile(other) is None
 
 
 # ---------------------------------------------------------------------- export and import
@@ -432,8 +456,8 @@ def test_an_import_mixes_no_histories_and_happens_whole_or_not_at_all(place: Pla
         with pytest.raises(InputError, match=r"line \d|Export the whole job again"):
             another.import_lines(spoilt)
     newer = json.loads(lines[trial])
-    newer["trial"]["version"] = 2
-    with pytest.raises(InputError, match=f"line {trial + 1}: trial of version 2"):
+    newer["trial"]["version"] = 3
+    with pytest.raises(InputError, match=f"line {trial + 1}: trial of version 3"):
         another.import_lines([*lines[:trial], json.dumps(newer)])
     assert another.export() == before
 
@@ -525,10 +549,10 @@ def test_the_pulse_of_a_job_changes_when_its_facts_or_terms_do_and_at_no_other_t
         seen.append(place.open().pulse())
     assert len({pulse["asr"] for pulse in seen}) == len(seen)
     assert len({pulse["lm"] for pulse in seen}) == 1
-    ask(store)
+    number = ask(store).number
     before = store.pulse()
-    store.renew("asr", 1, SO_FAR)
-    store.settle("asr", "V100", 250.0)
+    store.renew("asr", number, SO_FAR)
+    store.settle("asr", V100)
     store.register(SPEC)
     assert store.expire("asr") == []
     assert store.pulse() == before
@@ -541,13 +565,13 @@ def test_where_clients_run_is_settled_until_it_is_settled_otherwise(place: Place
     store = place.open()
     store.register(SPEC)
     assert store.settled("asr") is None
-    store.settle("asr", "V100", 250.0)
-    store.settle("asr", "2 x A40", 600.0)
-    assert place.open().settled("asr") == ("2 x A40", 600.0)
+    store.settle("asr", V100)
+    store.settle("asr", A40S)
+    assert place.open().settled("asr") == A40S
     store.forget("asr")
     store.register(SPEC)
     assert store.settled("asr") is None
-    for verb in (lambda: store.settle("lm", "V100", 250.0), lambda: store.settled("lm")):
+    for verb in (lambda: store.settle("lm", V100), lambda: store.settled("lm")):
         with pytest.raises(NotKnown):
             verb()
 

@@ -71,6 +71,7 @@ RESTARTS = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from store_worker import WALL, first_size
+from zeus.job import Gpus
 from zeus.store import Request, open_store
 store = open_store(sys.argv[1], wall=lambda: WALL)
 while True:
@@ -165,6 +166,7 @@ DIES = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
 from store_worker import WALL, first_size
+from zeus.job import Gpus
 from zeus.store import Request, open_store
 def die(job, ask, facts):
     first_size(job, ask, facts)
@@ -187,6 +189,7 @@ FORKS = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
 from store_worker import WALL, first_size
+from zeus.job import Gpus
 from zeus.store import Request, open_store
 store = open_store(sys.argv[1], wall=lambda: WALL)
 def ask():

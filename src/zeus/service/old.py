@@ -99,19 +99,31 @@ def report(request: Request, body: Report) -> dict[str, Any]:
     if trial.ended is not None:
         return _verdict(trial, job.spec)
     epochs: list[Use] = []
+    so_far = store.trial(body.job_id, trial.number).so_far
     run = Driver(
-        _engine(job, trial, store.trial(body.job_id, trial.number).so_far, body.current_epoch),
+        _engine(job, trial, so_far, body.current_epoch),
         ask=lambda question: job.progress(trial.number, question.so_far, question.cost, lease=DAY),
         tell_epoch=epochs.append,
     )
     before = run.engine.spent
     used = Use(max(0.0, body.energy - before.joules), max(0.0, body.time - before.seconds))
-    run.feed(EpochBegan(), Measured(Kind.EPOCH, 1, used), EpochEnded(), Evaluated(body.metric))
+    run.feed(EpochBegan(), Measured(Kind.EPOCH, _units(so_far, body), used), EpochEnded(), Evaluated(body.metric))
     if run.outcome is None:
         if epochs and not is_alike(job.knowledge(trial).epoch, epochs[-1]):
             job.profiled(trial.batch_size, trial.ask.gpus, joules=epochs[-1].joules, seconds=epochs[-1].seconds)
         return {"stop_train": False, "converged": False, "message": f"epoch {body.current_epoch}: go on"}
     return _verdict(_end(job, trial.number, run.outcome), job.spec)
+
+
+def _units(so_far: Outcome | None, body: Report) -> int:
+    """The epochs that a report tells of, as far as they say what one uses.
+
+    They are more than one where the reports before it came after the trial was lost, and none where it is repeated. The
+    first epoch together with others is no example.
+    """
+    done = 0 if so_far is None else so_far.epochs
+    epochs = max(0, body.current_epoch - done)
+    return epochs if done or epochs == 1 else 0
 
 
 def _engine(job: LocalJob, trial: Trial, so_far: Outcome | None, epoch: int) -> TrialEngine:

@@ -103,6 +103,7 @@ class BatchSizeOptimizer(Callback):
         self._run: TrialRun | None = None  # None: training has not begun
         self._has_epochs = False  # the loop tells when they begin and end
         self._has_steps = False
+        self._is_unit = False  # what follows is an epoch as a whole, whose steps nobody tells of
         self._again: int | None = None
         self.training_finished = False
         self.converged = False
@@ -191,7 +192,7 @@ class BatchSizeOptimizer(Callback):
             if running is None
             else TrialRun(engine, recorder, self._crew, ask=running.answer, tell_epoch=running.tell_epoch)
         )
-        self._has_epochs = self._has_steps = False
+        self._has_epochs = self._has_steps = self._is_unit = False
         recorder.begin()
         self._run.feed(Started())
         self._end_if_over()
@@ -199,7 +200,7 @@ class BatchSizeOptimizer(Callback):
     def on_epoch_begin(self) -> None:
         """An epoch begins; a loop that does not tell of epochs has one evaluation in each."""
         if (run := self._open_run()) is not None:
-            self._has_epochs = True
+            self._has_epochs = self._is_unit = True
             run.recorder.cut(Kind.EVALUATION, 0)
             run.feed(*run.recorder.all(), EpochBegan())
             self._end_if_over()
@@ -207,14 +208,14 @@ class BatchSizeOptimizer(Callback):
     def on_step_end(self) -> None:
         """A step has ended: told inside an epoch, it lets a trial that costs too much end sooner."""
         if (run := self._open_run()) is not None:
-            self._has_steps = True
+            self._has_steps, self._is_unit = True, False
             run.step()
             self._end_if_over()
 
     def on_epoch_end(self) -> None:
         """An epoch has ended, evaluated already or not."""
         if (run := self._open_run()) is not None:
-            run.cut(Kind.EVALUATION if self._has_steps else Kind.EPOCH, int(not self._has_steps))
+            self._cut_unit(run, otherwise=0)
             run.feed(EpochEnded())
             self._end_if_over()
 
@@ -227,7 +228,7 @@ class BatchSizeOptimizer(Callback):
         mine = metric.detach() if hasattr(metric, "detach") else metric  # a tensor that still remembers its gradient
         value = broadcast(float(mine))
         if self._has_epochs:
-            run.cut(Kind.EVALUATION, 1)
+            self._cut_unit(run, otherwise=1)  # before on_epoch_end: what was trained until here is the epoch's
             run.feed(Evaluated(value))
         else:
             run.feed(EpochBegan())
@@ -267,6 +268,11 @@ class BatchSizeOptimizer(Callback):
         self.on_exception(None if shell else getattr(sys, "last_value", None))
 
     # ------------------------------------------------------------------ inside
+
+    def _cut_unit(self, run: TrialRun, otherwise: int) -> None:
+        """The epoch that is still to be told of as a whole ends here, or otherwise so many evaluations."""
+        run.cut(Kind.EPOCH if self._is_unit else Kind.EVALUATION, 1 if self._is_unit else otherwise)
+        self._is_unit = False
 
     def _open_run(self) -> TrialRun | None:
         return None if self.training_finished else self._run

@@ -1,0 +1,407 @@
+"""Laws of a trial's engine: what is charged, when it stops, what it says of itself, whoever feeds it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from zeus.cost import CostModel, Use, fits
+from zeus.job import Ending, Kind, Outcome, Stretch
+from zeus.job.units import UNKNOWN_SPREAD
+from zeus.trial.driver import Driver
+from zeus.trial.engine import (
+    LOOKS,
+    POINTS,
+    AskPolicy,
+    Ended,
+    EpochBegan,
+    EpochEnded,
+    Evaluated,
+    Event,
+    Measured,
+    PolicySaid,
+    ProfileSettled,
+    Started,
+    Terms,
+    TrialEngine,
+    run_through,
+)
+from zeus.trial.estimate import Knowledge
+
+MISS, REACH = 0.0, 1.0
+COST = CostModel(0.5, 250.0)
+KeepGoing = Callable[[int, float], bool]
+
+amounts = st.floats(1e-2, 1e6)
+uses = st.builds(Use, amounts, amounts)
+bounds = st.none() | st.floats(1e-2, 1e9)
+
+
+def terms(max_epochs: int = 10, bound: float | None = None, **more: object) -> Terms:
+    given = {"target_metric": REACH, "max_epochs": max_epochs, "cost": COST, "cost_limit": bound, **more}
+    return Terms(**given)  # type: ignore[arg-type]
+
+
+def within(bound: float | None) -> Callable[[AskPolicy], bool]:
+    """The paper's word: as long as the bound allows."""
+    return lambda question: fits(question.cost, bound)
+
+
+def whole(use: Use, metric: float = MISS, *, kind: Kind = Kind.EPOCH, count: int = 1) -> list[Event]:
+    return [EpochBegan(), Measured(kind, count, use, 250.0), EpochEnded(), Evaluated(metric)]
+
+
+def outcome_of(driver: Driver) -> Outcome:
+    assert driver.outcome is not None
+    return driver.outcome
+
+
+# ---------------------------------------------------------------------- in closed form
+
+
+def stubborn(after: int, again: int, bound: float | None) -> KeepGoing:
+    """A policy that is not monotone: it says no for some epochs, and yes again later."""
+    return lambda epochs, cost: not after <= epochs < after + again and fits(cost, bound)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> tuple[KeepGoing, bool]:
+    bound = draw(bounds)
+    if draw(st.booleans()):
+        return lambda epochs, cost: fits(cost, bound), True
+    return stubborn(draw(st.integers(0, 12)), draw(st.integers(1, 5)), bound), False
+
+
+@pytest.mark.parametrize("profiles", [False, True])
+@given(first=uses, rest=uses, last=st.integers(1, 15), reaches=st.booleans(), policy=policies())
+def test_event_by_event_is_the_closed_form(
+    profiles: bool, first: Use, rest: Use, last: int, reaches: bool, policy: tuple[KeepGoing, bool]
+) -> None:
+    """Where the first epoch profiles, nobody is asked before it; else an epoch is known, and all are alike."""
+    keep_going, monotone = policy
+    first = first if profiles else rest
+    known = Knowledge() if profiles else Knowledge(epoch=rest)
+    edge: list[float] = []
+
+    def ask(question: AskPolicy) -> bool:
+        edge.append(question.cost)
+        return keep_going(question.so_far.epochs, question.cost)
+
+    driver = Driver(TrialEngine(terms(last), known), ask=ask)
+    driver.feed(Started())
+    while not driver.is_over:
+        number = driver.engine.epochs + 1
+        driver.feed(EpochBegan(), Measured(Kind.EPOCH, 0, rest if number > 1 else first, 250.0))
+        if profiles and number == 1:
+            driver.feed(ProfileSettled(epoch=rest))
+        driver.feed(Evaluated(REACH if reaches and number == last else MISS), EpochEnded())
+    expected = run_through(
+        first,
+        rest,
+        int(profiles),
+        last,
+        reaches=reaches,
+        cost=COST,
+        keep_going=keep_going,
+        monotone=monotone,
+    )
+    got = outcome_of(driver)
+    assert (got.ending, got.epochs) == (expected.ending, expected.epochs)
+    assert got.joules == pytest.approx(expected.joules, rel=1e-9)
+    assert got.seconds == pytest.approx(expected.seconds, rel=1e-9)
+    assert got.next_epoch_cost == (
+        None if expected.next_epoch_cost is None else pytest.approx(expected.next_epoch_cost, rel=1e-9)
+    )
+
+
+@given(rest=uses, last=st.integers(1, 15), bound=st.floats(0.1, 20), cold=st.floats(1, 3))
+def test_what_few_units_foretell_is_doubted_in_favour_of_going_on(
+    rest: Use, last: int, bound: float, cold: float
+) -> None:
+    """Measured units are held uncertain: a trial may do one epoch more than a profile would allow, and no fewer."""
+    limit, first = bound * COST.of(rest), rest.times(cold)
+    driver = Driver(TrialEngine(terms(last, limit)), ask=within(limit))
+    driver.feed(Started())
+    while not driver.is_over:
+        driver.feed(*whole(first if not driver.engine.epochs else rest))
+    expected = run_through(
+        first,
+        rest,
+        1,
+        last,
+        reaches=False,
+        cost=COST,
+        keep_going=lambda epochs, cost: fits(cost, limit),
+        monotone=True,
+    )
+    # After one epoch, which was cold, nothing is known of the next.
+    assert expected.epochs <= outcome_of(driver).epochs <= min(last, max(expected.epochs + 1, 2))
+    spent = COST.cost(outcome_of(driver).joules or 0.0, outcome_of(driver).seconds)
+    if outcome_of(driver).epochs > max(2, expected.epochs):
+        assert spent <= limit + (1 - math.exp(-UNKNOWN_SPREAD)) * COST.of(rest) * (1 + 1e-6)
+
+
+# ---------------------------------------------------------------------- what is charged
+
+KINDS = st.sampled_from([Kind.STEP, Kind.EPOCH, Kind.EVALUATION, Kind.SET_UP])
+pieces = st.builds(Measured, KINDS, st.integers(0, 5), uses, st.none() | st.sampled_from([250.0, 150.0]))
+stories = st.lists(st.tuples(st.lists(pieces, max_size=4), st.lists(pieces, max_size=3)), min_size=1, max_size=8)
+
+
+def told(story: list[tuple[list[Measured], list[Measured]]]) -> list[Event]:
+    events: list[Event] = [Started()]
+    for inside, beside in story:
+        events += [EpochBegan(), *inside, EpochEnded(), *beside, Evaluated(MISS)]
+    return events
+
+
+@given(stories)
+def test_everything_is_charged_but_set_up(story: list[tuple[list[Measured], list[Measured]]]) -> None:
+    driver = Driver(TrialEngine(terms(99)))
+    driver.feed(*told(story), Ended(Ending.NOT_CONVERGED))
+    charged = [one.use for two in story for some in two for one in some if one.kind is not Kind.SET_UP]
+    got = outcome_of(driver)
+    assert got.epochs == len(story)
+    assert got.seconds == pytest.approx(sum(one.seconds for one in charged), abs=1e-8)
+    joules = sum(one.joules for one in charged)
+    assert got.joules == (pytest.approx(joules) if joules else None)
+
+
+@given(stories)
+def test_stretches_add_up_to_what_was_told_of_units(story: list[tuple[list[Measured], list[Measured]]]) -> None:
+    driver = Driver(TrialEngine(terms(99)))
+    driver.feed(*told(story), Ended(Ending.NOT_CONVERGED))
+    counted = [one for two in story for some in two for one in some if one.count]
+    stretches = outcome_of(driver).stretches
+    for kind in Kind:
+        rows, units = [s for s in stretches if s.kind is kind], [m for m in counted if m.kind is kind]
+        assert sum(s.count for s in rows) == sum(m.count for m in units)
+        assert sum(s.looks for s in rows) == len(units)
+        assert sum(s.joules or 0.0 for s in rows) == pytest.approx(sum(m.use.joules for m in units))
+        assert sum(s.seconds for s in rows) == pytest.approx(sum(m.use.seconds for m in units))
+    assert len({(s.kind, s.limit_watts, s.cold) for s in stretches}) == len(stretches)
+
+
+@given(stories)
+def test_only_the_first_epoch_and_its_evaluation_are_cold(
+    story: list[tuple[list[Measured], list[Measured]]],
+) -> None:
+    driver = Driver(TrialEngine(terms(99)))
+    driver.feed(*told(story), Ended(Ending.NOT_CONVERGED))
+    first = [one for some in story[0] for one in some if one.count]
+    cold = [s for s in outcome_of(driver).stretches if s.cold]
+    assert sum(s.count for s in cold) == sum(m.count for m in first)
+    assert sum(s.seconds for s in cold) == pytest.approx(sum(m.use.seconds for m in first))
+
+
+@given(st.lists(uses, min_size=1, max_size=8))
+def test_the_curve_adds_up_to_what_was_charged(epochs: list[Use]) -> None:
+    driver = Driver(TrialEngine(terms(99)))
+    for number, use in enumerate(epochs, 1):
+        driver.feed(*whole(use, MISS - number))
+    driver.feed(Ended(Ending.NOT_CONVERGED))
+    curve = outcome_of(driver).curve
+    assert [point.number for point in curve] == list(range(1, len(epochs) + 1))
+    assert [point.metric for point in curve] == [MISS - n for n in range(1, len(epochs) + 1)]
+    assert [(point.joules, point.seconds) for point in curve] == [pytest.approx(use) for use in epochs]
+    assert {point.limit_watts for point in curve} == {250.0}
+
+
+@pytest.mark.parametrize("epochs", [POINTS, POINTS + 1, 2 * POINTS, 4 * POINTS + 3])
+def test_a_long_curve_is_thinned_evenly_and_keeps_its_span(epochs: int) -> None:
+    engine = TrialEngine(terms(epochs + 1))
+    for _ in range(epochs):
+        for event in (EpochBegan(), Measured(Kind.EPOCH, 1, Use(100.0, 1.0), 250.0), EpochEnded(), Evaluated(MISS)):
+            engine, actions = engine.handle(event)
+            if any(isinstance(one, AskPolicy) for one in actions):
+                engine, _ = engine.handle(PolicySaid(True))
+    curve = engine.outcome(Ending.NOT_CONVERGED).curve
+    assert len(curve) <= POINTS
+    assert len(curve) >= min(epochs, POINTS) // 2
+    strides = {after.number - before.number for before, after in pairwise(curve)}
+    assert len(strides) == 1
+    assert curve[0].number == min(strides) and curve[-1].number > epochs - 2 * min(strides)
+    assert engine.epochs == epochs
+
+
+# ---------------------------------------------------------------------- what stops it, and what does not
+
+
+@given(st.floats(1.0, 1e3), st.floats(0.01, 1.99))
+def test_a_cold_epoch_alone_stops_nothing(cold: float, share: float) -> None:
+    """Unless what was spent is above the bound already."""
+    first = Use(100.0, 1.0).times(cold)
+    bound = share * COST.of(first)
+    driver = Driver(TrialEngine(terms(9, bound)), ask=within(bound))
+    driver.feed(Started(), *whole(first))
+    assert driver.is_over == (share < 1)
+    if driver.is_over:
+        assert (outcome_of(driver).ending, outcome_of(driver).epochs) == (Ending.STOPPED, 1)
+        assert outcome_of(driver).next_epoch_cost is None  # nobody knows it
+
+
+@given(
+    st.lists(st.tuples(uses, st.booleans()), min_size=1, max_size=6),
+    st.floats(1e-3, 1e3),
+    st.sampled_from([Kind.EPOCH, Kind.STEP]),
+    st.sampled_from(list(Ending)[3:]),
+)
+def test_unknown_energy_stops_nothing_and_is_none(
+    epochs: list[tuple[Use, bool]], bound: float, kind: Kind, ending: Ending
+) -> None:
+    """From the first epoch of unknown energy on, the bound is not asked about."""
+    epochs = [(epochs[0][0], False), *epochs[1:]]
+    driver = Driver(TrialEngine(terms(99, bound, steps_per_epoch=4)), ask=within(bound))
+    driver.feed(Started())
+    for use, known in epochs:
+        driver.feed(*whole(use if known else Use(math.nan, use.seconds), kind=kind, count=4))
+    assert not driver.is_over
+    driver.feed(Ended(ending))
+    got = outcome_of(driver)
+    assert (got.joules, got.epochs, got.next_epoch_cost) == (None, len(epochs), None)
+    assert got.ending is ending
+    assert got.seconds == pytest.approx(sum(use.seconds for use, _ in epochs))
+    assert all(s.joules is None or s.joules > 0 for s in got.stretches)
+    assert all(point.joules is None or point.joules > 0 for point in got.curve)
+
+
+def test_energy_of_nothing_that_ran_is_nothing_and_of_an_epoch_is_unknown() -> None:
+    """A card that counts nothing does not tell that an epoch was free."""
+    driver = Driver(TrialEngine(terms()))
+    driver.feed(Started(), Ended(Ending.CRASHED))
+    assert outcome_of(driver).joules == 0.0
+    driver = Driver(TrialEngine(terms()))
+    driver.feed(Started(), *whole(Use(0.0, 1.0)), Ended(Ending.CRASHED))
+    assert outcome_of(driver).joules is None
+
+
+after_the_end = st.lists(
+    st.sampled_from([Started(), EpochBegan(), EpochEnded(), Evaluated(MISS), Evaluated(REACH), PolicySaid(False)])
+    | st.builds(Measured, KINDS, st.integers(0, 3), uses)
+    | st.builds(Ended, st.sampled_from(list(Ending)[3:]))
+    | st.builds(ProfileSettled, epoch=uses),
+    max_size=8,
+)
+
+
+@given(st.sampled_from(["reached", "max_epochs", "stopped", "crashed", "lost"]), uses, after_the_end)
+def test_nothing_changes_after_the_end(how: str, use: Use, more: list[Event]) -> None:
+    bound = 1.5 * COST.of(use)
+    driver = Driver(TrialEngine(terms(1 if how == "max_epochs" else 9, bound), Knowledge(epoch=use)), ask=within(bound))
+    driver.feed(Started(), *whole(use, REACH if how == "reached" else MISS))
+    if how in ("crashed", "lost"):
+        driver = Driver(TrialEngine(terms()))
+        driver.feed(Started(), *whole(use), Ended(Ending(how)))
+    before, outcome = driver.engine, outcome_of(driver)
+    driver.feed(*more)
+    assert driver.engine == before
+    assert driver.outcome is outcome
+    assert driver.engine.outcome(outcome.ending) == replace(outcome, curve=driver.engine.outcome(outcome.ending).curve)
+
+
+@given(st.lists(st.floats(0.5, 2), min_size=3, max_size=10), st.integers(0, 5), st.floats(0.5, 3))
+def test_after_a_stop_inside_an_epoch_its_rest_is_charged_and_nothing_else_changes(
+    paces: list[float], rest: int, last: float
+) -> None:
+    step = Use(10.0, 0.1)
+    bound = COST.of(step) * 2  # the first steps alone pass it
+    driver = Driver(TrialEngine(terms(9, bound, steps_per_epoch=100)), ask=within(bound))
+    driver.feed(Started(), EpochBegan())
+    for pace in paces:
+        driver.feed(Measured(Kind.STEP, 5, step.times(5 * pace), 250.0))
+    assert driver.engine.ending is Ending.STOPPED
+    at_stop = driver.engine
+    driver.feed(*(Measured(Kind.STEP, 1, step.times(last), 250.0) for _ in range(rest)), EpochEnded(), Evaluated(REACH))
+    now = driver.engine
+    assert (now.ending, now.epochs, now.metric) == (Ending.STOPPED, at_stop.epochs, at_stop.metric)
+    assert now.spent.joules == pytest.approx(at_stop.spent.joules + rest * last * step.joules)
+    assert now.next_epoch_cost == at_stop.next_epoch_cost
+
+
+# ---------------------------------------------------------------------- by how much a bound is passed
+
+
+@given(
+    epochs=st.integers(1, 6),
+    per_look=st.integers(1, 4),
+    slow=st.lists(st.floats(1, 20), min_size=0, max_size=3),
+    bound=st.floats(0.05, 8),
+    noise=st.lists(st.floats(0.9, 1.1), min_size=LOOKS, max_size=LOOKS),
+)
+def test_with_visible_steps_no_trial_passes_its_bound_by_more_than_a_tenth_of_an_epoch(
+    epochs: int, per_look: int, slow: list[float], bound: float, noise: list[float]
+) -> None:
+    """The first looks of the first epoch may be slow, as libraries load; looks are a twentieth of an epoch apart."""
+    steps, step = LOOKS * per_look, Use(50.0, 0.25)
+    epoch_cost = COST.of(step) * steps * 1.1
+    limit = bound * COST.of(step) * steps
+    driver = Driver(TrialEngine(terms(epochs, limit, steps_per_epoch=steps)), ask=within(limit))
+    driver.feed(Started())
+    last = 0.0
+    while not driver.is_over:
+        driver.feed(EpochBegan())
+        for look in range(LOOKS):
+            if driver.is_over:
+                break
+            pace = noise[look] * (slow[look] if not driver.engine.epochs and look < len(slow) else 1.0)
+            use = step.times(per_look * pace)
+            last = COST.of(use)
+            driver.feed(Measured(Kind.STEP, per_look, use, 250.0))
+        if not driver.is_over:
+            driver.feed(EpochEnded(), Evaluated(MISS))
+    spent = COST.of(driver.engine.spent)
+    # What nobody can see coming is the last look itself, which a slow beginning makes dear.
+    assert spent <= limit + max(0.1 * epoch_cost, last) * (1 + 1e-9)
+    if outcome_of(driver).ending is Ending.STOPPED:
+        assert outcome_of(driver).next_epoch_cost is not None
+
+
+@given(epochs=st.lists(st.floats(0.5, 2), min_size=1, max_size=12), bound=st.floats(0.05, 20), warm=st.floats(1, 10))
+def test_without_steps_no_trial_passes_its_bound_by_more_than_one_epoch(
+    epochs: list[float], bound: float, warm: float
+) -> None:
+    use, limit = Use(100.0, 1.0), bound * COST.of(Use(100.0, 1.0))
+    driver = Driver(TrialEngine(terms(len(epochs), limit)), ask=within(limit))
+    driver.feed(Started())
+    dearest = 0.0
+    for number, factor in enumerate(epochs):
+        if not driver.is_over:
+            one = use.times(factor * (warm if number == 0 else 1.0))
+            dearest = COST.of(one)
+            driver.feed(*whole(one))
+    assert COST.of(driver.engine.spent) <= limit + dearest * (1 + 1e-9)
+
+
+@given(st.floats(0.01, 0.99), st.integers(1, 50))
+def test_a_trial_of_which_not_even_one_epoch_fits_is_not_begun_and_charged_nothing(share: float, epochs: int) -> None:
+    use = Use(100.0, 1.0)
+    bound = share * COST.of(use)
+    driver = Driver(TrialEngine(terms(epochs, bound), Knowledge(epoch=use)), ask=within(bound))
+    driver.feed(Started())
+    got = outcome_of(driver)
+    assert (got.ending, got.epochs, got.joules, got.seconds) == (Ending.STOPPED, 0, 0.0, 0.0)
+    assert got.next_epoch_cost == pytest.approx(COST.of(use))
+
+
+@given(uses, st.integers(1, 6))
+def test_what_earlier_trials_used_foretells_the_first_epoch(use: Use, trials: int) -> None:
+    assume(COST.of(use) > 0)
+    steady = Stretch.of(Kind.EPOCH, 250.0, False, 5, 5 * use.joules, 5 * use.seconds)
+    questions: list[AskPolicy] = []
+
+    def ask(question: AskPolicy) -> bool:
+        questions.append(question)
+        return True
+
+    known = Knowledge(trials=((steady,),) * trials)
+    driver = Driver(TrialEngine(terms(found_watts=250.0), known), ask=ask)
+    driver.feed(Started())
+    (question,) = questions
+    assert COST.of(use) * math.exp(-UNKNOWN_SPREAD) <= question.cost * (1 + 1e-9)
+    assert question.cost <= COST.of(use) * (1 + 1e-9)
