@@ -67,7 +67,9 @@ def test_the_documented_file_says_what_it_says() -> None:
         default_batch_size=32,
         target_metric=0.84,
         max_epochs=10,
+        command_id=job.spec.command_id,
     )
+    assert len(job.spec.command_id) == 16
     assert (job.gpus, job.mode, job.max_tries, job.env) == (None, Mode.OPTIMIZE, 20, {"OMP_NUM_THREADS": "1"})
     assert job.arguments(128, 7)[1:] == [
         *("train.py", "--batch-size", "128", "--lr", "8e-05", "--epochs", "10", "--seed", "7")

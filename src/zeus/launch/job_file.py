@@ -208,7 +208,8 @@ class _Reader:
         if metrics is not None:
             self._check_metrics(metrics)
         command = self._command(data["command"], rates is not None)
-        if metrics is not None and len(data["batch_sizes"]) > 1 and not _names(command, "batch_size"):
+        sizes = data["batch_sizes"]
+        if not self._wrong and metrics is not None and len(sizes) > 1 and not _names(command, "batch_size"):
             self._blame(
                 ("command",),
                 "command: a script that is only watched cannot be told its batch size otherwise. Write {batch_size} "
