@@ -116,6 +116,9 @@ def test_a_script_that_ends_in_doubt_is_charged_all_of_it(
     assert script.ends is (None if style in FIRST_IN_DOUBT else True)
     events += script.close(said[-1][1])
     assert charged(events) == pytest.approx(said[-1][1].seconds)
+    for max_epochs in (1, 9):
+        ended = outcome_of(events, max_epochs)
+        assert (ended.ending, ended.epochs, ended.metric) == (Ending.NOT_CONVERGED, 1, 0.01)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -225,9 +228,9 @@ def test_lines_without_metrics_are_one_epoch_each_however_the_first_is_meant(
     for ends, whole in ((None, lines - 1), (False, lines - 1), (True, lines)):
         script, events = told(said, ends)
         assert sum(one.count for one in of(events, Kind.EPOCH)) == whole
-        assert charged(events + script.close(said[-1][1])) == pytest.approx(
-            said[-1][1].seconds - (set_up if ends is False else 0.0)
-        )
+        events += script.close(said[-1][1])
+        assert charged(events) == pytest.approx(said[-1][1].seconds - (set_up if ends is False else 0.0))
+        assert outcome_of(events).epochs == lines
 
 
 @given(seconds, seconds)

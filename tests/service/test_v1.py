@@ -161,8 +161,10 @@ def test_a_run_that_the_service_knew_nothing_of_is_reported_once(client: TestCli
 def test_profiles_are_kept_and_the_best_limit_of_each_is_said(client: TestClient) -> None:
     of = {"batch_size": 16, "gpu_model": "V100", "gpu_count": 2}
     assert client.get(f"{ASR}/profiles", params=of).status_code == 404
-    assert client.put(f"{ASR}/profiles", params=of, json=PROFILE).json() == PROFILE
-    assert client.get(f"{ASR}/profiles", params=of).json() == PROFILE
+    wire = {"Zeus-Wire": "2"}
+    assert client.put(f"{ASR}/profiles", params=of, json=PROFILE, headers=wire).json() == PROFILE
+    assert client.get(f"{ASR}/profiles", params=of, headers=wire).json() == PROFILE
+    assert client.get(f"{ASR}/profiles", params=of).json() == {**PROFILE, "version": 1}  # as clients of 0.1 read it
     empty = {**of, "batch_size": 8}
     assert client.put(f"{ASR}/profiles", params=empty, json={"measurements": []}).status_code == 200
     rows = client.get(f"{ASR}/profiles/all").json()

@@ -71,8 +71,17 @@ class Script:
         return state, events
 
     def close(self, now: Use, limit: float | None = None) -> list[Event]:
-        """The script has ended by itself: what it used since the last line is charged, and in doubt all of it."""
-        return [Measured(Kind.EPOCH, 0, now.minus(self.last).plus(self.held or NOTHING), limit)]
+        """The script has ended by itself: what it used since the last line is charged, and in doubt all of it.
+
+        Whatever its lines mean, in doubt there was an epoch more than lies between them: before the first, or after the
+        last.
+        """
+        rest: list[Event] = [Measured(Kind.EPOCH, 0, now.minus(self.last).plus(self.held or NOTHING), limit)]
+        if self.held is None:
+            return rest
+        began: list[Event] = [] if self.in_epoch else [EpochBegan()]
+        metric: list[Event] = [] if self.metric is None else [EpochEnded(), Evaluated(self.metric)]
+        return [*began, *rest, *metric]
 
     def _epoch_line(self, line: Line, now: Use, limit: float | None) -> tuple[Script, list[Event]]:
         ends = self.ends
@@ -96,7 +105,7 @@ class Script:
         else:
             if ends is not None and self.held is not None:
                 state, events = state._resolved(limit)
-            state, more = state._epoch(now.minus(self.last), limit)
+            state, more = state._epoch(now.minus(state.last), limit)
             events += more
         if ends is False:
             state, events = replace(state, in_epoch=True, awaits=False), [*events, EpochBegan()]
@@ -112,6 +121,9 @@ class Script:
         if self.lines > 2:  # epochs were told of already: one more, which is no example of a steady one
             return state, [EpochBegan(), Measured(Kind.EPOCH, 0, held, limit), EpochEnded(), *metric]
         state, events = state._epoch(held, limit)
+        if metric and self.metric_at is not None:
+            events += _evaluation(self.metric_at.minus(self.last), limit)
+            state = replace(state, last=self.metric_at)
         return replace(state, awaits=not metric), [*events, *metric]
 
     def _epoch(self, use: Use, limit: float | None) -> tuple[Script, list[Event]]:
@@ -132,9 +144,12 @@ class Script:
             return replace(state, metric=metric), []
         if self.lines == 0:
             state = replace(state, metric=metric)
-        beside = now.minus(self.last)
         evaluation: list[Event] = []
-        if self.awaits and self.ends and beside.seconds > 0:  # of the epoch that has ended, and the last, perhaps
-            state, evaluation = replace(state, last=now), [Measured(Kind.EVALUATION, 1, beside, limit)]
+        if self.awaits and self.ends:  # of the epoch that has ended, which may be the last
+            state, evaluation = replace(state, last=now), _evaluation(now.minus(self.last), limit)
         state = replace(state, in_epoch=self.in_epoch or bool(began), awaits=False)
         return state, [*began, *evaluation, Evaluated(metric)]
+
+
+def _evaluation(use: Use, limit: float | None) -> list[Event]:
+    return [Measured(Kind.EVALUATION, 1, use, limit)] if use.seconds > 0 else []

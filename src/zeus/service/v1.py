@@ -72,8 +72,12 @@ def wire_of(request: Request) -> int:
 
 
 def _job(request: Request, job: Job) -> Json:
-    spec = to_json(job.spec, wire_of(request))
-    return {"id": job.id, **job_to_json(job), "spec": spec, "generation": job.generation}
+    wire = wire_of(request)
+    spec = to_json(job.spec, wire)
+    body = {"id": job.id, **job_to_json(job), "spec": spec, "generation": job.generation}
+    if wire == 1:  # a trial's η was looked up in its job then: all that such a client asks for are of the present one
+        body = {**{name: value for name, value in body.items() if name != "first"}, "etas": []}
+    return body
 
 
 def _trial(request: Request, trial: Trial) -> Json:
@@ -292,7 +296,7 @@ def profile(request: Request, key: OfKey) -> Json:
     found = store_of(request).get_profile(key)
     if found is None:
         raise NotKnown(f"no power profile is kept for {key}.")
-    return to_json(found)
+    return to_json(found, wire_of(request))
 
 
 @api.put("/jobs/{job_id}/profiles", dependencies=[REPORT])
@@ -300,13 +304,14 @@ def put_profile(request: Request, key: OfKey, body: words.Profile) -> Json:
     """Keep it in place of what was kept under this key."""
     found = from_json(body.model_dump(), PowerProfile)
     store_of(request).put_profile(key, found)
-    return to_json(found)
+    return to_json(found, wire_of(request))
 
 
 @api.get("/jobs/{job_id}/profiles/all", dependencies=[READ])
 def profiles(request: Request, job_id: JobId) -> list[Json]:
     """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
-    return profiles_of(store_of(request), job_id)
+    found = profiles_of(store_of(request), job_id)
+    return [{**one, "profile": {**one["profile"], "version": wire_of(request)}} for one in found]
 
 
 # ---------------------------------------------------------------------- all of it
