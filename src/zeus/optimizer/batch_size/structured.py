@@ -79,9 +79,9 @@ class StructuredPolicy:
         if epochs >= state.job.max_epochs:
             return False
         limit, arm, model = trial.decision.cost_limit, state.arms.get(trial.batch_size), trial.ask.gpu_model
-        if limit is None or not epochs:  # the best known, or the first epoch, which tells what one costs
+        if limit is None:
             return True
-        if arm is None or not state.converged:  # what it is compared with is gone with a revision
+        if not epochs or arm is None or not state.converged:  # after a revision there may be nothing to compare with
             return fits(cost, limit)
         best = state.best(model, state.usable(model) or [arm])
         return arm == best or (fits(cost, limit) and _hopeful(state, model, arm, best, epochs))
@@ -97,11 +97,13 @@ def _explore_or_not(
     if not state.costs.get(ask.gpu_model):
         return Decision(size, Phase.SAMPLING, f"{size}, the best known: what an epoch costs here is not known yet")
     limit = state.job.beta_knob * exp(state.log_cost(best, ask.gpu_model))
-    worth = _most_worth(state, ask.gpu_model, usable, best, failed, AT_ONCE)
+    costs = state.epoch_costs(ask.gpu_model).mean
+    reach = [arm for arm in _in_reach(state, usable, best) if arm == best or fits(exp(costs[arm]), limit)]
+    worth = _most_worth(state, ask.gpu_model, reach, best, failed, AT_ONCE)
     if worth is not None:
         return Decision(state.job.batch_sizes[worth.arm], Phase.EXPLORING, _why(state, worth, size), limit)
     if not failed:
-        other = _sample(state, ask.gpu_model, usable, best, rng)
+        other = _sample(state, ask.gpu_model, reach, best, rng)
         if other != best:
             drawn = state.job.batch_sizes[other]
             return Decision(drawn, Phase.SAMPLING, f"{drawn}, which may be as good as {size}", limit)
@@ -120,7 +122,7 @@ def _in_reach(state: Knowledge, usable: list[int], best: int) -> list[int]:
 
 
 def _most_worth(
-    state: Knowledge, model: str, usable: list[int], best: int, failed: tuple[int, ...], at_once: int
+    state: Knowledge, model: str, reach: list[int], best: int, failed: tuple[int, ...], at_once: int
 ) -> Worth | None:
     """The exploration with the largest value above 0."""
     others = state.exploring
@@ -130,7 +132,7 @@ def _most_worth(
     alone = not others and not failed
     open_arms = {one.arm for one in state.running.values()}
     found: Worth | None = None
-    for arm in _in_reach(state, usable, best):
+    for arm in reach:
         if arm != best and arm not in failed and arm not in others:
             overdue = _overdue(state, arm, best) if alone and arm not in open_arms else 0.0
             worth = _worth(state, model, arm, best, horizon, overdue)
@@ -192,9 +194,9 @@ def _hopeful(state: Knowledge, model: str, arm: int, best: int, epochs: int) -> 
     return max(teaches, _overdue(state, arm, best) * gain(delta, math.sqrt(belief.apart(arm, best)))) >= price
 
 
-def _sample(state: Knowledge, model: str, usable: list[int], best: int, rng: Rng) -> int:
-    """Thompson among the sizes in reach that converged, with a tempered spread."""
-    known = [arm for arm in _in_reach(state, usable, best) if arm in state.converged]
+def _sample(state: Knowledge, model: str, reach: list[int], best: int, rng: Rng) -> int:
+    """Thompson among the sizes that converged, with a tempered spread."""
+    known = [arm for arm in reach if arm in state.converged]
     if len(known) < 2:
         return best
     draws = state.draw(known, TEMPER, rng)
@@ -206,7 +208,8 @@ def _search(state: Knowledge, ask: Ask, usable: list[int], failed: tuple[int, ..
     model, sizes = ask.gpu_model, state.job.batch_sizes
     if not failed and not state.missed:
         best = state.best(model, usable)
-        beside = _most_worth(state, model, usable, best, failed, EARLY) if state.running and len(usable) > 2 else None
+        reach = _in_reach(state, usable, best) if state.running and len(usable) > 2 else []
+        beside = _most_worth(state, model, reach, best, failed, EARLY)
         if beside is not None:
             return Decision(sizes[beside.arm], Phase.EXPLORING, _why(state, beside, sizes[best]))
         return Decision(sizes[best], Phase.SAMPLING, f"{sizes[best]}, as nothing has reached the target yet")
