@@ -31,24 +31,6 @@ def gain(mean: float, deviation: float) -> float:
     return max(0.0, cdf(z) - exp(mean + deviation * deviation / 2) * cdf(z - deviation))
 
 
-def capped(mean: float, deviation: float, most: float, least: float = 0.0) -> float:
-    """E[e^y | e^y > least] for y normal, where at `most` one gives up and pays 1 to begin anew.
-
-    >>> round(capped(0.0, 0.1, 2.0), 3), capped(9.0, 0.1, 2.0)
-    (1.005, 3.0)
-    >>> capped(0.0, 0.1, 2.0, 1.0) > capped(0.0, 0.1, 2.0), capped(0.0, 0.1, 2.0, 1.9)
-    (True, 3.0)
-    """
-    deviation = max(deviation, 1e-6)
-    z = (math.log(most) - mean) / deviation
-    low = (math.log(least) - mean) / deviation if least > 0 else -math.inf
-    there = cdf(-low)
-    if least >= most or there < 1e-9:
-        return most + 1
-    below = exp(mean + deviation * deviation / 2) * (cdf(z - deviation) - cdf(low - deviation))
-    return (below + cdf(-z) * (most + 1)) / there
-
-
 def above(mean: float, variance: float, noise: float, least: float) -> tuple[float, float] | None:
     """What is learnt of x from y = x + noise being above `least`: an observation of x as good, with its variance.
 
@@ -70,14 +52,21 @@ def above(mean: float, variance: float, noise: float, least: float) -> tuple[flo
     return mean + steep * spread / min(narrowed, 0.999), doubt
 
 
-def beyond(mean: float, deviation: float, least: float) -> float:
-    """E[N | N > least] for log N normal.
+def beyond(mean: float, deviation: float, least: float, most: float = math.inf) -> float:
+    """E[x | x > least] for log x normal, where at `most` one gives up and pays 1 to begin anew.
 
     >>> beyond(math.log(10), 0.1, 1) < 10.1, beyond(math.log(10), 0.1, 30) > 30
     (True, True)
+    >>> round(beyond(0.0, 0.1, 0.0, 2.0), 3), beyond(9.0, 0.1, 0.0, 2.0), beyond(0.0, 0.1, 2.5, 2.0)
+    (1.005, 3.0, 3.0)
     """
-    z = (mean - math.log(least)) / deviation
-    there = cdf(z)
+    if least >= most:
+        return most + 1
+    low = (math.log(least) - mean) / deviation if least > 0 else -math.inf
+    high = (math.log(most) - mean) / deviation
+    there = cdf(-low)
     if there < 1e-12:  # far out in the tail little more is to come: the first term of its expansion
-        return least * (1 + deviation / max(-z, 1.0))
-    return max(least, exp(mean + deviation * deviation / 2) * cdf(z + deviation) / there)
+        return min(least * (1 + deviation / max(low, 1.0)), most + 1)
+    within = exp(mean + deviation * deviation / 2) * (cdf(deviation - low) - cdf(deviation - high))
+    given_up = cdf(-high) * (most + 1) if most < math.inf else 0.0
+    return max(least, (within + given_up) / there)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from zeus.cost import fits
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
 from zeus.optimizer.batch_size.knowledge import Knowledge
-from zeus.optimizer.batch_size.normal import beyond, capped, cdf, exp, gain
+from zeus.optimizer.batch_size.normal import beyond, cdf, exp, gain
 from zeus.optimizer.batch_size.past import all_crashed
 from zeus.optimizer.batch_size.thompson import Rng
 
@@ -31,13 +31,13 @@ LEAST_LEFT = 0.1  # of the epochs that a run has done: it is never believed to b
 
 
 class Worth(NamedTuple):
-    """What a trial of a size promises, in units of a recurrence at the best known."""
+    """What a run of a size promises, in units of a recurrence at the best known."""
 
     arm: int
-    value: float
-    chance: float  # to be better than the best known
-    saving: float  # of a recurrence, where it is
-    price: float  # of the trial, beyond a recurrence at the best known
+    value: float  # what its end may save, less the price
+    price: float  # of what is left of the run, beyond a recurrence at the best known
+    delta: float  # log of its believed cost over that of the best known
+    spread: float  # standard deviation of that log
     overdue: bool  # whether it is worth it only because it has not run for so long
 
 
@@ -79,12 +79,12 @@ class StructuredPolicy:
         if epochs >= state.job.max_epochs:
             return False
         limit, arm, model = trial.decision.cost_limit, state.arms.get(trial.batch_size), trial.ask.gpu_model
-        if limit is None or not epochs:  # the best known, or the first epoch, which tells what one costs
+        if limit is None:
             return True
-        if arm is None or not state.converged:  # what it is compared with is gone with a revision
+        if not epochs or arm is None or not state.converged:  # after a revision there may be nothing to compare with
             return fits(cost, limit)
         best = state.best(model, state.usable(model) or [arm])
-        return arm == best or (fits(cost, limit) and _hopeful(state, model, arm, best, epochs))
+        return arm == best or (fits(cost, limit) and _goes_on(state, model, arm, best, epochs))
 
 
 def _explore_or_not(
@@ -97,11 +97,13 @@ def _explore_or_not(
     if not state.costs.get(ask.gpu_model):
         return Decision(size, Phase.SAMPLING, f"{size}, the best known: what an epoch costs here is not known yet")
     limit = state.job.beta_knob * exp(state.log_cost(best, ask.gpu_model))
-    worth = _most_worth(state, ask.gpu_model, usable, best, failed, AT_ONCE)
+    costs = state.epoch_costs(ask.gpu_model).mean
+    reach = [arm for arm in _in_reach(state, usable, best) if arm == best or fits(exp(costs[arm]), limit)]
+    worth = _most_worth(state, ask.gpu_model, reach, best, failed, AT_ONCE)
     if worth is not None:
         return Decision(state.job.batch_sizes[worth.arm], Phase.EXPLORING, _why(state, worth, size), limit)
     if not failed:
-        other = _sample(state, ask.gpu_model, usable, best, rng)
+        other = _sample(state, ask.gpu_model, reach, best, rng)
         if other != best:
             drawn = state.job.batch_sizes[other]
             return Decision(drawn, Phase.SAMPLING, f"{drawn}, which may be as good as {size}", limit)
@@ -120,7 +122,7 @@ def _in_reach(state: Knowledge, usable: list[int], best: int) -> list[int]:
 
 
 def _most_worth(
-    state: Knowledge, model: str, usable: list[int], best: int, failed: tuple[int, ...], at_once: int
+    state: Knowledge, model: str, reach: list[int], best: int, failed: tuple[int, ...], at_once: int
 ) -> Worth | None:
     """The exploration with the largest value above 0."""
     others = state.exploring
@@ -129,76 +131,69 @@ def _most_worth(
     horizon = min(HORIZON, state.in_flight / 2) if others else HORIZON
     alone = not others and not failed
     open_arms = {one.arm for one in state.running.values()}
-    found: Worth | None = None
-    for arm in _in_reach(state, usable, best):
+    found, most = None, 0.0
+    for arm in reach:
         if arm != best and arm not in failed and arm not in others:
             overdue = _overdue(state, arm, best) if alone and arm not in open_arms else 0.0
-            worth = _worth(state, model, arm, best, horizon, overdue)
-            if worth is not None and worth.value > (found.value if found else 0.0):
-                found = worth
+            worth = _worth(state, model, arm, best, 0, horizon, overdue)
+            value = worth.value * (SMALLER if arm < best else 1.0)
+            if value > most:
+                found, most = worth, value
     return found
 
 
-def _worth(state: Knowledge, model: str, arm: int, best: int, horizon: float, overdue: float) -> Worth | None:
-    """V = max(H G(δ, s), O G(δ, S)) - (E[cost of a run] / C - 1): what a run of this size is worth, less its price.
+def _worth(state: Knowledge, model: str, arm: int, best: int, done: int, horizon: float, overdue: float) -> Worth:
+    """V = max(H G(δ, s), O G(δ, S)) - price: what the rest of a run is worth after so many epochs; none at its launch.
 
-    H G(δ, s): what it may teach (s) saves over the horizon. O G(δ, S): what knowing all (S) would have saved since.
-    None: no more than its price, whatever it taught.
+    H G(δ, s): the saving over the horizon if one run may move the belief by s. O G(δ, S): what was missed since the
+    size last ran if its cost is only known up to S.
     """
-    epochs, costs = state.lessons.belief, state.epoch_costs(model)
-    delta = state.log_cost(arm, model) - state.log_cost(best, model)
-    unknown_cost, unknown_epochs = costs.apart(arm, best), epochs.apart(arm, best)
-    variance = (epochs.var[arm] if state.converged else unknown_epochs) + unknown_cost
-    price = exp(delta + variance / 2) - 1
-    if abs(arm - best) == 1:  # across a wide gap little is known of a neighbour, but at its bound it is stopped
-        price = min(price, capped(delta, math.sqrt(variance), state.job.beta_knob) - 1)
-    if arm in state.converged:  # nor is it free where it may be as good, if its bound is so close that luck is refused
-        price += cdf((delta - math.log(state.job.beta_knob)) / math.sqrt(variance + state.lessons.noise))
-    truly = math.sqrt(unknown_epochs + unknown_cost)
-    saving = gain(delta, truly)
-    if delta >= 0 and max(horizon, overdue) * saving <= price:  # S is never less than s
-        return None
-    teaches = horizon * gain(delta, math.sqrt(_told(state, arm, best) ** 2 + unknown_cost))
-    value = (max(teaches, overdue * saving) - price) * (SMALLER if arm < best else 1.0)
-    chance = cdf(-delta / truly) if truly > 0 else float(delta < 0)
-    return Worth(arm, value, chance, saving / max(chance, 1e-12), price, teaches <= price)
+    belief, costs, noise = state.lessons.belief, state.epoch_costs(model), state.lessons.noise
+    usual = state.log_cost(best, model)
+    delta = state.log_cost(arm, model) - usual
+    cost_variance = costs.apart(arm, best)
+    spread = math.sqrt(belief.apart(arm, best) + cost_variance)
+    moved = max(belief.var[arm] - float(belief.cov[arm, best]), 0.0) / math.sqrt(max(belief.var[arm], 1e-12) + noise)
+    price = _price(state, arm, best, delta, math.sqrt(spread * spread + noise), exp(costs.mean[arm] - usual), done)
+    taught = horizon * gain(delta, math.sqrt(moved * moved + cost_variance))
+    value = max(taught, overdue * gain(delta, spread)) - price
+    return Worth(arm, value, price, delta, spread, taught <= price)
+
+
+def _price(
+    state: Knowledge, arm: int, best: int, delta: float, deviation: float, epoch_cost: float, done: int
+) -> float:
+    """E[cost of the rest of a run | `done` epochs were not enough] / C - 1.
+
+    No launch counts on an end after the first epoch, so that one epoch never makes the rest dearer than the whole was.
+    """
+    spent = done * epoch_cost
+    least = max(done, 1) * epoch_cost if state.converged else 0.0
+    known = arm in state.converged  # where its bound is close, luck alone may break it
+    whole = beyond(delta, deviation, least, state.job.beta_knob if known else math.inf)
+    if not known and abs(arm - best) == 1:  # little is known across a wide gap, but its bound limits the loss
+        whole = min(whole, beyond(delta, deviation, least, state.job.beta_knob))
+    return max(whole - spent, LEAST_LEFT * spent) - 1
+
+
+def _goes_on(state: Knowledge, model: str, arm: int, best: int, done: int) -> bool:
+    """Whether the rest of a run is worth its price after so many epochs."""
+    return _worth(state, model, arm, best, done, HORIZON, _overdue(state, arm, best)).value >= 0
 
 
 def _overdue(state: Knowledge, arm: int, best: int) -> float:
-    """Recurrences since this size last ran, as far as they count; of those that never converged, only of neighbours."""
+    """Half the recurrences since a size last ran; 0 for sizes that never converged, except neighbours of the best."""
     return OVERDUE * state.unseen(arm) if arm in state.converged or abs(arm - best) == 1 else 0.0
 
 
-def _told(state: Knowledge, arm: int, best: int) -> float:
-    """How far one more run of this size may move what is believed of it against the best known: a deviation."""
-    belief = state.lessons.belief
-    apart = max(belief.var[arm] - float(belief.cov[arm, best]), 0.0)
-    return apart / math.sqrt(max(belief.var[arm], 1e-12) + state.lessons.noise)
-
-
-def _hopeful(state: Knowledge, model: str, arm: int, best: int, epochs: int) -> bool:
-    """max(H G(δ, s), O G(δ, S)) >= E[epochs left] EpochCost / C - 1: its end is worth what is left of the run."""
-    belief, costs = state.lessons.belief, state.epoch_costs(model)
-    usual = state.log_cost(best, model)
-    delta = state.log_cost(arm, model) - usual
-    deviation = math.sqrt(max(belief.var[arm], 1e-8) + state.lessons.noise)
-    left = max(beyond(belief.mean[arm], deviation, epochs) - epochs, LEAST_LEFT * epochs)
-    epoch = exp(costs.mean[arm] - usual)
-    price = left * epoch - 1
-    if abs(arm - best) == 1:  # as when it was launched
-        whole = capped(belief.mean[arm] + costs.mean[arm] - usual, deviation, state.job.beta_knob, epochs * epoch)
-        price = min(price, whole - epochs * epoch - 1)
-    teaches = HORIZON * gain(delta, _told(state, arm, best))
-    return max(teaches, _overdue(state, arm, best) * gain(delta, math.sqrt(belief.apart(arm, best)))) >= price
-
-
-def _sample(state: Knowledge, model: str, usable: list[int], best: int, rng: Rng) -> int:
-    """Thompson among the sizes in reach that converged, with a tempered spread."""
-    known = [arm for arm in _in_reach(state, usable, best) if arm in state.converged]
+def _sample(state: Knowledge, model: str, reach: list[int], best: int, rng: Rng) -> int:
+    """Thompson among the sizes that converged, with a tempered spread; none that would be stopped after one epoch."""
+    known = [arm for arm in reach if arm in state.converged]
     if len(known) < 2:
         return best
     draws = state.draw(known, TEMPER, rng)
-    return min(known, key=lambda arm: (state.log_cost(arm, model) + draws[arm], arm))
+    drawn = min(known, key=lambda arm: (state.log_cost(arm, model) + draws[arm], arm))
+    return drawn if drawn == best or _goes_on(state, model, drawn, best, 1) else best
 
 
 def _search(state: Knowledge, ask: Ask, usable: list[int], failed: tuple[int, ...]) -> Decision:
@@ -206,7 +201,8 @@ def _search(state: Knowledge, ask: Ask, usable: list[int], failed: tuple[int, ..
     model, sizes = ask.gpu_model, state.job.batch_sizes
     if not failed and not state.missed:
         best = state.best(model, usable)
-        beside = _most_worth(state, model, usable, best, failed, EARLY) if state.running and len(usable) > 2 else None
+        reach = _in_reach(state, usable, best) if state.running and len(usable) > 2 else []
+        beside = _most_worth(state, model, reach, best, failed, EARLY)
         if beside is not None:
             return Decision(sizes[beside.arm], Phase.EXPLORING, _why(state, beside, sizes[best]))
         return Decision(sizes[best], Phase.SAMPLING, f"{sizes[best]}, as nothing has reached the target yet")
@@ -224,8 +220,9 @@ def _search(state: Knowledge, ask: Ask, usable: list[int], failed: tuple[int, ..
 def _why(state: Knowledge, worth: Worth, best: int) -> str:
     size = state.job.batch_sizes[worth.arm]
     price = f"costs about {worth.price:.2g} recurrences" if worth.price > 0.005 else "costs nothing on average"
-    chance, saving = f"{100 * worth.chance:.0f} %", f"{100 * worth.saving:.0f} %"
-    why = f"trying {size}: {chance} chance to beat {best} by {saving} on average; {price}"
+    chance = cdf(-worth.delta / max(worth.spread, 1e-9))
+    saving = gain(worth.delta, worth.spread) / max(chance, 1e-12)
+    why = f"trying {size}: {100 * chance:.0f} % chance to beat {best} by {100 * saving:.0f} % on average; {price}"
     if not worth.overdue:
         return why
     last = state.ran.get(worth.arm)
