@@ -98,7 +98,7 @@ def test_each_trial_says_the_eta_that_it_was_decided_under(kept: tuple[Store, Re
     second = job.ask(HERE)
     assert (first.ask.eta, second.ask.eta) == (1.0, 0.25)
     assert [job.trial(one.number).ask for one in (first, second)] == [first.ask, second.ask]
-    assert job.spec.eta_knob == 1.0  # as it was registered here
+    assert job.spec.eta_knob == 0.25  # as it is registered now
 
 
 def test_a_job_is_registered_once_and_its_seed_is_drawn_once(kept: tuple[Store, Register]) -> None:

@@ -229,7 +229,7 @@ def test_away_in_the_middle_a_trial_ends_as_if_nothing_had_been(
     eventually((tmp_path / "running").exists)
     served.down()
     (tmp_path / "go").touch()
-    eventually(lambda: "acc=0.225" in "".join(path.read_text() for path in tmp_path.glob("data/zeus/logs/toy/1.log")))
+    eventually(lambda: "acc=0.225" in "".join(path.read_text() for path in tmp_path.glob("data/zeus/logs/toy/*/1.log")))
     served.up()
     _, err = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 0, err

@@ -302,7 +302,7 @@ def test_a_wrong_job_file_is_refused_with_its_line_before_anything_is_changed(pl
     [
         ({"power_limits": [90]}, {}, "these GPUs take 100 to 250 W"),
         ({"gpus": [1]}, {}, "there is no GPU 1"),
-        ({"command": "pyhton train.py"}, {}, "'pyhton' is not found"),
+        ({"command": "pyhton train.py {batch_size}"}, {}, "'pyhton' is not found"),
         ({}, {"ZEUS_GPU": "auto"}, "set ZEUS_GPU=virtual:v100 to try without"),
         ({}, {"ZEUS_MODE": "fast"}, "give optimize, observe or off"),
     ],

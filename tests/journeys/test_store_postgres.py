@@ -145,12 +145,12 @@ def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(url: str, store
     lines = store.export()
     for column in ("sequence", "leased_until", "recurrence"):  # version 1 had none of these
         admin.execute(f"DROP INDEX zeus_trials_by_{column}")
-    for name in ("tokens", "places", "asks"):
+    for name in ("tokens", "places", "asks", "numbers"):
         admin.execute(f"DROP TABLE zeus_{name}")
     admin.execute("UPDATE alembic_version SET version_num = '0001'")
     again = open_store(url)
     assert again.export() == lines
-    assert admin.execute("SELECT version_num FROM alembic_version").fetchall() == [("0003",)]
+    assert admin.execute("SELECT version_num FROM alembic_version").fetchall() == [("0004",)]
     found = admin.execute("SELECT count(*) FROM pg_indexes WHERE indexname LIKE 'zeus_trials_by_%'").fetchone()
     assert found == (3,)
     again.close()

@@ -215,10 +215,11 @@ def test_the_log_of_a_trial_is_shown_where_it_lies_beside_the_store(tmp_path: Pa
     client.post("/api/v1/jobs", json={"spec": SPEC})
     ask(client)
     assert client.get(f"{ASR}/trials/1/log").status_code == 404
-    folder = log_folder("asr", {"ZEUS_STORE": url})
-    folder.mkdir(parents=True)
-    (folder / "1.log").write_text("epoch 1 done\n")
-    assert client.get(f"{ASR}/trials/1/log").json() == {"log": "epoch 1 done\n"}
+    for life, said in (("", "as of version 0.1"), (store.job("asr").generation, "epoch 1 done")):
+        folder = log_folder("asr", life, {"ZEUS_STORE": url})
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "1.log").write_text(said)
+        assert client.get(f"{ASR}/trials/1/log").json() == {"log": said}
     assert client.get(f"{ASR}/trials/2/log").status_code == 404
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 from zeus.cost import Use
-from zeus.device.keeper import limit_changes
+from zeus.device.keeper.client import limit_changes
 from zeus.errors import DeviceError
 from zeus.job import Kind
 from zeus.monitor import Measurement, ZeusMonitor

@@ -163,8 +163,11 @@ def beliefs(request: Request, job_id: JobId) -> Json:
 def ask(request: Request, job_id: JobId, body: words.AskFor, key: Key = None) -> JSONResponse:
     """Open a trial. Asked again with the same Idempotency-Key: the same trial, and no other is opened."""
     asked = Asked(gpus=body.place(), recurrence=body.recurrence, max_tries=body.max_tries)
-    trial = store_of(request).ask(job_id, asked, request.app.state.folds.decide, key=key)
-    return JSONResponse(_trial(request, trial), 201)
+    store = store_of(request)
+    told = _trial(request, store.ask(job_id, asked, request.app.state.folds.decide, key=key))
+    if wire_of(request) > 1:
+        told["spec"] = to_json(store.job(job_id).spec)  # as its owner may have revised it
+    return JSONResponse(told, 201)
 
 
 @api.get("/jobs/{job_id}/trials", dependencies=[READ])

@@ -42,6 +42,7 @@ class Fixed:
     pair: Pair
     version: int = 1
     monotone: bool = True
+    one_size: bool = True
 
     def start(self, job: JobSpec) -> JobSpec:
         """Nothing is ever learnt."""

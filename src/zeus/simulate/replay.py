@@ -188,6 +188,8 @@ class World:
     ) -> None:
         self.workload = workload
         self._job = job if job.mab_seed is not None else replace(job, mab_seed=seed)
+        if getattr(policy, "one_size", False):  # so that a target which that size misses twice is out of reach
+            self._job = replace(self._job, policy="default")
         self._policy = policy
         self._limits = limits
         self._seed = seed

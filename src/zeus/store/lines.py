@@ -101,12 +101,13 @@ def _sound(job_id: str, history: History) -> None:
     marks = [n.sequence for n in history.notes]
     for kept in history.trials:
         marks += [m for m in (kept.trial.asked, kept.trial.lost, kept.trial.ended) if m is not None]
-    before = history.revisions[0].first - 1 if history.revisions else 0
     rows: list[tuple[str, list[Any]]] = [
         ("revisions", [job.revision for job in history.revisions]),
-        ("trials", [kept.trial.number - before for kept in history.trials]),
         ("sequence numbers", sorted(marks)),
     ]
+    numbers = [kept.trial.number for kept in history.trials]
+    if numbers != sorted(set(numbers)):
+        raise InputError(f"job {job_id!r}: its trials are not in order, each once. Export the whole job again.")
     for name, row in rows:
         if row != list(range(1, len(row) + 1)) or (name == "revisions" and not row):
             raise InputError(f"job {job_id!r}: its {name} are not 1, 2, 3, ... in order. Export the whole job again.")

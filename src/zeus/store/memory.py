@@ -53,8 +53,10 @@ class MemoryTokens:
 class _Life:
     """A job's facts, and what is asked of them so often that it must not cost more as they grow."""
 
-    def __init__(self, past: History) -> None:
+    def __init__(self, past: History, used: int = 0) -> None:
         self.past = past
+        self.last = max(used, past.revisions[-1].first - 1, *(kept.trial.number for kept in past.trials), 0)
+        self._at = {kept.trial.number: place for place, kept in enumerate(past.trials)}
         self.log = history([*(kept.trial for kept in past.trials), *past.notes])  # event n is at n - 1
         self.leased = {kept.trial.number for kept in past.trials if kept.leased_until is not None}
         self.keys: dict[str, int] = {}  # of asks that may be repeated: the trial that each opened
@@ -67,18 +69,18 @@ class _Life:
     def job(self) -> Job:
         return self.past.revisions[-1]
 
-    @property
-    def last(self) -> int:
-        """The number of the last trial that was given."""
-        return self.job.first - 1 + len(self.past.trials)
-
-    def kept(self, number: int) -> Kept:
+    def kept(self, number: int) -> Kept | None:
         """A trial by its number."""
-        return self.past.trials[number - self.job.first]
+        place = self._at.get(number)
+        return None if place is None else self.past.trials[place]
+
+    def trial(self, number: int) -> Trial:
+        """One that is there."""
+        return self.past.trials[self._at[number]].trial
 
     def put(self, kept: Kept) -> None:
         """A trial in place of what was kept under its number."""
-        self.past.trials[kept.trial.number - self.job.first] = kept
+        self.past.trials[self._at[kept.trial.number]] = kept
 
     @property
     def next(self) -> int:
@@ -90,6 +92,8 @@ class _Life:
         return f"{self.job.generation}:{len(self.log)}:{self.job.revision}"
 
     def open(self, kept: Kept) -> None:
+        self.last = kept.trial.number
+        self._at[self.last] = len(self.past.trials)
         self.past.trials.append(kept)
         self.log.append(kept.trial)
         self.leased.add(kept.trial.number)
@@ -171,10 +175,10 @@ class MemoryStore:
             self.expire(job_id)
             known, now = self._known(job_id), self._wall()
             if key is not None and key in known.keys:
-                return known.kept(known.keys[key]).trial
+                return known.trial(known.keys[key])
             if request.resume:
                 request = rules.resumed(request, [one.trial for one in known.past.trials[-rules.LATELY :]])
-            tries = [known.kept(number).trial for number in known.tries.get(request.recurrence or 0, [])]
+            tries = [known.trial(number) for number in known.tries.get(request.recurrence or 0, [])]
             ask = rules.next_ask(known.job.spec, request, known.last + 1, len(known.tries), tries)
             decision = decide(known.job, ask, lambda since: self.facts(job_id, since))
             trial = Trial(ask=ask, decision=decision, asked=known.next)
@@ -209,7 +213,7 @@ class MemoryStore:
             lost: list[Trial] = []
             for number in sorted(known.leased):
                 kept = known.kept(number)
-                if kept.leased_until is not None and kept.leased_until <= now:
+                if kept is not None and kept.leased_until is not None and kept.leased_until <= now:
                     trial = kept.trial.lose(known.next, kept.so_far)
                     lost.append(known.settle(replace(kept, trial=trial, changed_at=now)))
             return lost
@@ -333,7 +337,7 @@ class MemoryStore:
         with self._lock:
             if here := sorted(set(dump.jobs) & set(self._jobs)):
                 raise rules.already_here(here)
-            self._jobs.update({job_id: _Life(past) for job_id, past in dump.jobs.items()})
+            self._jobs.update({job_id: _Life(past, self._used.get(job_id, 0)) for job_id, past in dump.jobs.items()})
             self._profiles.update(dump.profiles)
         return sorted(dump.jobs)
 
@@ -347,6 +351,7 @@ class MemoryStore:
 
     def _kept(self, job_id: str, number: int) -> tuple[_Life, Kept]:
         known = self._known(job_id)
-        if not known.job.first <= number <= known.last:
+        kept = known.kept(number)
+        if kept is None:
             raise rules.no_trial(job_id, number, known.last)
-        return known, known.kept(number)
+        return known, kept

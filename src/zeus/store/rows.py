@@ -69,7 +69,8 @@ ADD_REVISION = Statement(sa.insert(REVISIONS), ("job_id", "revision", "job"))
 REVISIONS_OF = Statement(sa.select(REVISIONS.c.job).where(REVISIONS.c.job_id == _OF).order_by(REVISIONS.c.revision))
 ADVANCE = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("sequence", "trials", "recurrences"))
 FIND_TRIAL = Statement(_TRIALS.where(TRIALS.c.number == _NR))
-SOME_TRIALS = Statement(_TRIALS.where(TRIALS.c.number > _AFTER, TRIALS.c.number <= _NR).order_by(TRIALS.c.number))
+SOME_TRIALS = Statement(_TRIALS.order_by(TRIALS.c.number).limit(_NR).offset(_AFTER))
+COUNT = Statement(sa.select(sa.func.count()).select_from(TRIALS).where(TRIALS.c.job_id == _OF))
 TRIES = Statement(_TRIALS.where(TRIALS.c.recurrence == _NR).order_by(TRIALS.c.number))
 LAPSED = Statement(_TRIALS.where(TRIALS.c.leased_until <= _NOW).order_by(TRIALS.c.number))
 OPEN = Statement(sa.insert(TRIALS), TrialRow._fields)
@@ -177,15 +178,15 @@ def revisions_of(db: Transaction, row: JobRow) -> list[Job]:
     return [jsonl.job_from_json(loads(text), row.generation) for (text,) in db.rows(REVISIONS_OF, {"of": row.id})]
 
 
-def insert_job(db: Transaction, past: History) -> None:
-    """A job with its revisions, trials and other events."""
+def insert_job(db: Transaction, past: History, used: int = 0) -> None:
+    """A job with its revisions, trials and other events; so many numbers were used in lives before."""
     latest = past.revisions[-1]
     texts = [dumps(jsonl.job_to_json(job)) for job in past.revisions]
     row = JobRow(
         id=latest.id,
         generation=latest.generation,
         sequence=past.sequence,
-        trials=latest.first - 1 + len(past.trials),
+        trials=max(used, latest.first - 1, *(kept.trial.number for kept in past.trials), 0),
         recurrences=past.recurrences,
         job=texts[-1],
     )
@@ -250,11 +251,14 @@ def find_trial(db: Transaction, job: JobRow, number: int) -> Kept:
 
 def trials_of(db: Transaction, job: JobRow, after: int = 0, most: int | None = None) -> list[Kept]:
     """By number: without the first `after` of them, at most so many."""
-    after += to_job(job).first - 1
-    last = job.trials if most is None else min(job.trials, after + most)
-    if after >= last:
-        return []
-    return [_to_kept(row) for row in db.rows(SOME_TRIALS, {"of": job.id, "after": after, "nr": last})]
+    number, after = job.trials if most is None else min(most, job.trials), min(after, job.trials)
+    return [_to_kept(row) for row in db.rows(SOME_TRIALS, {"of": job.id, "after": after, "nr": number})]
+
+
+def count_of(db: Transaction, job: JobRow) -> int:
+    """How many trials it has. Numbers may be left out: those that were given in lives before."""
+    found = db.row(COUNT, {"of": job.id})
+    return 0 if found is None else int(found[0])
 
 
 def to_trial(text: str) -> Trial:

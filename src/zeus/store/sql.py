@@ -128,7 +128,7 @@ class SqlStore:
                     return before
                 job = rows.to_job(row)
                 if request.resume:
-                    lately = rows.trials_of(db, row, max(0, row.trials - job.first + 1 - rules.LATELY))
+                    lately = rows.trials_of(db, row, max(0, rows.count_of(db, row) - rules.LATELY))
                     request = rules.resumed(request, [one.trial for one in lately])
                 tries = rows.tries_of(db, row, request.recurrence)
                 ask = rules.next_ask(job.spec, request, row.trials + 1, row.recurrences, tries)
@@ -182,8 +182,7 @@ class SqlStore:
     def count(self, job_id: str) -> int:
         """How many there are."""
         with self._read() as db:
-            row = rows.find_job(db, job_id)
-            return row.trials - rows.to_job(row).first + 1
+            return rows.count_of(db, rows.find_job(db, job_id))
 
     # ------------------------------------------------------------------ other facts
 
@@ -286,7 +285,7 @@ class SqlStore:
                 if both := sorted(set(dump.jobs) & set(rows.job_ids(db))):
                     raise rules.already_here(both)
                 for past in dump.jobs.values():
-                    rows.insert_job(db, past)
+                    rows.insert_job(db, past, rows.numbers_used(db, past.revisions[-1].id))
                 for key, profile in dump.profiles.items():
                     rows.put_profile(db, key, profile)
         except self._database.conflict as wrong:  # somebody registered one of them meanwhile

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from zeus import job
 from zeus.cost import CostModel, Use, fits
-from zeus.device.keeper import limit_changes
+from zeus.device.keeper.client import limit_changes
 from zeus.env import Mode, Prices
 from zeus.errors import InputError
 from zeus.job import Kind

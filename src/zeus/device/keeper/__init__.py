@@ -9,6 +9,6 @@ the limit and the persistence mode it found.
 
 from __future__ import annotations
 
-from zeus.device.keeper.client import Lease, Observing, lend, limit_changes, status
+from zeus.device.keeper.client import Lease, Observing, lend, status
 
-__all__ = ["Lease", "Observing", "lend", "limit_changes", "status"]
+__all__ = ["Lease", "Observing", "lend", "status"]

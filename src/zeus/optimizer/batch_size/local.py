@@ -127,7 +127,9 @@ class LocalJob:
             max_tries=max_tries,
             resume=resume,
         )
-        return self._store.ask(self._job.id, request, self._folds.decide, lease=lease, key=key)
+        trial = self._store.ask(self._job.id, request, self._folds.decide, lease=lease, key=key)
+        self._job = self._store.job(self._job.id)  # as its owner may have revised it meanwhile
+        return trial
 
     def trial(self, number: int) -> Trial:
         """As it stands."""

@@ -94,7 +94,8 @@ class RemoteJob:
             if not self._is_registered:
                 self._register()
             path, patience = self._path("/ask"), self._post.service.begin
-            trial = self._post.call("POST", path, _trial, body=body, key=uuid4().hex, patience=patience)
+            trial, spec = self._post.call("POST", path, self._asked, body=body, key=uuid4().hex, patience=patience)
+            self._spec = spec or self._spec
         except StoreError as away:
             trial = self._begin_alone(gpus, recurrence)
             if self._is_registered:  # else it was said
@@ -123,7 +124,7 @@ class RemoteJob:
         if mine is not None and (number >= ALONE or mine.trial.ended is not None):
             return mine.trial
         try:
-            return self._post.call("GET", self._path(f"/trials/{number}"), _trial)
+            return self._post.call("GET", self._path(f"/trials/{number}"), self._told)
         except StoreError:
             if mine is None:
                 raise
@@ -144,7 +145,7 @@ class RemoteJob:
     def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
         """Hold on to it; where the service is away, the next renewal may reach it."""
         said = self._heartbeat(number, so_far)
-        return said.trial if isinstance(said, Mine) else _trial(said["trial"])
+        return said.trial if isinstance(said, Mine) else self._told(said["trial"])
 
     def progress(self, number: int, so_far: Outcome, next_cost: float) -> bool:
         """The policy's word; where the service is away, that of the trial's own bound."""
@@ -180,7 +181,7 @@ class RemoteJob:
         after = None if mine is None else told(self._spec.id, mine.trial, outcome, mine.trial.sequence + 1)
         if mine is not None and after is mine.trial:  # it was told before
             return after
-        heard = self._post.send(self._end(number, mine, outcome), _trial)
+        heard = self._post.send(self._end(number, mine, outcome), self._told)
         self._flush()
         if heard is not None and number < ALONE:
             return heard
@@ -252,6 +253,12 @@ class RemoteJob:
 
     # ------------------------------------------------------------------ inside
 
+    def _asked(self, said: Any) -> tuple[Trial, JobSpec | None]:
+        return self._told(said), None if "spec" not in said else from_json(said["spec"], JobSpec)
+
+    def _told(self, said: Any) -> Trial:
+        return _trial(said, self._spec.eta_knob)
+
     def _path(self, rest: str) -> str:
         return of_job(self._spec.id, rest)
 
@@ -295,8 +302,10 @@ def _registration(said: Any) -> tuple[JobSpec, str]:
     return from_json(said["spec"], JobSpec), str(said.get("generation", ""))
 
 
-def _trial(said: Any) -> Trial:
-    return from_json({name: said[name] for name in said if name not in ("leased_until", "so_far")}, Trial)
+def _trial(said: Any, eta: float) -> Trial:
+    """A trial; `eta` serves where a service of version 0.1, or one behind a proxy, does not say the trial's own."""
+    body = {name: said[name] for name in said if name not in ("leased_until", "so_far", "spec")}
+    return from_json(body, Trial, eta=eta)
 
 
 def _so_far(said: Any) -> Outcome | None:
@@ -304,8 +313,7 @@ def _so_far(said: Any) -> Outcome | None:
 
 
 def _pulse(said: Any) -> dict[str, Any]:
-    _trial(said["trial"])
-    return {"trial": said["trial"], "go_on": bool(said["go_on"])}
+    return {"trial": dict(said["trial"]), "go_on": bool(said["go_on"])}
 
 
 def _profile(said: Any) -> PowerProfile:
