@@ -37,7 +37,7 @@ def images(count):
     classes = torch.randint(10, (count,), device="cuda")
     shift = torch.randint(0, 32, (count,), device="cuda")
     picture = torch.stack([torch.roll(patterns[c], int(s), dims=-1) for c, s in zip(classes.tolist(), shift.tolist())])
-    return picture + 4.0 * torch.randn(count, 3, 32, 32, device="cuda"), classes
+    return picture + 2.0 * torch.randn(count, 3, 32, 32, device="cuda"), classes
 
 train_x, train_y = images(20_000)
 test_x, test_y = images(4_000)
@@ -85,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--recurrences", type=int, default=9)
     parser.add_argument("--default", type=int, default=256)
-    parser.add_argument("--target", type=float, default=0.9)
+    parser.add_argument("--target", type=float, default=0.965)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="zeus-savings-"))

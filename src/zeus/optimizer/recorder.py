@@ -12,7 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 from zeus.cost import Use
-from zeus.device.keeper.client import limit_changes
+from zeus.device.keeper.client import found_limits, limit_changes
 from zeus.errors import DeviceError
 from zeus.job import Kind
 from zeus.monitor import Measurement, ZeusMonitor
@@ -53,6 +53,14 @@ class Recorder:
         self._is_open = True
         self._limit, self._changes = self.limit(), limit_changes()
         self._crew.agree(0.0, 0.0)  # no rank works before those that measure it do
+
+    def found(self) -> float | None:
+        """The lowest limit before this process set any; None where a card does not tell."""
+        before = found_limits()
+        try:
+            return min((before.get(gpu.spec.uuid) or gpu.limit() for gpu in self._monitor.gpus.values()), default=None)
+        except DeviceError:
+            return None
 
     def limit(self) -> float | None:
         """The lowest power limit in force; None where a card does not tell."""

@@ -115,6 +115,11 @@ class Lease:
 _leases: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 
+def found_limits() -> dict[str, float]:
+    """The limits that this process's leases found, in watts by UUID: what was in force before it set any."""
+    return {uuid: watts for lease in _leases for uuid, watts in lease.found.items()}
+
+
 @atexit.register
 def _release_all() -> None:
     for lease in list(_leases):

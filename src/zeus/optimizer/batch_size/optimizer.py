@@ -185,7 +185,7 @@ class BatchSizeOptimizer(Callback):
         if self._run is not None or self._given is None:
             return
         recorder, running = Recorder(self.monitor, self._crew), self._running
-        terms = Terms.of(self._given.spec, self._given.cost, self._given.cost_limit, found_watts=recorder.limit())
+        terms = Terms.of(self._given.spec, self._given.cost, self._given.cost_limit, found_watts=recorder.found())
         engine = TrialEngine(terms, self._given.known)
         self._run = (
             TrialRun(engine, recorder, self._crew)
