@@ -21,13 +21,12 @@ import argparse
 import json
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from honesty_scripts.cells import BESIDE, DEFAULT, WAYS, Cell, Phase
-from honesty_scripts.place import CannotRun, Place, WarmStarts
+from honesty_scripts.place import CannotRun, Place, WarmStarts, each
 from honesty_scripts.ways import Runner
 
 LARGE = 16  # the batch size whose epochs are long
@@ -134,7 +133,7 @@ def main() -> int:
     wanted = [(way, times) for way in (*WAYS, *BESIDE) if options.only in way for times in TIMES]
     print(row("way", "sees", "epoch", "bound", "cost", "overshoot", "ending"), row(*["---"] * 7), sep="\n", flush=True)
     warm, done = WarmStarts(), []
-    with tempfile.TemporaryDirectory(prefix="overshoot-") as folder, ThreadPoolExecutor(options.workers) as pool:
+    with tempfile.TemporaryDirectory(prefix="overshoot-") as folder:
 
         def one(what: tuple[str, int]) -> Passed:
             try:
@@ -144,7 +143,7 @@ def main() -> int:
             except Exception as failed:  # the others go on
                 return Passed(*what, ending=f"failed: {failed}".replace("\n", " ")[:200])
 
-        for passed in pool.map(one, wanted):
+        for passed in each(one, wanted, options.workers):
             done.append(passed)
             print(line(passed), flush=True)
     print(f"\n{summary(done)}")

@@ -128,7 +128,7 @@ def specials() -> list[Cell]:
             Cell(way, special="interrupted", phases=(Phase(3), Phase(1, ended="interrupt"), Phase(3))),
             Cell(way, special="paper's policy", policy="paper"),
         ]
-    cells += [Cell(way, special="in real time", speed=20, phases=(Phase(5),)) for way in ("lines begin", "lines end")]
+    cells += [Cell(way, special="in real time", speed=8, phases=(Phase(5),)) for way in ("lines begin", "lines end")]
     return cells
 
 
@@ -150,7 +150,7 @@ QUICK = {
     "lines file, 3 ep, set-up 5 s",
     "lines end, 3 ep, a size never converges",
     "old routes, 3 ep",
-    "loader, 3 ep, noise, seed 1",
+    "own evaluations, 3 ep, warm-up x5",
 }
 
 

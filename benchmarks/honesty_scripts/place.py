@@ -13,10 +13,13 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T, R = TypeVar("T"), TypeVar("R")
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src"
@@ -75,6 +78,16 @@ class WarmStarts:
             process.stdin.close()
             process.wait()
         self._folder.cleanup()
+
+
+def each(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
+    """What the work makes of each, in order; one that is interrupted or asked to end begins no other."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield from pool.map(work, items)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def wait_for(what: Callable[[], object], seconds: float = TIMEOUT_SECONDS) -> None:
@@ -136,7 +149,7 @@ class Place:
         env = self.env | {"TOY": json.dumps(json.loads(self.env["TOY"]) | {"pause": 20.0})}
         with self._start(["-m", "zeus.cli", "run", "job.toml"], env) as process:
             wait_for(lambda: ledger.read_text().count('"pause"') > before)
-            process.send_signal(signal.SIGKILL if how == "kill" else signal.SIGINT)
+            process.send_signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)  # a background job ignores SIGINT
             process.wait(timeout=TIMEOUT_SECONDS)
         time.sleep(1.5)  # the keeper puts the limit back within a second
 

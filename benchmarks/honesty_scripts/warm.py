@@ -9,6 +9,7 @@ The copy imports Zeus itself, anew each time. It ends when whoever asked for it 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -108,6 +109,8 @@ def main() -> int:
         return status
     for package in rest:
         importlib.import_module(package)
+    gc.collect()
+    gc.freeze()  # so that the collector of a copy leaves these pages shared
     script = Server(address).serve()
     if script is not None:
         start(script)

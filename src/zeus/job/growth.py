@@ -20,6 +20,7 @@ from zeus.job.amount import ONE, ZERO, Amount, widening
 from zeus.job.trial import Kept
 from zeus.job.units import UNKNOWN_SPREAD
 
+SEEN = 2.0  # standard errors of the epochs compared, from which on they differ
 NOISE = 0.02  # levels that differ by no more than this share are the same
 LOOKED_AT = 50  # epochs of a curve, the last ones
 
@@ -151,7 +152,8 @@ def _compare(pairs: Iterable[_Pair], found: Mapping[int, Level], spread: Amount)
 
 def _told(ratio: float, scatter: float) -> tuple[float, float]:
     """The ratio that counts, and its error."""
-    return (1.0, abs(ratio - 1)) if abs(ratio - 1) <= NOISE else (ratio, scatter)
+    off = abs(ratio - 1)
+    return (1.0, min(off, scatter)) if off <= max(NOISE, SEEN * scatter) else (ratio, scatter)
 
 
 def _epochs(kept: Kept) -> Mapping[_Place, _Epoch]:
