@@ -12,7 +12,7 @@ from zeus.optimizer.recorder import Recorder
 from zeus.trial.driver import Driver
 from zeus.trial.engine import LOOKS, AskPolicy, TrialEngine
 
-UNCOUNTED_STEPS = 50  # between two looks where nobody knows how many steps an epoch has
+UNCOUNTED_STEPS = 10  # between two looks where nobody knows how many steps an epoch has
 
 
 class TrialRun(Driver):

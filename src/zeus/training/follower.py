@@ -45,14 +45,20 @@ class Follower:
         """Whether the Trainer should stop."""
         return self._training and self._optimizer is not None and self._optimizer.training_finished
 
-    def begin(self) -> None:
-        """Training begins."""
+    def begin(self, steps_per_epoch: int | None = None) -> None:
+        """Training begins, with so many steps in an epoch where that is known."""
         told = orders()
         if self._optimizer is None and told.job_id is not None and told.trial is not None:
             self._optimizer = BatchSizeOptimizer(ZeusMonitor())
         self._training, self._begun = True, False
         if self._optimizer is not None:
+            self._optimizer.steps_per_epoch = steps_per_epoch
             self._optimizer.on_train_begin()
+
+    def step_end(self) -> None:
+        """A training step has ended."""
+        if self._optimizer is not None and self._training and self._begun:
+            self._optimizer.on_step_end()
 
     def epoch_begin(self) -> None:
         """An epoch begins."""

@@ -133,7 +133,7 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Measure from here on."""
-        self._follower.begin()
+        self._follower.begin(_steps_per_epoch(args, kwargs.get("train_dataloader")))
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An epoch begins."""
@@ -145,8 +145,10 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
         self._report(report_batch, args, state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step has ended."""
+        """A step has ended; the epoch may cost more than the trial is worth."""
         self._report(report_batch, args, state)
+        self._follower.step_end()
+        self._stop(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """One batch of an evaluation."""
@@ -175,3 +177,11 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
     def _stop(self, control: Any) -> None:
         if self._follower.finished:
             control.should_training_stop = True
+
+
+def _steps_per_epoch(args: Any, loader: Any) -> int | None:
+    """Updates of the weights in an epoch; None where the data set does not know its length."""
+    try:
+        return max(1, len(loader) // max(1, int(args.gradient_accumulation_steps)))
+    except (TypeError, NotImplementedError):
+        return None

@@ -189,7 +189,8 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Measure from here on; the sanity check is over."""
-        self._follower.begin()
+        batches = trainer.num_training_batches  # infinite where the data set does not know its length
+        self._follower.begin(int(batches) if batches and batches != float("inf") else None)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """An epoch begins."""
@@ -197,8 +198,10 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
         self._stop(trainer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """A batch was trained on."""
+        """A batch was trained on; the epoch may cost more than the trial is worth."""
         self._report(trainer, batch)
+        self._follower.step_end()
+        self._stop(trainer)
 
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
         """One batch of a validation."""

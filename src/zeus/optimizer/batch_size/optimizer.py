@@ -105,6 +105,7 @@ class BatchSizeOptimizer(Callback):
         self._has_steps = False
         self._is_unit = False  # what follows is an epoch as a whole, whose steps nobody tells of
         self._again: int | None = None
+        self.steps_per_epoch: int | None = None  # where a framework knows it before the first epoch
         self.training_finished = False
         self.converged = False
 
@@ -185,7 +186,10 @@ class BatchSizeOptimizer(Callback):
         if self._run is not None or self._given is None:
             return
         recorder, running = Recorder(self.monitor, self._crew), self._running
-        terms = Terms.of(self._given.spec, self._given.cost, self._given.cost_limit, found_watts=recorder.found())
+        found, steps = recorder.found(), self.steps_per_epoch
+        terms = Terms.of(
+            self._given.spec, self._given.cost, self._given.cost_limit, found_watts=found, steps_per_epoch=steps
+        )
         engine = TrialEngine(terms, self._given.known)
         self._run = (
             TrialRun(engine, recorder, self._crew)
