@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from laws.test_batch_size import jobs, live, moves
 from stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopped
+from zeus.cost import fits
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.optimizer.batch_size import normal, smooth, structured
 from zeus.optimizer.batch_size.knowledge import Knowledge, Running
 from zeus.optimizer.batch_size.lessons import Lesson, Lessons
 from zeus.optimizer.batch_size.policy import find_policy
-from zeus.optimizer.batch_size.stopping import fits
 
 OURS = find_policy("structured")
 SIZES = (8, 16, 32, 64, 128)

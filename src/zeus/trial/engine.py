@@ -337,7 +337,9 @@ class TrialEngine:
         if self._inside or self.terms.cost_limit is None or not math.isfinite(spent):
             return self, ()
         left = max(0, (steps or 0) - self._steps) * min(self._paces)
-        if len(self._paces) < 2:  # the first look may be slow in ways of its own
+        if len(self._paces) < 2 or self._steps * LOOKS < (
+            steps or 0
+        ):  # the first steps may be slow in ways of their own
             left = 0.0
         if fits(spent + left, self.terms.cost_limit):
             return self, ()
