@@ -219,7 +219,8 @@ class Ask:
     @property
     def gpu_model(self) -> str:
         """The label of its GPUs, which costs are kept under."""
-        return self.gpus.label
+        gpus = self.gpus
+        return gpus.model if gpus.count == 1 else gpus.label
 
     @property
     def max_watts(self) -> float:

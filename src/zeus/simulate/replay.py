@@ -195,6 +195,7 @@ class World:
         self._seed = seed
         self._cost = workload.cost_model(job.eta_knob)
         self._gpus = Gpus(workload.gpu, 1, workload.max_watts)
+        self._request = Request(gpus=self._gpus)
         self._monotone = getattr(policy, "monotone", False)
         self._at_once = alone or self._monotone
         self._state = policy.start(self._job)
@@ -212,7 +213,7 @@ class World:
     def _ask(self, recurrence: int, trials: list[Trial]) -> Run:
         """Decide, and begin to run."""
         self._number += 1
-        request = Request(gpus=self._gpus, recurrence=recurrence if trials else None)
+        request = Request(gpus=self._gpus, recurrence=recurrence) if trials else self._request
         begun = self._recurrences if trials else recurrence - 1
         ask = next_ask(self._job, request, self._number, begun, trials)
         decision = decided(self._policy, self._state, self._job, ask)

@@ -6,12 +6,13 @@ Draws follow from a hash of the job's seed and the trial's number. To begin one 
 
 from __future__ import annotations
 
-import math
 import struct
 from hashlib import blake2b
+from math import cos, log, sin, sqrt, tau
 
 _WORDS = struct.Struct("8Q")
 _UNIT = 2.0**-64
+_TURN = tau * _UNIT
 
 
 class Stream:
@@ -36,9 +37,9 @@ class Stream:
 
     def _fill(self) -> None:
         """Box and Muller's transformation: two normal draws of two uniform ones."""
-        words = _WORDS.unpack(blake2b(f"{self._key}:{self._block}".encode()).digest())
+        a, b, c, d, *angles = _WORDS.unpack(blake2b(f"{self._key}:{self._block}".encode()).digest())
         self._block += 1
-        for i in range(0, 8, 2):
-            radius = math.sqrt(-2.0 * math.log((words[i] + 1) * _UNIT))
-            angle = math.tau * words[i + 1] * _UNIT
-            self._ahead += (radius * math.cos(angle), radius * math.sin(angle))
+        for first, second in zip((a, b, c, d), angles, strict=True):
+            radius = sqrt(-2.0 * log((first + 1) * _UNIT))
+            angle = second * _TURN
+            self._ahead += (radius * cos(angle), radius * sin(angle))
