@@ -60,6 +60,11 @@ class Follower:
         if self._optimizer is not None and self._training and self._begun:
             self._optimizer.on_step_end()
 
+    def steps_end(self) -> None:
+        """An evaluation begins."""
+        if self._optimizer is not None and self._training:
+            self._optimizer.on_steps_end()
+
     def epoch_begin(self) -> None:
         """An epoch begins."""
         self._need_metric()

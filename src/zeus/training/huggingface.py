@@ -152,6 +152,7 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """One batch of an evaluation."""
+        self._follower.steps_end()
         self._report(report_evaluation, args, state)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

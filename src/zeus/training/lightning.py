@@ -203,6 +203,10 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
         self._follower.step_end()
         self._stop(trainer)
 
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Training steps pause."""
+        self._follower.steps_end()
+
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
         """One batch of a validation."""
         self._report(trainer, batch)

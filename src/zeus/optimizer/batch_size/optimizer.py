@@ -216,6 +216,11 @@ class BatchSizeOptimizer(Callback):
             run.step()
             self._end_if_over()
 
+    def on_steps_end(self) -> None:
+        """Training steps pause: an evaluation or a checkpoint follows, which is none of them."""
+        if (run := self._open_run()) is not None:
+            run.cut_steps()
+
     def on_epoch_end(self) -> None:
         """An epoch has ended, evaluated already or not."""
         if (run := self._open_run()) is not None:
