@@ -20,6 +20,7 @@ from zeus.job.amount import ONE, ZERO, Amount, widening
 from zeus.job.trial import Kept
 from zeus.job.units import UNKNOWN_SPREAD
 
+UNSEEN = Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)  # how epochs scatter where nothing shows it
 SEEN = 2.0  # standard errors of the epochs compared, from which on they differ
 NOISE = 0.02  # levels that differ by no more than this share are the same
 LOOKED_AT = 50  # epochs of a curve, the last ones
@@ -142,18 +143,19 @@ def _compare(pairs: Iterable[_Pair], found: Mapping[int, Level], spread: Amount)
     level, error, weights = ZERO, ZERO, 0
     for pair in pairs:
         before, scatter, weight = found[pair.then.recurrence], pair.scatter(spread), pair.now.epochs
-        joules, of_joules = _told(pair.ratio.joules, scatter.joules)
-        seconds, of_seconds = _told(pair.ratio.seconds, scatter.seconds)
+        joules, of_joules = _told(pair.ratio.joules, scatter.joules, spread is not UNSEEN)
+        seconds, of_seconds = _told(pair.ratio.seconds, scatter.seconds, spread is not UNSEEN)
         level += (before.use * Amount(joules, seconds)).times(weight)
         error += before.error.hypot(Amount(of_joules, of_seconds)).times(weight)
         weights += weight
     return Level(level.times(1 / weights), error.times(1 / weights))
 
 
-def _told(ratio: float, scatter: float) -> tuple[float, float]:
-    """The ratio that counts, and its error."""
+def _told(ratio: float, scatter: float, is_seen: bool) -> tuple[float, float]:
+    """The ratio that counts, and its error; the scatter is a guess unless epochs were seen to scatter."""
     off = abs(ratio - 1)
-    return (1.0, min(off, scatter)) if off <= max(NOISE, SEEN * scatter) else (ratio, scatter)
+    noise = max(NOISE, SEEN * scatter) if is_seen else NOISE
+    return (1.0, min(off, scatter)) if off <= noise else (ratio, scatter)
 
 
 def _epochs(kept: Kept) -> Mapping[_Place, _Epoch]:
@@ -187,5 +189,5 @@ def _spread(epochs: Iterable[_Epoch]) -> Amount:
         if epoch.epochs > 1:
             squares, freedom = squares + epoch.squares, freedom + epoch.epochs - 1
     if not freedom:
-        return Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)
+        return UNSEEN
     return squares.times(1 / freedom).each(math.sqrt).times(widening(freedom))

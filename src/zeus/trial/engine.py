@@ -257,7 +257,7 @@ class TrialEngine:
             _epoch=self._epoch.plus(use),
             _evaluation=self._evaluation.plus(beside),
             _limit=event.limit,
-            _limits=self._limits | {event.limit},
+            _limits=self._limits if kind is Kind.EVALUATION else self._limits | {event.limit},
             _steps=self._steps + steps,
             _paces=(*self._paces, price / steps) if steps else self._paces,
         )
