@@ -197,7 +197,6 @@ class TrialEngine:
     _steps_per_epoch: int | None = None
     _paces: tuple[float, ...] = ()  # cost of a step, by the looks in this epoch
     _inside: bool = False  # the policy was asked inside this epoch
-    _waits: bool = False  # for the policy's answer
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -225,8 +224,7 @@ class TrialEngine:
             case ProfileSettled(step, epoch):
                 return replace(self, known=replace(self.known, step=step, epoch=epoch)), ()
             case PolicySaid(go):
-                engine = replace(self, _waits=False)
-                return (engine, ()) if go else engine._finish(Ending.STOPPED)
+                return (self, ()) if go else self._finish(Ending.STOPPED)
             case Ended(ending):
                 return self._finish(ending)
 
@@ -328,7 +326,7 @@ class TrialEngine:
     def _ask(self, found: Estimate | None) -> tuple[TrialEngine, tuple[Action, ...]]:
         least = Use() if found is None else found.least
         following = 0.0 if found is None else self._price(found.use)
-        now = replace(self, next_epoch_cost=following, _waits=True)
+        now = replace(self, next_epoch_cost=following)
         return now, (AskPolicy(now.so_far, self._priced(self.spent.plus(least))),)
 
     def _look_inside(self) -> tuple[TrialEngine, tuple[Action, ...]]:
@@ -343,7 +341,7 @@ class TrialEngine:
             left = 0.0
         if fits(spent + left, self.terms.cost_limit):
             return self, ()
-        now = replace(self, next_epoch_cost=self._price(self._epoch) + left, _inside=True, _waits=True)
+        now = replace(self, next_epoch_cost=self._price(self._epoch) + left, _inside=True)
         return now, (AskPolicy(now.so_far, spent + left),)
 
     def _price(self, use: Use) -> float:
@@ -364,7 +362,7 @@ class TrialEngine:
         if ending is Ending.NOT_CONVERGED and not now.epochs:
             ending = Ending.LOST
         following = now.next_epoch_cost if ending is Ending.STOPPED else None
-        now = replace(now, ending=ending, next_epoch_cost=following, _waits=False)
+        now = replace(now, ending=ending, next_epoch_cost=following)
         tell: tuple[Action, ...] = ()
         whole = ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)
         if whole and now.epochs == 1 and now.spent.is_known and now.spent.joules > 0 < now.spent.seconds:
