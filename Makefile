@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test bench docs lint clean system
+MINUTES ?= 30
+
+.PHONY: demo test chaos bench docs lint clean system
 
 demo: $(VENV)/.torch
 	$(BIN)/zeus demo
@@ -15,6 +17,10 @@ test: system $(VENV)/.dev
 	$(BIN)/lint-imports
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
 	$(BIN)/python -m pytest -n 2
+
+# Faults, kills and floods, drawn from a seed that is printed, for as long as is asked.
+chaos: system $(VENV)/.dev
+	ZEUS_CHAOS_MINUTES=$(MINUTES) $(BIN)/python -m pytest -n 2 tests/chaos
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/keeper_kill.py
