@@ -21,6 +21,7 @@ How to read a line:
     off             how far the first is from the second, as a share of these defaults together
 
     ok              all of it is within 5 %; in a noisy cell, within two of the errors told (of 10 % at most)
+    covered         of a noisy cell: all of it is within two of the errors told, some of which are above 10 %
     unknown         what is not is told as not known: null, or with the basis "as_it_ran"
     WRONG           something else is told; the last column says where, if not in `zeus jobs show`
 
@@ -48,7 +49,7 @@ from honesty_scripts.ways import Runner, Truths, Used, ledger_error, patiently
 
 NEAR, NEAR_IN_REAL_TIME = 0.05, 0.1
 ERRORS, LARGEST = 2, 0.1  # how many errors off a noisy truth may be, and how large an error may be to say something
-OK, UNKNOWN, WRONG, NOT_RUN, FAILED = "ok", "unknown", "WRONG", "not run", "FAILED"
+OK, COVERED, UNKNOWN, WRONG, NOT_RUN, FAILED = "ok", "covered", "unknown", "WRONG", "not run", "FAILED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +70,19 @@ class Claim:
         return None if self.told is None else (self.told - self.true) / self.scale
 
     @property
-    def covered(self) -> float:
-        """How far off a noisy truth may be by the error told, as a share."""
-        error = (self.error or 0.0) / self.scale
-        return ERRORS * error if self.noisy and error <= LARGEST else 0.0
+    def error_share(self) -> float:
+        """The error told where there is noise, as a share."""
+        return (self.error or 0.0) / self.scale if self.noisy else 0.0
 
     @property
     def verdict(self) -> str:
         if self.off is None:
             return UNKNOWN
-        if abs(self.off) <= max(self.near, self.covered):
+        off, error = abs(self.off), self.error_share
+        if off <= self.near or (off <= ERRORS * error and error <= LARGEST):
             return OK
+        if off <= ERRORS * error:
+            return COVERED
         return UNKNOWN if self.basis == "as_it_ran" else WRONG
 
 
@@ -100,7 +103,7 @@ class Judged:
         if self.failed:
             return self.failed
         found = {claim.verdict for claim in self.claims.values()}
-        return WRONG if WRONG in found else UNKNOWN if UNKNOWN in found else OK
+        return next((verdict for verdict in (WRONG, UNKNOWN, COVERED) if verdict in found), OK)
 
     @property
     def worst(self) -> float:
@@ -188,7 +191,8 @@ class Judge:
             used = self._truths.of(cell, phase, size, saving["to_watts"]).joules
         if summary["ending"] == "reached":
             true = at_first.joules - used
-            claims["loader saved"] = Claim("loader", saving["joules"], true, at_first.joules, saving.get("basis"))
+            error = saving.get("joules_error")
+            claims["loader saved"] = Claim("loader", saving["joules"], true, at_first.joules, error=error)
         return claims
 
 
@@ -244,18 +248,19 @@ def summary(all_judged: Sequence[Judged]) -> str:
     worst = max(all_judged, key=lambda one: one.worst)
     more = "".join(f", {found[what]} {what}" for what in (NOT_RUN, FAILED) if found[what])
     text = (
-        f"{len(all_judged)} cells: {found[OK]} within 5 %, {found[UNKNOWN]} not known, {found[WRONG]} wrong{more}; "
+        f"{len(all_judged)} cells: {found[OK]} within 5 %, {found[COVERED]} within a large error told, "
+        f"{found[UNKNOWN]} not known, {found[WRONG]} wrong{more}; "
         f"worst {worst.worst:.1%} off ({worst.cell.name})."
     )
     return "\n\n".join([text, by_way(all_judged), coverage(all_judged)])
 
 
 def by_way(all_judged: Sequence[Judged]) -> str:
-    lines = [row("way", "cells", "within 5 %", "not known", "wrong", "worst"), row(*["---"] * 6)]
+    lines = [row("way", "cells", "within 5 %", "covered", "not known", "wrong", "worst"), row(*["---"] * 7)]
     for way in dict.fromkeys(one.cell.way for one in all_judged):
         mine = [one for one in all_judged if one.cell.way == way]
         found, worst = Counter(one.verdict for one in mine), max(one.worst for one in mine)
-        counts = (str(found[what]) for what in (OK, UNKNOWN, WRONG))
+        counts = (str(found[what]) for what in (OK, COVERED, UNKNOWN, WRONG))
         lines.append(row(way, str(len(mine)), *counts, f"{worst:.1%}"))
     return "\n".join(lines)
 
@@ -263,8 +268,9 @@ def by_way(all_judged: Sequence[Judged]) -> str:
 def coverage(all_judged: Sequence[Judged]) -> str:
     """How often the truth lies within the errors told, in noisy cells."""
     lines = []
-    for what in ("default joules", "default seconds", "saved joules"):
-        claims = [one.claims[what] for one in all_judged if one.cell.noise and not one.failed]
+    for what in ("default joules", "default seconds", "saved joules", "loader saved"):
+        noisy = (one for one in all_judged if one.cell.noise and not one.failed)
+        claims = [one.claims[what] for one in noisy if what in one.claims]
         ratios = [abs(c.told - c.true) / c.error for c in claims if c.told is not None and c.error]
         if ratios:
             once, twice = (sum(ratio <= limit for ratio in ratios) / len(ratios) for limit in (1, 2))

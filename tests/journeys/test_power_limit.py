@@ -78,6 +78,20 @@ def test_it_profiles_then_keeps_the_best_and_puts_back_what_it_found(virtual_v10
     assert [gpu.limit() for gpu in virtual_v100s] == [250.0, 250.0]
 
 
+@pytest.mark.parametrize("mode", ["optimize", "observe"])
+def test_one_evaluation_runs_at_the_other_limit_so_that_both_are_known(
+    virtual_v100s: list[VirtualGpu], mode: str
+) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), mode=mode)
+    limits = train(optimizer, epochs=5, steps=300)
+    best = optimizer.best_limit
+    assert best is not None and best < 250
+    usual, other = (best, 250.0) if mode == "optimize" else (250.0, best)
+    assert limits[1:] == [other, usual, usual, usual]
+    optimizer.on_train_end()
+    assert [gpu.limit() for gpu in virtual_v100s] == [250.0, 250.0]
+
+
 def test_a_launcher_that_names_only_its_trial_has_profiles_kept_by_the_size_of_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,7 +32,7 @@ from zeus.trial.engine import (
     TrialEngine,
     run_through,
 )
-from zeus.trial.estimate import Knowledge
+from zeus.trial.estimate import NEWEST_TRIALS, Knowledge, is_due
 
 MISS, REACH = 0.0, 1.0
 COST = CostModel(0.5, 250.0)
@@ -405,3 +405,16 @@ def test_what_earlier_trials_used_foretells_the_first_epoch(use: Use, trials: in
     (question,) = questions
     assert COST.of(use) * math.exp(-UNKNOWN_SPREAD) <= question.cost * (1 + 1e-9)
     assert question.cost <= COST.of(use) * (1 + 1e-9)
+
+
+def test_the_highest_limit_is_due_where_it_was_not_seen_for_long_or_units_have_changed_by_a_fifth() -> None:
+    def trial(*rows: tuple[float, float]) -> tuple[Stretch, ...]:
+        return tuple(Stretch.of(Kind.EPOCH, limit, False, 2, 2 * joules, 2.0) for limit, joules in rows)
+
+    first, later = trial((250.0, 100.0), (150.0, 80.0)), trial((150.0, 90.0))
+    assert not is_due((), 250.0)
+    assert not is_due((first, later), 250.0)
+    assert is_due((first, later, trial((150.0, 97.0))), 250.0)
+    assert not is_due((later,) * (NEWEST_TRIALS - 1), 250.0)
+    assert is_due((later,) * NEWEST_TRIALS, 250.0)
+    assert not is_due((*[later] * NEWEST_TRIALS, first), 250.0)

@@ -632,17 +632,31 @@ def test_the_plane_of_time_and_energy_holds_each_size_at_each_limit() -> None:
     assert open_ledger(SPEC, [plain(1, 1, 16, Ending.CONVERGED, 9.0)]).points("V100") == ()
 
 
-def test_a_unit_at_the_highest_limit_is_due_after_20_recurrences_or_a_change_of_a_fifth() -> None:
-    world = _steady_world()
-    assert open_ledger(SPEC, []).is_due(16, "V100", 1)
-    world.survey()
-    world.run(2, 16, [150.0])
+def test_before_any_level_is_known_data_grow_as_the_first_epochs_that_can_be_compared() -> None:
+    world = _steady_world(growth=1.1)
+    for n, (size, limit) in enumerate([(16, TOP), (8, TOP), (32, TOP), (8, TOP)]):
+        world.run(n + 1, size, [limit])
     ledger = open_ledger(SPEC, world.kepts)
-    assert [ledger.is_due(16, "V100", n) for n in (3, 20, 21)] == [False, False, True]
-    assert ledger.is_due(16, "A40", 3)
-    world.growth = 1.15
-    world.run(3, 16, [150.0])
-    assert open_ledger(SPEC, world.kepts).is_due(16, "V100", 4)
+    for one in ledger.recurrences:
+        default = ledger.default_of(one)
+        assert default is not None
+        assert close(default.use.joules, world.default(one.number).joules)
+
+
+def test_noise_that_is_taken_for_growth_is_not_taken_for_certainty() -> None:
+    def run(number: int, *epochs: tuple[float, float, bool]) -> Kept:
+        rows = tuple(Stretch.of(Kind.EPOCH, limit, cold, 1, joules, 1.0) for limit, joules, cold in epochs)
+        curve = tuple(EpochPoint(n + 1, None, joules, 1.0, limit) for n, (limit, joules, _) in enumerate(epochs))
+        total = sum(joules for _, joules, _ in epochs)
+        outcome = Outcome(ending=Ending.CONVERGED, joules=total, seconds=len(epochs), epochs=len(epochs), curve=curve)
+        return kept(number, number, 16, replace(outcome, stretches=rows, found_watts=250.0))
+
+    first = run(1, (250.0, 100.0, True), (250.0, 100.0, False), (150.0, 80.0, False))
+    second = run(2, (150.0, 82.5, True), (150.0, 82.5, False), (125.0, 75.0, False))
+    ledger = open_ledger(SPEC, [first, second])
+    default = ledger.default_of(ledger.recurrences[1])
+    assert default is not None
+    assert default.joules_error > 0.03 * default.use.joules
 
 
 def test_a_recurrence_is_compared_with_the_default_of_its_own_data() -> None:

@@ -2,7 +2,8 @@
 
 The level of a recurrence is 1 at the first one. An epoch of the same batch size, on the same GPUs and at the same power
 limit as in an earlier recurrence says what it is now. A recurrence that ran only what was never run before goes with
-the trend around it: between two levels that are known it is in between, and after the last it goes on as before.
+the trend around it: between two levels that are known it is in between, after the last it goes on as before, and
+before any is known it goes as the first two that can be compared with each other.
 
     recurrence   1    2    3    4    5
     size         16   8    16   8    8        2 ran a new size: its level is read off 1 and 3,
@@ -100,7 +101,7 @@ def _sure(start: int, pairs: Mapping[int, Sequence[_Pair]], spread: Amount) -> d
 def _all(pairs: Mapping[int, Sequence[_Pair]], sure: Mapping[int, Level], spread: Amount) -> dict[int, Level]:
     """Every recurrence: the sure ones, those to be compared with an earlier one, and the others by their trend."""
     found: dict[int, Level] = {}
-    ahead = sorted(sure, reverse=True)
+    ahead, coming = sorted(sure, reverse=True), _coming(pairs)
     last, level, newest = 0, Level(), None
     for recurrence, here in pairs.items():
         while ahead and ahead[-1] < recurrence:
@@ -113,10 +114,12 @@ def _all(pairs: Mapping[int, Sequence[_Pair]], sure: Mapping[int, Level], spread
             between = (sure[ahead[-1]].use / level.use).each(math.log).times(1 / (ahead[-1] - last))
             level = _moved(level, between, recurrence - last)
         elif newest is not None:
-            slope, until = _trend(newest, spread)
-            level = _moved(level, slope, max(0, min(recurrence, until) - last))
-        if here:
-            newest = max(here, key=lambda pair: pair.now.epochs)
+            slope, span = _trend(newest, spread)
+            level = _moved(level, slope, max(0, min(recurrence, newest.now.recurrence + span) - last))
+        elif (later := coming[recurrence]) is not None:
+            slope, span = _trend(later, spread)
+            level = _moved(level, slope, max(0, recurrence - max(last, later.then.recurrence - span)))
+        newest = _largest(here) or newest
         found[recurrence], last = level, recurrence
     return found
 
@@ -127,15 +130,28 @@ def _moved(level: Level, slope: Amount, by: int) -> Level:
     return Level(level.use * change.each(math.exp), level.error + abs(change).times(0.5))
 
 
+def _coming(pairs: Mapping[int, Sequence[_Pair]]) -> dict[int, _Pair | None]:
+    """For each recurrence, the next one's epoch that was seen twice."""
+    found: dict[int, _Pair | None] = {}
+    following = None
+    for recurrence, here in reversed(list(pairs.items())):
+        found[recurrence] = following
+        following = _largest(here) or following
+    return found
+
+
+def _largest(pairs: Iterable[_Pair]) -> _Pair | None:
+    """The one that rests on the most epochs."""
+    return max(pairs, key=lambda pair: pair.now.epochs, default=None)
+
+
 def _trend(pair: _Pair, spread: Amount) -> tuple[Amount, int]:
     """The logarithm by which data grew from one recurrence to the next, if they did, and how far that may be believed.
 
-    No further ahead than it was looked back.
+    No further ahead or back than it was looked.
     """
-    ratio, scatter, span = pair.ratio, pair.scatter(spread), pair.now.recurrence - pair.then.recurrence
-    joules = math.log(ratio.joules) if abs(ratio.joules - 1) > max(NOISE, 2 * scatter.joules) else 0.0
-    seconds = math.log(ratio.seconds) if abs(ratio.seconds - 1) > max(NOISE, 2 * scatter.seconds) else 0.0
-    return Amount(joules, seconds).times(1 / span), pair.now.recurrence + span
+    level, span = _compare([pair], {pair.then.recurrence: Level()}, spread), pair.now.recurrence - pair.then.recurrence
+    return level.use.each(math.log).times(1 / span), span
 
 
 def _compare(pairs: Iterable[_Pair], found: Mapping[int, Level], spread: Amount) -> Level:

@@ -16,7 +16,7 @@ from itertools import groupby
 from zeus.job.amount import Amount
 from zeus.job.default import Basis, Default, Defaults, weakest
 from zeus.job.front import Point, points
-from zeus.job.past import Past, is_due
+from zeus.job.past import Past
 from zeus.job.spec import JobSpec
 from zeus.job.spent import Spent, Tally, overshoot, spent
 from zeus.job.trial import Ending, Kept
@@ -190,10 +190,6 @@ class JobLedger:
     def top(self, gpu_model: str) -> float | None:
         """The highest limit allowed on these GPUs, in watts; None where nobody told which was found."""
         return self.past.top(gpu_model)
-
-    def is_due(self, batch_size: int, gpu_model: str, recurrence: int) -> bool:
-        """Whether this recurrence should run a unit at the highest limit, so that the default stays known."""
-        return is_due(self.past, gpu_model, batch_size, recurrence)
 
     def points(self, gpu_model: str) -> tuple[Point, ...]:
         """Time and energy of a run at each batch size and power limit on these GPUs, as far as they are known."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zeus.job.amount import ONE, Amount
-from zeus.job.conversion import UNITS, Book, convert
+from zeus.job.amount import Amount
+from zeus.job.conversion import Book, convert
 from zeus.job.default import DefaultRun, Defaults
 from zeus.job.growth import Level, levels
 from zeus.job.spec import JobSpec
-from zeus.job.trial import Ending, Gpus, Kept, Kind, Stretch
+from zeus.job.trial import Ending, Gpus, Kept
 from zeus.job.units import Units
 from zeus.profile import PowerProfile, ProfileKey
-
-DUE_AFTER = 20  # recurrences without a unit at the highest limit
-DUE_BEYOND = 0.2  # share by which a unit has changed since it was last measured together with one at the highest limit
 
 _Place = tuple[str, int]  # label of the GPUs, batch size
 
@@ -117,38 +114,3 @@ class Past:
     def _profile(self, label: str, batch_size: int) -> PowerProfile | None:
         gpus = self._gpus.get(label)
         return None if gpus is None else self.profiles.get((batch_size, gpus.model, gpus.count))
-
-
-def is_due(past: Past, label: str, batch_size: int, recurrence: int) -> bool:
-    """Whether this recurrence should run a unit at the highest limit, so that the default stays known.
-
-    That is so where none ran for long, or where a unit at another limit has changed since both were last measured.
-    """
-    top = past.top(label)
-    newest: dict[_Sort, Amount] = {}
-    seen = False
-    for kept in reversed(past.at(label, batch_size)):
-        if recurrence - kept.trial.ask.recurrence >= DUE_AFTER:
-            break
-        units = _units(kept)
-        newest = newest or units
-        if all(limit != top for _, limit, _ in units):
-            continue
-        seen = True
-        ratios = [newest[sort] / units[sort] for sort in newest.keys() & units.keys()]
-        if ratios:
-            return any(not abs(ratio - ONE).within(DUE_BEYOND) for ratio in ratios)
-    return not seen
-
-
-_Sort = tuple[Kind, float, bool]  # of a unit: kind, limit, cold
-
-
-def _units(kept: Kept) -> dict[_Sort, Amount]:
-    """A mean unit of each sort that this trial had."""
-    rows: dict[_Sort, Stretch] = {}
-    for one in () if kept.told is None else kept.told.stretches:
-        if one.kind in UNITS and one.limit_watts is not None and one.joules and one.seconds:
-            sort = (one.kind, one.limit_watts, one.cold)
-            rows[sort] = rows[sort] + one if sort in rows else one
-    return {sort: Amount((one.joules or 0.0) / one.count, one.seconds / one.count) for sort, one in rows.items()}

@@ -108,6 +108,7 @@ class Units:
     """
 
     _rows: dict[tuple[Kind, float, bool], _Rows]
+    _growth: tuple[Amount, ...] = ()  # of each trial; none: no data have grown
     _scatters: dict[tuple[Kind, bool, bool], Amount | None] = field(default_factory=dict, compare=False, repr=False)
     _gaps: dict[Kind, Amount | None] = field(default_factory=dict, compare=False, repr=False)
     _ratios: dict[tuple[Kind, float, float, bool], Ratio | None] = field(
@@ -123,8 +124,8 @@ class Units:
             growth: How much more an epoch uses today than in each trial, because data have grown. Not given: no more.
         """
         rows: dict[tuple[Kind, float, bool], _Rows] = {}
-        grown = tuple(growth) or repeat(ONE)
-        for place, (some, by) in enumerate(zip(trials, grown, strict=False)):
+        grown = tuple(growth)
+        for place, (some, by) in enumerate(zip(trials, grown or repeat(ONE), strict=False)):
             for one in some:
                 if one.limit_watts is None or not one.joules or not one.seconds:
                     continue
@@ -138,7 +139,7 @@ class Units:
                     )
                 sort = rows.setdefault((one.kind, one.limit_watts, one.cold), {})
                 sort[place] = sort[place].plus(row) if place in sort else row
-        return cls(rows)
+        return cls(rows, grown)
 
     def limits(self, kind: Kind) -> tuple[float, ...]:
         """The limits at which such units ran, highest first."""
@@ -246,17 +247,24 @@ class Units:
         return self._gaps[kind]
 
     def _scatter(self, kind: Kind, cold: bool, across: bool) -> Amount | None:
-        """How units scatter within each trial, or across trials; relative, pooled over all limits."""
+        """How units scatter within each trial, or across trials; relative, pooled over all limits.
+
+        Trials whose data have grown by different shares are not compared: how much was read off the same units.
+        """
         asked = (kind, cold, across)
         if asked not in self._scatters:
             some = [rows for (one, _, sort), rows in self._rows.items() if one is kind and sort is cold]
-            rows = (
-                [reduce(_Row.plus, one.values()) for one in some]
-                if across
-                else [row for one in some for row in one.values()]
-            )
-            self._scatters[asked] = _pooled(rows)
+            groups = (group for rows in some for group in (self._alike(rows) if across else rows.values()))
+            self._scatters[asked] = _pooled(groups)
         return self._scatters[asked]
+
+    def _alike(self, rows: _Rows) -> Iterable[_Row]:
+        """The sums of those trials whose data have grown by the same share."""
+        sums: dict[Amount, _Row] = {}
+        for trial, row in rows.items():
+            by = self._growth[trial] if self._growth else ONE
+            sums[by] = sums[by].plus(row) if by in sums else row
+        return sums.values()
 
 
 def _pooled(rows: Iterable[_Row]) -> Amount | None:

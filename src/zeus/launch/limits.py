@@ -1,7 +1,8 @@
 """Power limits for a training that cannot be interrupted in its steps: one limit an epoch (§4.2), then the best.
 
 The walk over the limits is the profiler's own; an epoch is one step of it. Steady epochs are compared with steady ones.
-Where a training has but one epoch, all its epochs are cold, and cold ones are compared, one limit a trial.
+Where a training has but one epoch, all its epochs are cold, and cold ones are compared, one limit a trial. When epochs
+have changed a lot, or the highest limit was not seen for long, an epoch runs there again.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from zeus.optimizer.power_limit.candidates import candidates
 from zeus.optimizer.power_limit.profiler import Plan, choose, next_limit
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.profile import PowerProfile, Slice
+from zeus.trial.estimate import Trials, is_due
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +45,11 @@ class EpochLimits:
         cost: CostModel,
         mode: Mode,
         wanted: Sequence[float] = (),
-        known: Sequence[Sequence[Stretch]] = (),
+        known: Trials = (),
     ) -> None:
         self._gpus = list(gpus)
         self._mode = mode
-        self._before = known
+        self._before: Sequence[Sequence[Stretch]] = known
         self._lease: Lease | None = None
         self.why_not: str | None = None  # why limits are not set, where they are not
         self.found = _lowest(gpus)
@@ -63,6 +65,8 @@ class EpochLimits:
             limits = () if self.found is None else (self.found,)
         selector = ZeusCost(cost.eta, len(self._gpus), max_watts=cost.max_watts)
         self._plan = Plan(limits, selector) if limits else None
+        if self._plan is not None and is_due(known, limits[0]):
+            self._before = [[one for one in trial if one.limit_watts != limits[0]] for trial in known]
         self._known = self._slices(())
         self._choose()
 

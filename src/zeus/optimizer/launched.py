@@ -17,7 +17,7 @@ from zeus.optimizer.power_limit.profiles import default_profiles
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.optimizer.ranks import broadcast, crew
 from zeus.profile import PowerProfile, ProfileKey
-from zeus.trial.estimate import Knowledge
+from zeus.trial.estimate import Knowledge, is_due
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,11 @@ class LaunchedTrial:
         return Terms(opened.batch_size, spec.power_limits, spec.higher_is_better_metric, opened.ask.max_watts)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of exactly this key, the same on every rank."""
-        return broadcast(None if self._trial is None else self._trial.get(key))
+        """The profile of exactly this key, the same on every rank; None where it is time to profile again."""
+        kept = None if self._trial is None else self._trial.get(key)
+        if kept is not None and kept.slices and is_due(self.known.trials, max(s.limit_watts for s in kept.slices)):
+            kept = None
+        return broadcast(kept)
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of the nearest other batch size, likewise."""

@@ -1,7 +1,7 @@
 """Measures a training from inside its process, cut into pieces at its steps, epochs and evaluations.
 
-Each piece is measured without waiting for a sensor, and says the power limit that it ran at: the one in force at its
-beginning, unless another was in force at its end. Several ranks cut at the same steps, and add up what each counts.
+Each piece is measured without waiting for a sensor, and says the power limit that nearly all of it ran at, if one did.
+Several ranks cut at the same steps, and add up what each counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections import deque
 from typing import NamedTuple
 
 from zeus.cost import Use
-from zeus.device.keeper.client import found_limits, limit_changes
+from zeus.device.clock import REAL, clock_of
+from zeus.device.keeper.client import changed_at, found_limits, limit_changes
 from zeus.errors import DeviceError
 from zeus.job import Kind
 from zeus.monitor import Measurement, ZeusMonitor
@@ -22,6 +23,7 @@ from zeus.trial.engine import Measured
 log = logging.getLogger(__name__)
 
 _WINDOW = "zeus: trial"
+EDGE = 0.1  # share of a piece at its beginning or end: a limit that was changed there is the limit of the rest
 
 
 class _Piece(NamedTuple):
@@ -43,15 +45,17 @@ class Recorder:
         self._monitor = monitor
         self._crew = crew
         self._pieces: deque[_Piece] = deque()
+        self._clock = next(map(clock_of, monitor.gpus.values()), REAL)
         self._is_open = False
         self._limit: float | None = None  # when the piece began
         self._changes = 0
+        self._began = 0.0
 
     def begin(self) -> None:
         """Measure from here on. Every rank must."""
         self._monitor.begin_window(_WINDOW, restart=True)
         self._is_open = True
-        self._limit, self._changes = self.limit(), limit_changes()
+        self._limit, self._changes, self._began = self.limit(), limit_changes(), self._clock.now()
         self._crew.agree(0.0, 0.0)  # no rank works before those that measure it do
 
     def found(self) -> float | None:
@@ -74,23 +78,32 @@ class Recorder:
         """Whether this process has set a limit since the piece began. Several ranks cut by count alone."""
         return self._crew.size == 1 and limit_changes() != self._changes
 
-    def cut(self, kind: Kind, count: int, *, wait: bool = True, at_change: bool = False) -> None:
+    def cut(self, kind: Kind, count: int, *, wait: bool = True) -> None:
         """A piece of so many units ends here, and the next one begins.
 
         Args:
             kind: Of its units.
             count: How many; 0 for what lies beside the units.
             wait: Whether the GPU's work is waited for, so that all of it counts.
-            at_change: The limit was changed at its very end.
         """
         if not self._is_open:
             return
         measurement = self._close(wait)
+        ended = self._clock.now()
         self._monitor.begin_window(_WINDOW, sync_execution=False, restart=True)
         now, changes = self.limit(), limit_changes()
-        same = at_change or (now == self._limit and changes == self._changes)
-        self._pieces.append(_Piece(kind, count, self._limit if same else None, measurement))
-        self._limit, self._changes = now, changes
+        self._pieces.append(_Piece(kind, count, self._limit_of_piece(ended, now), measurement))
+        self._limit, self._changes, self._began = now, changes, ended
+
+    def _limit_of_piece(self, ended: float, now: float | None) -> float | None:
+        """The limit of nearly all of it: nobody changed it, or only at its very beginning, or only at its very end."""
+        moments = changed_at(self._changes)
+        if not moments:
+            return now if now == self._limit else None  # somebody else may have changed it
+        edge = EDGE * (ended - self._began)
+        if max(moments) <= self._began + edge:
+            return now
+        return self._limit if min(moments) >= ended - edge else None
 
     def ready(self) -> list[Measured]:
         """Those pieces whose energy is known without waiting; several ranks wait for all that they have cut."""

@@ -45,6 +45,11 @@ class TrialRun(Driver):
         self._steps = 0  # since the last cut
         self._is_first = True  # no step of this process has ended
 
+    def step_begins(self) -> None:
+        """A training step begins: a limit that was changed since the last one is none of that one's."""
+        if self._steps and self.recorder.limit_changed:
+            self.cut_steps(wait=False)
+
     def step(self) -> None:
         """A training step has ended. It is told when the limit has changed, or when a look at the cost is due."""
         self._steps += 1
@@ -52,9 +57,8 @@ class TrialRun(Driver):
             self.recorder.cut(Kind.STEP, 0, wait=False)  # libraries load and kernels are chosen in it: no example
             self._steps, self._is_first = 0, False
             return
-        changed = self.recorder.limit_changed
-        if changed or self._steps >= self._look_after:
-            self.cut_steps(wait=False, at_change=changed)
+        if self.recorder.limit_changed or self._steps >= self._look_after:
+            self.cut_steps(wait=False)
             self.feed(*self.recorder.ready())
 
     @property
@@ -67,10 +71,10 @@ class TrialRun(Driver):
             return UNCOUNTED_STEPS if self._crew.size == 1 else float("inf")
         return max(1, steps // LOOKS)
 
-    def cut_steps(self, *, wait: bool = True, at_change: bool = False) -> None:
+    def cut_steps(self, *, wait: bool = True) -> None:
         """What the steps since the last cut used."""
         if self._steps:
-            self.recorder.cut(Kind.STEP, self._steps, wait=wait, at_change=at_change)
+            self.recorder.cut(Kind.STEP, self._steps, wait=wait)
             self._steps = 0
 
     def cut(self, kind: Kind, count: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zeus.env import JOULES_PER_KWH, Prices
-from zeus.profile import PowerProfile
+from zeus.job.amount import Amount
+from zeus.job.conversion import Conversion
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,8 @@ class Saving:
     to_watts: float
     joules: float
     seconds: float
+    joules_error: float  # standard errors
+    seconds_error: float
     share: float  # of the energy at `from_watts`
     time_share: float
     kwh: float
@@ -23,47 +26,36 @@ class Saving:
     currency: str
     gco2e: float | None
 
-
-def compare(
-    profile: PowerProfile, from_watts: float, to_watts: float, joules: float, seconds: float, prices: Prices
-) -> Saving | None:
-    """What going from one limit to the other saves in a run that uses this much at `from_watts`.
-
-    None where one of the two was not measured.
-    """
-    measured = {one.limit_watts: one for one in profile.slices}
-    if from_watts not in measured or to_watts not in measured:
-        return None
-    before, after = measured[from_watts], measured[to_watts]
-    energy_ratio = after.joules / after.steps / (before.joules / before.steps) if before.joules else 1.0
-    time_ratio = after.seconds / after.steps / (before.seconds / before.steps)
-    return difference(from_watts, to_watts, joules, seconds, joules * energy_ratio, seconds * time_ratio, prices)
+    @property
+    def is_seen(self) -> bool:
+        """Whether the energy differs by more than chance may make it differ: two standard errors."""
+        return abs(self.joules) >= 2 * self.joules_error
 
 
 def difference(
-    from_watts: float,
-    to_watts: float,
-    joules: float,
-    seconds: float,
-    joules_used: float,
-    seconds_used: float,
-    prices: Prices,
+    from_watts: float, to_watts: float, before: Conversion, after: Conversion, prices: Prices | None = None
 ) -> Saving:
-    """What a run saved that used this much in place of `joules` and `seconds` at `from_watts`.
+    """What a run saves that uses `after` in place of `before`.
 
-    >>> difference(250, 150, 200.0, 10.0, 150.0, 11.0, Prices()).share
-    0.25
+    >>> before, after = (Conversion(Amount(joules, 10.0), Amount(3.0, 0.0), False) for joules in (200.0, 150.0))
+    >>> saving = difference(250, 150, before, after)
+    >>> saving.share, round(saving.joules_error, 1)
+    (0.25, 4.2)
     """
-    saved = joules - joules_used
+    prices = prices or Prices()
+    saved, error = before.use - after.use, before.error.hypot(after.error)
+    share = saved / before.use if before.use.joules and before.use.seconds else Amount(0.0, 0.0)
     return Saving(
-        from_watts,
-        to_watts,
-        saved,
-        seconds - seconds_used,
-        saved / joules if joules else 0.0,
-        1 - seconds_used / seconds if seconds else 0.0,
-        saved / JOULES_PER_KWH,
-        prices.money(saved),
-        prices.currency,
-        prices.gco2e(saved),
+        from_watts=from_watts,
+        to_watts=to_watts,
+        joules=saved.joules,
+        seconds=saved.seconds,
+        joules_error=error.joules,
+        seconds_error=error.seconds,
+        share=share.joules,
+        time_share=share.seconds,
+        kwh=saved.joules / JOULES_PER_KWH,
+        money=prices.money(saved.joules),
+        currency=prices.currency,
+        gco2e=prices.gco2e(saved.joules),
     )

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from zeus import job
 from zeus.cost import CostModel, Use, fits
-from zeus.device.keeper.client import limit_changes
 from zeus.env import Mode, Prices
 from zeus.errors import InputError
 from zeus.job import Kind
-from zeus.job.conversion import Book, convert
+from zeus.job.amount import ZERO, Amount
+from zeus.job.conversion import Book, Conversion, convert
 from zeus.job.units import Units
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
@@ -25,7 +25,7 @@ from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.profile import PowerProfile
-from zeus.training.saving import Saving, compare, difference
+from zeus.training.saving import Saving, difference
 from zeus.training.summary import Ending, Summary
 from zeus.trial.engine import AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
 from zeus.trial.estimate import Knowledge
@@ -193,10 +193,7 @@ class Session:
             return
         self._in_steps = False
         self._run.cut_steps()
-        before = limit_changes()
         self._optimizer.on_epoch_end()
-        if limit_changes() != before:
-            self._run.recorder.cut(Kind.EVALUATION, 0, wait=False, at_change=True)
 
     def report_metric(self, metric: float, higher_is_better: bool | None = None) -> bool:
         """The validation metric after this epoch; whether the target is reached. The run's clock stops there."""
@@ -249,13 +246,10 @@ class Session:
         if profile is None or best is None or found is None or not outcome.joules:
             return None
         book = Book(Units.of([*self._known.trials, outcome.stretches]), profile)
-        there = convert(outcome, found, book)
-        if there is None:
-            return None
-        if best != found and self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
-            used = outcome.joules, outcome.seconds
-            return difference(found, best, there.use.joules, there.use.seconds, *used, self._prices)
-        return compare(profile, found, best, there.use.joules, there.use.seconds, self._prices)
+        before, after = convert(outcome, found, book), convert(outcome, best, book)
+        if self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
+            after = Conversion(Amount(outcome.joules, outcome.seconds), ZERO, measured=True)
+        return None if before is None or after is None else difference(found, best, before, after, self._prices)
 
 
 def _per_step(profile: PowerProfile, limit: float | None) -> Use | None:

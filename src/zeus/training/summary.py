@@ -55,7 +55,10 @@ def sentence(summary: Summary) -> str:
     if saving.to_watts == saving.from_watts:
         return line + f"; {saving.from_watts:g} W, the limit found, is the best"
     verb = "saved" if used else "would have saved"
-    line += f"; {saving.to_watts:g} W in place of {saving.from_watts:g} W {verb} {saving.joules:.0f} J"
+    limits = f"{saving.to_watts:g} W in place of {saving.from_watts:g} W"
+    if not saving.is_seen:
+        return line + f"; no difference seen between {limits} (± {saving.joules_error:.0f} J)"
+    line += f"; {limits} {verb} {saving.joules:.0f} ± {saving.joules_error:.0f} J"
     line += f" ({saving.share:.1%} of the energy, {-saving.time_share:+.1%} time)"
     if saving.money is not None:
         line += f", {saving.money:.4g} {saving.currency}".rstrip()

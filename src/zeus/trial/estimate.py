@@ -13,6 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 from zeus.cost import Use
 from zeus.job import Gpus, Kept, Kind, Outcome, Profiled, Stretch
+from zeus.job.amount import ONE, Amount
+from zeus.job.conversion import UNITS
 from zeus.job.units import UNKNOWN_SPREAD, Unit, Units
 
 OCTAVE = math.log(2.0)  # by which an epoch of half or twice the batch size may differ: one standard deviation
@@ -20,6 +22,7 @@ OCTAVE = math.log(2.0)  # by which an epoch of half or twice the batch size may 
 
 UNREAD = 0.0  # stands for the limit of a card that does not tell it
 NEWEST_TRIALS = 20  # of a size, that say what its units use
+CHANGED = 0.2  # share by which units differ that are of other data, or of another model
 
 
 Trials: TypeAlias = tuple[tuple[Stretch, ...], ...]
@@ -69,6 +72,33 @@ def _lines_end(told: Iterable[Outcome]) -> bool | None:
     """A script whose lines begin epochs has a set-up before the first; the same script says the same in each trial."""
     kinds = [{s.kind for s in one.stretches} for one in told if any(s.kind is Kind.EPOCH for s in one.stretches)]
     return None if not kinds else not any(Kind.SET_UP in some for some in kinds)
+
+
+def is_due(trials: Trials, top: float) -> bool:
+    """Whether the highest limit should be measured again, so that it stays known what the default uses.
+
+    That is so where none of the newest trials ran there, or where units have changed since one last did.
+    """
+    newest: dict[_Sort, Amount] = {}
+    for trial in reversed(trials):
+        units = _units(trial)
+        newest = newest or units
+        if any(limit == top for _, limit, _ in units):
+            both = newest.keys() & units.keys()
+            return any(not abs(newest[sort] / units[sort] - ONE).within(CHANGED) for sort in both)
+    return len(trials) >= NEWEST_TRIALS
+
+
+_Sort: TypeAlias = tuple[Kind, float, bool]  # of a unit: kind, limit, cold
+
+
+def _units(trial: Iterable[Stretch]) -> dict[_Sort, Amount]:
+    """A mean unit of each sort that a trial had."""
+    return {
+        (one.kind, one.limit_watts, one.cold): Amount(one.joules / one.count, one.seconds / one.count)
+        for one in trial
+        if one.kind in UNITS and one.limit_watts is not None and one.count and one.joules and one.seconds
+    }
 
 
 def next_epoch(

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper import protocol
 from zeus.device.keeper.channel import Channel, connect
@@ -34,12 +35,17 @@ log = logging.getLogger("zeus.device.keeper")
 
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
 _said: set[str] = set()
-_changes = [0]  # of limits, by this process
+_changes: list[float] = []  # when this process set a limit, by the clock of its GPUs
 
 
 def limit_changes() -> int:
     """How often this process has set a limit: whoever measures steps learns cheaply that it changed between two."""
-    return _changes[0]
+    return len(_changes)
+
+
+def changed_at(since: int) -> list[float]:
+    """When it did, after the first `since` times; by the clock of the GPUs."""
+    return _changes[since:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,7 @@ class Lease:
 
     def __init__(self, channel: Channel, gpus: Sequence[Gpu], kind: str) -> None:
         self._channel = channel
+        self._clock = clock_of(gpus[0])
         self.kind = kind  # "private" or "system"
         answer = channel.ask(op="lease", gpus=[gpu.spec.uuid for gpu in gpus])
         self.found: dict[str, float] = answer["found"]  # the limit put back at the end, watts by UUID
@@ -78,7 +85,7 @@ class Lease:
         answer = self._channel.ask(op="set", watts=line)
         self.found = answer["found"]
         limits: dict[str, float] = answer["limits"]
-        _changes[0] += 1
+        _changes.append(self._clock.now())
         return limits
 
     def release(self) -> None:
@@ -86,7 +93,7 @@ class Lease:
         if self not in _leases or not self._channel.is_mine:
             return
         _leases.discard(self)
-        _changes[0] += 1
+        _changes.append(self._clock.now())
         try:
             for returned in self._channel.ask(op="release")["returned"]:
                 if returned["ending"] in ("left", "failed"):

@@ -209,6 +209,11 @@ class BatchSizeOptimizer(Callback):
             run.feed(*run.recorder.all(), EpochBegan())
             self._end_if_over()
 
+    def on_step_begin(self) -> None:
+        """A step begins. A loop need not tell; with a power limit optimizer of its own, steps are then told apart."""
+        if (run := self._open_run()) is not None:
+            run.step_begins()
+
     def on_step_end(self) -> None:
         """A step has ended: told inside an epoch, it lets a trial that costs too much end sooner."""
         if (run := self._open_run()) is not None:

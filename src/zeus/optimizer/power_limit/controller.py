@@ -37,6 +37,7 @@ from zeus.profile import PowerProfile, ProfileKey, Slice
 
 log = logging.getLogger(__name__)
 
+COMPARED = 2  # the pass after which an evaluation runs at another limit than the rest, so that both are known
 COLD = 0.1  # by which steps of a later epoch differ where the first one, in which limits were profiled, was cold
 CHUNK_SECONDS = 0.1  # what a chunk of steps lasts at least: shorter ones the sensors blur
 WINDOW = "zeus: profiling chunk"
@@ -177,6 +178,8 @@ class GlobalPowerLimitOptimizer(Callback):
         self._drift.clear()
         self._last_end = self._clock.now()
         with self._unharmed():
+            if self._passes == COMPARED + 1 and self._compares:
+                self._settle() if isinstance(self._state, Done) else self._apply()
             self._open_chunk()
 
     def on_step_begin(self) -> None:
@@ -200,7 +203,14 @@ class GlobalPowerLimitOptimizer(Callback):
         with self._unharmed():
             self._close_chunk(keep=not left)
             self._learn()
+            if self._passes == COMPARED and self._compares and self._plan is not None:
+                self._set(self._plan.limits[0] if self.mode is Mode.OPTIMIZE else self.best_limit)
         self._last_end = None
+
+    @property
+    def _compares(self) -> bool:
+        """A training that has to profile its limits runs one evaluation at the other: the highest, or the best."""
+        return self._stored is None and self._active
 
     def on_train_end(self) -> None:
         """Put the limit back. Another training may begin after this one: what was learnt is kept for it."""
@@ -333,6 +343,10 @@ class GlobalPowerLimitOptimizer(Callback):
                 raise
             self._ailment = str(failed)
 
+    def _settle(self) -> None:
+        """From here on at the best limit; only observed, at the one found."""
+        self._set(self.best_limit if self.mode is Mode.OPTIMIZE else None)
+
     def _keep_best(self) -> None:
         """Profiling is over."""
         self.monitor.watch_closely(False)
@@ -341,7 +355,7 @@ class GlobalPowerLimitOptimizer(Callback):
             return
         self._best = best = self._state.best_limit
         self._profiled_cold = self._passes == 1
-        self._set(best if self.mode is Mode.OPTIMIZE else None)
+        self._settle()
         if self._crew.agree(1.0 if self._ailment else 0.0, 0.0)[0]:
             raise DeviceError(self._ailment or "another rank could not set its limit")
         log.info("best power limit %g W of %s", best, [one.limit_watts for one in self.profile.slices])
