@@ -643,6 +643,22 @@ def test_before_any_level_is_known_data_grow_as_the_first_epochs_that_can_be_com
         assert close(default.use.joules, world.default(one.number).joules)
 
 
+def test_a_first_run_that_warmed_up_longer_than_those_that_follow_is_doubted() -> None:
+    def run(number: int, size: int, first: float) -> Kept:
+        joules = (first, 100.0, 100.0)
+        curve = tuple(EpochPoint(n + 1, None, one, one / 100, 250.0) for n, one in enumerate(joules))
+        rows = tuple(Stretch.of(Kind.EPOCH, 250.0, one != 100.0, 1, one, one / 100) for one in joules)
+        outcome = Outcome(ending=Ending.CONVERGED, joules=sum(joules), seconds=sum(joules) / 100, epochs=3, curve=curve)
+        return kept(number, number, size, replace(outcome, stretches=rows, found_watts=250.0))
+
+    def error(first: float) -> float:
+        trials = [run(1, 16, first), *(run(number, 8, 200.0) for number in (2, 3, 4, 5))]
+        return open_ledger(SPEC, trials).defaults["V100"].joules_error
+
+    assert error(200.0) < 0.06 * 400
+    assert error(700.0) > 200.0
+
+
 def test_noise_that_is_taken_for_growth_is_not_taken_for_certainty() -> None:
     def run(number: int, *epochs: tuple[float, float, bool]) -> Kept:
         rows = tuple(Stretch.of(Kind.EPOCH, limit, cold, 1, joules, 1.0) for limit, joules, cold in epochs)

@@ -119,6 +119,7 @@ class Defaults:
         runs: Sequence[DefaultRun],
         today: Level,
         lengths: Mapping[int, Sequence[int]],
+        warm_ups: Sequence[Amount],
         book: Book,
     ) -> Defaults:
         """The default by these runs of the default size.
@@ -130,6 +131,7 @@ class Defaults:
             runs: All that told their energy, the oldest first; at least one.
             today: The level of the newest data.
             lengths: How many epochs the runs of each batch size needed.
+            warm_ups: What the first epoch of each trial there used beyond a later one, whatever its batch size.
             book: Of the default size.
         """
         chosen = _chosen(runs, today)
@@ -145,7 +147,9 @@ class Defaults:
             runs_measured=sum(run.basis is Basis.MEASURED for run in chosen),
             epochs=sum(run.epochs for run in chosen) / len(chosen),
             use=use,
-            scatter=use * _spread([one / use for one in uses], others, book).times(len(uses) ** -0.5),
+            scatter=(use * _spread([one / use for one in uses], others, book))
+            .hypot(_deviation(warm_ups) if len(uses) == 1 else ZERO)
+            .times(len(uses) ** -0.5),
             conversion=sum((run.error / run.level.use for run in chosen), ZERO).times(1 / len(uses)),
             own={run.recurrence: run for run in runs if (run.converted is None) == (limit is None)},
             eta=spec.eta_knob,
@@ -222,6 +226,15 @@ def _spread(uses: Sequence[Amount], epochs: Iterable[Sequence[int]], book: Book)
         squares, freedom = squares + Amount(square, square), freedom + len(lengths) - 1
     found = squares.times(1 / freedom).each(math.sqrt).times(widening(freedom)) if freedom else ZERO
     return found if len(uses) > 1 else found.most(_of_units(book))
+
+
+def _deviation(some: Sequence[Amount]) -> Amount:
+    """Standard deviation of these; a first run is often slower to warm up than those that follow it."""
+    if len(some) < 2:
+        return ZERO
+    mean = sum(some, ZERO).times(1 / len(some))
+    squares = sum(((one - mean) * (one - mean) for one in some), ZERO)
+    return squares.times(1 / (len(some) - 1)).each(math.sqrt).times(widening(len(some) - 1))
 
 
 def _of_units(book: Book) -> Amount:

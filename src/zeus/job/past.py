@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zeus.job.amount import Amount
+from zeus.job.amount import ZERO, Amount
 from zeus.job.conversion import Book, convert
 from zeus.job.default import DefaultRun, Defaults
 from zeus.job.growth import Level, levels
 from zeus.job.spec import JobSpec
-from zeus.job.trial import Ending, Gpus, Kept
+from zeus.job.trial import Ending, Gpus, Kept, Outcome
 from zeus.job.units import Units
 from zeus.profile import PowerProfile, ProfileKey
 
@@ -94,8 +94,14 @@ class Past:
             runs = self._default_runs(label)
             if runs:
                 top, book = self.top(label), self.book(label, size)
-                found[label] = Defaults.of(self.spec, gpus.max_watts, top, runs, self.today, lengths, book)
+                warm_ups = self._warm_ups(label)
+                found[label] = Defaults.of(self.spec, gpus.max_watts, top, runs, self.today, lengths, warm_ups, book)
         return found
+
+    def _warm_ups(self, label: str) -> list[Amount]:
+        """What the first epoch of each trial on these GPUs used beyond a later one at the same power limit."""
+        told = (kept.told for (place, _), some in self._places.items() if place == label for kept in some)
+        return [one for outcome in told if outcome is not None and (one := _warm_up(outcome)) is not None]
 
     def _default_runs(self, label: str) -> list[DefaultRun]:
         size, top = self.spec.default_batch_size, self.top(label)
@@ -114,3 +120,13 @@ class Past:
     def _profile(self, label: str, batch_size: int) -> PowerProfile | None:
         gpus = self._gpus.get(label)
         return None if gpus is None else self.profiles.get((batch_size, gpus.model, gpus.count))
+
+
+def _warm_up(told: Outcome) -> Amount | None:
+    """What the first epoch used beyond the mean of the later ones at its limit; None where there are none."""
+    known = [point for point in told.curve if point.joules is not None and point.limit_watts is not None]
+    later = [point for point in known[1:] if point.limit_watts == known[0].limit_watts]
+    if not later or known[0] is not told.curve[0]:
+        return None
+    each = sum((Amount(point.joules or 0.0, point.seconds) for point in later), ZERO).times(1 / len(later))
+    return Amount(known[0].joules or 0.0, known[0].seconds) - each
