@@ -54,6 +54,11 @@ def serve(
         raise InputError("--certfile and --keyfile go together: give both, or neither.")
     if insecure and require_token:
         raise InputError("--insecure serves without tokens and --require-token does not: give one of them.")
+    if url is not None and shown(url) != url:
+        click.echo(
+            "zeus: every user of this machine can read the password on this command line; set ZEUS_STORE instead.",
+            err=True,
+        )
     is_open = insecure or (is_loopback(host) and not require_token)
     store = open_store(url)
     has_tokens = any(token.revoked_at is None for token in store.tokens.all())

@@ -3,11 +3,13 @@
     NotKnown 404 · AlreadyDone 409 · InputError and what the door refuses 422 · any other ZeusError 503
     whatever else: 500, by the outermost layer (`around`)
 
+A 503 and a 500 are fixed sentences, as a stranger may see them: what the store said goes to the log.
 `/api/v1` answers `{"error": {"code", "message"}}`; the five old routes answer `{"message"}`, as their clients expect.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -16,6 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from zeus.errors import AlreadyDone, InputError, NotKnown, ZeusError
+
+log = logging.getLogger(__name__)
 
 OLD = ("/jobs", "/report", "/trials")
 NAMES = {
@@ -32,6 +36,7 @@ NAMES = {
     503: "store_away",
 }
 RETRY_SECONDS = "1"
+AWAY = "the store did not answer; try again. The service's log says why."
 LENGTH = 2000  # of a message; what a user typed may be in it
 
 
@@ -47,7 +52,6 @@ def install(app: FastAPI) -> None:
     """Catch what is raised on purpose."""
 
     async def zeus_error(request: Request, wrong: Exception) -> JSONResponse:
-        status = 503
         match wrong:
             case NotKnown():
                 status = 404
@@ -55,8 +59,10 @@ def install(app: FastAPI) -> None:
                 status = 409
             case InputError():
                 status = 422
-        headers = {"Retry-After": RETRY_SECONDS} if status == 503 else None
-        return answer(request.url.path, status, str(wrong), headers)
+            case _:
+                log.warning("the store is away: %s", wrong)
+                return answer(request.url.path, 503, AWAY, {"Retry-After": RETRY_SECONDS})
+        return answer(request.url.path, status, str(wrong))
 
     async def refused(request: Request, wrong: Exception) -> JSONResponse:
         assert isinstance(wrong, RequestValidationError)

@@ -123,9 +123,10 @@ def _end_with_parent() -> None:
 
 
 def _log() -> None:
+    """What goes wrong, and one line a request, on standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
-    requests = logging.getLogger("zeus.service.requests")
-    requests.handlers[:] = [handler]
-    requests.propagate = False
-    requests.setLevel(logging.INFO)
+    ours = logging.getLogger("zeus")
+    ours.handlers[:] = [handler]
+    ours.propagate = False
+    logging.getLogger("zeus.service.requests").setLevel(logging.INFO)

@@ -60,7 +60,7 @@ def _file_trouble(path: Path) -> str | None:
 
 def _database_trouble(url: str) -> str | None:
     from sqlalchemy import create_engine
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
     try:
         engine = create_engine(url, connect_args={"connect_timeout": int(PATIENCE_SECONDS)})
@@ -69,9 +69,11 @@ def _database_trouble(url: str) -> str | None:
         engine.dispose()
     except ImportError as missing:
         return f"{missing}: pip install 'zeus-energy[service]' brings it, or set ZEUS_STORE to another."
-    except SQLAlchemyError as wrong:
-        said = str(getattr(wrong, "orig", None) or wrong).strip().splitlines()
-        return f"{said[0] if said else wrong}. Check ZEUS_STORE."
+    except DBAPIError as wrong:
+        said = str(wrong.orig).strip().splitlines()
+        return f"{said[0] if said else type(wrong.orig).__name__}. Check ZEUS_STORE."
+    except (SQLAlchemyError, ValueError):  # whose words hold the whole address
+        return f"{shown(url)} is not the address of a database. Check ZEUS_STORE."
     return None
 
 

@@ -17,10 +17,11 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect, Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from zeus.errors import InputError, StoreError
+from zeus.store.open import shown
 from zeus.store.upgrade import bring_up_to_date
 
 BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
@@ -100,7 +101,7 @@ class Database:
         self._errors = (driver.Error, SQLAlchemyError)
         self._not_data: type[Exception] = driver.DataError
         self.conflict: type[Exception] = driver.IntegrityError  # the one error of the driver that a caller may see
-        self.name = self._engine.url.render_as_string(hide_password=True)
+        self.name = shown(url)
         try:
             bring_up_to_date(self._engine)
         except DBAPIError as wrong:
@@ -132,7 +133,7 @@ class Database:
         except self.conflict:
             raise
         except self._not_data as wrong:
-            raise InputError(f"the store {self.name} cannot hold what was given: {_said(wrong)}.") from wrong
+            raise InputError(f"the store cannot hold what was given: {_said(wrong)}.") from wrong
         except self._errors as wrong:
             unsure = ending and mode is Mode.WRITE
             so = "Whether the change was made is not known." if unsure else "Nothing was changed; try again."
@@ -200,7 +201,10 @@ def _begin_in_turn(cursor: Any, busy_seconds: float) -> None:
 
 
 def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
-    url, milliseconds = sa.make_url(address), max(1, int(busy_seconds * 1000))
+    try:
+        url, milliseconds = sa.make_url(address), max(1, int(busy_seconds * 1000))
+    except (ArgumentError, ValueError):  # whose words hold all of it
+        raise InputError(f"{shown(address)} is not the address of a database. Check ZEUS_STORE.") from None
     patience = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": milliseconds}
     patience = {name: value for name, value in patience.items() if name not in url.query}
     try:

@@ -17,6 +17,13 @@ NETWORK = re.compile(
     r"|lustre|beegfs|gpfs|pvfs2|orangefs"
 )
 
+ADDRESS = re.compile(
+    r"[\w+.-]+://(?:(?P<user>[^@/?#]*)@)?(?P<host>(?:[\w.-]*|\[[\da-fA-F:.]*\])(?::\d+)?(?:,[\w.-]+(?::\d+)?)*)"
+    r"(?P<path>(?:/[^@?#]*)?)(?:\?(?P<query>[^@#]*))?"
+)
+NO_SECRETS = {"host", "hostaddr", "port", "dbname", "user", "sslmode", "connect_timeout", "application_name"}
+SECRETS = {"password", "sslpassword", "token"}  # whose names are shown
+
 
 def open_store(
     url: str | None = None,
@@ -56,10 +63,12 @@ def resolve(url: str | None = None, environ: Mapping[str, str] = os.environ) -> 
             f"ZEUS_STORE={shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
         )
     if scheme != "sqlite":
+        if url.count("@") > 1:  # the host would be taken to begin within the password, and be told
+            raise InputError(f"ZEUS_STORE={shown(url)!r}: write each @ of a password as %40.")
         return url.replace(scheme, "postgresql+psycopg", 1) if scheme == "postgresql" else url
     path = Path(url.partition(":///")[2]).expanduser()
     if path.name in ("", ":memory:"):
-        raise InputError(f"ZEUS_STORE={url!r}: give a file, as in sqlite:////home/me/zeus.db.")
+        raise InputError(f"ZEUS_STORE={shown(url)!r}: give a file, as in sqlite:////home/me/zeus.db.")
     refuse_network(path)
     return f"sqlite:///{path.resolve()}"
 
@@ -135,11 +144,30 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
 
 
 def shown(url: str) -> str:
-    """Without the password or token.
+    """An address as anybody may read it: of what might be a password or a token, nothing is left.
 
-    >>> shown("postgresql://me:secret@host/zeus"), shown("http://secret@host:7070")
-    ('postgresql://me:***@host/zeus', 'http://***@host:7070')
+    Of a query only what is known to be no secret is shown. Of what is no well-formed address nothing is shown, as the
+    secret may lie anywhere in it.
+
+    >>> shown("postgresql://me:secret@host/zeus?password=secret&sslmode=require"), shown("http://secret@host:7070")
+    ('postgresql://me:***@host/zeus?password=***&sslmode=require', 'http://***@host:7070')
+    >>> shown("postgresql://me:se@cret@host/zeus")
+    'postgresql://***'
     """
-    if is_service(url):
-        return re.sub(r"://.*@", "://***@", url)
-    return re.sub(r"://([^/@]*):[^/@]*@", r"://\1:***@", url)
+    if url.startswith("sqlite:///"):
+        return url
+    scheme, colon, _ = url.partition("://")
+    parts = ADDRESS.fullmatch(url)
+    if parts is None:
+        return f"{scheme}://***" if colon else url if re.fullmatch(r"[\w./~-]*", url) else "***"
+    user, host, path, query = parts["user"], parts["host"], parts["path"], parts["query"]
+    if user is not None:
+        name, password, _ = user.partition(":")
+        user = "***@" if is_service(url) else f"{name}:***@" if password else f"{name}@"
+    query = "?" + "&".join(map(_shown, query.split("&"))) if query else ""
+    return f"{scheme}://{user or ''}{host}{path}{query}"
+
+
+def _shown(setting: str) -> str:
+    name, _, _ = setting.partition("=")
+    return setting if name in NO_SECRETS else f"{name}=***" if name in SECRETS else "***"
