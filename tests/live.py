@@ -16,6 +16,8 @@ import uvicorn
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.service.app import Settings, create
 from zeus.service.auth import new
+from zeus.service.connections import CONNECTIONS
+from zeus.service.server import admission
 from zeus.store import Store
 from zeus.store.tokens import Scope
 
@@ -43,7 +45,12 @@ def bearer(secret: str) -> dict[str, str]:
 
 @contextmanager
 def live(
-    store: Store, settings: Settings | None = None, *, certificate: tuple[str, str] | None = None
+    store: Store,
+    settings: Settings | None = None,
+    *,
+    certificate: tuple[str, str] | None = None,
+    proxies: tuple[str, ...] = (),
+    connections: int = CONNECTIONS,
 ) -> Iterator[str]:
     """Its address, once it answers."""
     with socket.create_server(("127.0.0.1", 0)) as door:
@@ -51,10 +58,10 @@ def live(
         config = uvicorn.Config(
             create(store, settings),
             log_level="critical",
-            access_log=False,
             ssl_certfile=certfile,
             ssl_keyfile=keyfile,
             timeout_graceful_shutdown=5,
+            **admission(proxies, connections),
         )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([door],), daemon=True)

@@ -121,12 +121,12 @@ def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(tmp_path: Path)
     raw = sqlite3.connect(path)
     for name in made:  # version 1 is this one without its indexes and without what a service needs
         raw.execute(f"DROP INDEX {name}")
-    for name in ("tokens", "places", "asks", "numbers"):
+    for name in ("sessions", "tokens", "places", "asks", "numbers"):
         raw.execute(f"DROP TABLE zeus_{name}")
     raw.close()
     versions(path, set_to="0001")
     again = open_store(f"sqlite:///{path}")
-    assert (indexes(path), versions(path)) == (made, [("0004",)])
+    assert (indexes(path), versions(path)) == (made, [("0005",)])
     assert len(made) == 3
     assert again.export() == lines
     again.close()

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -150,7 +151,7 @@ def test_a_database_that_goes_away_under_a_service_is_told_to_nobody(caplog: pyt
         server = PostgresServer.start(fsync=False)
     except LookupError as missing:
         pytest.skip(str(missing))
-    with server, live(open_store(f"{server.new_database()}&password={SECRET}")) as address:
+    with server, closing(open_store(f"{server.new_database()}&password={SECRET}")) as store, live(store) as address:
         assert httpx.get(f"{address}/readyz", timeout=PATIENCE_SECONDS).status_code == 200
         server.down()
         for path in ("/readyz", "/api/v1/jobs", "/metrics", "/jobs/batch_size?job_id=asr"):

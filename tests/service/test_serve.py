@@ -57,6 +57,7 @@ def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedPro
         (["--require-token"], "zeus token create NAME"),
         (["--require-token", "--insecure"], "give one of them"),
         (["--certfile", __file__], "--certfile and --keyfile go together"),
+        (["--proxy", "a.proxy"], "--proxy a.proxy: give an address or a network"),
         (["--store", "http://127.0.0.1:1"], "is a service; here the address of a database"),
     ],
 )
@@ -76,9 +77,18 @@ def test_a_port_that_is_taken_is_said_to_be_before_anything_is_said_to_be_served
     assert "cannot be listened on: Address already in use" in done.stderr
 
 
+def test_tokens_that_would_travel_in_the_clear_are_warned_of(
+    environment: dict[str, str], certificate: tuple[Path, Path]
+) -> None:
+    nowhere = ["--host", "192.0.2.1", "--insecure"]  # which no machine has, so that nobody is served
+    assert "is plain HTTP: whoever is on the way reads tokens" in run(environment, "serve", *nowhere).stderr
+    cert, key = map(str, certificate)
+    assert "plain HTTP" not in run(environment, "serve", *nowhere, "--certfile", cert, "--keyfile", key).stderr
+
+
 def test_a_worker_hears_all_that_the_command_was_told() -> None:
-    settings = Settings(open=False, hosts=frozenset({"a", "b"}), per_second=3, secure=True, log_json=True)
-    plan = Plan("sqlite:///x.db", "::1", 7070, 2, "c", "k", settings)
+    settings = Settings(open=False, hosts=frozenset({"a", "b"}), per_second=3, log_json=True)
+    plan = Plan("sqlite:///x.db", "::1", 7070, 2, "c", "k", ("10.0.0.1",), 20, settings)
     assert Plan.from_json(plan.to_json()) == plan
     assert address(plan) == "https://[::1]:7070"
 

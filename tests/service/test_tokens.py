@@ -132,7 +132,7 @@ def test_a_secret_is_kept_as_a_hash(store: MemoryStore) -> None:
 def test_a_login_sets_a_cookie_that_no_script_and_no_other_site_can_use(store: MemoryStore, secure: bool) -> None:
     secret = token(store, Scope.READ)
     scheme = "https" if secure else "http"
-    client = TestClient(create(store, Settings(open=False, secure=secure)), base_url=f"{scheme}://testserver")
+    client = TestClient(create(store, Settings(open=False)), base_url=f"{scheme}://testserver")
     assert client.post("/login", json={"token": "wrong"}).status_code == 401
     assert client.get("/api/v1/jobs").status_code == 401
     answer = client.post("/login", json={"token": secret})

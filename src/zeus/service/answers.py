@@ -28,6 +28,7 @@ NAMES = {
     403: "not_allowed",
     404: "not_known",
     405: "no_such_method",
+    408: "too_slow",
     409: "already_done",
     413: "too_large",
     422: "bad_input",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import anyio.to_thread
 from fastapi import Depends, FastAPI, Request, Response
@@ -13,7 +14,7 @@ from starlette.responses import JSONResponse
 from zeus import __version__
 from zeus.optimizer.batch_size.local import Folds
 from zeus.service import answers, auth, words
-from zeus.service.around import Around
+from zeus.service.around import Around, client_of
 from zeus.service.dashboard import page
 from zeus.service.limits import BodyLimit, Rate
 from zeus.service.metrics import Metrics
@@ -23,6 +24,8 @@ from zeus.service.v1 import api
 from zeus.store import Store
 from zeus.store.tokens import Scope
 
+LOGIN_BYTES = 10_000  # of somebody of whom nothing is known yet
+LOGINS_PER_SECOND, LOGINS_AT_ONCE = 0.2, 10
 THREADS = 16  # that wait for the database, each with a connection; what is more waits in front of them
 
 
@@ -34,8 +37,8 @@ class Settings:
     hosts: frozenset[str] = frozenset()  # names it answers to; none: any
     body_bytes: int = 1_000_000
     import_bytes: int = 100_000_000
+    body_seconds: float = 30.0  # for a body to come in, and one more for each 50 kB
     per_second: float = 500.0  # requests of one client; 0: any number
-    secure: bool = False  # TLS ends here: the cookie is for TLS alone
     log_json: bool = False
     store_url: str | None = None  # where the store lies, as logs of trials lie beside it; None: ZEUS_STORE
 
@@ -66,14 +69,14 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     app.include_router(old, tags=["known clients"], responses=words.problems(words.Message))
     app.include_router(page.routes)
     _health(app)
-    _login(app, settings)
-    app.add_middleware(BodyLimit, most=settings.body_bytes, more={"/api/v1/import": settings.import_bytes})
+    _login(app)
+    more = {"/api/v1/import": settings.import_bytes, "/login": LOGIN_BYTES}
+    app.add_middleware(BodyLimit, most=settings.body_bytes, more=more, seconds=settings.body_seconds)
     app.add_middleware(
         Around,  # the last one added is the outermost
         metrics=app.state.metrics,
         rate=Rate(settings.per_second),
         hosts=settings.hosts,
-        secure=settings.secure,
         log_json=settings.log_json,
     )
     return app
@@ -94,7 +97,7 @@ def _health(app: FastAPI) -> None:
     @app.get(
         "/metrics",
         tags=["health"],
-        dependencies=[Depends(auth.need(Scope.READ))],
+        dependencies=[Depends(auth.Need(Scope.READ))],
         responses={200: {"content": {"text/plain": {}}}, **words.problems(only=(401, 503))},
     )
     def metrics(request: Request) -> Response:
@@ -102,22 +105,35 @@ def _health(app: FastAPI) -> None:
         return Response(request.app.state.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-def _login(app: FastAPI, settings: Settings) -> None:
-    @app.post("/login", tags=["page"], responses=words.problems(only=(400, 401, 413, 422, 503)))
+def _login(app: FastAPI) -> None:
+    tries = Rate(LOGINS_PER_SECOND, LOGINS_AT_ONCE)
+
+    @app.post("/login", tags=["page"], responses=words.problems(only=(400, 401, 408, 413, 422, 429, 503)))
     def login(request: Request, body: words.Login) -> JSONResponse:
-        """A token once, then a cookie that scripts cannot read."""
-        person = auth.check(request.app.state.tokens, body.token)
+        """A token once, then a cookie that scripts cannot read and that is not the token."""
+        if not tries.allows(client_of(request.scope)):
+            return answers.answer("/login", 429, "too many logins; wait a little.", {"Retry-After": "5"})
+        tokens = request.app.state.tokens
+        person = auth.check(tokens, body.token)
         if person is None:
             return answers.answer("/login", 401, "this token is wrong or was revoked.")
         response = JSONResponse({"name": person.name, "scope": person.scope.value})
-        response.set_cookie(
-            auth.COOKIE, body.token, max_age=30 * 86_400, httponly=True, samesite="strict", secure=settings.secure
-        )
+        session, age = auth.begin_session(tokens, body.token), auth.SESSION_SECONDS
+        response.set_cookie(auth.COOKIE, session, max_age=age, **_kept_safe(request))
+        if auth.OLD_COOKIE in request.cookies:
+            response.delete_cookie(auth.OLD_COOKIE)
         return response
 
-    @app.post("/logout", tags=["page"])
-    def logout() -> JSONResponse:
-        """Forget the cookie."""
+    @app.post("/logout", tags=["page"], responses=words.problems(only=(503,)))
+    def logout(request: Request) -> JSONResponse:
+        """End the session."""
+        if (session := request.cookies.get(auth.COOKIE)) is not None:
+            auth.end_session(request.app.state.tokens, session)
         response = JSONResponse({"ok": True})
-        response.delete_cookie(auth.COOKIE, httponly=True, samesite="strict", secure=settings.secure)
+        response.delete_cookie(auth.COOKIE, **_kept_safe(request))
         return response
+
+
+def _kept_safe(request: Request) -> dict[str, Any]:
+    """Of a cookie: no script and no other site can use it and, where TLS ends here or at a named proxy, TLS alone."""
+    return {"httponly": True, "samesite": "strict", "secure": request.url.scheme == "https"}

@@ -41,7 +41,6 @@ class Around:
     metrics: Metrics
     rate: Rate
     hosts: frozenset[str]
-    secure: bool
     log_json: bool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -56,7 +55,7 @@ class Around:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
-                for name, value in {**HEADERS, **(SECURE if self.secure else {})}.items():
+                for name, value in {**HEADERS, **(SECURE if scope["scheme"] == "https" else {})}.items():
                     headers.setdefault(name, value)
             await send(message)
 
@@ -80,13 +79,13 @@ class Around:
         why_not = check_origin(Request(scope), self.hosts)
         if why_not is not None:
             return answer(scope["path"], 403, why_not)
-        if not self.rate.allows(_client(scope)):
+        if not self.rate.allows(client_of(scope)):
             return answer(scope["path"], 429, "too many requests; slow down.", {"Retry-After": RETRY_SECONDS})
         return None
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         """One line. The route's pattern and no header: what users typed, and secrets, stay out of the log."""
-        method, route, client, ms = scope["method"], route_of(scope), _client(scope), round(seconds * 1000, 2)
+        method, route, client, ms = scope["method"], route_of(scope), client_of(scope), round(seconds * 1000, 2)
         if self.log_json:
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             line = {"at": at, "method": method, "route": route, "status": status, "ms": ms, "client": client}
@@ -112,5 +111,6 @@ def keep_slashes(scope: Scope) -> None:
         scope["path"] = scope["raw_path"].decode("latin-1")
 
 
-def _client(scope: Scope) -> str:
+def client_of(scope: Scope) -> str:
+    """Whose address this is; behind a named proxy, as that one says."""
     return scope["client"][0] if scope.get("client") else ""

@@ -1,8 +1,9 @@
-"""Who may do what: bearer tokens with a scope, given by header, by old clients as a password, or by the page's cookie.
+"""Who may do what: bearer tokens with a scope, given by header or, by old clients, as a password; the page's session.
 
     zeus_<id>_<secret>       the id finds the row, whose hash of the secret is compared in constant time
 
-A token holds 256 random bits, so that a plain SHA-256 keeps it as safe as a slow hash keeps a password.
+A token holds 256 random bits, so that a plain SHA-256 keeps it as safe as a slow hash keeps a password. The page gives
+its token once, for a session: another 256 random bits, in a cookie, of which the store keeps a hash too.
 """
 
 from __future__ import annotations
@@ -13,18 +14,25 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 
 from zeus.errors import InputError
-from zeus.store.tokens import Scope, Token, Tokens
+from zeus.store.api import utc
+from zeus.store.tokens import Scope, Session, Token, Tokens
 
-COOKIE = "zeus_token"
+COOKIE = "zeus_session"
+OLD_COOKIE = "zeus_token"  # of Zeus 0.1, which kept the token itself in it
+SESSION_SECONDS = 7 * 86_400
+_PERSON = "zeus.person"  # under this name a request knows who makes it
 _ORDER = list(Scope)  # each may do what those before it may
 
 
@@ -75,30 +83,78 @@ def given(request: Request) -> str | None:
     return None
 
 
-def need(scope: Scope) -> Callable[[Request], Awaitable[Person]]:
+def begin_session(tokens: Tokens, token: str, wall: Callable[[], float] = time.time) -> str:
+    """Log a browser in by a token that was checked; what its cookie is to hold."""
+    secret, now = secrets.token_urlsafe(32), wall()
+    session = Session(_hash(secret), token.split("_")[1], utc(now + SESSION_SECONDS))
+    tokens.begin(session, utc(now))
+    return secret
+
+
+def end_session(tokens: Tokens, secret: str) -> None:
+    """Log it out."""
+    tokens.end(_hash(secret))
+
+
+def check_session(tokens: Tokens, secret: str, wall: Callable[[], float] = time.time) -> Person | None:
+    """Whose session this is; None where it is over, or its token was revoked."""
+    session = tokens.session(_hash(secret))
+    if session is None or session.until <= utc(wall()):
+        return None
+    known = tokens.find(session.token_id)
+    return None if known is None or known.revoked_at is not None else Person(known.name, known.scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
     """A dependency of a route: who is asking, if they may."""
 
-    async def person(request: Request) -> Person:
-        carries = given(request) is not None or COOKIE in request.cookies
-        found = await run_in_threadpool(who, request) if carries else _without_token(request)
-        if found is None:
-            why = "this token is wrong or was revoked" if carries else "this needs a token"
-            message = f"{why}: see `zeus token create`, and give it as ZEUS_TOKEN or `Authorization: Bearer`."
-            raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
-        if not found.may(scope):
-            raise HTTPException(403, f"this token's scope is {found.scope.value!r}; {scope.value!r} is needed here.")
-        return found
+    scope: Scope
 
-    return person
+    async def __call__(self, request: Request) -> Person:
+        """Look once for each request."""
+        if _PERSON not in request.scope:
+            request.scope[_PERSON] = await _look(request)
+        person: Person = request.scope[_PERSON]
+        if not person.may(self.scope):
+            allowed, needed = person.scope.value, self.scope.value
+            raise HTTPException(403, f"this token's scope is {allowed!r}; {needed!r} is needed here.")
+        return person
+
+
+async def _look(request: Request) -> Person:
+    carries = given(request) is not None or COOKIE in request.cookies
+    found = await run_in_threadpool(who, request) if carries else _without_token(request)
+    if found is None:
+        why = "this token is wrong or was revoked" if carries else "this needs a token"
+        message = f"{why}: see `zeus token create`, and give it as ZEUS_TOKEN or `Authorization: Bearer`."
+        raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
+    return found
+
+
+class Guarded(APIRoute):
+    """A route that looks at the token before it reads the body, which a stranger may make long and slow."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        """What FastAPI calls for each request."""
+        handle = super().get_route_handler()
+        needs = [one.dependency for one in self.dependencies if isinstance(one.dependency, Need)]
+
+        async def guarded(request: Request) -> Response:
+            for need in needs:
+                await need(request)
+            return await handle(request)
+
+        return guarded
 
 
 def who(request: Request) -> Person | None:
-    """Who is asking. A token that a program gives is meant, and counts; a cookie may be of another day."""
+    """Who is asking. A token that a program gives is meant, and counts; a session may be of another day."""
     tokens: Tokens = request.app.state.tokens
     if (token := given(request)) is not None:
         return check(tokens, token)
     cookie = request.cookies.get(COOKIE)
-    return (None if cookie is None else check(tokens, cookie)) or _without_token(request)
+    return (None if cookie is None else check_session(tokens, cookie)) or _without_token(request)
 
 
 def _without_token(request: Request) -> Person | None:

@@ -21,7 +21,7 @@ from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.running import is_alike
 from zeus.service import words
-from zeus.service.auth import need
+from zeus.service.auth import Guarded, Need
 from zeus.service.v1 import job_of, store_of
 from zeus.store.tokens import Scope
 from zeus.trial.driver import Driver
@@ -29,9 +29,9 @@ from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Measured, Terms
 
 DAY = 86_400.0
 
-REPORT, ADMIN = Depends(need(Scope.REPORT)), Depends(need(Scope.ADMIN))
+REPORT, ADMIN = Depends(Need(Scope.REPORT)), Depends(Need(Scope.ADMIN))
 
-old = APIRouter()
+old = APIRouter(route_class=Guarded)
 
 
 class OldJob(words.Spec):

@@ -7,6 +7,7 @@ import json
 import logging
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -18,9 +19,11 @@ from typing import Any
 from zeus.errors import InputError
 from zeus.service.app import THREADS, Settings, create
 from zeus.service.auth import is_loopback
+from zeus.service.connections import CONNECTIONS, Connection
 from zeus.store import open_store
 
 PR_SET_PDEATHSIG = 1
+FILES = 500  # for the database, the logs and whatever else is not a connection
 PLAN = "ZEUS_SERVE_PLAN"  # how workers, which are new processes, hear what to serve
 
 
@@ -34,6 +37,8 @@ class Plan:
     workers: int = 1
     certfile: str | None = None
     keyfile: str | None = None
+    proxies: tuple[str, ...] = ()  # whose X-Forwarded-For and X-Forwarded-Proto are believed
+    connections: int = CONNECTIONS  # of each worker
     settings: Settings = field(default_factory=Settings)
 
     def to_json(self) -> str:
@@ -46,8 +51,8 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         """In a worker."""
         told = json.loads(text)
-        settings = told.pop("settings")
-        return cls(**told, settings=Settings(**{**settings, "hosts": frozenset(settings["hosts"])}))
+        settings, proxies = told.pop("settings"), tuple(told.pop("proxies"))
+        return cls(**told, proxies=proxies, settings=Settings(**{**settings, "hosts": frozenset(settings["hosts"])}))
 
 
 def application() -> Any:
@@ -64,6 +69,7 @@ def serve(plan: Plan) -> None:
     import uvicorn
 
     os.environ[PLAN] = plan.to_json()
+    _allow_files(plan.connections)
     shared = tempfile.mkdtemp(prefix="zeus-metrics-") if plan.workers > 1 else None
     if shared is not None:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared
@@ -77,14 +83,26 @@ def serve(plan: Plan) -> None:
             ssl_certfile=plan.certfile,
             ssl_keyfile=plan.keyfile,
             log_level="warning",
-            access_log=False,
-            server_header=False,
             timeout_graceful_shutdown=10,
             timeout_worker_healthcheck=60,  # a worker on a busy machine is slow, not dead
+            **admission(plan.proxies, plan.connections),
         )
     finally:
         if shared is not None:
             shutil.rmtree(shared, ignore_errors=True)
+
+
+def admission(proxies: tuple[str, ...] = (), connections: int = CONNECTIONS) -> dict[str, Any]:
+    """How uvicorn lets clients in. Without a named proxy nobody's word for another's address is taken."""
+    return {
+        "http": Connection,
+        "ws": "none",
+        "limit_concurrency": connections,
+        "proxy_headers": bool(proxies),
+        "forwarded_allow_ips": list(proxies),
+        "access_log": False,
+        "server_header": False,
+    }
 
 
 def hosts_of(host: str, more: tuple[str, ...]) -> frozenset[str]:
@@ -111,6 +129,15 @@ def address(plan: Plan) -> str:
     scheme = "https" if plan.certfile else "http"
     host = f"[{plan.host}]" if ":" in plan.host else plan.host
     return f"{scheme}://{host}:{plan.port}"
+
+
+def _allow_files(connections: int) -> None:
+    """Each connection is a file, and shells allow fewer than the system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _end_with_parent() -> None:

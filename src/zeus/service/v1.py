@@ -20,7 +20,7 @@ from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.report import attempt, full, report
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.service import words
-from zeus.service.auth import need, who
+from zeus.service.auth import Guarded, Need, who
 from zeus.service.dashboard.export import profiles_of
 from zeus.service.logs import log_of
 from zeus.service.overview import Overview, totals
@@ -31,7 +31,7 @@ from zeus.store.lines import job_to_json
 from zeus.store.tokens import Scope
 from zeus.wire import VERSION, from_json, knowledge_to_json, to_json
 
-READ, REPORT, ADMIN = (Depends(need(scope)) for scope in Scope)
+READ, REPORT, ADMIN = (Depends(Need(scope)) for scope in Scope)
 PAGE = 50
 
 JobId = Annotated[words.Name, BeforeValidator(unquote), Path(examples=["sentiment"])]  # see `around.keep_slashes`
@@ -45,7 +45,7 @@ Json = dict[str, Any]
 NDJSON = "application/x-ndjson"
 LINES: Json = {"requestBody": {"content": {NDJSON: {"schema": {"type": "string"}}}, "required": True}}
 
-api = APIRouter(prefix="/api/v1")
+api = APIRouter(prefix="/api/v1", route_class=Guarded)
 
 
 def store_of(request: Request) -> Store:

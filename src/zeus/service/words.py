@@ -292,6 +292,7 @@ STATUSES = {
     401: "A token is needed, or this one is wrong.",
     403: "The token's scope is too small, or the request comes from elsewhere.",
     404: "There is no such job, trial or profile.",
+    408: "The body came too slowly.",
     409: "What is stored says otherwise, and stands.",
     413: "The body is too large.",
     422: "What was given cannot be used; the message says why.",

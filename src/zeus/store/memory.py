@@ -16,7 +16,7 @@ from zeus.store import lines as jsonl
 from zeus.store import rules
 from zeus.store.api import LEASE_SECONDS, Decide, Job, Request, utc
 from zeus.store.lines import Dump, History
-from zeus.store.tokens import Token, Tokens, no_token
+from zeus.store.tokens import Session, Token, Tokens, no_token
 
 
 class MemoryTokens:
@@ -24,6 +24,7 @@ class MemoryTokens:
 
     def __init__(self) -> None:
         self._tokens: dict[str, Token] = {}
+        self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
 
     def add(self, token: Token) -> None:
@@ -48,6 +49,21 @@ class MemoryTokens:
             known = self._tokens[token_id]
             self._tokens[token_id] = replace(known, revoked_at=known.revoked_at or at)
             return self._tokens[token_id]
+
+    def begin(self, session: Session, now: str) -> None:
+        """Keep it."""
+        with self._lock:
+            going = [one for one in self._sessions.values() if one.until > now]
+            self._sessions = {one.hash: one for one in [*going, session]}
+
+    def session(self, hash_: str) -> Session | None:
+        """By hash."""
+        return self._sessions.get(hash_)
+
+    def end(self, hash_: str) -> None:
+        """Drop it."""
+        with self._lock:
+            self._sessions.pop(hash_, None)
 
 
 class _Life:

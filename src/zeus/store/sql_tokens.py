@@ -1,12 +1,12 @@
-"""Tokens in a database."""
+"""Tokens and sessions in a database."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
 from zeus.store.database import Database, Mode, Statement
-from zeus.store.tables import TOKENS
-from zeus.store.tokens import Scope, Token, no_token
+from zeus.store.tables import SESSIONS, TOKENS
+from zeus.store.tokens import Scope, Session, Token, no_token
 
 _NAMES = ("id", "name", "scope", "hash", "created_at", "revoked_at")
 _ALL = sa.select(*(TOKENS.c[name] for name in _NAMES))
@@ -15,6 +15,12 @@ ALL = Statement(_ALL.order_by(TOKENS.c.created_at, TOKENS.c.id))
 FIND = Statement(_ALL.where(_THIS))
 ADD = Statement(sa.insert(TOKENS), _NAMES)
 REVOKE = Statement(sa.update(TOKENS).where(_THIS, TOKENS.c.revoked_at.is_(None)), ("revoked_at",))
+_SESSION = ("hash", "token_id", "until")
+_OF = SESSIONS.c.hash == sa.bindparam("of", type_=sa.Text)
+BEGIN = Statement(sa.insert(SESSIONS), _SESSION)
+FIND_SESSION = Statement(sa.select(*(SESSIONS.c[name] for name in _SESSION)).where(_OF))
+END = Statement(sa.delete(SESSIONS).where(_OF))
+END_OLD = Statement(sa.delete(SESSIONS).where(SESSIONS.c.until <= sa.bindparam("now", type_=sa.Text)))
 
 
 class SqlTokens:
@@ -48,6 +54,23 @@ class SqlTokens:
         if found is None:
             raise no_token(token_id)
         return _token(found)
+
+    def begin(self, session: Session, now: str) -> None:
+        """Keep it."""
+        with self._database.transaction(Mode.WRITE) as db:
+            db.run(END_OLD, {"now": now})
+            db.run(BEGIN, {name: getattr(session, name) for name in _SESSION})
+
+    def session(self, hash_: str) -> Session | None:
+        """By hash."""
+        with self._database.transaction(Mode.READ) as db:
+            found = db.row(FIND_SESSION, {"of": hash_})
+        return None if found is None else Session(*found)
+
+    def end(self, hash_: str) -> None:
+        """Drop it."""
+        with self._database.transaction(Mode.WRITE) as db:
+            db.run(END, {"of": hash_})
 
 
 def _token(row: tuple[str, str, str, str, str, str | None]) -> Token:

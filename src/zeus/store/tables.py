@@ -61,6 +61,13 @@ TOKENS = sa.Table(
     sa.Column("created_at", sa.Text),
     sa.Column("revoked_at", sa.Text),
 )
+SESSIONS = sa.Table(
+    "zeus_sessions",
+    metadata,
+    sa.Column("hash", sa.Text, primary_key=True),
+    sa.Column("token_id", sa.Text),
+    sa.Column("until", sa.Text),
+)
 PLACES = sa.Table(
     "zeus_places",
     metadata,

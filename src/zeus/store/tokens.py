@@ -1,4 +1,4 @@
-"""Who may speak to a service over this store: tokens, kept as hashes beside the facts."""
+"""Who may speak to a service over this store: tokens and their sessions, kept as hashes beside the facts."""
 
 from __future__ import annotations
 
@@ -29,6 +29,15 @@ class Token:
     revoked_at: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A browser that somebody logged in with a token. It ends with its time, its token or a logout."""
+
+    hash: str
+    token_id: str
+    until: str
+
+
 class Tokens(Protocol):
     """Where they are kept."""
 
@@ -43,6 +52,15 @@ class Tokens(Protocol):
 
     def revoke(self, token_id: str, at: str) -> Token:
         """From now on it is refused; one that was revoked before stays as it is."""
+
+    def begin(self, session: Session, now: str) -> None:
+        """Keep a session. Those whose time is over by now are dropped."""
+
+    def session(self, hash_: str) -> Session | None:
+        """The one of this hash, over or not."""
+
+    def end(self, hash_: str) -> None:
+        """Drop it, if it is there."""
 
 
 def no_token(token_id: str) -> NotKnown:

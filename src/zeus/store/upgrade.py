@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from zeus.errors import InputError
 
-HEAD = "0004"  # the newest step under migrations/versions
+HEAD = "0005"  # the newest step under migrations/versions
 MIGRATIONS = Path(__file__).parent / "migrations"
 ADVISORY_LOCK = 0x5A455553  # "ZEUS"
 

@@ -1,0 +1,126 @@
+"""One connection of the service: how many there may be, and how long each may keep the service waiting.
+
+    connected ──▶ head of a request ──▶ body (`limits`) ──▶ answer ──▶ idle ──▶ head of the next
+                  HEAD_SECONDS                              READ_SECONDS    uvicorn's keep-alive
+
+uvicorn has a limit for all connections and a time for idle ones. The rest is here: one client may hold half of all
+connections, so that it cannot keep the others out, and neither a head that never ends nor an answer that nobody reads
+holds one for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from zeus.errors import InputError
+
+CONNECTIONS = 1000  # of one worker
+SHARE = 2  # one client may hold one part in so many of all connections
+SAID = b'{"error": {"code": "too_many", "message": "too many connections; try again."}}'
+FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
+    b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(SAID), SAID)
+)
+
+
+class Connection(H11Protocol):
+    """A connection with deadlines. `limit_concurrency` of uvicorn's settings says how many there may be."""
+
+    HEAD_SECONDS = 10.0  # from the first byte of a request, or from connecting, to the end of its headers
+    READ_SECONDS = 60.0  # for which a client may leave an answer unread
+
+    _head: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Let it in, if there is room."""
+        super().connection_made(transport)
+        if self._is_one_too_many():
+            transport.write(FULL)
+            transport.close()
+        else:
+            self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes; what matters is whether they end the head of a request."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._head = self._stop(self._head)
+        elif self._head is None:
+            self._await_head()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is answered."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.READ_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        super().resume_writing()
+        self._unread = self._stop(self._unread)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """It was idle for long. To close it waits for what is unread, so that has its time too."""
+        super().timeout_keep_alive_handler()
+        self._unread = self._unread or self.loop.call_later(self.READ_SECONDS, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is over."""
+        super().connection_lost(exc)
+        self._head, self._unread = self._stop(self._head), self._stop(self._unread)
+
+    def _await_head(self) -> None:
+        self._head = self.loop.call_later(self.HEAD_SECONDS, self.transport.abort)
+
+    @staticmethod
+    def _stop(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+        if timer is not None:
+            timer.cancel()
+        return None
+
+    def _is_one_too_many(self) -> bool:
+        most = self.limit_concurrency
+        if most is None:
+            return False
+        ours = sum(_host(one) == _host(self) for one in self.connections)
+        shared = self.config.proxy_headers and is_proxy(_host(self), tuple(self.config.forwarded_allow_ips))
+        return len(self.connections) >= most or (ours > most // SHARE and not shared)
+
+
+def proxies_of(given: Iterable[str]) -> tuple[str, ...]:
+    """Addresses and networks of proxies, checked.
+
+    >>> proxies_of(["10.0.0.1", "10.1.0.0/16"])
+    ('10.0.0.1', '10.1.0.0/16')
+    """
+    named = tuple(given)
+    for one in named:
+        try:
+            ipaddress.ip_network(one)
+        except ValueError:
+            raise InputError(f"--proxy {one}: give an address or a network, as in 10.0.0.1 or 10.0.0.0/24.") from None
+    return named
+
+
+@cache
+def is_proxy(client: str, proxies: tuple[str, ...]) -> bool:
+    """Whether an address is that of a named proxy.
+
+    >>> is_proxy("10.1.2.3", ("10.1.0.0/16",)), is_proxy("10.2.0.1", ("10.1.0.0/16",)), is_proxy("", ("::1",))
+    (True, False, False)
+    """
+    try:
+        return any(ipaddress.ip_address(client) in ipaddress.ip_network(one) for one in proxies)
+    except ValueError:
+        return False
+
+
+def _host(connection: Any) -> str:
+    return connection.client[0] if connection.client else ""
