@@ -97,7 +97,7 @@ def _health(app: FastAPI) -> None:
     @app.get(
         "/metrics",
         tags=["health"],
-        dependencies=[Depends(auth.Need(Scope.READ))],
+        dependencies=[Depends(auth.Need(Scope.READ).person)],
         responses={200: {"content": {"text/plain": {}}}, **words.problems(only=(401, 503))},
     )
     def metrics(request: Request) -> Response:

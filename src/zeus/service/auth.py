@@ -107,12 +107,12 @@ def check_session(tokens: Tokens, secret: str, wall: Callable[[], float] = time.
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A dependency of a route: who is asking, if they may."""
+    """What a route asks of whoever comes."""
 
     scope: Scope
 
-    async def __call__(self, request: Request) -> Person:
-        """Look once for each request."""
+    async def person(self, request: Request) -> Person:
+        """A dependency of the route: who is asking, if they may. Looked up once for each request."""
         if _PERSON not in request.scope:
             request.scope[_PERSON] = await _look(request)
         person: Person = request.scope[_PERSON]
@@ -138,11 +138,12 @@ class Guarded(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         """What FastAPI calls for each request."""
         handle = super().get_route_handler()
-        needs = [one.dependency for one in self.dependencies if isinstance(one.dependency, Need)]
+        owners = [getattr(one.dependency, "__self__", None) for one in self.dependencies]
+        needs = [one for one in owners if isinstance(one, Need)]
 
         async def guarded(request: Request) -> Response:
             for need in needs:
-                await need(request)
+                await need.person(request)
             return await handle(request)
 
         return guarded

@@ -29,7 +29,7 @@ from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Measured, Terms
 
 DAY = 86_400.0
 
-REPORT, ADMIN = Depends(Need(Scope.REPORT)), Depends(Need(Scope.ADMIN))
+REPORT, ADMIN = Depends(Need(Scope.REPORT).person), Depends(Need(Scope.ADMIN).person)
 
 old = APIRouter(route_class=Guarded)
 

@@ -31,7 +31,7 @@ from zeus.store.lines import job_to_json
 from zeus.store.tokens import Scope
 from zeus.wire import VERSION, from_json, knowledge_to_json, to_json
 
-READ, REPORT, ADMIN = (Depends(Need(scope)) for scope in Scope)
+READ, REPORT, ADMIN = (Depends(Need(scope).person) for scope in Scope)
 PAGE = 50
 
 JobId = Annotated[words.Name, BeforeValidator(unquote), Path(examples=["sentiment"])]  # see `around.keep_slashes`
@@ -132,7 +132,7 @@ def change(request: Request, job_id: JobId, body: words.Change) -> Json:
     return _job(request, store_of(request).revise(job_id, changed))
 
 
-@api.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204)
+@api.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204, response_model=None)
 def forget(request: Request, job_id: JobId) -> None:
     """Remove a job with all its facts."""
     store_of(request).forget(job_id)
