@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import math
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from zeus.env import prices
-from zeus.errors import NotKnown
+from zeus.errors import InputError, NotKnown, ZeusError
 from zeus.optimizer.batch_size.local import Folds
-from zeus.optimizer.batch_size.report import brief_of
+from zeus.optimizer.batch_size.report import brief_of, unreadable
 from zeus.store import Store
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 KEPT = 10_000  # briefs; a few hundred bytes each
 
@@ -33,7 +38,7 @@ class Overview:
                 known = self._known.get(job_id)
             if known is None or known[0] != stamp:
                 try:
-                    known = (stamp, brief_of(self._store, job_id, self._folds, prices()))
+                    known = (stamp, self._brief(job_id))
                 except NotKnown:
                     continue
                 with self._lock:
@@ -42,6 +47,31 @@ class Overview:
                         del self._known[next(iter(self._known))]
             rows.append(known[1])
         return rows
+
+    def _brief(self, job_id: str) -> dict[str, Any]:
+        try:
+            return sound(job_id, lambda: brief_of(self._store, job_id, self._folds, prices()))
+        except NotKnown:
+            raise
+        except InputError as wrong:
+            return unreadable(job_id, wrong)
+
+
+def sound(job_id: str, tell: Callable[[], T]) -> T:
+    """What is told of a job, if JSON can hold it. One that is damaged is refused by name, whatever breaks.
+
+    Raises:
+        InputError: It is damaged.
+    """
+    try:
+        told = tell()
+        json.dumps(told, allow_nan=False)
+    except ZeusError:
+        raise
+    except Exception as wrong:
+        log.warning("job %r is damaged", job_id, exc_info=True)
+        raise InputError(f"job {job_id!r} is damaged: {wrong!r}. Import it again from an export.") from wrong
+    return told
 
 
 def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -53,7 +83,7 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     savings = [row["saving"] for row in rows if row["saving"] is not None]
     saved, default = (sum(one[name] for one in savings) for name in ("joules", "compared_joules"))
     told = prices()
-    return {
+    found = {
         "jobs": len(rows),
         "trials": sum(row["trials"] or 0 for row in rows),
         "recurrences": sum(row["recurrences"] or 0 for row in rows),
@@ -67,3 +97,4 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "currency": told.currency,
         "gco2e": told.gco2e(saved) if savings else None,
     }
+    return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in found.items()}

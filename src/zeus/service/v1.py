@@ -23,7 +23,7 @@ from zeus.service import words
 from zeus.service.auth import Guarded, Need, who
 from zeus.service.dashboard.export import profiles_of
 from zeus.service.logs import log_of
-from zeus.service.overview import Overview, totals
+from zeus.service.overview import Overview, sound, totals
 from zeus.store import Store
 from zeus.store.api import Job
 from zeus.store.api import Request as Asked
@@ -111,7 +111,7 @@ def jobs(
 @api.get("/jobs/{job_id}", dependencies=[READ])
 def show(request: Request, job_id: JobId) -> Json:
     """Everything about one job."""
-    return full(report(store_of(request), job_id, request.app.state.folds), prices())
+    return sound(job_id, lambda: full(report(store_of(request), job_id, request.app.state.folds), prices()))
 
 
 @api.get("/jobs/{job_id}/registration", dependencies=[READ])
@@ -149,7 +149,7 @@ def reset(request: Request, job_id: JobId, body: words.Reset) -> Json:
 @api.get("/jobs/{job_id}/beliefs", dependencies=[READ])
 def beliefs(request: Request, job_id: JobId) -> Json:
     """What the policy believes of each batch size where the job last ran."""
-    told = full(report(store_of(request), job_id, request.app.state.folds), prices())
+    told = show(request, job_id)
     return {name: told[name] for name in ("job", "policy", "phase", "gpu_model", "next", "stuck", "sizes")}
 
 
@@ -181,7 +181,18 @@ def trials(
     recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Json:
     """A page of trials, by number."""
-    store = store_of(request)
+    return sound(job_id, lambda: _trials(store_of(request), job_id, offset, limit, ending, batch_size, recurrence))
+
+
+def _trials(
+    store: Store,
+    job_id: str,
+    offset: int,
+    limit: int,
+    ending: Ending | None,
+    batch_size: int | None,
+    recurrence: int | None,
+) -> Json:
     job, total = store.job(job_id), store.count(job_id)
     if ending is None and batch_size is None and recurrence is None:
         found = store.trials(job_id, after=offset, most=limit)
@@ -313,7 +324,7 @@ def put_profile(request: Request, key: OfKey, body: words.Profile) -> Json:
 @api.get("/jobs/{job_id}/profiles/all", dependencies=[READ])
 def profiles(request: Request, job_id: JobId) -> list[Json]:
     """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
-    found = profiles_of(store_of(request), job_id)
+    found = sound(job_id, lambda: profiles_of(store_of(request), job_id))
     return [{**one, "profile": {**one["profile"], "version": wire_of(request)}} for one in found]
 
 

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, astuple
+from functools import partial
 from typing import Any
 
 from zeus.cost import CostModel
@@ -14,35 +15,41 @@ from zeus.errors import InputError, NotKnown
 from zeus.optimizer.batch_size.local import Folds
 from zeus.optimizer.batch_size.report import brief, full, report, unreadable
 from zeus.service.dashboard.page import read
-from zeus.service.overview import totals
+from zeus.service.overview import sound, totals
 from zeus.store import Store
 from zeus.store.api import utc
 from zeus.wire import to_json
 
+Json = dict[str, Any]
 LATELY = 200  # trials that show where a job runs
 
 
 def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
     """The page of these jobs, or of all, as it stands now."""
-    folds, rows, shown = Folds(), [], {}
+    folds, rows, shown, profiles = Folds(), list[Json](), dict[str, Json](), dict[str, list[Json]]()
     for name in sorted(store.pulse()) if job_ids is None else job_ids:
         try:
-            found = report(store, name, folds)
+            told = sound(name, partial(_told, store, name, folds))
         except NotKnown:
             raise
         except InputError as wrong:
             rows.append(unreadable(name, wrong))
         else:
-            rows.append(brief(found, prices()))
-            shown[name] = full(found, prices())
+            rows.append(told["brief"])
+            shown[name], profiles[name] = told["full"], told["profiles"]
     data = {
         "at": utc(time.time()),
         "summary": totals(rows),
         "jobs": rows,
         "full": shown,
-        "profiles": {name: profiles_of(store, name) for name in shown},
+        "profiles": profiles,
     }
     return embed(data)
+
+
+def _told(store: Store, name: str, folds: Folds) -> Json:
+    found = report(store, name, folds)
+    return {"brief": brief(found, prices()), "full": full(found, prices()), "profiles": profiles_of(store, name)}
 
 
 def profiles_of(store: Store, job_id: str) -> list[dict[str, Any]]:
