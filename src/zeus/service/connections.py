@@ -3,9 +3,8 @@
     connected ──▶ head of a request ──▶ body (`limits`) ──▶ answer ──▶ idle ──▶ head of the next
                   HEAD_SECONDS                              READ_SECONDS    uvicorn's keep-alive
 
-uvicorn has a limit for all connections and a time for idle ones. The rest is here: one client may hold half of all
-connections, so that it cannot keep the others out, and neither a head that never ends nor an answer that nobody reads
-holds one for long.
+uvicorn has a time for idle connections, and a limit by which one client keeps the others out. Here one client may hold
+half of all connections, and neither a head that never ends nor an answer that nobody reads holds one for long.
 """
 
 from __future__ import annotations
@@ -31,18 +30,22 @@ FULL = (
 
 
 class Connection(H11Protocol):
-    """A connection with deadlines. `limit_concurrency` of uvicorn's settings says how many there may be."""
+    """A connection with deadlines, of which there may be so many. Proxies may hold more than their share."""
 
     HEAD_SECONDS = 10.0  # from the first byte of a request, or from connecting, to the end of its headers
     READ_SECONDS = 60.0  # for which a client may leave an answer unread
 
-    _head: asyncio.TimerHandle | None = None
-    _unread: asyncio.TimerHandle | None = None
+    def __init__(self, *args: Any, most: int = CONNECTIONS, proxies: tuple[str, ...] = (), **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._most, self._proxies = most, proxies
+        self._head: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Let it in, if there is room."""
         super().connection_made(transport)
         if self._is_one_too_many():
+            self.connections.discard(self)
             transport.write(FULL)
             transport.close()
         else:
@@ -86,12 +89,10 @@ class Connection(H11Protocol):
         return None
 
     def _is_one_too_many(self) -> bool:
-        most = self.limit_concurrency
-        if most is None:
-            return False
+        if len(self.connections) > self._most:
+            return True
         ours = sum(_host(one) == _host(self) for one in self.connections)
-        shared = self.config.proxy_headers and is_proxy(_host(self), tuple(self.config.forwarded_allow_ips))
-        return len(self.connections) >= most or (ours > most // SHARE and not shared)
+        return ours > self._most // SHARE and not is_proxy(_host(self), self._proxies)
 
 
 def proxies_of(given: Iterable[str]) -> tuple[str, ...]:

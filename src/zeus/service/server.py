@@ -14,6 +14,7 @@ import socket
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from zeus.errors import InputError
@@ -95,9 +96,8 @@ def serve(plan: Plan) -> None:
 def admission(proxies: tuple[str, ...] = (), connections: int = CONNECTIONS) -> dict[str, Any]:
     """How uvicorn lets clients in. Without a named proxy nobody's word for another's address is taken."""
     return {
-        "http": Connection,
+        "http": partial(Connection, most=connections, proxies=proxies),
         "ws": "none",
-        "limit_concurrency": connections,
         "proxy_headers": bool(proxies),
         "forwarded_allow_ips": list(proxies),
         "access_log": False,
