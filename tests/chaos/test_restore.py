@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,7 +21,7 @@ from starlette.testclient import TestClient
 
 from live import live
 from served import SPEC, V100, remote
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, eventually
 from zeus.errors import InputError, StoreError
 from zeus.job import Ending, Outcome
 from zeus.service.app import Settings, create
@@ -30,27 +32,37 @@ VIEWS = ("/api/v1/jobs", "/api/v1/jobs/asr", "/api/v1/jobs/asr/beliefs", "/api/v
 
 
 class Trainings:
-    """Several that ask and tell over HTTP, each in a thread, until they are halted; and what they were told."""
+    """Several that ask and tell over HTTP, each in a thread; and what was taken down of what they told."""
 
     def __init__(self, address: str, folder: Path, dice: Random, chaos: Any) -> None:
         self._address, self._folder, self._dice, self._chaos = address, folder, dice, chaos
         self._lock, self._serial = threading.Lock(), 0
+        self._gate, self._waiting = threading.Event(), 0
         self.told: dict[float, int] = {}  # the joules of each outcome that was taken down, and of which trial
 
-    def run(self, trials: int) -> None:
-        """So many trials of each, and wait for them."""
-        threads = [threading.Thread(target=self._train, args=(one, trials)) for one in range(TRAININGS)]
+    def run(self, trials: int, held: int = 0, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """So many trials of each. The first few hold theirs open until something was done, the others go on."""
+        self._gate.clear()
+        self._waiting = 0
+        threads = [threading.Thread(target=self._train, args=(one, trials, one < held)) for one in range(TRAININGS)]
         for thread in threads:
             thread.start()
+        eventually(lambda: self._waiting == held)
+        meanwhile()
+        self._gate.set()
         for thread in threads:
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive(), "a training hangs"
 
-    def _train(self, which: int, trials: int) -> None:
+    def _train(self, which: int, trials: int, holds: bool) -> None:
         job = remote(self._address, self._folder / f"spool{which}")
-        for _ in range(trials):
+        for number in range(trials):
             try:
                 asked = job.ask(V100)
+                if holds and number == 0:
+                    with self._lock:
+                        self._waiting += 1
+                    assert self._gate.wait(PATIENCE_SECONDS)
                 joules = self._next()
                 outcome = Outcome(ending=Ending.CONVERGED, joules=joules, seconds=1.0, epochs=3, metric=0.9)
                 ended = job.tell(asked.number, outcome)
@@ -97,20 +109,13 @@ def test_a_backup_restored_under_a_running_service_leaves_nothing_behind(
                 chaos.count("backups")
                 trainings.run(dice.randrange(1, 4))
             else:
-                _restore_amid(trainings, dice.choice(backups), file)
+                backup, held = dice.choice(backups), dice.randrange(1, TRAININGS + 1)
+                trainings.run(3, held, partial(copy, backup, file))
                 chaos.count("restores")
             trainings.told.clear()
             trainings.run(dice.randrange(1, 4))
             _nothing_told_is_lost(chaos, file, trainings.told)
             _all_is_as_if_started_now(chaos, address, url)
-
-
-def _restore_amid(trainings: Trainings, backup: Path, file: Path) -> None:
-    running = threading.Thread(target=trainings.run, args=(3,))
-    running.start()
-    copy(backup, file)
-    running.join(PATIENCE_SECONDS)
-    assert not running.is_alive()
 
 
 def _nothing_told_is_lost(chaos: Any, file: Path, told: dict[float, int]) -> None:
