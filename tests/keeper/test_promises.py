@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from zeus.device.keeper.core import Keeper
+from zeus.device.keeper.core import Keeper, Loan
 from zeus.device.keeper.notes import Note, Notes
 from zeus.device.keeper.restore import Ending
 from zeus.device.virtual import VirtualGpu, VirtualMachine
@@ -16,12 +18,21 @@ from zeus.errors import DeviceError, InputError, LeaseRefused, NoDevice, NotPerm
 
 
 class Moody(VirtualGpu):
-    """A card whose setters fail as often as told, before or after taking effect, and that can round."""
+    """A card whose setters fail as often as told, before or after taking effect, that can round and can be capped."""
 
     failures = 0
     late = False
     step_watts = 0.0
     error: type[DeviceError] = DeviceError
+    capped: tuple[int, float] | None = None  # after so many looks at the limit, and just before the next
+
+    def limit(self) -> float:
+        if self.capped is not None:
+            looks, watts = self.capped
+            self.capped = (looks - 1, watts) if looks else None
+            if not looks:
+                super().set_limit(watts)
+        return super().limit()
 
     def set_limit(self, watts: float) -> None:
         fails, self.failures = self.failures > 0, max(0, self.failures - 1)
@@ -48,6 +59,11 @@ class Bench:
 
     def limits(self) -> list[float]:
         return [g.limit() for g in self.gpus]
+
+    def killed(self, loan: Loan) -> None:
+        """What the death of its keeper does to a loan: the kernel drops the locks, and the notes stay as they are."""
+        for one in loan._lent.values():
+            one.lock.release()
 
 
 @pytest.fixture
@@ -164,6 +180,38 @@ def test_somebody_elses_limit_is_what_comes_back_when_we_set_another_after_it(be
     assert bench.gpus[0].limit() == 200
 
 
+def test_a_cap_that_equals_an_earlier_limit_of_ours_outlives_a_crash(bench: Bench) -> None:
+    loan = bench.keeper.lend(bench.uuids[:1])
+    loan.set({bench.uuids[0]: 200})
+    loan.set({bench.uuids[0]: 150})
+    bench.gpus[0].set_limit(200)
+    bench.killed(loan)
+    assert [r.ending for r in bench.another().recover()] == [Ending.LEFT]
+    assert bench.gpus[0].limit() == 200
+
+
+@pytest.mark.parametrize("watts", [249.5, 149.5, 150.001])
+def test_a_cap_next_to_the_limit_found_or_to_ours_is_still_somebody_elses(bench: Bench, watts: float) -> None:
+    loan = bench.keeper.lend(bench.uuids[:1])
+    loan.set({bench.uuids[0]: 150})
+    bench.gpus[0].set_limit(watts)
+    assert [r.ending for r in loan.give_back()] == [Ending.LEFT]
+    assert bench.gpus[0].limit() == watts
+
+
+@pytest.mark.parametrize("look", ["before the note", "before the set", "after the set"])
+@pytest.mark.parametrize("watts", [125, 225])
+def test_a_cap_that_comes_while_a_limit_is_being_set_wins(bench: Bench, look: str, watts: float) -> None:
+    loan = bench.keeper.lend(bench.uuids[:1])
+    loan.set({bench.uuids[0]: 150})
+    bench.gpus[0].capped = (["before the note", "before the set", "after the set"].index(look), 180)
+    with pytest.raises(InputError, match="180 W") if watts > 180 else contextlib.nullcontext():
+        loan.set({bench.uuids[0]: watts})
+    assert bench.gpus[0].limit() <= min(watts, 180)
+    loan.give_back()
+    assert bench.gpus[0].limit() == 180
+
+
 def test_a_limit_raised_by_somebody_else_does_not_raise_ours(bench: Bench) -> None:
     bench.gpus[0].set_limit(180)
     loan = bench.keeper.lend(bench.uuids[:1])
@@ -235,6 +283,7 @@ def leave(bench: Bench, in_force: float, note: Note) -> None:
         (150, (200, 150), Ending.RESTORED, 250),
         (250, (200, 150), Ending.UNCHANGED, 250),  # killed between putting back and dropping the note
         (175, (200, 150), Ending.LEFT, 175),  # and then somebody set another
+        (249.5, (150,), Ending.LEFT, 249.5),
     ],
 )
 def test_a_keeper_killed_at_any_moment_leaves_enough_to_put_back(
@@ -244,6 +293,12 @@ def test_a_keeper_killed_at_any_moment_leaves_enough_to_put_back(
     assert [r.ending for r in bench.keeper.recover()] == [ending]
     assert bench.gpus[0].limit() == after
     assert bench.keeper.recover() == []
+
+
+def test_a_limit_that_was_being_set_may_be_in_force_as_the_driver_rounded_it(bench: Bench) -> None:
+    leave(bench, 149.6, Note(bench.uuids[0], bench.notes.boot, 250.0, ours_watts=(200.0,), setting_watts=150.0))
+    assert [r.ending for r in bench.keeper.recover()] == [Ending.RESTORED]
+    assert bench.gpus[0].limit() == 250
 
 
 def test_lending_first_puts_back_what_a_dead_keeper_left(bench: Bench) -> None:
@@ -264,6 +319,19 @@ def test_a_note_that_cannot_be_read_stops_nobody(bench: Bench) -> None:
     (bench.notes.folder / f"{bench.uuids[0]}.json").write_text("{")
     assert [r.ending for r in bench.keeper.recover()] == [Ending.VOID]
     bench.keeper.lend(bench.uuids).give_back()
+
+
+def test_a_note_of_a_newer_version_is_kept_and_its_gpu_is_not_lent(bench: Bench) -> None:
+    note = bench.notes.folder / f"{bench.uuids[0]}.json"
+    text = json.dumps({"zeus": 2, "uuid": bench.uuids[0], "limits": "in a way that only that version knows"})
+    note.write_text(text)
+    (outcome,) = bench.keeper.recover()
+    assert outcome.ending is Ending.FAILED
+    assert "newer" in outcome.message and str(note) in outcome.message
+    with pytest.raises(DeviceError, match="newer"):
+        bench.keeper.lend(bench.uuids)
+    assert note.read_text() == text
+    bench.keeper.lend(bench.uuids[1:]).give_back()
 
 
 def test_what_is_on_lease_by_a_live_keeper_is_not_recovered(bench: Bench) -> None:
@@ -287,7 +355,11 @@ def test_a_note_is_written_before_the_driver_is_touched(bench: Bench) -> None:
     loan = bench.keeper.lend(bench.uuids[:1])
     loan.set({bench.uuids[0]: 200})
     loan.set({bench.uuids[0]: 150})
-    assert [note and note.ours_watts for note in seen] == [(), (200,), (200, 150)]
+    assert [note and (note.ours_watts, note.setting_watts) for note in seen] == [
+        ((), None),
+        ((250,), 200),
+        ((200,), 150),
+    ]
     assert all(note and note.found_watts == 250 for note in seen)
     loan.give_back()
 

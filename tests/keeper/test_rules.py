@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,31 +17,49 @@ from zeus.device.keeper.restore import TOLERANCE_WATTS, is_foreign
 from zeus.errors import InputError, ZeusError
 
 watts = st.floats(min_value=50, max_value=1000)
+milliwatts = st.integers(50_000, 1_000_000)
 texts = st.text(min_size=1, max_size=30)
 
 
-@given(watts, st.lists(watts, max_size=3), st.floats(-TOLERANCE_WATTS / 2, TOLERANCE_WATTS / 2))
+@given(watts, st.lists(watts, max_size=3), watts, st.floats(-TOLERANCE_WATTS / 2, TOLERANCE_WATTS / 2))
 def test_what_we_found_or_set_is_never_taken_for_somebody_elses_however_the_driver_rounds(
-    found: float, ours: list[float], rounding: float
+    found: float, ours: list[float], setting: float, rounding: float
 ) -> None:
-    note = Note("GPU-1", "boot", found, ours_watts=tuple(ours))
-    assert not any(is_foreign(w + rounding, note) for w in (found, *ours))
+    note = Note("GPU-1", "boot", found, ours_watts=tuple(ours), setting_watts=setting)
+    assert not any(is_foreign(w, note) for w in (found, *ours, setting + rounding))
 
 
-@given(watts, st.lists(watts, max_size=3), watts)
-def test_anything_further_from_all_of_them_than_rounding_is_somebody_elses(
-    found: float, ours: list[float], now: float
+@given(milliwatts, st.lists(milliwatts, max_size=3), st.none() | milliwatts, milliwatts)
+def test_anything_that_differs_by_a_milliwatt_from_all_of_them_is_somebody_elses(
+    found: int, ours: list[int], setting: int | None, now: int
 ) -> None:
-    note = Note("GPU-1", "boot", found, ours_watts=tuple(ours))
-    assert is_foreign(now, note) == all(abs(now - w) > TOLERANCE_WATTS for w in (found, *ours))
+    note = Note("GPU-1", "boot", found / 1e3, ours_watts=tuple(w / 1e3 for w in ours))
+    assert is_foreign(now / 1e3, note) == (now not in (found, *ours))
+    if setting is not None:
+        note = replace(note, setting_watts=setting / 1e3)
+        assert is_foreign(now / 1e3, note) == (now not in (found, *ours) and abs(now - setting) > 1000)
 
 
-@given(texts, texts, watts, st.none() | st.booleans(), st.lists(watts, max_size=3), st.booleans())
+@given(
+    texts, texts, watts, st.none() | st.booleans(), st.lists(watts, max_size=3), st.booleans(), st.none() | watts
+)  # fmt: skip
 def test_a_note_reads_as_it_was_written(
-    uuid: str, boot: str, found: float, persistence: bool | None, ours: list[float], switched: bool
+    uuid: str,
+    boot: str,
+    found: float,
+    persistence: bool | None,
+    ours: list[float],
+    switched: bool,
+    setting: float | None,
 ) -> None:
-    note = Note(uuid, boot, found, persistence, tuple(ours), switched)
+    note = Note(uuid, boot, found, persistence, tuple(ours), switched, setting_watts=setting)
     assert Note.from_json(note.to_json()) == note
+
+
+def test_a_note_of_version_0_1_is_read() -> None:
+    old = json.loads(Note("GPU-1", "boot", 250.0, ours_watts=(200.0, 150.0)).to_json())
+    del old["setting_watts"]
+    assert Note.from_json(json.dumps(old)).ours_watts == (200.0, 150.0)
 
 
 @given(st.text(max_size=200))

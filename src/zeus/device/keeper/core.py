@@ -4,8 +4,8 @@
                      └──────────give_back──────────────▶ free
 
 Everything about one lent GPU belongs to whoever holds its lock, so a `Loan` is used by one thread and needs no other
-lock. Each step is written down before it is taken: whatever dies at whatever moment, the note names every limit
-that may be in force by our doing, and the next keeper that gets the lock puts the one found back.
+lock. Each step is written down before it is taken and after: whatever dies at whatever moment, the note names every
+limit that may be in force by our doing and no other, and the next keeper that gets the lock puts the one found back.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
-from zeus.device.keeper.notes import Lock, Note, Notes
-from zeus.device.keeper.restore import Ending, Returned, is_foreign, log, near, put_back
+from zeus.device.keeper.notes import Lock, NewerNote, Note, Notes
+from zeus.device.keeper.restore import Ending, Returned, is_foreign, log, near, put_back, same
 from zeus.errors import DeviceError, DeviceLost, InputError, LeaseRefused, NoDevice, Unsupported, ZeusError
 
 RETRIES_SECONDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)  # together below the second in which a limit has to be back
@@ -35,6 +35,7 @@ class _Lent:
     lock: Lock
     note: Note
     ceiling_watts: float  # the lowest limit that anybody but us had in force: we never go above it
+    in_force_watts: float  # as the card last told us
 
 
 class Keeper:
@@ -161,15 +162,17 @@ class Keeper:
         left = self._settle(uuid)  # else the lowered limit of a dead keeper would pass for the one found
         if left is not None and left.ending is Ending.FAILED:
             raise DeviceError(left.message)
-        found = gpu.limit()
-        note = Note(uuid, self.notes.boot, found, _persistence(gpu))
+        note = Note(uuid, self.notes.boot, gpu.limit(), _persistence(gpu))
         self.notes.write(note)
         try:
-            gpu.set_limit(found)  # changes nothing, and tells now rather than in mid-training whether we may
+            while not same(now := gpu.limit(), note.found_watts):  # somebody set it while we wrote
+                note = replace(note, found_watts=now)
+                self.notes.write(note)
+            gpu.set_limit(now)  # changes nothing, and tells now rather than in mid-training whether we may
         except BaseException:
             self.notes.drop(uuid)
             raise
-        return _Lent(gpu, lock, note, found)
+        return _Lent(gpu, lock, note, ceiling_watts=now, in_force_watts=now)
 
     def _recover_one(self, uuid: str) -> Returned | None:
         lock = self.notes.lock(uuid, f"process {os.getpid()}, which puts its limit back")
@@ -182,6 +185,8 @@ class Keeper:
         """Deal with what a dead keeper left about a GPU whose lock we hold; None where it left nothing."""
         try:
             note = self.notes.read(uuid)
+        except NewerNote as e:
+            return Returned(uuid, Ending.FAILED, message=str(e))
         except ValueError as e:
             self.notes.drop(uuid)
             return Returned(uuid, Ending.VOID, message=f"GPU {uuid}: its note cannot be read and is dropped: {e}")
@@ -229,19 +234,16 @@ class Loan:
         before = {uuid: self._in_force(self._lent[uuid]) for uuid in watts}
         for uuid, value in watts.items():
             _check(self._lent[uuid], value)
-        touched: list[str] = []
+        touched: list[_Lent] = []
         try:
             for uuid, value in watts.items():
-                touched.append(uuid)
+                touched.append(self._lent[uuid])
                 self._set(self._lent[uuid], value)
         except BaseException:
-            for uuid in touched:
-                try:
-                    self._set(self._lent[uuid], before[uuid])
-                except Exception as e:
-                    log.error("GPU %s: could not go back to %g W: %s", uuid, before[uuid], e)
+            for one in touched:
+                self._undo(one, before[one.note.uuid])
             raise
-        return {uuid: self._lent[uuid].note.ours_watts[-1] for uuid in watts}
+        return {uuid: self._lent[uuid].in_force_watts for uuid in watts}
 
     def give_back(self) -> list[Returned]:
         """Put back what was found; doing so twice is fine."""
@@ -252,32 +254,68 @@ class Loan:
         """The limit in force. If somebody else set it meanwhile, it becomes the one to put back, and our ceiling."""
         now = one.gpu.limit()
         if is_foreign(now, one.note):
-            log.warning(
-                "GPU %s: somebody else set %g W during the lease; it is put back at the end in place of %g W.",
-                one.note.uuid, now, one.note.found_watts,
-            )  # fmt: skip
-            one.note = replace(one.note, found_watts=now, ours_watts=())
-            one.ceiling_watts = min(one.ceiling_watts, now)
-            self._keeper.notes.write(one.note)
+            self._adopt(one, now)
+        one.in_force_watts = now
         return now
 
+    def _adopt(self, one: _Lent, watts: float, setting: float | None = None) -> None:
+        """Make somebody else's limit, now in force, the one to put back and our ceiling. `setting` is ours to follow."""
+        log.warning(
+            "GPU %s: somebody else set %g W during the lease; it is put back at the end in place of %g W.",
+            one.note.uuid, watts, one.note.found_watts,
+        )  # fmt: skip
+        one.ceiling_watts = min(one.ceiling_watts, watts)
+        self._write(one, replace(one.note, found_watts=watts, ours_watts=(), setting_watts=setting))
+
     def _set(self, one: _Lent, watts: float) -> None:
+        """Set a limit. Before and after, the note lists all that can be in force by our doing, and nothing else."""
         switch = one.note.found_persistence is False and not one.note.switched_persistence
-        note = replace(one.note, ours_watts=(*one.note.ours_watts, watts))
-        one.note = replace(note, switched_persistence=True) if switch else note
-        self._keeper.notes.write(one.note)
+        note = replace(one.note, ours_watts=(one.in_force_watts,), setting_watts=watts)
+        self._write(one, replace(note, switched_persistence=True) if switch else note)
         if switch:
             try:
                 one.gpu.set_persistence(True)  # without it the limit vanishes whenever the driver has no client
             except DeviceError as e:
                 log.info("GPU %s: persistence mode stays off: %s", one.note.uuid, e)
+        now = one.gpu.limit()  # nothing slow may stand between this look and the set: a cap set in there is lost
+        if not same(now, one.in_force_watts):
+            self._adopt(one, now, setting=watts)
+        self._apply(one, watts)
+        self._write(one, replace(one.note, ours_watts=(one.in_force_watts,), setting_watts=None))
+
+    def _apply(self, one: _Lent, watts: float) -> None:
+        """Have the card take a limit that its ceiling allows.
+
+        If the card then shows another one, it rounds coarsely, or somebody set theirs in between. A card rounds alike
+        a second time, so that tells the two apart. Until it has, theirs is in the note.
+        """
+        _check(one, watts)
         one.gpu.set_limit(watts)
-        now = one.gpu.limit()
-        # From here on only these can be in force by our doing; the file catches up at the next write,
-        # but not before it must: a card that rounds by more than we tolerate is written down now.
-        one.note = replace(one.note, ours_watts=(watts,) if near(now, watts) else (watts, now))
-        if not near(now, watts):
-            self._keeper.notes.write(one.note)
+        one.in_force_watts = now = one.gpu.limit()
+        if near(now, watts):
+            return
+        note, ceiling = one.note, one.ceiling_watts
+        self._adopt(one, now, setting=watts)
+        one.gpu.set_limit(watts)
+        one.in_force_watts = one.gpu.limit()
+        if same(one.in_force_watts, now):
+            one.note, one.ceiling_watts = note, ceiling
+        elif watts > one.ceiling_watts:
+            one.gpu.set_limit(now)
+            one.in_force_watts = one.gpu.limit()
+            _check(one, watts)
+
+    def _undo(self, one: _Lent, watts: float) -> None:
+        """Go back to what was in force before a set that failed; not above a limit that somebody has set since."""
+        try:
+            self._in_force(one)
+            self._set(one, min(watts, one.ceiling_watts))
+        except Exception as e:
+            log.error("GPU %s: could not go back to %g W: %s", one.note.uuid, watts, e)
+
+    def _write(self, one: _Lent, note: Note) -> None:
+        self._keeper.notes.write(note)
+        one.note = note
 
 
 def _check(one: _Lent, watts: float) -> None:

@@ -37,10 +37,11 @@ class Note:
     boot: str
     found_watts: float
     found_persistence: bool | None = None  # None: the card cannot say
-    ours_watts: tuple[float, ...] = ()  # set, or about to be set: after a crash either may be in force
+    ours_watts: tuple[float, ...] = ()  # in force by our doing, as the driver told them
     switched_persistence: bool = False  # on by our doing, or about to be
     pid: int = field(default_factory=os.getpid)
     time: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    setting_watts: float | None = None  # about to be set: after a crash it may be in force, as the driver rounds it
 
     def to_json(self) -> str:
         """One JSON object."""
@@ -49,7 +50,7 @@ class Note:
 
     @classmethod
     def from_json(cls, text: str) -> Note:
-        """The note that `to_json` wrote; anything else is a ValueError.
+        """The note that `to_json` wrote; that of a newer version is a NewerNote, anything else a ValueError.
 
         >>> note = Note("GPU-1", "boot", 250.0, ours_watts=(125.0,))
         >>> Note.from_json(note.to_json()) == note
@@ -57,18 +58,25 @@ class Note:
         """
         try:
             d = json.loads(text)
-            if d["zeus"] != _VERSION:
-                raise ValueError(f"version {d['zeus']} where {_VERSION} is known")
+            if (version := int(d["zeus"])) > _VERSION:
+                raise NewerNote(f"version {version}, where this Zeus knows {_VERSION}")
+            if version < _VERSION:
+                raise ValueError(f"version {version}, which never was")
             found, ours = float(d["found_watts"]), tuple(float(w) for w in d["ours_watts"])
-            if not all(math.isfinite(w) for w in (found, *ours)):
+            setting = None if d.get("setting_watts") is None else float(d["setting_watts"])
+            if not all(math.isfinite(w) for w in (found, *ours, setting or 0.0)):
                 raise ValueError("a limit that is no number")
             persistence = d["found_persistence"]
             return cls(
                 str(d["uuid"]), str(d["boot"]), found, None if persistence is None else bool(persistence), ours,
-                bool(d["switched_persistence"]), int(d["pid"]), str(d["time"]),
+                bool(d["switched_persistence"]), int(d["pid"]), str(d["time"]), setting,
             )  # fmt: skip
-        except (KeyError, TypeError, RecursionError) as e:
+        except (KeyError, TypeError, OverflowError, RecursionError) as e:
             raise ValueError(f"not a keeper's note: {e!r}") from e
+
+
+class NewerNote(Exception):
+    """A note in a form that only a newer version of Zeus can read: what it wants put back is not known here."""
 
 
 class Lock:
@@ -145,11 +153,17 @@ class Notes:
         new.replace(path)
 
     def read(self, uuid: str) -> Note | None:
-        """The note about this GPU, or None where there is none; a ValueError where it cannot be read."""
+        """The note about this GPU, or None where there is none; a ValueError or a NewerNote where it cannot be read."""
+        path = self._path(uuid, "json")
         try:
-            note = Note.from_json(self._path(uuid, "json").read_text())
+            note = Note.from_json(path.read_text())
         except FileNotFoundError:
             return None
+        except NewerNote as e:
+            raise NewerNote(
+                f"GPU {uuid}: a newer Zeus left its limit to be put back, in a note that cannot be read here ({path}: "
+                f"{e}). Run `zeus restore` with that Zeus, or set the limit yourself and remove the note."
+            ) from e
         if note.uuid != uuid:
             raise ValueError(f"a note about {note.uuid!r} under the name of {uuid!r}")
         return note

@@ -16,7 +16,7 @@ from zeus.errors import DeviceError
 
 log = logging.getLogger("zeus.device.keeper")
 
-TOLERANCE_WATTS = 1.0  # drivers round
+TOLERANCE_WATTS = 1.0  # by how much drivers round what they are given; what they tell is exact
 
 
 class Ending(StrEnum):
@@ -40,19 +40,28 @@ class Returned:
     message: str = ""
 
 
-def near(a: float, b: float) -> bool:
-    """Whether two limits are the same but for the driver's rounding."""
-    return abs(a - b) <= TOLERANCE_WATTS
+def same(a: float, b: float) -> bool:
+    """Whether two limits that the driver told are one: it counts in milliwatts."""
+    return round(a * 1e3) == round(b * 1e3)
+
+
+def near(told: float, given: float) -> bool:
+    """Whether the limit that the driver tells may be its rounding of the one it was given."""
+    return abs(round(told * 1e3) - round(given * 1e3)) <= TOLERANCE_WATTS * 1e3
 
 
 def is_foreign(watts: float, note: Note) -> bool:
     """Whether this limit, now in force, is somebody else's doing.
 
-    >>> note = Note("GPU-1", "boot", found_watts=250, ours_watts=(150, 125))
-    >>> is_foreign(125.4, note), is_foreign(250, note), is_foreign(200, note)
-    (False, False, True)
+    >>> note = Note("GPU-1", "boot", found_watts=250, ours_watts=(150,), setting_watts=125)
+    >>> is_foreign(250, note), is_foreign(150, note), is_foreign(124.9, note)
+    (False, False, False)
+    >>> is_foreign(249.5, note), is_foreign(150.001, note), is_foreign(200, note)
+    (True, True, True)
     """
-    return not any(near(watts, known) for known in (note.found_watts, *note.ours_watts))
+    if note.setting_watts is not None and near(watts, note.setting_watts):
+        return False
+    return not any(same(watts, known) for known in (note.found_watts, *note.ours_watts))
 
 
 def put_back(gpu: Gpu, note: Note) -> Returned:
@@ -60,7 +69,7 @@ def put_back(gpu: Gpu, note: Note) -> Returned:
     now = gpu.limit()
     if is_foreign(now, note):
         ending = Ending.LEFT
-    elif now == note.found_watts:
+    elif same(now, note.found_watts):
         ending = Ending.UNCHANGED
     else:
         gpu.set_limit(note.found_watts)
