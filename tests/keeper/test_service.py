@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,11 +21,20 @@ from hypothesis import strategies as st
 from keeper.place import (
     Place,
     as_root,
+    kill_keepers,
     lease_of,
+    says,
+    stat_of,
+    virtual,
 )
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.keeper import keeper as keeper_command
-from zeus.device.keeper import status
+from zeus.device.keeper import Observing, connection, lend, status
+from zeus.device.keeper.core import Keeper
+from zeus.device.keeper.notes import Notes
+from zeus.device.keeper.peer import Peer
+from zeus.device.virtual import VirtualMachine
+from zeus.errors import KeeperLost
 
 
 def test_a_second_keeper_on_the_same_socket_is_refused_and_a_dead_ones_is_replaced(place: Place) -> None:
@@ -148,6 +161,86 @@ def test_bad_input_is_answered_and_the_lease_goes_on(place: Place) -> None:
         for line in (b"", b"[]", b"\xff", b'{"op": "set"}', b'{"op": "set", "watts": {"x": true}}'):
             assert ask(line)["error"] == "InputError"
         assert ask(json.dumps({"op": "set", "watts": {uuid: place.low}}).encode())["limits"] == {uuid: place.low}
+    eventually(place.is_back)
+
+
+def test_what_a_dead_private_keeper_left_is_put_back_however_busy_the_system_keeper_is(place: Place) -> None:
+    trainer = place.train("hold")
+    says(trainer, "lowered")
+    place.serve()
+    os.kill(trainer.pid, signal.SIGSTOP)
+    kill_keepers(place)
+    trainer.kill()
+
+    def is_back_after_one_more_connection() -> bool:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.connect(place.env["ZEUS_KEEPER"])
+        return place.is_back()
+
+    eventually(is_back_after_one_more_connection)
+
+
+@as_root
+def test_one_user_cannot_take_all_connections(place: Place) -> None:
+    place.serve("--group", "daemon")
+    place.folder.chmod(0o755)
+    with contextlib.ExitStack() as held:
+        while True:
+            sock = held.enter_context(socket.socket(socket.AF_UNIX))
+            sock.settimeout(PATIENCE_SECONDS)
+            sock.connect(place.env["ZEUS_KEEPER"])
+            with contextlib.suppress(BrokenPipeError):  # refused already
+                sock.sendall(b'{"op": "hello", "zeus": 1}\n')
+            if not json.loads(sock.recv(65536))["ok"]:
+                break
+        assert talk_as(place, "nobody", ["daemon"]) == "leased"
+
+
+def test_a_connection_without_a_lease_ends_however_much_it_talks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "LEASELESS_SECONDS", 0.2)
+    ours, theirs = socket.socketpair()
+    keeper = Keeper(VirtualMachine.in_memory("v100").gpus.copy, Notes(tmp_path))
+    stop, stopped = os.pipe()
+    serving = threading.Thread(target=connection.Connection(theirs, Peer.of(theirs), keeper, "system", stop).serve)
+    serving.start()
+    try:
+        with ours, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            ours.settimeout(PATIENCE_SECONDS)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while time.monotonic() < deadline:
+                ours.sendall(b'{"op": "hello", "zeus": 1}\n')
+                if not ours.recv(65536):
+                    break
+                time.sleep(0.01)
+            else:
+                pytest.fail("it talked on for ever")
+    finally:
+        os.write(stopped, b"x")
+        serving.join(PATIENCE_SECONDS)
+        os.close(stop)
+        os.close(stopped)
+
+
+@pytest.mark.parametrize("place", [virtual], ids=["virtual"], indirect=True)  # it takes its time on any card
+def test_nobody_waits_long_for_a_keeper_that_was_stopped(place: Place) -> None:
+    keeper = place.serve()
+    lease = lease_of(place)
+    lease.set_limit(place.low)
+    keeper.send_signal(signal.SIGSTOP)
+    rescue = threading.Timer(45, keeper.send_signal, [signal.SIGCONT])
+    rescue.start()
+    try:
+        with pytest.raises(KeeperLost, match="answer"):
+            lease.set_limit(place.lower)
+        observing = lend(place.gpus, socket=place.env["ZEUS_KEEPER"])
+        assert isinstance(observing, Observing)
+        assert "stopped" in observing.reason
+        assert stat_of(keeper.pid)[0] == "T", "they waited until it was let go on"
+    finally:
+        rescue.cancel()
+        keeper.send_signal(signal.SIGCONT)
     eventually(place.is_back)
 
 

@@ -18,7 +18,9 @@ from typing import Any
 from zeus.device.keeper import protocol
 from zeus.errors import KeeperLost
 
-ANSWER_SECONDS = 60.0  # opening a driver on a large machine takes seconds; longer than this is no answer
+GREET_SECONDS = 5.0  # a keeper that runs says hello at once: it needs no driver for that
+ANSWER_SECONDS = 10.0  # setting the limits of a whole machine takes a second or two
+LEASE_SECONDS = 60.0  # a lease may have to open the driver first, which takes long on a large machine
 
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 _opening = threading.Lock()  # held while a socket exists that is not yet in the set, and while forking
@@ -39,7 +41,7 @@ def connect(path: Path) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _sockets.add(sock)
     try:
-        sock.settimeout(ANSWER_SECONDS)
+        sock.settimeout(GREET_SECONDS)
         sock.connect(str(path))
     except BaseException:
         sock.close()
@@ -65,25 +67,31 @@ class Channel:
         self._lock = threading.Lock()
         self.keeper_pid = 0
 
-    def greet(self) -> Channel:
+    def greet(self, within: float = GREET_SECONDS) -> Channel:
         """Say hello; what every conversation begins with."""
-        self.keeper_pid = int(self.ask(op="hello", zeus=protocol.VERSION)["pid"])
+        self.keeper_pid = int(self.ask(within, op="hello", zeus=protocol.VERSION)["pid"])
         return self
 
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """The keeper's answer; its errors are raised as its own, and KeeperLost where there is none."""
+    def ask(self, within: float = ANSWER_SECONDS, **request: Any) -> dict[str, Any]:
+        """The keeper's answer; its errors are raised as its own, and KeeperLost where none comes in these seconds."""
         if not self.is_mine:
             raise KeeperLost("the lease belongs to the process that took it, not to a child forked from it.")
         with self._lock:
             if self._sock.fileno() < 0:
                 raise KeeperLost("the lease has ended; limits can no longer be set through it.")
             try:
-                self._sock.settimeout(ANSWER_SECONDS)
+                self._sock.settimeout(within)
                 self._sock.sendall(protocol.encode(request))
             except OSError:
                 pass  # a keeper that refuses may have hung up already; its reason is still to be read
             try:
-                line = self._line()
+                line = self._line(within)
+            except TimeoutError as e:
+                self._sock.close()
+                raise KeeperLost(
+                    f"the keeper did not answer within {within:g} s. It may be stopped (`kill -CONT` lets it go on) or "
+                    "hang in the driver. It puts limits back when it goes on."
+                ) from e
             except OSError as e:
                 self._sock.close()
                 raise KeeperLost(f"the keeper went away ({e}). It puts limits back when it starts again.") from e
@@ -103,9 +111,10 @@ class Channel:
         if self.is_mine:
             self._sock.close()
 
-    def _line(self) -> bytes:
-        deadline = time.monotonic() + ANSWER_SECONDS
-        while time.monotonic() < deadline:
+    def _line(self, within: float) -> bytes:
+        deadline = time.monotonic() + within
+        while (left := deadline - time.monotonic()) > 0:
+            self._sock.settimeout(left)
             if not (data := self._sock.recv(protocol.MAX_LINE)):
                 raise ConnectionError("it closed the connection")
             for line in self._lines.feed(data):

@@ -27,7 +27,7 @@ from typing import Any
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper import protocol
-from zeus.device.keeper.channel import Channel, connect
+from zeus.device.keeper.channel import LEASE_SECONDS, Channel, connect
 from zeus.device.keeper.private import reap, recover, start_private
 from zeus.errors import DeviceError, InputError, KeeperLost, ReadOnly, ZeusError
 
@@ -66,7 +66,7 @@ class Lease:
         self._channel = channel
         self._clock = clock_of(gpus[0])
         self.kind = kind  # "private" or "system"
-        answer = channel.ask(op="lease", gpus=[gpu.spec.uuid for gpu in gpus])
+        answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus])
         self.found: dict[str, float] = answer["found"]  # the limit put back at the end, watts by UUID
         _leases.add(self)
 

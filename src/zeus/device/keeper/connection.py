@@ -4,7 +4,7 @@
         └───────────────────┴──── end ────────┴── end: limits are put back
 
 It ends when the socket closes, when the process that made it dies (even if a forked child keeps the socket open), when
-it breaks the protocol beyond repair, or when the keeper is told to stop.
+it breaks the protocol beyond repair, when it has no lease for too long, or when the keeper is told to stop.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import dataclasses
 import os
 import select
 import socket
+import time
 
 from zeus.device.keeper import protocol
 from zeus.device.keeper.core import Keeper, Loan
@@ -21,7 +22,7 @@ from zeus.device.keeper.peer import Peer, death_of
 from zeus.device.keeper.restore import log
 from zeus.errors import InputError, ZeusError
 
-IDLE_SECONDS = 30.0  # a connection without a lease may be silent for this long
+LEASELESS_SECONDS = 30.0  # a connection may be without a lease for this long, whatever it says meanwhile
 SEND_SECONDS = 5.0  # a client that does not read its answers for this long is gone
 
 
@@ -35,6 +36,7 @@ class Connection:
         self._kind = kind
         self._stop = stop  # readable once the keeper has to stop
         self._greeted = False
+        self._deadline = time.monotonic() + LEASELESS_SECONDS  # counts while there is no lease
         self._loan: Loan | None = None
 
     def serve(self) -> None:
@@ -74,7 +76,8 @@ class Connection:
         ends = {self._stop} if death is None else {self._stop, death}
         for fd in (self._sock.fileno(), *ends):
             poll.register(fd, select.POLLIN)
-        ready = {fd for fd, _ in poll.poll(None if self._loan else IDLE_SECONDS * 1000)}
+        left = max(0.0, self._deadline - time.monotonic())
+        ready = {fd for fd, _ in poll.poll(None if self._loan else left * 1000)}
         if not ready or ready & ends:
             return b""
         return self._sock.recv(protocol.MAX_LINE)
@@ -109,6 +112,7 @@ class Connection:
                 return {"limits": limits, "found": self._loan.found}
             case protocol.Release():
                 loan, self._loan = self._loan, None
+                self._deadline = time.monotonic() + LEASELESS_SECONDS
                 returned = [] if loan is None else loan.give_back()
                 return {"returned": [dataclasses.asdict(r) for r in returned]}
             case protocol.Status():

@@ -58,10 +58,10 @@ class Keeper:
             raise InputError("a lease needs at least one GPU.")
         refuse_if_read_only("lending a power limit")
         loan = Loan(self)
+        cards = [self.card(uuid) for uuid in wanted]  # first: opening the driver may take longer than we wait for locks
         deadline = time.monotonic() + patience
         try:
-            for uuid in wanted:
-                gpu = self.card(uuid)
+            for uuid, gpu in zip(wanted, cards, strict=True):
                 if Capability.LIMITS not in gpu.spec.capabilities:
                     raise Unsupported(f"GPU {uuid} ({gpu.spec.name}) has no power limit that can be set.")
                 lock = self._lock(uuid, to or f"process {os.getpid()}", deadline)
@@ -259,7 +259,7 @@ class Loan:
         return now
 
     def _adopt(self, one: _Lent, watts: float, setting: float | None = None) -> None:
-        """Make somebody else's limit, now in force, the one to put back and our ceiling. `setting` is ours to follow."""
+        """Make somebody else's limit, now in force, the one to put back and our ceiling; `setting` is ours to come."""
         log.warning(
             "GPU %s: somebody else set %g W during the lease; it is put back at the end in place of %g W.",
             one.note.uuid, watts, one.note.found_watts,

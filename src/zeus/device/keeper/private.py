@@ -11,10 +11,11 @@ import os
 import site
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from zeus.device import ranks
-from zeus.device.keeper.channel import Channel, pair
+from zeus.device.keeper.channel import ANSWER_SECONDS, Channel, pair
 from zeus.errors import KeeperLost, ZeusError
 
 START_SECONDS = 60.0  # for the interpreter to come up on a machine that is very busy
@@ -43,7 +44,7 @@ def start_private() -> Channel:
             except subprocess.TimeoutExpired:
                 starter.kill()
                 raise KeeperLost(f"a private keeper did not start within {START_SECONDS:g} s.") from None
-        channel.greet()
+        channel.greet(START_SECONDS)
     except OSError as e:
         channel.close()
         raise KeeperLost(f"a private keeper could not be started with {sys.executable}: {e}") from e
@@ -55,9 +56,10 @@ def start_private() -> Channel:
 
 def reap(pid: int) -> None:
     """Collect a private keeper that has ended, where orphans are ours: as the first process of a container."""
-    if os.getpid() == 1:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+    deadline = time.monotonic() + ANSWER_SECONDS  # one that was stopped does not end
+    with contextlib.suppress(ChildProcessError):
+        while os.getpid() == 1 and os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 def recover() -> None:

@@ -48,30 +48,41 @@ def serve_system(path: Path, group: str | None, keeper: Keeper) -> None:
             "`usermod -aG %s USER` and start the keeper again.", DEFAULT_GROUP, DEFAULT_GROUP, DEFAULT_GROUP,
         )  # fmt: skip
     with stop_signal() as stop, _listening(path, gid) as listener:
-        keeper.recover()
+        recovering = threading.Thread(target=_recover, args=(keeper, stop), daemon=True)
+        recovering.start()
         log.info("serving on %s for root and %s", path, _group_name(gid))
         notify("READY=1")
-        threads = _accept(listener, gid, keeper, stop)
+        serving = _accept(listener, gid, keeper, stop)
         notify("STOPPING=1")
         log.info("stopping: putting back what is lent")
-        for thread in threads:
+        for thread in (recovering, *serving):
             thread.join()
+
+
+def _recover(keeper: Keeper, stop: int) -> None:
+    """Put back what dead keepers left, now and every few seconds, whatever clients do meanwhile."""
+    poll = select.poll()
+    poll.register(stop, select.POLLIN)
+    while True:
+        try:
+            keeper.recover()
+        except Exception:  # the folder of notes cannot be read, say; the next time it may be
+            log.exception("looking for what dead keepers left failed")
+        if poll.poll(RECOVER_SECONDS * 1000):
+            return
 
 
 def _accept(listener: socket.socket, gid: int | None, keeper: Keeper, stop: int) -> list[threading.Thread]:
     """Take connections until told to stop; the threads that still serve one, each of which sees the same `stop`."""
-    threads: list[threading.Thread] = []
+    serving: dict[threading.Thread, int] = {}  # and which user
     poll = select.poll()
     poll.register(listener, select.POLLIN)
     poll.register(stop, select.POLLIN)
     while True:
-        ready = {fd for fd, _ in poll.poll(RECOVER_SECONDS * 1000)}
-        threads = [t for t in threads if t.is_alive()]
+        ready = {fd for fd, _ in poll.poll()}
+        serving = {thread: uid for thread, uid in serving.items() if thread.is_alive()}
         if stop in ready:
-            return threads
-        if not ready:
-            keeper.recover()
-            continue
+            return list(serving)
         try:
             sock, _ = listener.accept()
         except OSError as e:  # the client is gone already, or we are out of descriptors
@@ -84,14 +95,22 @@ def _accept(listener: socket.socket, gid: int | None, keeper: Keeper, stop: int)
                     f"user {peer.uid} may not set power limits here: only root and {_group_name(gid)} may. "
                     f"Ask an administrator for `usermod -aG {_group_name(gid, bare=True)} USER`, and log in again."
                 )
-            if len(threads) >= MAX_CONNECTIONS:
-                raise LeaseRefused(f"the keeper serves {MAX_CONNECTIONS} connections already; try again later.")
+            _check_share(peer.uid, list(serving.values()))
             thread = threading.Thread(target=Connection(sock, peer, keeper, "system", stop).serve, daemon=True)
             thread.start()
-            threads.append(thread)
+            serving[thread] = peer.uid
         except Exception as e:  # whatever one client does, the keeper goes on
             log.warning("refused: %s", e)
             _refuse(sock, e)
+
+
+def _check_share(uid: int, serving: list[int]) -> None:
+    """Nobody may hold more connections than are left for all others: then there is always one left for another."""
+    if serving.count(uid) >= MAX_CONNECTIONS - len(serving):
+        raise LeaseRefused(
+            f"the keeper serves {len(serving)} connections already, {serving.count(uid)} of them of user {uid}. "
+            "Try again when some have ended."
+        )
 
 
 def _refuse(sock: socket.socket, error: Exception) -> None:
