@@ -24,9 +24,10 @@ SOURCE = Path(__file__).parents[2] / "src"
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 TRAINER = """
-import os, random, sys, time
+import logging, os, random, sys, time
 from zeus.device.find import machine
 from zeus.device.keeper import Observing, lend
+logging.basicConfig()
 print("started", flush=True)
 gpus = machine()
 lease = lend(gpus)
@@ -90,9 +91,9 @@ class Place:
     def train(self, what: str, **options: object) -> subprocess.Popen[str]:
         return self.start("-c", TRAINER, what, **options)
 
-    def serve(self, *options: str) -> subprocess.Popen[str]:
+    def serve(self, *options: str, path: Path | None = None) -> subprocess.Popen[str]:
         """A system keeper; processes started from now on turn to it."""
-        path = self.folder / "keeper.sock"
+        path = path or self.folder / "keeper.sock"
         path.unlink(missing_ok=True)
         self.env["ZEUS_KEEPER"] = str(path)
         process = self.start("-m", "zeus.device.keeper", "--socket", str(path), *options, stderr=subprocess.DEVNULL)

@@ -356,5 +356,6 @@ def fake_nvml(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """A driver with two cards: in this process, and in others through `env()`."""
     fake = FakeNvml(nvml_library, tmp_path / "nvml.state")
     monkeypatch.setenv("FAKE_NVML_STATE", str(fake.path))
+    monkeypatch.setenv("ZEUS_KEEPER", "private")  # in a container it would only observe, but no host has these cards
     monkeypatch.delenv("ZEUS_READ_ONLY", raising=False)
     yield fake

@@ -110,6 +110,8 @@ def _tell(report: dict[str, Any]) -> None:
     console.print(cpu["why_not"] or f"CPU energy: {', '.join(cpu['packages'])}", markup=False)
     keeper = report["keeper"]
     console.print(f"Keeper: {keeper['use'] or keeper['why_not']}", markup=False)
+    if keeper["risk"]:
+        console.print(f"A risk that was accepted: {keeper['risk']}", markup=False)
     store = report["store"]
     console.print(f"Store: {store['url']}" if store["ok"] else f"Store: {store['why_not']}", markup=False)
     if store["waiting"]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from zeus.device.keeper.client import DEFAULT_SOCKET
+from zeus.device.keeper.client import DEFAULT_SOCKET, PRIVATE
 
 RULE = "ExecStart=/usr/bin/python3 "
 
@@ -27,6 +27,8 @@ RULE = "ExecStart=/usr/bin/python3 "
 @click.option("--print-unit", is_flag=True, help="Print a systemd unit that runs this keeper, and exit.")
 def keeper(path: Path, group: str | None, print_unit: bool) -> None:
     """Lend GPU power limits, and put back what was found when a client ends, however it ends."""
+    if str(path) == PRIVATE:
+        raise click.UsageError("ZEUS_KEEPER=private names no socket to serve. Give one with --socket, or unset it.")
     if print_unit:
         click.echo(unit(path, group), nl=False)
         return

@@ -8,7 +8,8 @@
 
 1. ZEUS_READ_ONLY=1: only observe.
 2. A system keeper, named by argument or by ZEUS_KEEPER, or found at its usual place.
-3. A private keeper, where this process may set limits itself (root, or virtual cards).
+3. A private keeper, where this process may set limits itself (root, or virtual cards), and where it is safe or
+   ZEUS_KEEPER=private asks for it.
 4. Otherwise only observe, and say once how to change that.
 """
 
@@ -26,14 +27,16 @@ from typing import Any
 
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
-from zeus.device.keeper import protocol
+from zeus.device.keeper import container, protocol
 from zeus.device.keeper.channel import LEASE_SECONDS, Channel, connect
+from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.private import reap, recover, start_private
 from zeus.errors import DeviceError, InputError, KeeperLost, ReadOnly, ZeusError
 
 log = logging.getLogger("zeus.device.keeper")
 
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
+PRIVATE = "private"  # in place of a socket: a keeper of one's own, also where that is a risk
 _said: set[str] = set()
 _changes: list[float] = []  # when this process set a limit, by the clock of its GPUs
 
@@ -141,26 +144,32 @@ def lend(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> L
     """
     if not gpus:
         raise InputError("a lease needs at least one GPU.")
-    match _route(gpus, socket):
-        case Observing() as observing:
-            return _say(observing)
-        case keeper:
-            try:
-                return _take(_greet(keeper) if keeper else start_private(), gpus, "system" if keeper else "private")
-            except ZeusError as e:
-                return _say(Observing(f"Power limits are only observed: {e}"))
+    try:
+        match _route(gpus, socket):
+            case Path() as path:
+                return _take(_greet(path), gpus, "system")
+            case _Private(risk):
+                if risk:
+                    _warn_once(f"ZEUS_KEEPER=private: {risk}")
+                return _take(start_private(), gpus, "private")
+            case Observing() as observing:
+                pass
+    except ZeusError as e:
+        observing = Observing(f"Power limits are only observed: {e}")
+    _warn_once(observing.reason)
+    return observing
 
 
 def status(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Which keeper `lend` would turn to, for `zeus env`; takes no lease."""
-    found: dict[str, Any] = {"use": None, "socket": None, "lent": [], "why_not": None}
+    found: dict[str, Any] = {"use": None, "socket": None, "lent": [], "why_not": None, "risk": None}
     if not gpus:
         return found | {"why_not": "there is no GPU."}
     match _route(gpus, socket):
         case Observing(reason):
             return found | {"why_not": reason}
-        case None:
-            return found | {"use": "private"}
+        case _Private(risk):
+            return found | {"use": "private", "risk": risk}
         case Path() as path:
             found["socket"] = str(path)
             try:
@@ -173,23 +182,45 @@ def status(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) ->
                 return found | {"why_not": str(e)}
 
 
-def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path | Observing | None:
-    """Whom to ask: the keeper at this path, nobody, or (None) a private one."""
+@dataclass(frozen=True, slots=True)
+class _Private:
+    """A keeper of one's own; `risk` says what it cannot promise here."""
+
+    risk: str | None = None
+
+
+def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path | _Private | Observing:
+    """Whom to ask: the keeper at this path, a private one, or nobody."""
     if obstacle := _obstacle(gpus):
         return Observing(obstacle)
     chosen = socket or os.environ.get("ZEUS_KEEPER")
-    if chosen:
+    if chosen and str(chosen) != PRIVATE:
         return Path(chosen)
-    virtual = all(gpu.spec.vendor == "virtual" for gpu in gpus)
-    if not virtual and _is_alive(DEFAULT_SOCKET):  # the machine's keeper knows nothing of virtual cards
+    if all(gpu.spec.vendor == "virtual" for gpu in gpus):  # the machine's keeper knows nothing of them
+        return _Private()
+    if not chosen and _is_alive(DEFAULT_SOCKET):
         return DEFAULT_SOCKET
-    if virtual or os.geteuid() == 0:
-        return None
-    return Observing(
-        f"Power limits are only observed: user {os.geteuid()} may not set them and no keeper runs on this machine. An "
-        "administrator can start one with `zeus keeper` (as a service: `zeus keeper --print-unit`), "
-        "or the training can run as root."
-    )
+    return _own(accepted=bool(chosen))
+
+
+def _own(accepted: bool) -> _Private | Observing:
+    """A private keeper for real cards, if this user may have one, and what it cannot promise here was accepted."""
+    if os.geteuid() != 0:
+        return Observing(
+            f"Power limits are only observed: user {os.geteuid()} may not set them and no keeper runs on this machine. "
+            "An administrator can start one with `zeus keeper` (as a service: `zeus keeper --print-unit`), "
+            "or the training can run as root."
+        )
+    try:
+        risk = container.risk(Notes.here().folder)
+    except (ZeusError, OSError) as e:
+        return Observing(f"Power limits are only observed: a keeper would have no folder for its notes. {e}")
+    if risk and not accepted:
+        return Observing(
+            f"Power limits are only observed: {risk} Run `zeus keeper` on the host and mount its folder into the "
+            "container (docker run -v /run/zeus:/run/zeus), or accept the risk with ZEUS_KEEPER=private."
+        )
+    return _Private(risk)
 
 
 def _obstacle(gpus: Sequence[Gpu]) -> str:
@@ -243,9 +274,8 @@ def _take(channel: Channel, gpus: Sequence[Gpu], kind: str) -> Lease:
         raise
 
 
-def _say(observing: Observing) -> Observing:
-    """Once per process and reason."""
-    if observing.reason not in _said:
-        _said.add(observing.reason)
-        log.warning("%s", observing.reason)
-    return observing
+def _warn_once(text: str) -> None:
+    """Once per process and text."""
+    if text not in _said:
+        _said.add(text)
+        log.warning("%s", text)

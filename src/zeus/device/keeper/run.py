@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from zeus.device.gpu import Gpu
+from zeus.device.keeper import container
 from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.restore import Returned
@@ -42,7 +43,10 @@ def run_system(path: Path, group: str | None) -> int:
     _log_to(logging.StreamHandler(sys.stderr), logging.INFO)
     _survive_shortage()
     try:
-        serve_system(path, group, Keeper(cards, Notes.here()))
+        notes = Notes.here()
+        if risk := container.risk(notes.folder):
+            log.warning("%s Mount the host's /run/zeus at /run/zeus.", risk)
+        serve_system(path, group, Keeper(cards, notes))
     except ZeusError as e:
         log.error("%s", e)
         return 2
