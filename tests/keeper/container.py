@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from keeper.place import TRAINER, Place
+from keeper.place import Place
 
 _ENTER = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -25,8 +25,8 @@ _why_not = _obstacle()
 needs_unshare = pytest.mark.skipif(bool(_why_not), reason=_why_not or "a container can be made here")
 
 
-def contained(place: Place, *command: str, shared: bool, **env: str) -> subprocess.Popen[str]:
-    """Run a trainer, or `-m module`, in a container; with `shared`, /run/zeus is the place's folder `run`.
+def contained(place: Place, *arguments: str, shared: bool, **env: str) -> subprocess.Popen[str]:
+    """Run Python with these arguments in a container; with `shared`, its /run/zeus is the place's folder `run`.
 
     Killing what is returned kills everything in the container.
     """
@@ -35,7 +35,6 @@ def contained(place: Place, *command: str, shared: bool, **env: str) -> subproce
         folder = place.folder / "run"
         folder.mkdir(exist_ok=True)
         mounts += f" && mount --bind {folder} /run/zeus"
-    arguments = command if command[0] == "-m" else ("-c", TRAINER, *command)
     apart = {name: value for name, value in place.env.items() if name not in ("ZEUS_KEEPER", "ZEUS_KEEPER_STATE")}
     process = subprocess.Popen(
         [*_ENTER, "sh", "-c", f'{mounts} && exec "$@"', "sh", sys.executable, *arguments],

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from keeper.container import contained, needs_unshare
-from keeper.place import Place, nvidia, says, virtual
+from keeper.place import TRAINER, Place, nvidia, says, virtual
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.keeper import keeper as keeper_command
 from zeus.device.keeper.container import is_shared, mark
@@ -95,7 +95,7 @@ on_nvidia = pytest.mark.parametrize("place", [nvidia], ids=["nvidia"], indirect=
 @needs_unshare
 @on_nvidia
 def test_in_a_container_of_its_own_a_trainer_only_observes_and_says_what_to_mount(place: Place) -> None:
-    trainer = contained(place, "hold", shared=False)
+    trainer = contained(place, "-c", TRAINER, "hold", shared=False)
     reason = says(trainer, "observing")
     assert "container" in reason and "-v /run/zeus:/run/zeus" in reason and "ZEUS_KEEPER=private" in reason
     assert place.is_untouched()
@@ -104,7 +104,7 @@ def test_in_a_container_of_its_own_a_trainer_only_observes_and_says_what_to_moun
 @needs_unshare
 @on_nvidia
 def test_a_private_keeper_in_a_container_can_be_asked_for_with_a_warning(place: Place) -> None:
-    trainer = contained(place, "end", shared=False, ZEUS_KEEPER="private")
+    trainer = contained(place, "-c", TRAINER, "end", shared=False, ZEUS_KEEPER="private")
     out, err = trainer.communicate(timeout=PATIENCE_SECONDS)
     assert "lowered" in out
     assert "ZEUS_KEEPER=private" in err and "container" in err
@@ -114,14 +114,14 @@ def test_a_private_keeper_in_a_container_can_be_asked_for_with_a_warning(place: 
 @needs_unshare
 @on_nvidia
 def test_containers_that_share_the_folder_share_its_locks_and_notes(place: Place) -> None:
-    first = contained(place, "hold", shared=True)
+    first = contained(place, "-c", TRAINER, "hold", shared=True)
     says(first, "lowered")
-    second = contained(place, "hold", shared=True)
+    second = contained(place, "-c", TRAINER, "hold", shared=True)
     assert "on lease to" in says(second, "observing")
     first.kill()
     notes = Notes(place.folder / "run" / "keeper")
     eventually(lambda: (lock := notes.lock(place.gpus[0].spec.uuid)) is not None and lock.release() is None)
-    third = contained(place, "end", shared=True)
+    third = contained(place, "-c", TRAINER, "end", shared=True)
     assert "lowered" in third.communicate(timeout=PATIENCE_SECONDS)[0]
     assert place.is_untouched()
 
@@ -133,7 +133,7 @@ def test_a_container_with_the_hosts_folder_finds_the_hosts_keeper(place: Place) 
     shared.mkdir()
     place.env["ZEUS_KEEPER_STATE"] = str(shared / "keeper")
     place.serve(path=shared / "keeper.sock")
-    first = contained(place, "hold", shared=True)
+    first = contained(place, "-c", TRAINER, "hold", shared=True)
     says(first, "lowered")
     first.kill()
     eventually(place.is_untouched)
@@ -142,7 +142,7 @@ def test_a_container_with_the_hosts_folder_finds_the_hosts_keeper(place: Place) 
 @needs_unshare
 @pytest.mark.parametrize("place", [virtual], ids=["virtual"], indirect=True)
 def test_virtual_cards_are_lent_in_any_container(place: Place) -> None:
-    trainer = contained(place, "end", shared=False)
+    trainer = contained(place, "-c", TRAINER, "end", shared=False)
     assert "lowered" in trainer.communicate(timeout=PATIENCE_SECONDS)[0]
     assert place.is_untouched()
 

@@ -44,7 +44,7 @@ FAILURES = {
 }  # fmt: skip
 FUNCTIONS = ("set_limit", "set_persistence")
 VALUE_TYPES = ("double", "uint", "ulong", "ulonglong", "longlong", "int", "ushort")
-CARDS, TEXT, PIDS, MIGS, SEGMENTS, CALLS = 8, 96, 32, 7, 256, 256
+CARDS, TEXT, PIDS, MIGS, SEGMENTS, CALLS, LOST = 8, 96, 32, 7, 256, 256, 64
 
 
 class _Segment(ctypes.Structure):
@@ -62,6 +62,7 @@ class _Card(ctypes.Structure):
                                        "sample_type", "average_ns", "stuck_at_ns")),
         ("fail", c_int64 * len(GROUPS)), ("reads", c_int64 * len(GROUPS)),
         ("n_segments", c_int64), ("segments", _Segment * SEGMENTS),
+        ("n_lost", c_int64), ("lost_mw", c_int64 * LOST),
     ]  # fmt: skip
 
 
@@ -212,6 +213,10 @@ class FakeCard:
     def reads(self, group: str) -> int:
         """How often functions of this group were called, by anybody."""
         return int(self._raw.reads[GROUPS.index(group)])
+
+    def lost_limits(self) -> list[float]:
+        """Limits (64 at most) that were replaced by somebody who had not seen them: a race that NVML leaves open."""
+        return [milliwatts / 1e3 for milliwatts in self._raw.lost_mw[: min(self._raw.n_lost, LOST)]]
 
     def _schedule(self, high: float, low: float, period_ns: int, on_ns: int, phase_ns: int) -> None:
         self._fake._library.fake_schedule(self._fake._at, self.index, high * 1e3, low * 1e3, period_ns, on_ns, phase_ns)

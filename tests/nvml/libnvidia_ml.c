@@ -268,9 +268,12 @@ int nvmlDeviceGetSamples(void *handle, int type, unsigned long long last_seen_us
     return n || result == EMPTY ? SUCCESS : NOT_FOUND;
 }
 
+/* The limit that this thread last saw on each card: NVML sets without asking, a test wants to know what that cost. */
+static __thread int64_t seen_mw[CARDS];
+
 int nvmlDeviceGetPowerManagementLimit(void *handle, unsigned int *milliwatts) {
     ASK(LIMITS);
-    return *milliwatts = __atomic_load_n(&c->limit_mw, __ATOMIC_ACQUIRE), SUCCESS;
+    return *milliwatts = seen_mw[card] = __atomic_load_n(&c->limit_mw, __ATOMIC_ACQUIRE), SUCCESS;
 }
 
 int nvmlDeviceGetPowerManagementLimitConstraints(void *handle, unsigned int *low, unsigned int *high) {
@@ -320,6 +323,12 @@ int nvmlDeviceGetNumGpuCores(void *handle, unsigned int *cores) {
 
 enum { SET_LIMIT, SET_PERSISTENCE };
 
+static void set_limit(struct card *c, int card, int64_t milliwatts) {
+    int64_t before = __atomic_exchange_n(&c->limit_mw, milliwatts, __ATOMIC_ACQ_REL);
+    if (before != seen_mw[card]) c->lost_mw[__atomic_fetch_add(&c->n_lost, 1, __ATOMIC_ACQ_REL) % LOST] = before;
+    seen_mw[card] = milliwatts;
+}
+
 static int set(void *handle, int function, int64_t value) {
     struct state *s;
     int card = -1, result = ask(handle, SET, &s, &card);
@@ -328,7 +337,8 @@ static int set(void *handle, int function, int64_t value) {
     if (!result && geteuid() && s->only_uid >= 0 && geteuid() != (uid_t)s->only_uid) result = NO_PERMISSION;
     if (!result) result = c->fail[function == SET_LIMIT ? LIMITS : PERSISTENCE];
     if (!result && function == SET_LIMIT && (value < c->min_mw || value > c->max_mw)) result = INVALID_ARGUMENT;
-    if (!result) __atomic_store_n(function == SET_LIMIT ? &c->limit_mw : &c->persistence, value, __ATOMIC_RELEASE);
+    if (!result && function == SET_LIMIT) set_limit(c, card, value);
+    if (!result && function == SET_PERSISTENCE) __atomic_store_n(&c->persistence, value, __ATOMIC_RELEASE);
     int64_t i = __atomic_fetch_add(&s->n_calls, 1, __ATOMIC_ACQ_REL);
     s->calls[i % CALLS] = (struct call){getpid(), geteuid(), card, function, value, result, fake_now_ns(s)};
     return result;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <time.h>
 
-enum { CARDS = 8, TEXT = 96, PIDS = 32, MIGS = 7, SEGMENTS = 256, CALLS = 256, BUFFER = 119 };
+enum { CARDS = 8, TEXT = 96, PIDS = 32, MIGS = 7, SEGMENTS = 256, CALLS = 256, BUFFER = 119, LOST = 64 };
 enum group { ALL, OPEN, NAME, COUNTER, SAMPLES, POWER, INSTANT, LIMITS, DEFAULT_LIMIT, PERSISTENCE, TEMPERATURE,
              PROCESSES, SPEED, SET, GROUPS };
 
@@ -23,6 +23,7 @@ struct card {
     int64_t fail[GROUPS], reads[GROUPS];
     int64_t n_segments;
     struct segment segments[SEGMENTS];
+    int64_t n_lost, lost_mw[LOST]; /* limits that were replaced by somebody who had not seen them */
 };
 struct call { int64_t pid, uid, card, function, value, result, time_ns; };
 struct state {

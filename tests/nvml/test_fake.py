@@ -77,6 +77,15 @@ def test_the_binding_reads_what_the_card_is(fake_nvml: FakeNvml, handle: object)
     assert pynvml.nvmlSystemGetDriverVersion() == "999.00"
 
 
+def test_a_limit_that_is_replaced_unseen_is_written_down(fake_nvml: FakeNvml, handle: object) -> None:
+    card = fake_nvml.cards[0]
+    assert pynvml.nvmlDeviceGetPowerManagementLimit(handle) == 700_000
+    pynvml.nvmlDeviceSetPowerManagementLimit(handle, 300_000)
+    card.limit_watts = 400
+    pynvml.nvmlDeviceSetPowerManagementLimit(handle, 350_000)
+    assert card.lost_limits() == [400]
+
+
 def test_the_log_keeps_the_last_calls(fake_nvml: FakeNvml, handle: object) -> None:
     for watts in range(200, 500):
         pynvml.nvmlDeviceSetPowerManagementLimit(handle, watts * 1000)
