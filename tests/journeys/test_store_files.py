@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from zeus.errors import InputError, StoreError
 from zeus.job import Gpus, JobSpec
 from zeus.store import Request, open_store
 from zeus.store.open import mount_of, refuse_network
+from zeus.store.patience import at_most
 from zeus.store.sql import SqlStore
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
@@ -54,12 +57,24 @@ server:/home /home nfs4 rw 0 0
 //server/share /mnt/share cifs rw 0 0
 me@host: /mnt/ssh fuse.sshfs rw 0 0
 """
+REMOTE = ["fuse.ceph-fuse", "fuse.ceph", "wekafs", "9p", "virtiofs", "afs", "lustre", "fuse.bindfs", "a-new-one"]
 
 
 @pytest.mark.parametrize("path", ["/home/me/zeus.db", "/mnt/share/zeus.db", "/mnt/ssh/a/zeus.db"])
 def test_sqlite_on_a_network_file_system_is_refused_with_the_reason(path: str) -> None:
-    with pytest.raises(InputError, match=r"is on a network file system .* Set ZEUS_STORE to"):
+    with pytest.raises(InputError, match=r"is on a network file system.* Set ZEUS_STORE to"):
         refuse_network(Path(path), MOUNTS)
+
+
+@pytest.mark.parametrize("kind", REMOTE)
+def test_only_file_systems_that_are_known_to_be_local_are_taken(kind: str) -> None:
+    with pytest.raises(InputError, match=rf"\({kind} at /data\)"):
+        refuse_network(Path("/data/zeus.db"), f"/dev/sda1 / ext4 rw 0 0\nx /data {kind} rw 0 0\n")
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "fuseblk", "fuse.fuse-overlayfs"])
+def test_local_ones_are(kind: str) -> None:
+    refuse_network(Path("/data/zeus.db"), f"x / nfs4 rw 0 0\nx /data {kind} rw 0 0\n")
 
 
 @pytest.mark.parametrize("path", ["/zeus.db", "/home/me/fast disk/zeus.db", "/homes/zeus.db"])
@@ -98,8 +113,8 @@ def versions(path: Path, *, set_to: str | None = None) -> list[tuple[str]]:
     raw = sqlite3.connect(path)
     with raw:
         if set_to is not None:
-            raw.execute("UPDATE alembic_version SET version_num = ?", (set_to,))
-        found = raw.execute("SELECT version_num FROM alembic_version").fetchall()
+            raw.execute("UPDATE zeus_version SET version_num = ?", (set_to,))
+        found = raw.execute("SELECT version_num FROM zeus_version").fetchall()
     raw.close()
     return found
 
@@ -130,6 +145,113 @@ def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(tmp_path: Path)
     assert len(made) == 3
     assert again.export() == lines
     again.close()
+
+
+def as_zeus_0_1_left_it(path: Path, version: str = "0004") -> None:
+    """Its version under alembic's own name."""
+    raw = sqlite3.connect(path)
+    with raw:
+        raw.execute("DROP TABLE zeus_version")
+        raw.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
+        raw.execute("INSERT INTO alembic_version VALUES (?)", (version,))
+    raw.close()
+
+
+def tables(path: Path) -> set[str]:
+    raw = sqlite3.connect(path)
+    found = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    raw.close()
+    return found
+
+
+def test_the_version_is_kept_under_a_name_of_our_own_also_where_0_1_kept_it(tmp_path: Path) -> None:
+    path = tmp_path / "zeus.db"
+    store = open_store(f"sqlite:///{path}")
+    store.register(SPEC)
+    store.close()
+    assert "alembic_version" not in tables(path)
+    as_zeus_0_1_left_it(path)
+    again = open_store(f"sqlite:///{path}")
+    assert [job.id for job in again.jobs()] == ["asr"]
+    assert "alembic_version" not in tables(path)
+    assert versions(path) == [("0004",)]
+    again.close()
+    as_zeus_0_1_left_it(path, "0099")
+    with pytest.raises(InputError, match=r"the store is of version 0099.*written by a newer one"):
+        open_store(f"sqlite:///{path}")
+    assert "alembic_version" in tables(path)
+
+
+def test_a_database_that_others_migrate_with_alembic_is_shared_with_them(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    raw = sqlite3.connect(path)
+    with raw:
+        raw.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
+        raw.execute("INSERT INTO alembic_version VALUES ('ae1027a6acf')")
+    store = open_store(f"sqlite:///{path}")
+    assert store.jobs() == []
+    assert raw.execute("SELECT version_num FROM alembic_version").fetchall() == [("ae1027a6acf",)]
+    raw.close()
+    store.close()
+
+
+def test_a_store_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/zeus.db")
+    store.register(SPEC)
+    made = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert made == dict.fromkeys(("zeus.db", "zeus.db-wal", "zeus.db-shm", "zeus.db.lock"), 384)
+    store.close()
+
+
+def test_a_store_that_its_owner_shares_stays_shared(tmp_path: Path) -> None:
+    path = tmp_path / "zeus.db"
+    path.touch()
+    path.chmod(0o660)
+    open_store(f"sqlite:///{path}").close()
+    made = {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()}
+    assert made["zeus.db"] == 0o660
+    assert made["zeus.db.lock"] & 0o600 == 0o600
+
+
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_is_not_touched(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("years of work")
+    (tmp_path / "zeus.db.lock").symlink_to(precious)
+    with pytest.raises(InputError, match=r"zeus\.db\.lock is a symbolic link"):
+        open_store(f"sqlite:///{tmp_path}/zeus.db")
+    assert precious.read_text() == "years of work"
+
+
+def test_an_empty_file_becomes_a_store_unless_one_was_kept_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "zeus.db"
+    path.touch()
+    store = open_store(f"sqlite:///{path}")
+    store.register(SPEC)
+    store.close()
+    path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"is empty \(0 bytes\), but a store was kept in it. Put a backup"):
+            open_store(f"sqlite:///{path}")
+    assert path.stat().st_size == 0
+    (tmp_path / "zeus.db.lock").unlink()
+    open_store(f"sqlite:///{path}").close()  # its owner said so
+
+
+def test_what_others_have_not_written_back_yet_is_not_lost_with_an_empty_file(tmp_path: Path) -> None:
+    path, log = tmp_path / "zeus.db", tmp_path / "zeus.db-wal"
+    path.touch()
+    log.write_bytes(b"x" * 4096)
+    with pytest.raises(InputError, match="a store was kept in it"):
+        open_store(f"sqlite:///{path}")
+    assert log.stat().st_size == 4096
+
+
+def test_a_store_that_somebody_else_upgrades_is_waited_for_but_not_for_ever(tmp_path: Path) -> None:
+    with (tmp_path / "zeus.db.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with at_most(0.05), pytest.raises(StoreError, match="is being upgraded by another process"):
+            open_store(f"sqlite:///{tmp_path}/zeus.db")
+    open_store(f"sqlite:///{tmp_path}/zeus.db").close()
 
 
 def test_a_store_of_a_newer_zeus_is_left_alone(tmp_path: Path) -> None:

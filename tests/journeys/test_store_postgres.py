@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from postgres import PostgresServer
 from store_places import HERE, SPEC, ask, sound
 from store_worker import CONVERGED, first_size
 from waiting import PATIENCE_SECONDS
-from zeus.errors import InputError, StoreError
+from zeus.errors import InputError, NotKnown, StoreError
 from zeus.job import Ask, Decision
 from zeus.store import Job, Store, open_store
 from zeus.store.api import Facts
@@ -147,13 +148,72 @@ def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(url: str, store
         admin.execute(f"DROP INDEX zeus_trials_by_{column}")
     for name in ("tokens", "places", "asks", "numbers"):
         admin.execute(f"DROP TABLE zeus_{name}")
-    admin.execute("UPDATE alembic_version SET version_num = '0001'")
+    admin.execute("UPDATE zeus_version SET version_num = '0001'")
     again = open_store(url)
     assert again.export() == lines
-    assert admin.execute("SELECT version_num FROM alembic_version").fetchall() == [("0004",)]
+    assert admin.execute("SELECT version_num FROM zeus_version").fetchall() == [("0004",)]
     found = admin.execute("SELECT count(*) FROM pg_indexes WHERE indexname LIKE 'zeus_trials_by_%'").fetchone()
     assert found == (3,)
     again.close()
+
+
+def test_the_version_is_kept_under_a_name_of_our_own_and_alembics_is_free_for_others(
+    url: str, store: Store, admin: Any
+) -> None:
+    theirs = "CREATE TABLE alembic_version (version_num TEXT NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY)"
+    admin.execute("DROP TABLE zeus_version")
+    admin.execute(theirs)
+    admin.execute("INSERT INTO alembic_version VALUES ('0004')")  # as Zeus 0.1 left it
+    again = open_store(url)
+    assert again.jobs() == store.jobs()
+    again.close()
+    admin.execute(theirs)
+    admin.execute("INSERT INTO alembic_version VALUES ('ae1027a6acf')")
+    open_store(url).close()
+    assert admin.execute("SELECT version_num FROM alembic_version").fetchall() == [("ae1027a6acf",)]
+
+
+# Whoever makes the job is overtaken so many times: a number drawn from a sequence is not given back by a rollback.
+OVERTAKEN = """
+CREATE SEQUENCE tries;
+CREATE FUNCTION overtake() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN IF nextval('tries') <= {} THEN RAISE unique_violation; END IF; RETURN NEW; END $$;
+CREATE TRIGGER overtake BEFORE INSERT ON zeus_jobs FOR EACH ROW EXECUTE FUNCTION overtake()
+"""
+
+
+def test_a_job_that_others_make_and_remove_all_the_time_is_registered_all_the_same(store: Store, admin: Any) -> None:
+    admin.execute(OVERTAKEN.format(5))
+    assert store.register(replace(SPEC, job_id="lm")).id == "lm"
+
+
+def test_an_error_of_the_driver_reaches_nobody(store: Store, admin: Any) -> None:
+    admin.execute(OVERTAKEN.format(1000))
+    with pytest.raises(StoreError, match=r"was changed by others: .* Try again"):
+        store.register(replace(SPEC, job_id="lm"))
+
+
+def test_registering_and_forgetting_at_once_gives_each_its_answer(url: str, store: Store) -> None:
+    wrong, gate = list[BaseException](), threading.Barrier(4)
+
+    def work(forget: bool) -> None:
+        mine = open_store(url)
+        gate.wait()
+        for _ in range(40):
+            try:
+                mine.forget("asr") if forget else mine.register(SPEC)
+            except NotKnown:
+                pass
+            except BaseException as failed:
+                wrong.append(failed)
+        mine.close()
+
+    threads = [threading.Thread(target=work, args=(forget,)) for forget in (False, False, True, True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
 
 
 def test_an_address_without_its_driver_is_understood_and_a_password_is_not_shown(url: str) -> None:

@@ -78,6 +78,10 @@ class Store(Protocol):
     answer; nothing was changed, unless it says that this is not known.
     """
 
+    @property
+    def address(self) -> str | None:
+        """By which other processes find it, with no secret in it; None: they cannot."""
+
     def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
         """The job of this id, made if there is none.
 

@@ -6,13 +6,16 @@ statement through it as well would cost more than SQLite takes to do the work.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import sqlite3
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -22,12 +25,29 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from zeus.errors import InputError, StoreError
 from zeus.store.open import shown
-from zeus.store.upgrade import bring_up_to_date
+from zeus.store.patience import allowed
+from zeus.store.upgrade import bring_up_to_date, make_file
 
 BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
+# Errors that pass: it is busy, its disk is full, or that fails at the moment.
+PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PROTOCOL,
+}
 NAP_SECONDS = 0.01  # at most, between two tries; a random share of it, so that all who wait have the same chance
+CONNECT_SECONDS = 10.0  # how long a server may take to answer at first
 CONNECTIONS = 15  # at most, at one time; a thread that finds none free waits for one
 IDLE_SECONDS = 60.0  # how long Postgres lets a process hold a job without a word; deciding takes milliseconds
+
+
+WAITS = "zeus_waits"  # milliseconds for which a connection was told to wait
+
+
+class Conflict(StoreError):
+    """Somebody else made the same thing first. Nothing was changed."""
 
 
 class Mode(Enum):
@@ -97,12 +117,16 @@ class Database:
         self._writers = _sqlite(url, 0.0, connections) if url.startswith("sqlite") else self._engine
         self._dialect = self._engine.dialect
         self._pid = os.getpid()
+        # Whoever forgets to close a store lets go of its connections with the store itself.
+        weakref.finalize(self, _let_go, {self._engine, self._writers}, self._pid).atexit = False
         self._driver = driver = cast("Any", self._dialect.loaded_dbapi)
         self._errors = (driver.Error, SQLAlchemyError)
         self._not_data: type[Exception] = driver.DataError
-        self.conflict: type[Exception] = driver.IntegrityError  # the one error of the driver that a caller may see
+        self._conflict: type[Exception] = driver.IntegrityError
         self.name = shown(url)
         try:
+            if url.startswith("sqlite"):
+                make_file(Path(cast("str", self._engine.url.database)))
             bring_up_to_date(self._engine)
         except DBAPIError as wrong:
             kind = StoreError if _is_away(wrong.orig) else InputError
@@ -130,8 +154,8 @@ class Database:
                 raise
             finally:
                 connection.close()  # back to the pool
-        except self.conflict:
-            raise
+        except self._conflict as wrong:
+            raise Conflict(f"the store {self.name} was changed by others: {_said(wrong)}. Try again.") from wrong
         except self._not_data as wrong:
             raise InputError(f"the store cannot hold what was given: {_said(wrong)}.") from wrong
         except self._errors as wrong:
@@ -162,23 +186,40 @@ class Database:
 
     def _begin_on(self, connection: PoolProxiedConnection, mode: Mode) -> Any:
         cursor: Any = connection.cursor()
+        seconds = allowed(self._busy_seconds)
+        if mode is not Mode.WRITE or self._dialect.name != "sqlite":
+            self._wait_at_most(connection, cursor, seconds)
         if self._dialect.name != "sqlite":
             level = "REPEATABLE READ" if mode is Mode.SNAPSHOT else "READ COMMITTED"
             cursor.execute(f"BEGIN ISOLATION LEVEL {level}")
         elif mode is Mode.WRITE:
             # A reader that turns writer halfway is refused where another one writes: who will write says so first.
-            _begin_in_turn(cursor, self._busy_seconds)
+            _begin_in_turn(cursor, seconds)
         else:
             cursor.execute("BEGIN")
         return cursor
+
+    def _wait_at_most(self, connection: PoolProxiedConnection, cursor: Any, seconds: float) -> None:
+        """For others who hold what is asked for. Said to the database only where it was told otherwise before."""
+        milliseconds = max(1, int(seconds * 1000))
+        if connection.info.get(WAITS) != milliseconds:
+            is_sqlite = self._dialect.name == "sqlite"
+            cursor.execute(f"{'PRAGMA busy_timeout' if is_sqlite else 'SET lock_timeout'} = {milliseconds}")
+            connection.info[WAITS] = milliseconds
+
+
+def _let_go(engines: set[Engine], pid: int) -> None:
+    for engine in engines:
+        engine.dispose(close=os.getpid() == pid)  # a forked child does not hang up for its parent
 
 
 def _sqlite(url: str, busy_seconds: float, connections: int) -> Engine:
     engine = sa.create_engine(url, paramstyle="named", pool_size=connections, max_overflow=0)
 
-    def set_up(connection: Any, _record: object) -> None:
+    def set_up(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # the driver's own idea of when to begin is not ours
-        for pragma in (f"busy_timeout={int(busy_seconds * 1000)}", "synchronous=NORMAL", "foreign_keys=ON"):
+        record.info[WAITS] = int(allowed(busy_seconds) * 1000)
+        for pragma in (f"busy_timeout={record.info[WAITS]}", "synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
     sa.event.listen(engine, "connect", set_up)
@@ -205,26 +246,34 @@ def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
         url, milliseconds = sa.make_url(address), max(1, int(busy_seconds * 1000))
     except (ArgumentError, ValueError):  # whose words hold all of it
         raise InputError(f"{shown(address)} is not the address of a database. Check ZEUS_STORE.") from None
-    patience = {"connect_timeout": 10, "keepalives_idle": 30, "tcp_user_timeout": milliseconds}
+    patience = {"keepalives_idle": 30, "tcp_user_timeout": milliseconds}
     patience = {name: value for name, value in patience.items() if name not in url.query}
     try:
         engine = sa.create_engine(url, connect_args=patience, pool_size=connections, max_overflow=0)
     except ImportError as missing:
         raise InputError(f"Postgres needs its driver ({missing}): pip install 'zeus-energy[postgres]'.") from missing
 
-    def set_up(connection: Any, _record: object) -> None:
+    def set_up(connection: Any, record: Any) -> None:
         connection.autocommit = True  # as above
-        connection.execute(f"SET lock_timeout = {milliseconds}")
+        record.info[WAITS] = max(1, int(allowed(busy_seconds) * 1000))
+        connection.execute(f"SET lock_timeout = {record.info[WAITS]}")
         # For a machine that lost its power or its network while it held a job.
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(IDLE_SECONDS * 1000)}")
 
+    def connect(_dialect: object, _record: object, _arguments: object, options: dict[str, Any]) -> None:
+        if "connect_timeout" not in url.query:
+            options["connect_timeout"] = max(2, math.ceil(allowed(CONNECT_SECONDS)))  # it knows no less
+
+    sa.event.listen(engine, "do_connect", connect)
     sa.event.listen(engine, "connect", set_up)
     return engine
 
 
 def _is_away(wrong: BaseException | None) -> bool:
     """Whether a database that cannot be opened may be there again later: it is down or busy, not wrong."""
-    return _is_busy(wrong) if isinstance(wrong, sqlite3.Error) else type(wrong).__name__ == "OperationalError"
+    if isinstance(wrong, sqlite3.Error):
+        return getattr(wrong, "sqlite_errorcode", 0) & 0xFF in PASSING
+    return type(wrong).__name__ == "OperationalError"
 
 
 def _is_busy(wrong: sqlite3.Error) -> bool:

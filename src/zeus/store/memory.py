@@ -135,6 +135,7 @@ class MemoryStore:
         self._profiles: dict[ProfileKey, PowerProfile] = {}
         self._used: dict[str, int] = {}  # the last trial number of jobs that were forgotten
         self.tokens: Tokens = MemoryTokens()
+        self.address: str | None = None
 
     def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
         """Made, found or revised."""

@@ -7,14 +7,15 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from zeus.errors import InputError
 from zeus.store.api import Store
 
-NETWORK = re.compile(
-    r"nfs\d?|cifs|smbfs|smb3|ncpfs|afs|ceph|glusterfs|fuse\.(sshfs|glusterfs|ceph|s3fs|gcsfuse|juicefs|rclone)"
-    r"|lustre|beegfs|gpfs|pvfs2|orangefs"
+# File systems of this machine alone, on which all processes share memory. What is not here may be anything.
+LOCAL = re.compile(
+    r"ext[234]|xfs|btrfs|zfs|bcachefs|f2fs|jfs|nilfs2|reiserfs|ufs|apfs|hfsplus|vfat|exfat|ntfs3?|fuseblk|udf"
+    r"|tmpfs|ramfs|rootfs|devtmpfs|overlay|aufs|ecryptfs|fuse\.(fuse-overlayfs|gocryptfs|encfs)"
 )
 
 ADDRESS = re.compile(
@@ -82,6 +83,20 @@ def file_of(url: str) -> Path | None:
     return Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else None
 
 
+def address_of(url: str) -> str:
+    """What a resolved address names, with nothing in it that is secret or that a new password would change.
+
+    >>> address_of("postgresql+psycopg://me:secret@host/zeus?password=secret&sslmode=require")
+    'postgresql+psycopg://me@host/zeus?sslmode=require'
+    """
+    if file_of(url) is not None:
+        return url
+    parts = urlsplit(url)
+    user, host = parts.username, parts.netloc.rpartition("@")[2]
+    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if "password" not in name], safe="/")
+    return f"{parts.scheme}://{f'{user}@' if user else ''}{host}{parts.path}{f'?{query}' if query else ''}"
+
+
 def is_service(url: str) -> bool:
     """Whether a resolved address is that of a service.
 
@@ -112,17 +127,18 @@ def default_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def refuse_network(path: Path, mounts: str | None = None) -> None:
-    """SQLite's write-ahead log needs memory that all its processes share, which files on another machine are not."""
+    """SQLite's write-ahead log needs memory that all its processes share, as only local disks give."""
     if mounts is None:
         try:
             mounts = Path("/proc/mounts").read_text()
         except OSError:  # not Linux: nothing is known, so nothing is refused
             return
     found = mount_of(path.resolve(), mounts)
-    if found is not None and NETWORK.fullmatch(found[1]):
+    if found is not None and not LOCAL.fullmatch(found[1]):
         raise InputError(
-            f"{path} is on a network file system ({found[1]} at {found[0]}), where SQLite's locks do not hold between "
-            "machines and its data may be lost. Set ZEUS_STORE to a file on a local disk, to Postgres or to a service."
+            f"{path} is on a network file system, or on one that Zeus does not know ({found[1]} at {found[0]}). "
+            "SQLite's locks do not hold between machines there, and its data may be lost. Set ZEUS_STORE to a file on "
+            "a local disk (ext4, xfs, btrfs, zfs, tmpfs, ...), to Postgres or to a service."
         )
 
 

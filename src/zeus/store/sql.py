@@ -20,11 +20,14 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rows, rules
 from zeus.store.api import LEASE_SECONDS, Decide, Job, Request, utc
-from zeus.store.database import BUSY_SECONDS, CONNECTIONS, Database, Mode, Transaction
+from zeus.store.database import BUSY_SECONDS, CONNECTIONS, Conflict, Database, Mode, Transaction
 from zeus.store.lines import Dump, History
+from zeus.store.open import address_of
 from zeus.store.rows import take_job
 from zeus.store.sql_tokens import SqlTokens
 from zeus.store.tokens import Tokens
+
+REGISTER_TRIES = 20  # of which each but the last was overtaken by others who make and remove the same job
 
 
 class SqlStore:
@@ -39,16 +42,25 @@ class SqlStore:
         connections: int = CONNECTIONS,
     ) -> None:
         self._wall = wall
+        self._url = url
         self._database = Database(url, busy_seconds, connections)
+
+    @property
+    def address(self) -> str:
+        """Of the database."""
+        return address_of(self._url)
 
     # ------------------------------------------------------------------ jobs
 
     def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
         """Made, found or revised."""
-        try:
-            return self._register(spec, policy_version, revise)
-        except self._database.conflict:  # somebody else was first to make it, and it is there now
-            return self._register(spec, policy_version, revise)
+        for left in reversed(range(REGISTER_TRIES)):
+            try:
+                return self._register(spec, policy_version, revise)
+            except Conflict:  # somebody else was first to make it, and may have removed it again since
+                if not left:
+                    raise
+        raise AssertionError
 
     def _register(self, spec: JobSpec, policy_version: int, revise: bool) -> Job:
         with self._write() as db:
@@ -288,7 +300,7 @@ class SqlStore:
                     rows.insert_job(db, past, rows.numbers_used(db, past.revisions[-1].id))
                 for key, profile in dump.profiles.items():
                     rows.put_profile(db, key, profile)
-        except self._database.conflict as wrong:  # somebody registered one of them meanwhile
+        except Conflict as wrong:  # somebody registered one of them meanwhile
             raise rules.already_here(sorted(dump.jobs)) from wrong
         return sorted(dump.jobs)
 
