@@ -16,9 +16,9 @@ from pathlib import Path
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending, Gpus, JobSpec, Outcome
 from zeus.optimizer.batch_size.http import Service
-from zeus.optimizer.batch_size.post import Post
-from zeus.optimizer.batch_size.remote import RemoteJob
-from zeus.optimizer.batch_size.spool import Spool
+from zeus.optimizer.batch_size.outbox import Outbox
+from zeus.optimizer.batch_size.remote import ServiceBackend
+from zeus.optimizer.batch_size.resilient import ResilientJob
 from zeus.store import Store, open_store
 
 V100 = Gpus("V100", 1, 250.0)
@@ -26,8 +26,14 @@ SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), defau
 DONE = Outcome(ending=Ending.CONVERGED, joules=1000.0, seconds=10.0, epochs=3, metric=0.9)
 
 
-def remote(url: str, folder: Path, spec: JobSpec = SPEC) -> RemoteJob:
-    return RemoteJob.register(Post(Service(url), Spool(folder)), spec)
+def outbox(url: str, folder: Path | None = None) -> Outbox:
+    """What is told to the service at this address."""
+    return Outbox(ServiceBackend(Service(url)), folder)
+
+
+def remote(url: str, folder: Path, spec: JobSpec = SPEC) -> ResilientJob:
+    """A job over it."""
+    return ResilientJob.register(outbox(url, folder), spec)
 
 
 class Served:

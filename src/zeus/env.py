@@ -11,7 +11,7 @@ from enum import StrEnum
 from zeus.errors import InputError
 
 JOULES_PER_KWH = 3.6e6
-PATIENCE_SECONDS = 20.0  # a service is restarted in less
+PATIENCE_SECONDS = 20.0  # a service or a database is restarted in less
 
 
 class Mode(StrEnum):
@@ -127,7 +127,7 @@ def quiet(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def patience(environ: Mapping[str, str] = os.environ) -> float:
-    """ZEUS_PATIENCE: seconds for which a run that begins waits for a service that is away; 20 where it is not set."""
+    """ZEUS_PATIENCE: seconds for which a run that begins waits for a store that is away; 20 where it is not set."""
     seconds = _number(environ, "ZEUS_PATIENCE")
     if seconds is not None and seconds < 0:
         raise InputError(f"ZEUS_PATIENCE={seconds:g}: give seconds, 0 for not waiting at all.")

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from live import live
-from store_places import STORES
+from store_places import REACHABLE, STORES
 from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase
 from zeus.optimizer.batch_size.http import Service
 from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.post import Post
-from zeus.optimizer.batch_size.remote import RemoteJob
-from zeus.optimizer.batch_size.spool import Spool
+from zeus.optimizer.batch_size.outbox import Outbox
+from zeus.optimizer.batch_size.remote import ServiceBackend
+from zeus.optimizer.batch_size.resilient import ResilientJob
+from zeus.optimizer.batch_size.stored import StoreBackend
 from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import MemoryStore, Store
@@ -39,19 +40,24 @@ PROFILE = PowerProfile.of([Slice(250.0, 10, 1.0, 200.0), Slice(150.0, 10, 1.2, 1
 Register = Callable[[JobSpec], RecurringJob]
 
 
-@pytest.fixture(params=[*STORES, "http"])
+@pytest.fixture(params=[*STORES, *(f"{name}, outbox" for name in REACHABLE), "http"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Store, Register]]:
     """A store, and how a job comes to it: by itself, or through a service."""
     if request.param != "http":
-        place = STORES[request.param](request)
+        name, _, resilient = request.param.partition(", ")
+        place = STORES[name](request)
         store = place.open()
-        yield store, lambda spec: LocalJob.register(store, spec)
+        if resilient:
+            outbox = Outbox(StoreBackend(lambda: store, place.url or ""), tmp_path / "spool")
+            yield store, lambda spec: ResilientJob.register(outbox, spec)
+        else:
+            yield store, lambda spec: LocalJob.register(store, spec)
         place.close()
         return
     store = MemoryStore()
     with live(store) as address:
         service = Service(address, environ={})
-        yield store, lambda spec: RemoteJob.register(Post(service, Spool(tmp_path / "spool")), spec)
+        yield store, lambda spec: ResilientJob.register(Outbox(ServiceBackend(service), tmp_path / "spool"), spec)
         service.close()
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from zeus.device.clock import VirtualClock
-from zeus.errors import InputError, StoreError
+from zeus.errors import InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.launch.recurrence import Recurrence, recur
 from zeus.optimizer.batch_size.local import LocalJob
@@ -113,36 +112,6 @@ def test_a_run_that_raises_gives_its_trial_up_with_what_it_had_used() -> None:
     assert lost.outcome is not None and lost.outcome.joules == 70.0
     following = recur(this, PLACE, bounded({8: 1.0, 16: 1.0, 32: 1.0}))
     assert (following.number, following.converged) == (2, True)
-
-
-class Away(LocalJob):
-    """A store that is away when trials end, for so many calls."""
-
-    calls = 3
-
-    def tell(self, number: int, outcome: Outcome) -> Trial:
-        self.calls -= 1
-        if self.calls >= 0:
-            raise StoreError("the store does not answer.")
-        return super().tell(number, outcome)
-
-
-def away(calls: int) -> Away:
-    this = Away.register(MemoryStore(), job().spec)
-    assert isinstance(this, Away)
-    this.calls = calls
-    return this
-
-
-def test_how_a_trial_ended_is_told_until_the_store_is_back() -> None:
-    this = away(calls=3)
-    assert recur(this, PLACE, bounded({16: 1.0}), clock=VirtualClock()).converged
-    assert this.trial(1).ending is Ending.CONVERGED
-
-
-def test_a_store_that_stays_away_is_left_with_what_it_did_not_hear() -> None:
-    with pytest.raises(StoreError, match=r"trial 1 ended: .*CONVERGED.*joules=1\.0"):
-        recur(away(calls=10_000), PLACE, bounded({16: 1.0}), clock=VirtualClock())
 
 
 def test_a_try_that_told_its_own_outcome_is_not_told_twice() -> None:

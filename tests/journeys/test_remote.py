@@ -15,7 +15,7 @@ pytest.importorskip("fastapi", reason="the service is not installed")
 
 import zeus as zeus_package
 from launch_place import SCRIPT, Place, tries
-from served import DONE, SPEC, V100, Served, remote
+from served import DONE, SPEC, V100, Served, outbox, remote
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.main import main
 from zeus.device.virtual import VirtualMachine, step
@@ -23,10 +23,7 @@ from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreErro
 from zeus.job import Ending, Outcome
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.batch_size.http import Service
-from zeus.optimizer.batch_size.post import Post
-from zeus.optimizer.batch_size.remote import RemoteJob
-from zeus.optimizer.batch_size.spool import Spool
+from zeus.optimizer.batch_size.resilient import ResilientJob
 from zeus.optimizer.batch_size.verbs import ALONE
 from zeus.profile import PowerProfile, ProfileKey, Slice
 
@@ -111,7 +108,7 @@ def test_a_job_is_run_and_looked_at_as_over_a_store(zeus: Zeus, place: Place, se
     assert zeus("jobs", "show", "toy")[0] == 2
     assert zeus("jobs", "import", str(tmp_path / "toy.jsonl"))[:2] == (0, "toy\n")
     assert len(endings(served)) == 2
-    job = RemoteJob.find(Post(Service(served.url)), "toy")
+    job = ResilientJob.find(outbox(served.url), "toy")
     job.tell(job.ask(V100).number, Outcome(ending=Ending.CRASHED))
     (crashed,) = [
         one["batch_size"]
@@ -124,7 +121,7 @@ def test_a_job_is_run_and_looked_at_as_over_a_store(zeus: Zeus, place: Place, se
 def test_the_verbs_over_a_service_refuse_what_those_over_a_store_refuse(served: Served, tmp_path: Path) -> None:
     served.up()
     with pytest.raises(NotKnown, match="asr"):
-        RemoteJob.find(Post(Service(served.url), Spool(tmp_path / "s")), "asr")
+        ResilientJob.find(outbox(served.url, tmp_path / "s"), "asr")
     job = remote(served.url, tmp_path / "s")
     trial = job.ask(V100)
     assert job.spec.mab_seed is not None
@@ -145,7 +142,8 @@ def test_the_verbs_over_a_service_refuse_what_those_over_a_store_refuse(served: 
     job.put(key, profile)
     assert job.get(key) == profile
     job.profiled(16, V100, joules=3.0, seconds=1.0)
-    assert not list((tmp_path / "s").glob("known/*/[0-9]*.json"))  # what the service knows is not kept here
+    (path,) = (tmp_path / "s").glob("known/*/[0-9]*.json")  # for whoever opened it, should the service be away again
+    assert json.loads(path.read_text())["heard"]
 
 
 def test_an_optimizer_takes_a_services_address(served: Served, tmp_path: Path) -> None:
@@ -201,7 +199,7 @@ def test_away_for_the_whole_training_it_ends_well_and_its_report_arrives_when_th
     assert kept.trial.outcome is not None
     assert (kept.trial.ending, kept.trial.outcome.joules) == (Ending.CONVERGED, only["joules"])
     assert served.store.profiles("toy")  # what it measured on the way arrived too
-    following = RemoteJob.find(Post(Service(served.url)), "toy").ask(V100)
+    following = ResilientJob.find(outbox(served.url), "toy").ask(V100)
     assert (following.ask.recurrence, following.decision.phase) == (2, "pruning")  # as if nothing had been
 
 

@@ -50,19 +50,25 @@ def _store() -> dict[str, Any]:
 
     found = check()
     told = {"url": found.url, "kind": found.kind, "ok": found.ok, "why_not": found.why_not, "waiting": 0}
-    if found.kind != "service":
+    if found.kind is None:
         return told
     from zeus.optimizer.batch_size.http import Service
-    from zeus.optimizer.batch_size.post import Post
-    from zeus.store.open import resolve
+    from zeus.optimizer.batch_size.outbox import Outbox
+    from zeus.optimizer.batch_size.remote import ServiceBackend
+    from zeus.optimizer.batch_size.spool import Spool, default_folder
+    from zeus.store.open import address_of, resolve
 
+    if found.kind != "service":
+        address = address_of(resolve())
+        return {**told, "waiting": len(Spool(default_folder(address), address).waiting())}
     try:
-        post = Post(Service(resolve()))
+        service = Service(resolve())
     except InputError as wrong:
         return {**told, "ok": False, "why_not": str(wrong)}
-    why_not = post.service.trouble() if found.ok else found.why_not
-    post.close()
-    return {**told, "ok": why_not is None, "why_not": why_not, "waiting": len(post.spool.waiting())}
+    outbox = Outbox(ServiceBackend(service))
+    why_not = service.trouble() if found.ok else found.why_not
+    outbox.close()
+    return {**told, "ok": why_not is None, "why_not": why_not, "waiting": len(outbox.spool.waiting())}
 
 
 def _gpu(index: int, gpu: Gpu, keeper: dict[str, Any]) -> dict[str, Any]:

@@ -13,12 +13,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from zeus.device.clock import REAL
-from zeus.device.gpu import Clock
-from zeus.errors import StoreError
 from zeus.job import MAX_TRIES, Ending, Gpus, Outcome, Trial
 from zeus.job.spent import Spent, Tally
-from zeus.launch.patience import patiently
 from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.store.rules import is_over
 
@@ -56,7 +52,6 @@ def recur(
     *,
     max_tries: int = MAX_TRIES,
     on_change: Callable[[Trial], None] = lambda trial: None,
-    clock: Clock = REAL,
 ) -> Recurrence:
     """One recurrence: tries until one reaches the target or none is left.
 
@@ -68,7 +63,6 @@ def recur(
         max_tries: The last of them runs the best known size with no bound. A size of which not even one epoch fits is
             not run and costs nothing, but counts, so that no policy can keep a recurrence from ending.
         on_change: Told of each trial when it was asked for and when it has ended.
-        clock: By which a store that is away at the end of a trial is waited for.
 
     >>> from zeus.job import JobSpec
     >>> from zeus.optimizer.batch_size.local import LocalJob
@@ -91,16 +85,9 @@ def recur(
         except BaseException:
             _give_up(job, trial, on_change)
             raise
-        tries.append(_tell(job, trial, outcome, clock))
+        tries.append(job.tell(trial.number, outcome))
         on_change(tries[-1])
     return Recurrence(tuple(tries))
-
-
-def _tell(job: RecurringJob, trial: Trial, outcome: Outcome, clock: Clock) -> Trial:
-    try:
-        return patiently(lambda: job.tell(trial.number, outcome), clock)
-    except StoreError as away:
-        raise StoreError(f"{away} Nobody heard how trial {trial.number} ended: {outcome}.") from away
 
 
 def _give_up(job: RecurringJob, trial: Trial, on_change: Callable[[Trial], None]) -> None:

@@ -18,7 +18,6 @@ from zeus.device.gpu import Clock
 from zeus.errors import InputError, LaunchError
 from zeus.job import Ending, Outcome, Trial
 from zeus.launch.child import Child
-from zeus.launch.patience import patiently
 from zeus.launch.report import Live, Ran
 from zeus.optimizer.batch_size.running import RunningTrial
 from zeus.optimizer.batch_size.verbs import RecurringJob
@@ -33,7 +32,7 @@ class ScriptRunner:
 
     job: RecurringJob
     on_live: Callable[[Live], None] = lambda live: None
-    clock: Clock = REAL  # that leases are renewed by, and a store is waited for
+    clock: Clock = REAL  # that leases are renewed by
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
         """Run one trial to its end."""
@@ -66,7 +65,7 @@ class ScriptRunner:
         return None
 
     def _outcome(self, trial: Trial, child: Child, status: int, file: Path) -> Outcome:
-        told = patiently(lambda: self.job.trial(trial.number), self.clock)
+        told = self.job.trial(trial.number)
         if told.ended is not None and told.outcome is not None:
             return told.outcome
         left = _read(file)

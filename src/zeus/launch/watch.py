@@ -31,7 +31,6 @@ from zeus.launch.guard import GRACE_SECONDS
 from zeus.launch.job_file import Metrics
 from zeus.launch.limits import EpochLimits
 from zeus.launch.lines import Lines, reader_of
-from zeus.launch.patience import patiently
 from zeus.launch.report import Live, Ran
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.optimizer.batch_size.running import RunningTrial
@@ -63,7 +62,7 @@ class Watcher:
     mode: Mode
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = GRACE_SECONDS
-    clock: Clock = REAL  # that leases are renewed by, and a store is waited for
+    clock: Clock = REAL  # that leases are renewed by
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log_file: Path) -> Ran:
         """Run one trial to its end."""
@@ -131,7 +130,7 @@ class _Watch(Driver):
             raise LaunchError(
                 f"trial {self._trial.number} ended well, but {_silence(self._by.metrics)}. Its output is in {log_file}."
             )
-        told = patiently(lambda: job.trial(self._trial.number), self._by.clock)
+        told = job.trial(self._trial.number)
         if told.ended is not None and told.outcome is not None:  # a script that speaks for itself after all
             outcome = told.outcome
         last = tuple(child.last_lines()) if outcome.ending is Ending.CRASHED else ()

@@ -13,9 +13,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse
 
 from zeus.env import prices
-from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Decision, Ending, JobSpec, Kept, Phase, Trial
-from zeus.optimizer.batch_size.local import LocalJob, knowledge_of
+from zeus.errors import InputError, NotKnown
+from zeus.job import Ending, JobSpec, Kept, Trial
+from zeus.optimizer.batch_size.local import LocalJob, knowledge_of, record_run
+from zeus.optimizer.batch_size.messages import Ran
 from zeus.optimizer.batch_size.policy import find_policy
 from zeus.optimizer.batch_size.report import attempt, full, report
 from zeus.profile import PowerProfile, ProfileKey
@@ -240,14 +241,11 @@ def tell(request: Request, job_id: JobId, number: Number, body: words.End) -> JS
 @api.post("/jobs/{job_id}/reports", dependencies=[REPORT], status_code=201)
 def late(request: Request, job_id: JobId, body: words.Late) -> Json:
     """A run that the service knew nothing of: the job is registered, a trial opened and ended, once for each key."""
-    store, spec = store_of(request), body.spec.job()
-    if spec.id != job_id or body.batch_size not in spec.batch_sizes:
-        raise InputError(f"a report on job {job_id!r} is of one of its batch sizes: {list(spec.batch_sizes)}.")
-    with contextlib.suppress(AlreadyDone):  # it was revised since the run began, and stands so
-        store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
-    ran = Decision(body.batch_size, Phase.DEFAULT, f"{body.batch_size}, the default: the service was away")
-    asked = store.ask(job_id, Asked(gpus=body.place()), lambda *_: ran, key=f"late:{body.key}")
-    return _trial(request, store.tell(job_id, asked.number, body.outcome.outcome()))
+    spec = body.spec.job()
+    if spec.id != job_id:
+        raise InputError(f"a report on job {spec.id!r} is none on job {job_id!r}.")
+    ran = Ran(spec, body.place(), body.batch_size, body.key, body.outcome.outcome())
+    return _trial(request, record_run(store_of(request), ran))
 
 
 @api.get("/jobs/{job_id}/trials/{number}/knowledge", dependencies=[READ])

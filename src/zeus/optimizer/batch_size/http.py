@@ -1,8 +1,7 @@
 """Speaks to a service: one request, tried again while the service is away, and its refusals as our own errors.
 
     request ──▶ an answer of ours ──▶ what it says, or NotKnown, AlreadyDone, NotAllowed, InputError
-       ▲  └───▶ none, or not one of ours ──▶ patience left? ──no──▶ StoreError
-       └────── back off, with jitter ◀───────────┘
+          └───▶ none, or not one of ours ──▶ StoreError, once `zeus.optimizer.batch_size.patience` is at its end
 
 Only what has the form of our own answers counts as one: a proxy's page about a service that is being restarted, with
 whatever status, says that it is away, not that a job is unknown.
@@ -15,40 +14,19 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from zeus.env import patience
 from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
+from zeus.optimizer.batch_size.patience import SOON, Contact, Failed, Patience
 from zeus.store.open import shown
 from zeus.wire import VERSION
 
 T = TypeVar("T")
 
-FIRST_WAIT, LONGEST_WAIT = 0.1, 3.0  # seconds between tries
-REST_SECONDS = 15.0  # for which a service that was away is not waited for again
 AWAY = {408, 425, 429, 500, 502, 503, 504}
 REFUSALS = {401: NotAllowed, 403: NotAllowed, 404: NotKnown, 409: AlreadyDone}
-
-
-class Failed(StoreError):
-    """The service is there, and failed at this very request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a request may take, in seconds."""
-
-    tries: float  # for all tries; 0: one try, for what should not be done twice
-    answer: float  # for the answer to one
-    rests: bool = False  # not even tried where the service was away a moment ago
-
-
-QUICK = Patience(3.0, 3.0, rests=True)  # inside a training loop
-SOON = Patience(3.0, 3.0)  # what can also be delivered later
-LOOK = Patience(3.0, 30.0)  # somebody is waiting for it
-ONCE = Patience(0.0, 120.0)  # deleting, importing
 
 
 class Service:
@@ -86,15 +64,8 @@ class Service:
             self, self._client.close
         )  # connections are let go, if only with the service itself
         self._away = (httpx.TransportError, httpx.DecodingError)
-        self.clock, self._sleep, self._rng = clock, sleep, rng or random.Random()
-        self._rest_until = clock()
-        waits = patience(environ)
-        self.begin = Patience(waits, min(10.0, max(1.0, waits)))
-
-    @property
-    def rests(self) -> bool:
-        """Whether it was away a moment ago."""
-        return self.clock() < self._rest_until
+        self.contact = Contact(f"the service {self.address}", clock=clock, sleep=sleep, rng=rng)
+        self.begin = Patience.to_begin(patience(environ))
 
     def call(
         self,
@@ -122,24 +93,14 @@ class Service:
             NotKnown, AlreadyDone, NotAllowed, InputError: The service refused.
             StoreError: It is away.
         """
-        rests = self.rests
-        if rests and patience.rests:
-            raise StoreError(f"the service {self.address} was away a moment ago.")
-        until = self.clock() + (0.0 if rests else patience.tries)
-        wait = FIRST_WAIT
-        while True:
+
+        def once(seconds: float) -> T:
             try:
-                found = self._once(method, path, read, body, query, key, patience.answer)
+                return self._once(method, path, read, body, query, key, seconds)
             except StoreError as away:
-                pause = wait * self._rng.uniform(0.5, 1.0)
-                if self.clock() + pause > until:
-                    self._rest_until = self.clock() + REST_SECONDS
-                    raise type(away)(f"the service {self.address} is away: {away}.") from away
-                self._sleep(pause)
-                wait = min(2 * wait, LONGEST_WAIT)
-            else:
-                self._rest_until = self.clock()
-                return found
+                raise type(away)(f"the service {self.address} is away: {away}.") from away
+
+        return self.contact.call(once, patience)
 
     def _once(
         self,

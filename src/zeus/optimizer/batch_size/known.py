@@ -1,7 +1,7 @@
-"""What this machine knows of jobs and trials that a service keeps, for the time that the service is away.
+"""What this machine knows of jobs and trials that a store keeps, for the time that the store is away.
 
-One file for each, beside the reports that wait, so that `zeus run`, which asks, and the script, which tells, know the
-same. The service's word counts wherever it can be asked.
+One file for each, beside the messages that wait, so that `zeus run`, which asks, and the script, which tells, know the
+same. Where the disk is full, at least this process knows. The store's word counts wherever it can be asked.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.optimizer.batch_size.spool import write
 from zeus.optimizer.batch_size.verbs import ALONE
 from zeus.wire import from_json, to_json
+
+log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 30 * 86_400.0  # longer than any training goes without a word
 
@@ -30,7 +33,8 @@ class Mine:
 
     trial: Trial
     so_far: Outcome | None = None
-    key: str | None = None  # under which one that began without the service is reported
+    key: str | None = None  # under which one that began without the store is reported
+    is_heard: bool = False  # the store has taken in how it ended
 
 
 class Known:
@@ -39,6 +43,7 @@ class Known:
     def __init__(self, folder: Path, wall: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._wall = wall
+        self._unwritten: dict[tuple[str, int], Mine] = {}
 
     def spec(self, job_id: str) -> JobSpec | None:
         """The job as last seen."""
@@ -54,13 +59,16 @@ class Known:
                 write(self._of(spec.id) / "job.json", to_json(spec))
 
     def trial(self, job_id: str, number: int) -> Mine | None:
-        """A trial that was opened here and has not been told of to the service."""
+        """A trial that was opened here."""
+        if (unwritten := self._unwritten.get((job_id, number))) is not None:
+            return unwritten
         said = _load(self._file(job_id, number))
         if said is None:
             return None
         with contextlib.suppress(InputError, KeyError):
             so_far = None if said["so_far"] is None else from_json(said["so_far"], Outcome)
-            return Mine(from_json(said["trial"], Trial, eta=self._eta(job_id)), so_far, said["key"])
+            trial = from_json(said["trial"], Trial, eta=self._eta(job_id))
+            return Mine(trial, so_far, said["key"], bool(said.get("heard")))
         return None
 
     def _eta(self, job_id: str) -> float | None:
@@ -69,23 +77,31 @@ class Known:
         return None if spec is None else spec.eta_knob
 
     def runs_alone(self, job_id: str) -> bool:
-        """Whether a trial of it that the service has not heard of is running here."""
+        """Whether a trial of it that the store has not heard of is running here."""
         numbers = [int(path.stem) for path in self._of(job_id).glob("[0-9]*.json")]
         some = [self.trial(job_id, number) for number in numbers if number >= ALONE]
         return any(mine is not None and mine.trial.ending is Ending.OPEN for mine in some)
 
     def keep(self, job_id: str, mine: Mine) -> None:
-        """Remember it.
-
-        Raises:
-            StoreError: It cannot be written.
-        """
+        """Remember it: on disk, or else in this process."""
+        number = mine.trial.number
         so_far = None if mine.so_far is None else to_json(mine.so_far)
-        said = {"trial": to_json(mine.trial), "so_far": so_far, "key": mine.key}
-        write(self._file(job_id, mine.trial.number), said)
+        said = {"trial": to_json(mine.trial), "so_far": so_far, "key": mine.key, "heard": mine.is_heard}
+        try:
+            write(self._file(job_id, number), said)
+            self._unwritten.pop((job_id, number), None)
+        except StoreError as full:
+            self._unwritten[job_id, number] = mine
+            log.debug("trial %s of %r is known to this process alone: %s", number, job_id, full)
+
+    def heard(self, job_id: str, trial: Trial) -> None:
+        """The store knows how it ended. Whoever opened it may look when the store is away again."""
+        if (mine := self.trial(job_id, trial.number)) is not None:
+            self.keep(job_id, replace(mine, trial=trial, is_heard=True))
 
     def drop(self, job_id: str, number: int) -> None:
-        """The service knows better from now on."""
+        """The store knows better from now on."""
+        self._unwritten.pop((job_id, number), None)
         with contextlib.suppress(OSError):
             self._file(job_id, number).unlink(missing_ok=True)
 

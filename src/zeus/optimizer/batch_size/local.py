@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zeus.job import MAX_TRIES, Ask, Decision, Ending, Event, Gpus, JobSpec, Outcome, Profiled, Trial
+from zeus.errors import AlreadyDone, InputError
+from zeus.job import MAX_TRIES, Ask, Decision, Ending, Event, Gpus, JobSpec, Outcome, Phase, Profiled, Trial
+from zeus.optimizer.batch_size.messages import Ran
 from zeus.optimizer.batch_size.policy import decided, find_policy
 from zeus.optimizer.batch_size.repricing import repriced
 from zeus.optimizer.power_limit.profiles import nearest
@@ -84,6 +87,18 @@ def knowledge_of(store: Store, job_id: str, trial: Trial) -> Knowledge:
     lately = store.trials(job_id, after=max(0, store.count(job_id) - LATELY))
     told = [note for note in store.notes(job_id) if isinstance(note, Profiled)]
     return gather(lately, told, trial.batch_size, trial.ask.gpus)
+
+
+def record_run(store: Store, ran: Ran) -> Trial:
+    """A run that the store knew nothing of: the job is registered, a trial opened and ended, once for each key."""
+    spec, size = ran.spec, ran.batch_size
+    if size not in spec.batch_sizes:
+        raise InputError(f"a report on job {spec.id!r} is of one of its batch sizes: {list(spec.batch_sizes)}.")
+    with contextlib.suppress(AlreadyDone):  # it was revised since the run began, and stands so
+        store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
+    decision = Decision(size, Phase.DEFAULT, f"{size}, the default: the store was away")
+    asked = store.ask(spec.id, Request(gpus=ran.gpus), lambda *_: decision, key=f"late:{ran.key}")
+    return store.tell(spec.id, asked.number, ran.outcome)
 
 
 class LocalJob:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
 
 from zeus.env import prices
 from zeus.job import JobSpec
-from zeus.optimizer.batch_size.http import LOOK, ONCE, Service, of_job
+from zeus.optimizer.batch_size.http import Service, of_job
 from zeus.optimizer.batch_size.local import LocalJob
+from zeus.optimizer.batch_size.outbox import Outbox
+from zeus.optimizer.batch_size.patience import LOOK, ONCE, Patience
 from zeus.optimizer.batch_size.policy import find_policy
-from zeus.optimizer.batch_size.post import Post
-from zeus.optimizer.batch_size.remote import RemoteJob
+from zeus.optimizer.batch_size.remote import ServiceBackend
+from zeus.optimizer.batch_size.resilient import ResilientJob
+from zeus.optimizer.batch_size.stored import StoreBackend
 from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.store import Store, open_store
-from zeus.store.open import is_service, resolve, shown
+from zeus.store.open import address_of, is_service, resolve, shown
 
 Json = dict[str, Any]
+T = TypeVar("T")
 PAGE = 500
 
 
@@ -27,15 +31,17 @@ def open_jobs(where: str | Store | None = None) -> Jobs:
         where: A store, or the address of a store or of a service; default: ZEUS_STORE, or the user's own file.
 
     Raises:
-        InputError: Not such an address.
-        StoreError: A database that does not answer. A service may: it is asked when it is needed.
+        InputError: Not such an address. Whether anybody answers there is found out when it is needed.
     """
     if where is not None and not isinstance(where, str):
-        return LocalJobs(where, type(where).__name__)
+        store, name = where, type(where).__name__
+        if store.address is None:
+            return LocalJobs(store, name)
+        return StoredJobs(StoreBackend(lambda: store, store.address or name), name)
     url = resolve(where)
     if is_service(url):
-        return RemoteJobs(Post(Service(url)))
-    return LocalJobs(open_store(url), shown(url))
+        return RemoteJobs(Service(url))
+    return StoredJobs(StoreBackend(lambda: open_store(url), address_of(url)), shown(url))
 
 
 class Jobs(Protocol):
@@ -78,11 +84,15 @@ class Jobs(Protocol):
 
 
 class LocalJobs:
-    """Those of a store."""
+    """Those of a store that is there as long as this process is."""
 
     def __init__(self, store: Store, address: str) -> None:
-        self._store = store
+        self._here = store
         self.address = address
+
+    @property
+    def _store(self) -> Store:
+        return self._here
 
     def find(self, job_id: str) -> RecurringJob:
         """By its id."""
@@ -134,62 +144,92 @@ class LocalJobs:
         self._store.close()
 
 
-class RemoteJobs:
-    """Those of a service, in its own words: what `/api/v1` answers is what `--json` prints."""
+class StoredJobs(LocalJobs):
+    """Those of a store that others share and that may be away. Looking at them delivers what waits."""
 
-    def __init__(self, post: Post) -> None:
-        self._post = post
-        self.address = post.service.address
+    def __init__(self, backend: StoreBackend, address: str) -> None:
+        self._backend, self._outbox = backend, Outbox(backend)
+        self.address = address
+
+    @property
+    def _store(self) -> Store:
+        self._outbox.deliver(LOOK)
+        return self._backend.store()
 
     def find(self, job_id: str) -> RecurringJob:
         """By its id."""
-        return RemoteJob.find(self._post, job_id)
+        return ResilientJob.find(self._outbox, job_id)
+
+    def register(self, spec: JobSpec) -> RecurringJob:
+        """By its spec; later where the store is away."""
+        return ResilientJob.register(self._outbox, spec)
+
+    def close(self) -> None:
+        """A last try for what waits."""
+        self._outbox.close()
+
+
+class RemoteJobs:
+    """Those of a service, in its own words: what `/api/v1` answers is what `--json` prints."""
+
+    def __init__(self, service: Service) -> None:
+        self._service, self._outbox = service, Outbox(ServiceBackend(service))
+        self.address = service.address
+
+    def _call(self, method: str, path: str, read: Callable[[Any], T], *, patience: Patience, **request: Any) -> T:
+        """A request, after whatever waits."""
+        self._outbox.deliver(patience)
+        return self._service.call(method, path, read, patience=patience, **request)
+
+    def find(self, job_id: str) -> RecurringJob:
+        """By its id."""
+        return ResilientJob.find(self._outbox, job_id)
 
     def register(self, spec: JobSpec) -> RecurringJob:
         """By its spec; later where the service is away."""
-        return RemoteJob.register(self._post, spec)
+        return ResilientJob.register(self._outbox, spec)
 
     def briefs(self) -> list[Json]:
         """Page by page."""
         rows: list[Json] = []
         while True:
             query = {"offset": len(rows), "limit": PAGE}
-            page = self._post.call("GET", "/jobs", lambda said: list(said["jobs"]), query=query, patience=LOOK)
+            page = self._call("GET", "/jobs", lambda said: list(said["jobs"]), query=query, patience=LOOK)
             rows += page
             if len(page) < PAGE:
                 return rows
 
     def full(self, job_id: str) -> Json:
         """Folded there."""
-        return self._post.call("GET", of_job(job_id), dict, patience=LOOK)
+        return self._call("GET", of_job(job_id), dict, patience=LOOK)
 
     def export(self, job_ids: Iterable[str]) -> list[str]:
         """As of one moment."""
-        return self._post.call("GET", "/export", str.splitlines, query={"job": list(job_ids)}, patience=LOOK)
+        return self._call("GET", "/export", str.splitlines, query={"job": list(job_ids)}, patience=LOOK)
 
     def import_lines(self, lines: Iterable[str]) -> list[str]:
         """In one transaction there."""
         body = "".join(f"{line.rstrip()}\n" for line in lines)
-        return self._post.call("POST", "/import", lambda said: list(said["jobs"]), body=body, patience=ONCE)
+        return self._call("POST", "/import", lambda said: list(said["jobs"]), body=body, patience=ONCE)
 
     def forget(self, job_id: str) -> None:
         """For good."""
-        self._post.call("DELETE", of_job(job_id), lambda said: None, patience=ONCE)
+        self._call("DELETE", of_job(job_id), lambda said: None, patience=ONCE)
 
     def pulse(self) -> dict[str, str]:
         """The service's."""
-        return self._post.call("GET", "/pulse", dict, patience=LOOK)
+        return self._call("GET", "/pulse", dict, patience=LOOK)
 
     def restart(self, job_id: str, pulse: str | None = None) -> None:
         """With the newest version of its policy there."""
         body = {"pulse": pulse}
-        self._post.call("POST", of_job(job_id, "/reset"), lambda said: None, body=body, patience=ONCE)
+        self._call("POST", of_job(job_id, "/reset"), lambda said: None, body=body, patience=ONCE)
 
     def pardon(self, job_id: str, batch_size: int) -> None:
         """An event of the job."""
         body = {"batch_size": batch_size}
-        self._post.call("POST", of_job(job_id, "/pardon"), lambda said: None, body=body, patience=ONCE)
+        self._call("POST", of_job(job_id, "/pardon"), lambda said: None, body=body, patience=ONCE)
 
     def close(self) -> None:
         """A last try for what waits."""
-        self._post.close()
+        self._outbox.close()

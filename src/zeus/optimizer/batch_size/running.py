@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from zeus.device.gpu import Clock, Ticker
 from zeus.env import Orders
 from zeus.errors import InputError
 from zeus.job import Ending, JobSpec, Outcome, Trial
-from zeus.optimizer.batch_size.find import find_job
+from zeus.optimizer.batch_size.places import open_jobs
 from zeus.optimizer.batch_size.verbs import RENEW_SECONDS, RecurringJob
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.trial.engine import AskPolicy
@@ -179,9 +180,9 @@ def launched(told: Orders) -> RunningTrial | None:
     """The trial that a launcher has opened for this script; None where none has."""
     if told.job_id is None or told.trial is None:
         return None
-    job_id = told.job_id
+    job_id, jobs = told.job_id, cache(open_jobs)  # opened once, so that one that is away is waited for once
     return RunningTrial(
-        job_id, told.trial, lambda: find_job(job_id), cost_limit=told.cost_limit, outcome_file=told.outcome_file
+        job_id, told.trial, lambda: jobs().find(job_id), cost_limit=told.cost_limit, outcome_file=told.outcome_file
     )
 
 

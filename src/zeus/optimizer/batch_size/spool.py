@@ -1,10 +1,12 @@
-"""Reports that could not be delivered, kept on disk until the service is back: a training never waits for it.
+"""Messages that could not be delivered, kept on disk until their store answers: a training never waits for it.
 
     put ──▶ 1, 2, 3, ... ──deliver, in order──▶ gone
-                            └── refused ──▶ refused/, with the reason
+                            ├── refused ──▶ refused/, with the reason
+                            └── of a newer Zeus ──▶ stays, for that one
 
-Files are readable by their owner alone and hold no token. One process delivers at a time, and goes on where another
-left off. A report whose delivery was not noted is delivered again: the service knows it by its trial or its key.
+Files are readable by their owner alone and hold no token and no password. One process delivers at a time, and goes on
+where another left off. A message whose delivery was not noted is delivered again: the store knows it by its trial or
+its key.
 """
 
 from __future__ import annotations
@@ -17,64 +19,61 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
 from zeus.errors import InputError, NotAllowed, StoreError
-from zeus.optimizer.batch_size.http import Failed
+from zeus.optimizer.batch_size.messages import Message, NewerMessage, message_from_json, message_to_json
+from zeus.optimizer.batch_size.patience import Failed
 
 log = logging.getLogger(__name__)
 
-REFUSED_SECONDS = 86_400.0  # for which a service may fail at a report before that counts as refused
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """A request to be made later."""
-
-    method: str
-    path: str
-    body: Any
-    query: dict[str, Any] = field(default_factory=dict)
-    trial: tuple[str, int] | None = None  # whose end it tells: the job's id and the trial's number
+REFUSED_SECONDS = 86_400.0  # for which a service may fail at a message before that counts as refused
 
 
 def default_folder(address: str, environ: Mapping[str, str] = os.environ) -> Path:
-    """Where reports to this service wait.
+    """Where messages to the store or service of this address wait.
 
     >>> default_folder("http://host:7070", {"XDG_DATA_HOME": "/data"})
     PosixPath('/data/zeus/spool/host-971cdab9')
+    >>> default_folder("sqlite:////srv/zeus.db", {"XDG_DATA_HOME": "/data"})
+    PosixPath('/data/zeus/spool/zeus.db-aecf1b59')
     """
     data = environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    name = f"{urlsplit(address).hostname}-{hashlib.sha256(address.encode()).hexdigest()[:8]}"
-    return Path(data) / "zeus" / "spool" / name
+    parts = urlsplit(address)
+    name = parts.hostname or Path(parts.path).name or "store"
+    return Path(data) / "zeus" / "spool" / f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:8]}"
 
 
 class Spool:
-    """A folder of reports to one service."""
+    """A folder of messages to one store: those to another are refused."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str) -> None:
         self.folder = folder
+        self.address = address
+        self._left_alone: set[Path] = set()  # of a newer Zeus, and said to be
 
-    def put(self, report: Report) -> None:
+    def put(self, message: Message) -> None:
         """Keep it for later.
 
         Raises:
             StoreError: It cannot be written.
         """
-        last = max((int(path.name.partition("-")[0]) for path in self.waiting()), default=0)
+        last = max((int(path.name.partition("-")[0]) for path in self._files()), default=0)
         # two processes may take one number: neither came first, and the rest of the name keeps them apart
-        write(self.folder / f"{last + 1:012d}-{uuid4().hex[:8]}.json", asdict(report))
+        write(self.folder / f"{last + 1:012d}-{uuid4().hex[:8]}.json", message_to_json(message, self.address))
 
     def waiting(self) -> list[Path]:
-        """What has not been delivered, the oldest first."""
+        """What has not been delivered and can be, the oldest first."""
+        return [path for path in self._files() if path not in self._left_alone]
+
+    def _files(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*-*.json"))
 
-    def deliver(self, send: Callable[[Report], object]) -> None:
-        """Deliver what waits, in order, as long as `send` does: where the service is away it raises StoreError.
+    def deliver(self, send: Callable[[Message], object]) -> None:
+        """Deliver what waits, in order, as long as `send` does: where the store is away it raises StoreError.
 
         Where another process is at it, it is left to that one, which looks again before it ends.
         """
@@ -88,10 +87,14 @@ class Spool:
         except OSError as wrong:
             log.warning("what waits in %s could not be delivered: %s", self.folder, wrong)
 
-    def _deliver(self, path: Path, send: Callable[[Report], object]) -> bool:
+    def _deliver(self, path: Path, send: Callable[[Message], object]) -> bool:
         """Whether there is any point in going on with the next."""
         try:
-            send(read(path))
+            send(message_from_json(json.loads(path.read_text()), self.address))
+        except NewerMessage as newer:
+            self._left_alone.add(path)
+            log.warning("%s stays where it is: %s Install the newer Zeus that wrote it to deliver it.", path, newer)
+            return True
         except Failed as wrong:  # one that the service cannot bear must not keep others waiting for ever
             is_old = time.time() - path.stat().st_mtime > REFUSED_SECONDS
             return is_old and self._refuse(path, str(wrong))
@@ -105,9 +108,10 @@ class Spool:
     def _refuse(self, path: Path, why: str) -> bool:
         folder = self.folder / "refused"
         folder.mkdir(mode=0o700, exist_ok=True)
-        (folder / f"{path.stem}.why").write_text(f"{why}\n")
+        with suppress(OSError):  # on a full disk the message itself is still moved
+            (folder / f"{path.stem}.why").write_text(f"{why}\n")
         path.replace(folder / path.name)
-        log.warning("a report was refused, and is kept in %s: %s", folder / path.name, why)
+        log.warning("a message was refused, and is kept in %s: %s", folder / path.name, why)
         return True
 
     @contextmanager
@@ -121,13 +125,6 @@ class Spool:
             except OSError as wrong:  # a file system without locks: what is delivered twice does no harm
                 log.debug("%s cannot be locked: %s", lock.name, wrong)
             yield alone
-
-
-def read(path: Path) -> Report:
-    """A report that waits."""
-    said = json.loads(path.read_text())
-    trial = said.pop("trial")
-    return Report(**said, trial=None if trial is None else (str(trial[0]), int(trial[1])))
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:

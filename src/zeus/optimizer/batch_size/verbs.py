@@ -1,4 +1,6 @@
-"""One recurring job as those who run it see it: ask, progress, tell. Over a store (`local`) or a service (`remote`).
+"""One recurring job as those who run it see it: ask, progress, tell.
+
+Over a store that is there (`local`), or over a store or service that need not be (`resilient`).
 
     ask ──▶ Trial ──progress, after each epoch──▶ go on? ──▶ tell
                 └── renew, every two minutes while it runs
@@ -16,9 +18,8 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.trial.estimate import Knowledge
 
 RENEW_SECONDS = 120.0  # a lease is five times as long
-ALONE = (
-    2**40
-)  # from here on, by chance, are the numbers of trials and recurrences that began while their service was away
+# From here on, by chance, are the numbers of trials and recurrences that began while their store was away.
+ALONE = 2**40
 
 
 class RecurringJob(Protocol):
