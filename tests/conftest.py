@@ -3,8 +3,10 @@
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests share their own helpers by name: `from nvml.fake import ...`
@@ -23,5 +25,14 @@ if threading.current_thread() is threading.main_thread() and signal.getsignal(si
 settings.register_profile("dice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("steady", settings.get_profile("dice"), derandomize=True)
 settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test leaves anything in the data folder of whoever runs it, where messages to a test's store would wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        yield
+
 
 __all__ = ["amd", "fake_nvml", "nvml_library", "place", "postgres", "reachable"]

@@ -285,7 +285,7 @@ def test_the_next_run_begins_with_the_stores_profile_and_the_jobs_limits(launche
     for _ in loader.epochs():
         assert gpu.limit() == best
         loader.report_metric(0.9)
-    assert not list(Path(os.environ["XDG_DATA_HOME"]).rglob("*.json"))
+    assert not list(Path(os.environ["XDG_DATA_HOME"]).rglob("profiles/*"))
 
 
 # ---------------------------------------------------------------------------------------------- a store in trouble

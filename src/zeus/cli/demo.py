@@ -189,6 +189,7 @@ def _environment(folder: Path, cards: Path) -> Iterator[None]:
         "ZEUS_VIRTUAL_STATE": str(cards / "cards"),
         "ZEUS_KEEPER_STATE": str(cards / "keeper"),
         "ZEUS_STORE": _store_url(folder),
+        "XDG_DATA_HOME": str(cards / "data"),  # where a training that is told of a store remembers it
         "ZEUS_QUIET": "1",
     }
     theirs = [name for name in os.environ if name.startswith("ZEUS_")] + ["CUDA_VISIBLE_DEVICES"]
