@@ -36,14 +36,36 @@ class LockedFile:
         self._held: sqlite3.Connection | None = None
 
     def down(self) -> None:
-        self._held = sqlite3.connect(self._path, isolation_level=None, timeout=300)
-        self._held.execute("BEGIN IMMEDIATE")
+        held = sqlite3.connect(self._path, isolation_level=None, timeout=300)
+        try:
+            held.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            held.close()
+            raise
+        self._held = held
 
     def up(self) -> None:
         if self._held is not None:
             with closing(self._held) as held:
                 held.execute("ROLLBACK")
             self._held = None
+
+
+class HiddenFolder:
+    """A SQLite file whose folder cannot be entered. Root enters any, so that a file takes the folder's place."""
+
+    def __init__(self, path: Path) -> None:
+        self.url = self.database = f"sqlite:///{path}"
+        self._folder, self._hidden = path.parent, path.parent.with_name(f"{path.parent.name}.hidden")
+
+    def down(self) -> None:
+        self._folder.rename(self._hidden)
+        self._folder.touch()
+
+    def up(self) -> None:
+        if self._hidden.exists():
+            self._folder.unlink(missing_ok=True)
+            self._hidden.rename(self._folder)
 
 
 class StoppedServer:

@@ -4,8 +4,8 @@
      ▲  └──▶ it is away ──▶ patience left? ──no──▶ StoreError, and it rests: for 15 s, then 30, 60, 120
      └────── back off, with jitter ◀──┘
 
-While it rests, a training loop does not even try, and everybody else tries once. So what a store that is away costs a
-training is one wait, not one in each epoch.
+While it rests, a training loop does not even try, and everybody else tries once, for 3 s at most. So what a store that
+is away costs a training is one wait, not one in each epoch.
 """
 
 from __future__ import annotations
@@ -86,9 +86,10 @@ class Contact:
         if rests and patience.rests:
             raise StoreError(f"{self.name} was away a moment ago.")
         until, wait = self.clock() + (0.0 if rests else patience.tries), FIRST_WAIT
+        seconds = min(patience.answer, SOON.answer) if rests else patience.answer
         while True:
             try:
-                found = say(patience.answer)
+                found = say(seconds)
             except StoreError:
                 pause = wait * self._rng.uniform(0.5, 1.0)
                 if self.clock() + pause > until:
