@@ -22,8 +22,16 @@ if TYPE_CHECKING:
     from zeus.launch.report import Ran
 
 Json = dict[str, Any]
-DONE, FAILED, NOT_REACHED, INTERRUPTED = 0, 1, 3, 130
-ENDS = (signal.SIGTERM, signal.SIGHUP)  # taken like Ctrl-C
+DONE, FAILED, NOT_REACHED, BY_SIGNAL = 0, 1, 3, 128
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # all are taken like Ctrl-C
+
+
+class Interrupted(KeyboardInterrupt):
+    """Somebody has asked `zeus run` to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"interrupted by {signal.Signals(number).name}")
+        self.status = BY_SIGNAL + number  # as shells say it
 
 
 @click.command()
@@ -35,7 +43,7 @@ def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
     """Run the job of JOB_FILE: each recurrence is tried with other batch sizes until one reaches the target.
 
     Exits with 0 when each recurrence has reached it, 3 when one has not in all its tries, 1 when nothing could be run
-    any more, 2 when the job file is wrong, 130 when interrupted.
+    any more, 2 when the job file is wrong, 128 + N when interrupted by signal N: 130 after Ctrl-C, 143 after SIGTERM.
     """
     from zeus.cli.run_view import view
     from zeus.launch.job_file import read_job_file
@@ -75,8 +83,8 @@ def _recurrences(launcher: Launcher, count: int) -> tuple[int, str]:
                     return NOT_REACHED, _not_reached(launcher, this)
     except ZeusError as failed:  # by now it is no longer the job file that is wrong
         return FAILED, str(failed)
-    except KeyboardInterrupt:
-        return INTERRUPTED, "interrupted: the command was ended and its trial given up. Run it again to go on."
+    except Interrupted as by:
+        return by.status, f"{by}: the command was ended and its trial given up. Run it again to go on."
     return DONE, ""
 
 
@@ -85,7 +93,7 @@ def _interruptible() -> Iterator[None]:
     """Being asked to end is like Ctrl-C: the command is ended, the limit put back and the trial given up."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise Interrupted(number)
 
     heeded = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup has one ignored
     before = {number: signal.signal(number, interrupt) for number in heeded}
