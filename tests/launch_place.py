@@ -150,3 +150,20 @@ def is_running(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+def parent(pid: int) -> int:
+    """The process that it belongs to; 0 where it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def guards(script: int, run: int) -> list[int]:
+    """The processes between a script and its `zeus run`, the nearest to the script first."""
+    found, pid = list[int](), parent(script)
+    while pid not in (run, 1, 0):
+        found.append(pid)
+        pid = parent(pid)
+    return found

@@ -1,45 +1,226 @@
-"""Runs one command and ends it when the launcher is gone, even by kill -9. A program of its own: `guard.py FD COMMAND`.
+"""Runs one command and ends all of it when its launcher is gone, even by kill -9. A program: `guard.py FD FD COMMAND`.
 
-    zeus run ──pipe──▶ guard ──▶ command and whatever it starts (one process group)
+    zeus run ──socket──▶ outer guard ──▶ inner guard ──▶ command ──▶ whatever it starts
+        ◀──────────────────── output ────────────────────────┘
 
-The launcher holds the other end of the pipe FD; when that closes while the command runs, nobody is left to watch or
-to pay for it. Uses the standard library alone, so that it starts at once.
+Nothing that the command starts can leave: a process whose parent ends falls to the nearest guard (it is a subreaper),
+in whatever group or session it is. The guard stays until all of them are gone. There are two guards, so that the other
+one ends everything when one of them is killed, also together with the launcher. If all three are killed, the kernel
+kills the command itself, but not what it started.
+
+The launcher sends signal numbers, a byte each. The end of the socket says that the launcher is gone, which ends the
+command. Uses the standard library alone, so that it starts at once.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
 
 GRACE_SECONDS = 10.0  # between asking a command to end and ending it
+OTHERS_SECONDS = 2.0  # for what it left behind, which frees the GPU as it goes
+KILLED_SECONDS = 10.0  # after which what was killed and is still there will stay: another user's, or stuck in a driver
+LOOK_SECONDS = 0.05  # how often is looked who is still there, while they are being ended
 NOT_FOUND, CANNOT_RUN, BY_SIGNAL = 127, 126, 128  # as shells answer
+_PARENT_DEATH_SIGNAL, _SUBREAPER = 1, 36  # prctl(2)
 
 
-def main(descriptor: int, command: list[str]) -> int:
-    """Run it; its exit status as a shell would say it."""
+def main(descriptor: int, output: int, command: list[str]) -> int:
+    """Run it; its exit status as a shell would say it.
+
+    Args:
+        descriptor: The guards' end of the socket.
+        output: Where the command's output is read. Here it is read only if the launcher is gone, so that a command that
+            saves its work can still speak.
+        command: What to run.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # sent to the whole group: the guard stays to say how it ended
+        signal.signal(number, _nothing)  # sent to all processes by some: the guard stays to say how the command ended
+    launcher = socket.socket(fileno=descriptor)
+    _prctl(_SUBREAPER, 1)
+    inner = os.fork()
+    if inner:
+        os.close(output)
+        return _Guard(inner, launcher, None).stay()
+    _prctl(_SUBREAPER, 1)  # it is not inherited
     try:
-        child = subprocess.Popen(command)
+        child = subprocess.Popen(command, preexec_fn=_die_with(os.getpid()), process_group=0)  # noqa: PLW1509 no thread
     except OSError as failed:
         sys.stderr.write(f"{command[0]}: cannot be run: {failed.strerror}.\n")
         return NOT_FOUND if isinstance(failed, FileNotFoundError) else CANNOT_RUN
-    threading.Thread(target=_watch, args=(descriptor,), daemon=True).start()
-    status = child.wait()
-    os.killpg(0, signal.SIGTERM)  # what it left behind would go on using the GPU
+    child.returncode = 0  # the guard reaps it
+    return _Guard(child.pid, launcher, output).stay()
+
+
+class _Guard:
+    """Stays until its child and all that the child left behind are gone.
+
+    Args:
+        child: The command, or the inner guard.
+        launcher: The socket.
+        output: See `main`; None: this is the outer guard, which leaves all to the inner one while that lives.
+    """
+
+    def __init__(self, child: int, launcher: socket.socket, output: int | None) -> None:
+        self._child, self._launcher, self._output = child, launcher, output
+        self._status: int | None = None
+        self._end: float | None = None  # when those that are still there are killed; None: the command runs
+        self._asked: set[int] = set()  # of the children: who were asked to end
+        self._ready = select.poll()
+        self._ready.register(launcher, select.POLLRDHUP | (select.POLLIN if output is not None else 0))
+        self._ready.register(_child_ended(), select.POLLIN)
+
+    def stay(self) -> int:
+        """Until nobody is left; the child's exit status."""
+        while self._reap():
+            for descriptor, _ in self._ready.poll(None if self._end is None else LOOK_SECONDS * 1000):
+                if descriptor == self._launcher.fileno():
+                    self._heed()
+                else:
+                    os.read(descriptor, 1 << 16)
+            if self._end is not None and not self._press_on():
+                break
+        status = -signal.SIGKILL if self._status is None else self._status  # None: it cannot even be killed
+        return _exit_as(status, is_guard=self._output is None)
+
+    def _reap(self) -> bool:
+        """Take note of who has ended; whether anybody is left."""
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
+                self._asked.discard(ended[0])
+                if ended[0] == self._child:
+                    self._status = os.waitstatus_to_exitcode(ended[1])
+                    self._end_within(OTHERS_SECONDS)
+            return True
+        return False
+
+    def _end_within(self, seconds: float) -> None:
+        self._end = min(self._end or float("inf"), time.monotonic() + seconds)
+
+    # ------------------------------------------------------------------ what the launcher wants
+
+    def _heed(self) -> None:
+        if self._output is None or not (said := self._launcher.recv(1)):
+            self._ready.unregister(self._launcher)
+            self._launcher_gone()
+        elif said[0] == signal.SIGKILL:
+            self._end_within(0.0)
+        elif said[0] in (signal.SIGSTOP, signal.SIGCONT):
+            self._send_all(said[0])
+        else:
+            _send(os.killpg, self._child, said[0])
+
+    def _launcher_gone(self) -> None:
+        if self._output is None:
+            self._end_within(2 * GRACE_SECONDS + KILLED_SECONDS)  # the inner guard sees to it
+            return
+        self._end_within(GRACE_SECONDS)
+        self._ready.register(self._output, select.POLLIN)
+        if self._status is None:
+            self._asked.add(self._child)
+            _send(os.killpg, self._child, signal.SIGTERM)
+            self._send_all(signal.SIGCONT)  # who is stopped cannot heed it
+
+    # ------------------------------------------------------------------ what is done to them
+
+    def _press_on(self) -> bool:
+        """Ask or kill those who are the guard's own by now; false where no more can be done.
+
+        Its own children keep their number until they are reaped here, so no stranger is met. Whoever they leave behind
+        is the guard's own next time.
+        """
+        assert self._end is not None
+        late = time.monotonic() - self._end
+        for pid in _children().get(os.getpid(), ()):
+            if late >= 0:
+                _send(os.kill, pid, signal.SIGKILL)
+            elif pid not in self._asked and self._status is not None:
+                self._asked.add(pid)
+                _send(os.kill, pid, signal.SIGTERM)
+                _send(os.kill, pid, signal.SIGCONT)
+        return late < KILLED_SECONDS
+
+    def _send_all(self, number: int) -> None:
+        """To all that descend from the guard."""
+        children = _children()
+        waiting = [*children.get(os.getpid(), ())]
+        while waiting:
+            pid = waiting.pop()
+            waiting += children.get(pid, ())
+            _send(os.kill, pid, number)
+
+
+def _children() -> dict[int, list[int]]:
+    """Who is whose child, among all processes that can be seen."""
+    found: dict[int, list[int]] = {}
+    for pid in (int(one.name) for one in Path("/proc").glob("[0-9]*")):
+        with contextlib.suppress(OSError):
+            state, parent, *_ = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split(None, 2)
+            if state != b"Z":
+                found.setdefault(int(parent), []).append(pid)
+    return found
+
+
+def _send(how: Callable[[int, int], None], pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or another user's (sudo)
+        how(pid, number)
+
+
+# ---------------------------------------------------------------------------------------------------- the system
+
+
+def _child_ended() -> int:
+    """A descriptor that can be read whenever a child has ended."""
+    here, there = os.pipe()
+    os.set_blocking(there, False)
+    signal.signal(signal.SIGCHLD, _nothing)
+    signal.set_wakeup_fd(there, warn_on_full_buffer=False)
+    return here
+
+
+def _nothing(*_: object) -> None:
+    """A handler, unlike SIG_IGN, is not inherited."""
+
+
+def _prctl(option: int, value: int) -> None:
+    """Where the kernel refuses, the command and its own group are guarded as ever."""
+    _LIBC.prctl(option, value, 0, 0, 0)
+
+
+def _die_with(guard: int) -> Callable[[], None]:
+    def run() -> None:
+        _prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != guard:  # gone before that
+            os._exit(BY_SIGNAL + signal.SIGKILL)
+
+    return run
+
+
+def _exit_as(status: int, is_guard: bool) -> int:
+    """An exit status as a shell says it; who outlives a guard that was killed ends as it did, to tell it apart."""
+    if status < 0 and is_guard:
+        _end_by(signal.Signals(-status))
     return status if status >= 0 else BY_SIGNAL - status
 
 
-def _watch(descriptor: int) -> None:
-    os.read(descriptor, 1)  # nothing is ever written: it returns when the launcher is gone
-    os.killpg(0, signal.SIGTERM)
-    time.sleep(GRACE_SECONDS)
-    os.killpg(0, signal.SIGKILL)
+def _end_by(number: signal.Signals) -> NoReturn:
+    if number is not signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(BY_SIGNAL + number)
 
+
+_LIBC = ctypes.CDLL(None)
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))

@@ -1,6 +1,7 @@
-"""What an unmodified script says, as it says it: its output, or a file of JSON lines, followed on a thread of its own.
+"""What an unmodified script says, as it says it: its output, or a file of JSON lines.
 
 Each line that says something is stamped (`stamp`) the moment it is read, so that whoever weighs it may take his time.
+Nothing that a script writes, however long, deep or strange, takes more than a little memory or ends the reading.
 """
 
 from __future__ import annotations
@@ -13,118 +14,170 @@ import math
 import os
 import queue
 import re
-import selectors
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Generic, Protocol, TypeVar
 
+from zeus.errors import LaunchError
 from zeus.launch.epochs import Line
 from zeus.launch.job_file import Metrics
+from zeus.launch.matcher import Matcher, TooSlow
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.1  # how often a file is looked at
 CHUNK = 1 << 16
-LONGEST = 1 << 20  # bytes of a line, which need not end; and more than a pipe holds
+LONGEST = 1 << 14  # bytes of a line that are looked at
 HEAD = 1 << 10  # bytes by which a file is known again
 ENDS = re.compile(rb"[\r\n]")  # a progress bar rewrites its line
 T = TypeVar("T")
 
 
-def reader_of(metrics: Metrics) -> Callable[[str], Line | None]:
-    """What a line of the script's output says, or of its file; None: nothing.
+# ---------------------------------------------------------------------------------------------------- what they say
 
-    >>> read = reader_of(Metrics(regex="acc=([0-9.]+)", epoch_regex="epoch ([0-9]+) done"))
-    >>> read("epoch 3 done, acc=0.5"), read("hello")
-    (Line(epoch='3', metric=0.5), None)
+
+class Reader(Protocol):
+    """What lines say."""
+
+    def read(self, texts: Sequence[str]) -> list[Line]:
+        """Those among these lines that say something."""
+
+    def close(self) -> None:
+        """There will be no more."""
+
+
+def reader_of(metrics: Metrics) -> Reader:
+    """What the lines of the script's output say, or of its file.
+
+    >>> reader = reader_of(Metrics(regex="acc=([0-9.]+)", epoch_regex="epoch ([0-9]+) done"))
+    >>> reader.read(["epoch 3 done, acc=0.5", "hello"])
+    [Line(epoch='3', metric=0.5)]
+    >>> reader.close()
     """
-    count = map(str, itertools.count(1))  # the names of epochs that have none
-    if metrics.file:
-        return lambda text: _json_line(text, count)
-    metric, epoch = re.compile(metrics.regex), re.compile(metrics.epoch_regex) if metrics.epoch_regex else None
-
-    def read(text: str) -> Line | None:
-        found, named = metric.search(text), epoch.search(text) if epoch is not None else None
-        value = _number(found[1]) if found is not None else None
-        if epoch is None:
-            return None if found is None else Line(next(count), value)
-        return None if found is None and named is None else Line(named[1] if named is not None else None, value)
-
-    return read
+    return JsonReader() if metrics.file else RegexReader(metrics)
 
 
-def _json_line(text: str, count: Iterator[str]) -> Line | None:
-    try:
-        data = json.loads(text)
-    except ValueError:
-        data = None
-    if not isinstance(data, dict) or not ({"epoch", "metric"} & set(data)):
+class RegexReader:
+    """By regular expressions."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._regexes = [metrics.regex, *([metrics.epoch_regex] if metrics.epoch_regex else [])]
+        self._matcher = Matcher(*self._regexes)
+        self._count = map(str, itertools.count(1))  # the names of epochs that have none
+
+    def read(self, texts: Sequence[str]) -> list[Line]:
+        """Each line in which one of them is found.
+
+        Raises:
+            LaunchError: They take too long.
+        """
+        try:
+            answers = self._matcher.search(texts)
+        except TooSlow as slow:
+            raise LaunchError(
+                f"[metrics] {' or '.join(map(repr, self._regexes))} takes too long for one line after another, such as "
+                f"{str(slow)!r}. Write it without a repeat inside a repeat, such as (a+)+."
+            ) from slow
+        return [line for found in answers if (line := self._line(*found)) is not None]
+
+    def _line(self, metric: list[str | None] | None, epoch: list[str | None] | None = None) -> Line | None:
+        value = None if metric is None else _number(metric[0])
+        if len(self._regexes) == 1:
+            return None if metric is None else Line(next(self._count), value)
+        return None if metric is None and epoch is None else Line(None if epoch is None else epoch[0], value)
+
+    def close(self) -> None:
+        """There will be no more."""
+        self._matcher.close()
+
+
+class JsonReader:
+    """Lines such as {"epoch": 3, "metric": 0.81}."""
+
+    def __init__(self) -> None:
+        self._count = map(str, itertools.count(1))
+
+    def read(self, texts: Sequence[str]) -> list[Line]:
+        """Each line that is such an object."""
+        return [line for text in texts if (line := self._line(text)) is not None]
+
+    def _line(self, text: str) -> Line | None:
+        with contextlib.suppress(ValueError, RecursionError):
+            data = json.loads(text)
+            if isinstance(data, dict) and {"epoch", "metric"} & set(data):
+                name = str(data["epoch"]) if "epoch" in data else next(self._count)
+                return Line(name, _number(data["metric"]) if data.get("metric") is not None else None)
         log.warning('%r is not a line such as {"epoch": 3, "metric": 0.81}, and is passed over', text[:200])
         return None
-    name = str(data["epoch"]) if "epoch" in data else next(count)
-    return Line(name, _number(data["metric"]) if data.get("metric") is not None else None)
+
+    def close(self) -> None:
+        """Nothing is to be done."""
 
 
 def _number(text: Any) -> float | None:
     """None where it is not a number, or not one that a target can be compared with."""
-    with contextlib.suppress(TypeError, ValueError):
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
         value = float(text)
         if math.isfinite(value):
             return value
-    log.warning("the metric %r is not a number, and is passed over", text)
+    log.warning("the metric %.200r is not a number, and is passed over", text)
     return None
+
+
+# ---------------------------------------------------------------------------------------------------- how they come
+
+
+class Splitter:
+    """Chunks become lines; of a line that is too long, its beginning."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def split(self, chunk: bytes) -> list[str]:
+        r"""The lines that end here, without empty ones.
+
+        >>> Splitter().split(b"one\n\ntwo\rthr")
+        ['one', 'two']
+        """
+        first, *others = ENDS.split(chunk)
+        lines = [self._rest + first[: LONGEST - len(self._rest)], *others]
+        self._rest = lines.pop()[:LONGEST]
+        texts = (line[:LONGEST].decode(errors="replace").strip("\0 \t\v\f") for line in lines)
+        return [text for text in texts if text]
 
 
 class Lines(Generic[T]):
     """The lines that say something, with their stamps, in order; None once there will be no more."""
 
-    def __init__(self, read: Callable[[str], Line | None], stamp: Callable[[], T]) -> None:
-        self._read = read
+    def __init__(self, reader: Reader, stamp: Callable[[], T]) -> None:
+        self._reader = reader
         self._stamp = stamp
-        self._queue: queue.SimpleQueue[tuple[Line, T] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Line, T] | LaunchError | None] = queue.SimpleQueue()
         self._over = threading.Event()
+        self._splitter = Splitter()
+        self._failed = False  # the reader
+        self._follower: threading.Thread | None = None
         self.lines = 0  # that were read, whatever they said
-        self._threads: list[threading.Thread] = []
 
     def next(self, seconds: float) -> tuple[Line, T] | None:
-        """The next one; queue.Empty where none comes in so long."""
-        return self._queue.get(timeout=max(0.0, seconds))
+        """The next one; queue.Empty where none comes in so long.
 
-    def follow_output(self, output: IO[bytes], log_file: Path, says: bool) -> None:
-        """Copy the output to the log, and close it in the end; `says` whether its lines are what is looked for."""
-
-        def follow() -> None:
-            rest = b""
-            with output, log_file.open("ab", buffering=0) as kept:
-                for chunk in self._chunks(output):
-                    _keep(kept, chunk)
-                    rest = self._take(rest + chunk) if says else b""
-            if says:
-                self._take(rest + b"\n")
-                self._queue.put(None)
-
-        self._start(follow)
-
-    def _chunks(self, output: IO[bytes]) -> Iterator[bytes]:
-        """What is written, until nobody can write any more, or after `close` what was written before it.
-
-        Somebody may hold the output open for ever: a daemon that the script started and that has left its group.
+        Raises:
+            LaunchError: They cannot be read.
         """
-        left = LONGEST
-        with selectors.DefaultSelector() as ready:
-            ready.register(output, selectors.EVENT_READ)
-            while left > 0:
-                over = self._over.is_set()
-                if ready.select(LOOK_SECONDS):
-                    if not (chunk := os.read(output.fileno(), CHUNK)):
-                        return
-                    yield chunk
-                    left -= len(chunk) if over else 0
-                elif over:
-                    return
+        seen = self._queue.get(timeout=max(0.0, seconds))
+        if isinstance(seen, LaunchError):
+            raise seen
+        return seen
 
-    def follow_file(self, path: Path) -> None:
+    def hear(self, chunk: bytes) -> None:
+        """The script has written this; nothing: it will not write any more."""
+        self._take(chunk or b"\n")
+        if not chunk:
+            self._queue.put(None)
+
+    def follow(self, path: Path) -> None:
         """Follow a file from its beginning, whenever it comes into being, until `close`.
 
         One that is written anew with another beginning, as by a script that keeps its latest line only, is read anew;
@@ -132,51 +185,48 @@ class Lines(Generic[T]):
         """
 
         def follow() -> None:
-            offset, head, rest = 0, b"", b""
-            while True:
+            offset, head, last = 0, b"", False
+            while not last:
                 last = self._over.wait(LOOK_SECONDS)  # once more after that, for what was written meanwhile
                 with contextlib.suppress(OSError), path.open("rb") as file:
                     now = file.read(HEAD)
                     if now[: len(head)] != head[: len(now)]:
-                        self._take(rest + b"\n")
-                        offset, head, rest = 0, b"", b""
+                        self._take(b"\n")
+                        offset, head = 0, b""
                     head = max(head, now, key=len)
-                    file.seek(offset)
-                    new = file.read()
-                    offset += len(new)
-                    rest = self._take(rest + new)
-                if last:
-                    self._take(rest + b"\n")
-                    return
+                    for chunk in _chunks(file, offset):
+                        offset += len(chunk)
+                        self._take(chunk)
+            self._take(b"\n")
 
-        self._start(follow)
+        self._follower = threading.Thread(target=follow, name="zeus-metrics", daemon=True)
+        self._follower.start()
 
     def close(self) -> None:
         """The script has ended: read what is left, and then None."""
         self._over.set()
-        for thread in self._threads:
-            thread.join(timeout=5.0)
+        if self._follower is not None:
+            self._follower.join(timeout=5.0)
+        self._reader.close()
         self._queue.put(None)
 
-    def _take(self, raw: bytes) -> bytes:
-        """Take its lines; what is left, of which the end has not come."""
-        *lines, rest = ENDS.split(raw)
-        if len(rest) > LONGEST:
-            lines, rest = [*lines, rest], b""
-        for text in (line.decode(errors="replace").strip() for line in lines):
-            self.lines += bool(text)
-            if text and (said := self._read(text)) is not None:
+    def _take(self, chunk: bytes) -> None:
+        texts = self._splitter.split(chunk)
+        self.lines += len(texts)
+        if not texts or self._failed:
+            return
+        try:
+            for said in self._reader.read(texts):
                 self._queue.put((said, self._stamp()))
-        return rest
-
-    def _start(self, follow: Callable[[], None]) -> None:
-        self._threads.append(threading.Thread(target=follow, name="zeus-lines", daemon=True))
-        self._threads[-1].start()
+        except LaunchError as failed:
+            self._failed = True
+            self._queue.put(failed)
 
 
-def _keep(log_file: IO[bytes], chunk: bytes) -> None:
-    """A full disk costs the log, not the training, which would wait for ever for its output to be read."""
-    try:
-        log_file.write(chunk)
-    except OSError as failed:
-        log.warning("%s bytes of output are not in the log: %s", len(chunk), failed)
+def _chunks(file: IO[bytes], offset: int) -> Iterator[bytes]:
+    """What lies there now after this offset; a file that grows while it is read is left for the next time."""
+    end = os.fstat(file.fileno()).st_size
+    file.seek(offset)
+    while offset < end and (chunk := file.read(min(CHUNK, end - offset))):
+        offset += len(chunk)
+        yield chunk

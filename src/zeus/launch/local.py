@@ -33,7 +33,6 @@ from zeus.store.open import log_folder
 
 ORDERS = frozenset(f"ZEUS_{name}" for name in ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE"))  # not always said
 OTHERS = {"command_id": "command", "higher_is_better_metric": "direction (higher_is_better)"}
-READ_BYTES = 65_536  # of the end of a log that may say why its command crashed
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +231,7 @@ def _differs(known: object, wanted: object) -> bool:
 
 
 def _crash(batch_size: int, ran: Ran) -> Crash:
-    try:
-        with ran.log.open("rb") as file:
-            file.seek(max(0, ran.log.stat().st_size - READ_BYTES))
-            end = file.read().decode(errors="replace")
-    except OSError:
-        end = "\n".join(ran.last_lines)
-    return Crash(batch_size, ran.outcome.epochs, ran.exit_code, end)
+    return Crash(batch_size, ran.outcome.epochs, ran.exit_code, ran.end_of_output)
 
 
 def _check_command(file: JobFile) -> None:

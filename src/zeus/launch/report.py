@@ -7,6 +7,8 @@ from pathlib import Path
 
 from zeus.job import Outcome, Trial
 
+SHOWN_LINES, SHOWN_LETTERS = 15, 500
+
 
 @dataclass(frozen=True, slots=True)
 class Live:
@@ -25,4 +27,10 @@ class Ran:
     log: Path
     limit_watts: float | None = None
     exit_code: int | None = None  # None: it was not run, or did not end by itself
-    last_lines: tuple[str, ...] = ()  # of the log, where it crashed
+    end_of_output: str = ""  # where it crashed
+
+    @property
+    def last_lines(self) -> list[str]:
+        """What is shown of its output where it crashed."""
+        lines = [line.rstrip() for line in self.end_of_output.splitlines()]
+        return [line if len(line) <= SHOWN_LETTERS else f"{line[:SHOWN_LETTERS]} ..." for line in lines[-SHOWN_LINES:]]

@@ -55,8 +55,8 @@ class ScriptRunner:
         finally:
             running.let_go()
         outcome = self._outcome(trial, child, status, file)
-        last = tuple(child.last_lines()) if outcome.ending is Ending.CRASHED else ()
-        return Ran(outcome, log, None, status, last)
+        end = child.end_of_output if outcome.ending is Ending.CRASHED else ""
+        return Ran(outcome, log, None, status, end)
 
     def _so_far(self, trial: Trial) -> Outcome | None:
         """Only to be shown: a store that does not answer is no reason to end a training."""

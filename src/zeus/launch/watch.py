@@ -88,6 +88,8 @@ class Watcher:
 class _Watch(Driver):
     """One trial that is watched: its lines become the engine's events, and the engine's actions are carried out."""
 
+    _lines: Lines[Measurement]
+
     def __init__(
         self, by: Watcher, trial: Trial, running: RunningTrial, engine: TrialEngine, limits: EpochLimits
     ) -> None:
@@ -99,20 +101,19 @@ class _Watch(Driver):
         self._file = Path(said.file) if said.file else None
         self._used = Use()  # since the start
         self._ended = False  # by us
-        self._lines: Lines[Measurement] = Lines(reader_of(said), self._split)
         self._lock = threading.Lock()  # over the window, which is split where a line is read
 
     def run(self, command: list[str], environ: Mapping[str, str], log_file: Path) -> Ran:
         monitor, job, file = self._by.monitor, self._by.job, self._file
         if file is not None and file.exists():
             file.replace(file.with_name(f"{file.name}.old"))  # what an earlier trial said is not this one's
+        self._lines = Lines(reader_of(self._by.metrics), self._split)
         monitor.begin_window(WINDOW, sync_execution=False, restart=True)
         monitor.watch_closely(not self._limits.is_settled)
         try:
-            with Child(command, environ, log_file, read=True) as child:
-                self._lines.follow_output(child.output, log_file, says=file is None)
+            with Child(command, environ, log_file, _nobody if file is not None else self._lines.hear) as child:
                 if file is not None:
-                    self._lines.follow_file(file)
+                    self._lines.follow(file)
                 outcome = self._watch(child)
                 status = child.wait(0.0)
         except BaseException:  # what it used until now outlives it
@@ -133,8 +134,8 @@ class _Watch(Driver):
         told = job.trial(self._trial.number)
         if told.ended is not None and told.outcome is not None:  # a script that speaks for itself after all
             outcome = told.outcome
-        last = tuple(child.last_lines()) if outcome.ending is Ending.CRASHED else ()
-        return Ran(outcome, log_file, self._limits.in_force, None if self._ended else status, last)
+        end = child.end_of_output if outcome.ending is Ending.CRASHED else ""
+        return Ran(outcome, log_file, self._limits.in_force, None if self._ended else status, end)
 
     # ------------------------------------------------------------------ the watch
 
@@ -165,6 +166,7 @@ class _Watch(Driver):
                 seen = self._lines.next(LOOK_SECONDS)
             except queue.Empty:
                 if not closed and child.wait(0.0) is not None:
+                    child.close_output()
                     self._lines.close()
                     closed = True
                 continue
@@ -220,6 +222,10 @@ class _Watch(Driver):
 
     def _add(self, measured: Measurement) -> None:
         self._used = self._used.plus(Use(measured.total_energy, measured.seconds))
+
+
+def _nobody(chunk: bytes) -> None:
+    """Listens to an output that says nothing of the training."""
 
 
 def _silence(said: Metrics) -> str:

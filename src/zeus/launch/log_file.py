@@ -1,0 +1,117 @@
+"""The log of one trial: the beginning and the end of what its command wrote, and never the end of the disk.
+
+    | first 8 MiB | [zeus: 123,456 bytes of output are left out here] | last 8 to 24 MiB |
+
+A log is a convenience: whatever happens to it, nothing is raised and the training goes on. Its very end is kept in
+memory too, so that a crash can be explained where nothing could be written.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+LONGEST = 32 << 20  # bytes of a log; one that is longer is shortened
+KEPT = 8 << 20  # bytes of its beginning, and of its end, that stay then
+END = 1 << 16  # bytes of the end that are kept in memory
+RESERVED_SHARE, RESERVED_BYTES = 0.05, 10 << 30  # of a disk: left alone; no more than so many bytes
+LOOK_SECONDS = 1.0  # how often is looked what is left of the disk
+
+
+class LogFile:
+    """Takes what a command writes. What cannot be kept is counted, and said where it is missing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.end = b""  # of all that was written, kept or not
+        self._room, self._look_at = 0, 0.0  # bytes that may still be written; when to look again
+        self._missing = 0  # bytes since the last one that was kept
+        self._dropped, self._note = 0, b""  # bytes that were shortened away, and the note that says so
+        self._warned = False
+        self._file: int | None = None
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._size = os.lseek(self._file, 0, os.SEEK_END)
+        except OSError as failed:
+            self._warn(failed.strerror)
+
+    def write(self, chunk: bytes) -> None:
+        """Add this."""
+        self.end = (self.end + chunk)[-END:]
+        if self._file is None:
+            return
+        try:
+            if self._missing and len(chunk) <= self._left(self._file):
+                self._say_missing(self._file)
+            if len(chunk) > self._left(self._file):
+                self._missing += len(chunk)
+                self._warn("the disk is almost full")
+                return
+            self._put(self._file, chunk)
+            if self._size > LONGEST:
+                self._shorten(self._file)
+        except OSError as failed:
+            self._warn(failed.strerror)
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        if self._file is None:
+            return
+        try:
+            if self._missing:
+                self._say_missing(self._file)
+        except OSError as failed:
+            self._warn(failed.strerror)
+        finally:
+            os.close(self._file)
+            self._file = None
+
+    def _left(self, file: int) -> int:
+        """Bytes that may still be written."""
+        if time.monotonic() >= self._look_at:
+            disk = os.fstatvfs(file)
+            reserved = min(RESERVED_SHARE * disk.f_blocks * disk.f_frsize, RESERVED_BYTES)
+            known = disk.f_blocks > 0  # some file systems do not say
+            self._room = disk.f_bavail * disk.f_frsize - int(reserved) if known else LONGEST
+            self._look_at = time.monotonic() + LOOK_SECONDS
+        return self._room
+
+    def _put(self, file: int, data: bytes) -> None:
+        while data:
+            try:
+                written = os.write(file, data)
+            except OSError:
+                self._missing += len(data)
+                raise
+            self._size += written
+            self._room -= written
+            data = data[written:]
+
+    def _say_missing(self, file: int) -> None:
+        missing, self._missing = self._missing, 0
+        self._put(file, _note(missing))
+
+    def _shorten(self, file: int) -> None:
+        """Move its end up to its beginning."""
+        at = KEPT + len(self._note)
+        end = os.pread(file, KEPT, self._size - KEPT)
+        end = end[end.find(b"\n") + 1 :]
+        self._dropped += self._size - at - len(end)
+        self._note = _note(self._dropped)
+        os.lseek(file, KEPT, os.SEEK_SET)
+        self._size = KEPT
+        self._put(file, self._note + end)
+        os.ftruncate(file, self._size)
+
+    def _warn(self, why: str | None) -> None:
+        if not self._warned:
+            log.warning("not all output will be in %s: %s. The training goes on.", self.path, why)
+        self._warned = True
+
+
+def _note(count: int) -> bytes:
+    return f"\n[zeus: {count:,} bytes of output are left out here]\n".encode()
