@@ -97,6 +97,10 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        if self._process.returncode < 0:  # perhaps both guards were killed
+            for pid in [pid for pid, _, session in guard.processes() if session == self._process.pid]:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
 
     def close_output(self) -> None:
         """It has ended: read what is left of its output."""

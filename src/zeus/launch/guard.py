@@ -5,8 +5,8 @@
 
 Nothing that the command starts can leave: a process whose parent ends falls to the nearest guard (it is a subreaper),
 in whatever group or session it is. The guard stays until all of them are gone. There are two guards, so that the other
-one ends everything when one of them is killed, also together with the launcher. If all three are killed, the kernel
-kills the command itself, but not what it started.
+one ends everything when one of them is killed, also together with the launcher. If both are killed, the kernel kills
+the command itself, and the launcher what is in its session.
 
 The launcher sends signal numbers, a byte each. The end of the socket says that the launcher is gone, which ends the
 command. Uses the standard library alone, so that it starts at once.
@@ -23,7 +23,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -160,14 +160,20 @@ class _Guard:
             _send(os.kill, pid, number)
 
 
-def _children() -> dict[int, list[int]]:
-    """Who is whose child, among all processes that can be seen."""
-    found: dict[int, list[int]] = {}
-    for pid in (int(one.name) for one in Path("/proc").glob("[0-9]*")):
+def processes() -> Iterator[tuple[int, int, int]]:
+    """All that can be seen and have not ended: each one's number, its parent's and its session's."""
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            state, parent, *_ = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split(None, 2)
+            state, parent, _, session, *_ = (folder / "stat").read_bytes().rpartition(b")")[2].split(None, 4)
             if state != b"Z":
-                found.setdefault(int(parent), []).append(pid)
+                yield int(folder.name), int(parent), int(session)
+
+
+def _children() -> dict[int, list[int]]:
+    """Who is whose child."""
+    found: dict[int, list[int]] = {}
+    for pid, parent, _ in processes():
+        found.setdefault(parent, []).append(pid)
     return found
 
 
