@@ -4,7 +4,10 @@
         card = fake_nvml.cards[0]
         card.power_watts = 300                         # from now on; the past stays in counter and buffer
         card.pulses(high=600, low=100, period=0.13, duty=0.5)
-        card.fail("counter", "not_supported")          # or "lost", "no_permission", "stuck", ...; heal() undoes it
+        card.fail("counter", "not_supported")          # or "lost", "stuck", "hang", ...; heal() undoes it
+        card.slow("samples", 0.5)                      # each call takes half a second
+        card.garbage("power", 4294967.295, seconds=1)  # what the driver says, whatever the card draws
+        card.restart_counter()                         # it counts from 0 again
         subprocess.run([...], env=fake_nvml.env())     # another process, the same cards
         assert fake_nvml.calls() == []                 # nobody set anything
 
@@ -41,10 +44,15 @@ FAILURES = {
     "timeout": 10, "function_not_found": 13, "lost": 15, "reset_required": 16, "unknown": 999,
     "empty": 1001,  # "samples" only: the call succeeds and gives none
     "stuck": 1002,  # "counter" only: it stands still
+    "hang": 1003,  # the call does not come back before the card is healed
 }  # fmt: skip
 FUNCTIONS = ("set_limit", "set_persistence")
 VALUE_TYPES = ("double", "uint", "ulong", "ulonglong", "longlong", "int", "ushort")
 CARDS, TEXT, PIDS, MIGS, SEGMENTS, CALLS, LOST = 8, 96, 32, 7, 256, 256, 64
+
+
+class _Garbage(ctypes.Structure):
+    _fields_ = [("from_ns", c_int64), ("until_ns", c_int64), ("value", c_double)]
 
 
 class _Segment(ctypes.Structure):
@@ -60,7 +68,8 @@ class _Card(ctypes.Structure):
         ("pids", c_int64 * PIDS), ("n_migs", c_int64), ("migs", (c_char * TEXT) * MIGS),
         *((name, c_int64) for name in ("counter_period_ns", "sample_period_ns", "sample_latency_ns", "sample_means",
                                        "sample_type", "average_ns", "stuck_at_ns")),
-        ("fail", c_int64 * len(GROUPS)), ("reads", c_int64 * len(GROUPS)),
+        *((name, c_int64 * len(GROUPS)) for name in ("fail", "reads", "slow_ns")),
+        ("bad_power", _Garbage), ("bad_counter", _Garbage), ("counter_zero_mj", c_double),
         ("n_segments", c_int64), ("segments", _Segment * SEGMENTS),
         ("n_lost", c_int64), ("lost_mw", c_int64 * LOST),
     ]  # fmt: skip
@@ -204,7 +213,24 @@ class FakeCard:
     def heal(self, *groups: str) -> None:
         """Let these groups, or all, work again."""
         for group in groups or GROUPS:
-            self._raw.fail[GROUPS.index(group)] = 0
+            self._raw.fail[GROUPS.index(group)] = self._raw.slow_ns[GROUPS.index(group)] = 0
+
+    def slow(self, group: str, seconds: float) -> None:
+        """Let each call of a group take this long, in real time, until it is healed."""
+        self._raw.slow_ns[GROUPS.index(group)] = round(seconds * 1e9)
+
+    def garbage(self, what: str, value: float, seconds: float) -> None:
+        """For some time from now on the driver says this: watts for "power" and its samples, joules for "counter"."""
+        now = self._fake._now_ns()
+        setattr(self._raw, f"bad_{what}", _Garbage(now, now + round(seconds * 1e9), value * 1e3))
+
+    def restart_counter(self) -> None:
+        """The counter begins at 0, as after loading the driver."""
+        self._raw.counter_zero_mj = self._fake._library.fake_energy_mj(self._fake._at, self.index, self._fake._now_ns())
+
+    def step_counter(self, joules: float) -> None:
+        """The counter jumps by this much; below 0 it steps back."""
+        self._raw.counter_zero_mj -= joules * 1e3
 
     def lose(self) -> None:
         """It falls off the bus."""

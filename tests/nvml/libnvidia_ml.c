@@ -12,7 +12,7 @@
 #include "state.h"
 
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-       INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, EMPTY = 1001, STUCK = 1002 };
+       INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, EMPTY = 1001, STUCK = 1002, HANG = 1003 };
 union value { double d; unsigned int ui; unsigned long ul; unsigned long long ull; long long sll; int si;
               unsigned short us; };
 struct sample { unsigned long long stamp_us; union value value; };
@@ -62,6 +62,14 @@ static int open_state(struct state **s) {
     return opened_by == getpid() && openings && *s ? SUCCESS : UNINITIALIZED;
 }
 
+/* How a question ends: at once, after a while, or (HANG) not before somebody heals the card. */
+static int refusal(struct card *c, enum group group) {
+    int64_t slow_ns = __atomic_load_n(&c->slow_ns[group], __ATOMIC_ACQUIRE), result;
+    if (slow_ns) nanosleep(&(struct timespec){slow_ns / 1000000000, slow_ns % 1000000000}, NULL);
+    while ((result = __atomic_load_n(&c->fail[group], __ATOMIC_ACQUIRE)) == HANG) usleep(5000);
+    return (int)result;
+}
+
 /* Stale comes before uninitialised: a child that did not open the driver must not get by with its parent's handle. */
 static int find(void *handle, struct state **s, int *card, int *mig) {
     intptr_t h = (intptr_t)handle;
@@ -70,7 +78,7 @@ static int find(void *handle, struct state **s, int *card, int *mig) {
     if (result) return result;
     *card = (int)(h & 0xff) - 1, *mig = (int)(h >> 8 & 0xff);
     if (*card < 0 || *card >= (*s)->n_cards) return INVALID_ARGUMENT;
-    return (*s)->cards[*card].fail[ALL];
+    return refusal(&(*s)->cards[*card], ALL);
 }
 
 /* Every question about a card comes through here: counted, and refused if a test asked for that. */
@@ -79,7 +87,7 @@ static int ask(void *handle, enum group group, struct state **s, int *card) {
     if (result) return result;
     if (mig) return INVALID_ARGUMENT;
     __atomic_fetch_add(&(*s)->cards[*card].reads[group], 1, __ATOMIC_RELAXED);
-    return (*s)->cards[*card].fail[group];
+    return refusal(&(*s)->cards[*card], group);
 }
 
 #define ASK(group)                                              \
@@ -124,8 +132,9 @@ int nvmlDeviceGetCount_v2(unsigned int *count) {
 
 static int opened(struct state *s, int card, int mig, void **handle) {
     __atomic_fetch_add(&s->cards[card].reads[OPEN], 1, __ATOMIC_RELAXED);
-    if (s->cards[card].fail[ALL]) return s->cards[card].fail[ALL];
-    if (s->cards[card].fail[OPEN]) return s->cards[card].fail[OPEN];
+    int result = refusal(&s->cards[card], ALL);
+    if (!result) result = refusal(&s->cards[card], OPEN);
+    if (result) return result;
     *handle = handle_of(card, mig);
     return SUCCESS;
 }
@@ -209,13 +218,28 @@ int nvmlDeviceGetTotalEnergyConsumption(void *handle, unsigned long long *millij
     ASK(COUNTER);
     int64_t t = result == STUCK ? c->stuck_at_ns : fake_now_ns(s);
     if (c->counter_period_ns) t -= t % c->counter_period_ns;
-    double energy = fake_energy_mj(s, card, t);
-    return *millijoules = energy > 0 ? (unsigned long long)energy : 0, SUCCESS;
+    double energy = fake_energy_mj(s, card, t) - c->counter_zero_mj;
+    if (is_garbage(&c->bad_counter, fake_now_ns(s))) energy = c->bad_counter.value;
+    return *millijoules = energy >= 0x1p64 ? ~0ULL : energy > 0 ? (unsigned long long)energy : 0, SUCCESS;
+}
+
+static union value typed(int64_t type, double x) {
+    union value v = {.ull = 0};
+    switch (type) {
+    case 0: v.d = x; break;
+    case 1: v.ui = (unsigned int)(long long)(x + .5); break; /* below 0: as drivers do, a huge number */
+    case 2: v.ul = x + .5; break;
+    case 3: v.ull = x + .5; break;
+    case 4: v.sll = x + .5; break;
+    case 5: v.si = x + .5; break;
+    case 6: v.us = x + .5; break;
+    }
+    return v;
 }
 
 int nvmlDeviceGetPowerUsage(void *handle, unsigned int *milliwatts) {
     ASK(POWER);
-    return *milliwatts = mean_mw(s, card, fake_now_ns(s), c->average_ns) + .5, SUCCESS;
+    return *milliwatts = typed(1, mean_mw(s, card, fake_now_ns(s), c->average_ns)).ui, SUCCESS;
 }
 
 /* An unknown field is told in its own entry; the call itself succeeds. */
@@ -228,23 +252,9 @@ int nvmlDeviceGetFieldValues(void *handle, int count, struct field *fields) {
         fields[i].type = 1;
         fields[i].stamp_us = fake_wall_ns(s, fake_now_ns(s)) / 1000;
         fields[i].value.ull = 0;
-        if (!fields[i].result) fields[i].value.ui = fake_power_mw(s, card, fake_now_ns(s)) + .5;
+        if (!fields[i].result) fields[i].value = typed(1, mean_mw(s, card, fake_now_ns(s), 0));
     }
     return SUCCESS;
-}
-
-static union value typed(int64_t type, double x) {
-    union value v = {.ull = 0};
-    switch (type) {
-    case 0: v.d = x; break;
-    case 1: v.ui = x + .5; break;
-    case 2: v.ul = x + .5; break;
-    case 3: v.ull = x + .5; break;
-    case 4: v.sll = x + .5; break;
-    case 5: v.si = x + .5; break;
-    case 6: v.us = x + .5; break;
-    }
-    return v;
 }
 
 int nvmlDeviceGetSamples(void *handle, int type, unsigned long long last_seen_us, int *value_type, unsigned int *count,
@@ -335,7 +345,7 @@ static int set(void *handle, int function, int64_t value) {
     if (card < 0 || card >= CARDS) return result;
     struct card *c = &s->cards[card];
     if (!result && geteuid() && s->only_uid >= 0 && geteuid() != (uid_t)s->only_uid) result = NO_PERMISSION;
-    if (!result) result = c->fail[function == SET_LIMIT ? LIMITS : PERSISTENCE];
+    if (!result) result = refusal(c, function == SET_LIMIT ? LIMITS : PERSISTENCE);
     if (!result && function == SET_LIMIT && (value < c->min_mw || value > c->max_mw)) result = INVALID_ARGUMENT;
     if (!result && function == SET_LIMIT) set_limit(c, card, value);
     if (!result && function == SET_PERSISTENCE) __atomic_store_n(&c->persistence, value, __ATOMIC_RELEASE);

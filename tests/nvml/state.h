@@ -13,6 +13,8 @@ enum { CARDS = 8, TEXT = 96, PIDS = 32, MIGS = 7, SEGMENTS = 256, CALLS = 256, B
 enum group { ALL, OPEN, NAME, COUNTER, SAMPLES, POWER, INSTANT, LIMITS, DEFAULT_LIMIT, PERSISTENCE, TEMPERATURE,
              PROCESSES, SPEED, SET, GROUPS };
 
+/* From one moment to another the driver says `value` (mW or mJ), whatever the card does. */
+struct garbage { int64_t from_ns, until_ns; double value; };
 struct segment { int64_t start_ns; double high_mw, low_mw; int64_t period_ns, on_ns, phase_ns; double base_mj; };
 struct card {
     char uuid[TEXT], name[TEXT], bus_id[TEXT];
@@ -20,7 +22,9 @@ struct card {
     int64_t n_pids, pids[PIDS], n_migs;
     char migs[MIGS][TEXT];
     int64_t counter_period_ns, sample_period_ns, sample_latency_ns, sample_means, sample_type, average_ns, stuck_at_ns;
-    int64_t fail[GROUPS], reads[GROUPS];
+    int64_t fail[GROUPS], reads[GROUPS], slow_ns[GROUPS];
+    struct garbage bad_power, bad_counter;
+    double counter_zero_mj; /* what the counter leaves out: it began to count here */
     int64_t n_segments;
     struct segment segments[SEGMENTS];
     int64_t n_lost, lost_mw[LOST]; /* limits that were replaced by somebody who had not seen them */
@@ -86,6 +90,10 @@ int64_t fake_wall_ns(const struct state *s, int64_t t) {
     return t + s->wall_base_ns + (t >= s->step_at_ns ? s->step_ns : 0);
 }
 
+static int is_garbage(const struct garbage *g, int64_t t) { return g->from_ns <= t && t < g->until_ns; }
+
 static double mean_mw(const struct state *s, int card, int64_t t, int64_t ns) {
+    const struct garbage *bad = &s->cards[card].bad_power;
+    if (is_garbage(bad, t)) return bad->value;
     return ns ? (fake_energy_mj(s, card, t) - fake_energy_mj(s, card, t - ns)) / ns * 1e9 : fake_power_mw(s, card, t);
 }

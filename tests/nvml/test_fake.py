@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pynvml
 import pytest
 
 from nvml.fake import FakeNvml
+from waiting import PATIENCE_SECONDS, eventually
 
 
 @pytest.fixture
@@ -90,3 +93,36 @@ def test_the_log_keeps_the_last_calls(fake_nvml: FakeNvml, handle: object) -> No
     for watts in range(200, 500):
         pynvml.nvmlDeviceSetPowerManagementLimit(handle, watts * 1000)
     assert [call.value for call in fake_nvml.calls()] == list(range(244, 500))
+
+
+def test_a_driver_can_talk_nonsense_for_a_while(fake_nvml: FakeNvml, handle: object) -> None:
+    card = fake_nvml.cards[0]
+    card.garbage("power", 4294967.295, seconds=0.02)
+    card.garbage("counter", 1e3, seconds=0.02)
+    assert pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) == 1_000_000
+    fake_nvml.advance(0.2)
+    assert pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) > 1_000_000
+    said = [s.sampleValue.uiVal for s in pynvml.nvmlDeviceGetSamples(handle, 0, 0)[1]]
+    assert said.count(0xFFFFFFFF) == 1 and said.count(124_000) == 118
+
+
+def test_the_counter_can_begin_again_and_step_back(fake_nvml: FakeNvml, handle: object) -> None:
+    card = fake_nvml.cards[0]
+    card.restart_counter()
+    fake_nvml.advance(10)
+    assert pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) == pytest.approx(1_240_000, abs=1)
+    card.step_counter(-1000)
+    assert pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) == pytest.approx(240_000, abs=1)
+
+
+def test_a_call_that_hangs_comes_back_when_the_card_is_healed(fake_nvml: FakeNvml, handle: object) -> None:
+    card = fake_nvml.cards[0]
+    card.fail("temperature", "hang")
+    answers: list[int] = []
+    asking = threading.Thread(target=lambda: answers.append(pynvml.nvmlDeviceGetTemperature(handle, 0)), daemon=True)
+    asking.start()
+    eventually(lambda: card.reads("temperature") == 1)
+    assert not answers
+    card.heal()
+    asking.join(PATIENCE_SECONDS)
+    assert answers == [35]
