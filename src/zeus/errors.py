@@ -9,6 +9,7 @@
     ├── DeviceError                         a device did not do as asked
     │   ├── NoDevice                        there is no such device, or none at all
     │   ├── DeviceLost                      it was there and is not any more
+    │   ├── DeviceSilent                    its driver does not answer; it may again
     │   ├── Unsupported                     this device cannot do that
     │   └── Refused (also a PermissionError)
     │       ├── NotPermitted                the operating system or the driver said no
@@ -58,6 +59,10 @@ class NoDevice(DeviceError):
 
 class DeviceLost(DeviceError):
     """The device was there and is not any more."""
+
+
+class DeviceSilent(DeviceError):
+    """The device's driver did not answer in time. The call may still be in it, and cannot be taken back."""
 
 
 class Unsupported(DeviceError):

@@ -16,31 +16,13 @@ from pathlib import Path
 import pytest
 
 from nvml.fake import FakeNvml
+from nvml.fake_time import FakeTime
 from waiting import eventually
-from zeus.device.clock import VirtualClock
 from zeus.device.nvml import nvml_gpus
 from zeus.device.sensed import SensedGpu, Sensors
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, WindowError
 from zeus.monitor import Measurement, PowerMonitor, TemperatureMonitor, ZeusMonitor
-
-
-class FakeTime(VirtualClock):
-    """The test driver's frozen clock as a `Clock`: whoever sleeps on it moves the driver's time."""
-
-    def __init__(self, fake: FakeNvml) -> None:
-        super().__init__()
-        self._fake = fake
-        fake.freeze(at=1000.0)
-
-    def now(self) -> float:
-        return self._fake.now()
-
-    def wall(self) -> float:
-        return self._fake.wall()
-
-    def _set(self, moment: float) -> None:
-        self._fake.advance(max(0.0, moment - self._fake.now()))
 
 
 @pytest.fixture

@@ -224,7 +224,7 @@ def test_an_empty_buffer_is_no_lost_card(fake_nvml: FakeNvml, how: str) -> None:
     assert isinstance(gpu.samples()[0], PowerSample)
     card.fail("samples", how)
     assert gpu.samples() == []
-    assert Capability.SAMPLES not in gpu.spec.capabilities
+    assert Capability.SAMPLES not in nvml_gpus()[0].spec.capabilities
     card.fail("open", "not_found")
     card.fail("samples", "not_found")
     with pytest.raises(DeviceLost):

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, refuse_if_read_only
-from zeus.errors import DeviceError, DeviceLost, NoDevice, NotPermitted, Unsupported, ZeusError
+from zeus.device.deadline import ANSWER_SECONDS, OPENING_SECONDS, answer_within
+from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
+from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported, ZeusError
 
 log = logging.getLogger(__name__)
 
@@ -36,16 +37,26 @@ def amd_gpus() -> list[AmdGpu]:
         if importlib.util.find_spec("amdsmi") is None:  # then nothing prints, and standard output is left alone
             raise ModuleNotFoundError("No module named 'amdsmi'", name="amdsmi")
         with _quiet(said):
-            smi = importlib.import_module("amdsmi")
-            smi.amdsmi_init()
-            handles = smi.amdsmi_get_processor_handles()
+            smi, handles = answer_within(OPENING_SECONDS, "amdsmi", "opening the AMD driver", _open)
     except Exception as error:  # without the driver, importing amdsmi fails with KeyError and others
         if isinstance(error, ModuleNotFoundError) and error.name == "amdsmi":
             install = "pip install 'zeus-energy[amd]'"
             raise NoDevice(f"No AMD cards: the package amdsmi is not installed ({install}).") from error
         detail = " ".join(f"{type(error).__name__}: {error} {said.getvalue()}".split())
         raise NoDevice(f"No AMD cards: amdsmi does not start ({detail}). Is the amdgpu driver installed?") from error
-    return [AmdGpu(smi, handle, index) for index, handle in enumerate(handles)]
+    gpus = []
+    for index, handle in enumerate(handles):
+        try:
+            gpus.append(AmdGpu(smi, handle, index))
+        except DeviceSilent as silent:  # it must not hide the others
+            log.warning("AMD GPU %d is left out. %s", index, silent)
+    return gpus
+
+
+def _open() -> tuple[Any, list[Any]]:
+    smi = importlib.import_module("amdsmi")
+    smi.amdsmi_init()
+    return smi, list(smi.amdsmi_get_processor_handles())
 
 
 class AmdGpu:
@@ -86,6 +97,9 @@ class AmdGpu:
 
     def power(self) -> float:
         """Watts of the socket: this instant's where the card tells, else a moving average."""
+        return check_power(self._spec, self._power())
+
+    def _power(self) -> float:
         info = self._ask("amdsmi_get_power_info")
         for key in ("current_socket_power", "average_socket_power"):
             if watts := _number(info.get(key)):  # 0 is what cards that do not know say
@@ -106,7 +120,7 @@ class AmdGpu:
         if Capability.LIMITS not in self._spec.capabilities:
             raise Unsupported(f"{self._label} has no power limit that can be read, so none is set.")
         check_limit(self._spec, watts)
-        self._ask("amdsmi_set_power_cap", 0, round(watts * 1e6))
+        self._call("amdsmi_set_power_cap", 0, round(watts * 1e6))  # to its end: it must not be set later, unknown
         if abs(self.limit() - watts) > SLACK_WATTS:
             raise DeviceError(f"{self._label}: {watts:g} W was asked for, the driver keeps {self.limit():g} W.")
 
@@ -145,7 +159,7 @@ class AmdGpu:
         caps = self._caps() if self._works(self._caps) else {}
         can = {
             Capability.COUNTER: self._works(self.energy),
-            Capability.POWER: self._works(self.power),
+            Capability.POWER: self._works(self._power),
             Capability.INSTANT: bool(_number(power.get("current_socket_power"))),
             Capability.LIMITS: bool(caps),
             Capability.TEMPERATURE: self._works(self.temperature),
@@ -181,6 +195,11 @@ class AmdGpu:
         return {**caps, "default_power_cap": default or caps["max_power_cap"]}
 
     def _ask(self, function: str, *arguments: Any) -> Any:
+        """Call amdsmi, and wait for so long and no longer."""
+        what = f"{self._label}: {function}"
+        return answer_within(ANSWER_SECONDS, f"AMD GPU {self._index}", what, lambda: self._call(function, *arguments))
+
+    def _call(self, function: str, *arguments: Any) -> Any:
         """Call amdsmi and put its errors into ours."""
         try:
             return getattr(self._smi, function)(self._handle, *arguments)
@@ -203,6 +222,8 @@ class AmdGpu:
         """The answer, or an empty one where the card does not know."""
         try:
             return self._ask(function)
+        except DeviceSilent:
+            raise  # it says nothing about what the card knows
         except ZeusError:
             return {}
 
@@ -210,6 +231,8 @@ class AmdGpu:
     def _works(reading: Callable[[], object]) -> bool:
         try:
             reading()
+        except DeviceSilent:
+            raise
         except ZeusError:
             return False
         return True

@@ -39,8 +39,6 @@ class RealClock:
 
 
 class _ThreadTicker:
-    PATIENCE = 10.0  # seconds to wait for an action to end: a driver that hangs must not keep a process from exiting
-
     def __init__(self, seconds: float, action: Callable[[], None]) -> None:
         self._seconds = seconds
         self._action = action
@@ -55,10 +53,10 @@ class _ThreadTicker:
             except Exception:  # the next time may go better; a thread that died would go unnoticed
                 log.warning("a background reading failed", exc_info=True)
 
-    def stop(self) -> None:
+    def stop(self, wait: float = 10.0) -> None:
         self._over.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join(self.PATIENCE)
+        if wait and self._thread is not threading.current_thread():
+            self._thread.join(wait)
 
 
 @dataclass(slots=True)
@@ -67,7 +65,7 @@ class _Timer:
     action: Callable[[], None]
     over: bool = False
 
-    def stop(self) -> None:
+    def stop(self, wait: float = 0.0) -> None:
         self.over = True
 
 

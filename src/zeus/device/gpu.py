@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from zeus.errors import InputError, ReadOnly
+from zeus.errors import DeviceError, InputError, ReadOnly
+
+SURGE = 1.5  # times its highest limit a card may draw, for a moment
+HIGHEST_WATTS = 5000.0  # no card draws more, where its highest limit is not known
 
 
 class Capability(StrEnum):
@@ -39,6 +42,11 @@ class GpuSpec:
     exact: bool = False  # energy() is the truth at any instant: a model, not a sensor
     shared: bool = False  # a slice of a card (MIG): energy is the parent's, and others may share it
 
+    @property
+    def ceiling_watts(self) -> float:
+        """More than this the card never draws, whatever its driver says."""
+        return HIGHEST_WATTS if math.isnan(self.max_watts) else SURGE * self.max_watts
+
 
 @dataclass(frozen=True, slots=True)
 class PowerSample:
@@ -51,8 +59,8 @@ class PowerSample:
 class Ticker(Protocol):
     """A running `Clock.every`."""
 
-    def stop(self) -> None:
-        """Stop; when it returns, the action is not running and will not run again."""
+    def stop(self, wait: float = 10.0) -> None:
+        """Do not begin the action again. One that is running is waited for, so long at most."""
 
 
 class Clock(Protocol):
@@ -78,6 +86,8 @@ class Gpu(Protocol):
 
     - Units are SI; readings are floats. A reading that the card cannot give raises `Unsupported`, one that needs more
       rights raises `NotPermitted`, a card that vanished raises `DeviceLost`; no reading is ever 0 in place of unknown.
+    - No reading waits for ever: a driver that does not answer is `DeviceSilent` after some seconds, at once thereafter.
+    - A power that no such card draws is not told: `power()` raises, `samples()` leaves it out.
     - `energy()` never decreases while the card stays; `samples()` are oldest first.
     - `set_limit` outside `[min_watts, max_watts]` raises `InputError` and changes nothing; after it returns, `limit()`
       says what was set, to the whole watt where the driver keeps no finer.
@@ -128,6 +138,15 @@ def check_limit(spec: GpuSpec, watts: float) -> None:
             f"{spec.name}: a power limit of {watts:g} W is outside its range. "
             f"Choose between {spec.min_watts:g} and {spec.max_watts:g} W."
         )
+
+
+def check_power(spec: GpuSpec, watts: float) -> float:
+    """These watts; a reading that cannot be is refused, because drivers say 0xFFFFFFFF and the like for "not known"."""
+    if not 0 < watts <= spec.ceiling_watts:
+        raise DeviceError(
+            f"{spec.name}: its driver reports {watts:g} W, but it can draw {spec.ceiling_watts:g} W at most."
+        )
+    return watts
 
 
 def refuse_if_read_only(what: str) -> None:

@@ -1,6 +1,8 @@
 """NVIDIA cards behind the `Gpu` port, through nvidia-ml-py. Milliwatts, millijoules and microseconds end here.
 
 The binding is imported, and the driver opened, when the first card is looked for; never by importing this module.
+Whoever reads waits for a bounded time (`zeus.device.deadline`). A setter is waited for to its end: one that was given
+up on could set a limit later, when nobody knows of it.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from zeus.device.gpu import Capability, GpuSpec, PowerSample, refuse_if_read_only
-from zeus.errors import DeviceError, DeviceLost, InputError, NoDevice, NotPermitted, Unsupported
+from zeus.device.deadline import ANSWER_SECONDS, OPENING_SECONDS, answer_within
+from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_power, refuse_if_read_only
+from zeus.errors import DeviceError, DeviceLost, DeviceSilent, InputError, NoDevice, NotPermitted, Unsupported
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +32,9 @@ _opening = (0, 0)
 
 def nvml_gpus() -> list[NvmlGpu]:
     """All cards, in the driver's (PCI bus) order. A card that cannot be opened is logged and left out."""
-    count: int = _ask("counting the NVIDIA cards", lambda nvml: nvml.nvmlDeviceGetCount())
+    count: int = _ask(
+        "NVIDIA driver", "counting the NVIDIA cards", lambda nvml: nvml.nvmlDeviceGetCount(), OPENING_SECONDS
+    )
     gpus, problems = [], []
     for index in range(count):
         try:
@@ -51,7 +56,7 @@ def mig_parent(uuid: str) -> int:
         return int(nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig)))
 
     try:
-        return _ask(f"looking for MIG device {uuid}", index)
+        return _ask(uuid, f"looking for MIG device {uuid}", index)
     except (DeviceLost, Unsupported) as error:
         raise NoDevice(f"no MIG device '{uuid}' on this machine. `nvidia-smi -L` lists those there are.") from error
 
@@ -97,11 +102,15 @@ class NvmlGpu:
 
     def power(self) -> float:
         """Watts drawn now; without the INSTANT capability a moving average (of about a second on recent cards)."""
-        return self._instant_power() if Capability.INSTANT in self.spec.capabilities else self._average_power()
+        can = self.spec.capabilities
+        return check_power(self.spec, self._instant_power() if Capability.INSTANT in can else self._average_power())
 
     def samples(self) -> list[PowerSample]:
         """The driver's whole buffer of recent power samples, stamped in wall-clock seconds."""
-        nvml = _nvml()
+        return [sample for sample in self._buffer() if 0 < sample.watts <= self.spec.ceiling_watts]
+
+    def _buffer(self) -> list[PowerSample]:
+        nvml = _binding()
         try:
             # Always from 0: "newer than the last I saw" would hide all that follows when the wall clock is set back.
             kind, raw = self._call("nvmlDeviceGetSamples", nvml.NVML_TOTAL_POWER_SAMPLES, 0)
@@ -143,7 +152,7 @@ class NvmlGpu:
 
     def temperature(self) -> float:
         """Degrees Celsius."""
-        return float(self._call("nvmlDeviceGetTemperature", _nvml().NVML_TEMPERATURE_GPU))
+        return float(self._call("nvmlDeviceGetTemperature", _binding().NVML_TEMPERATURE_GPU))
 
     def processes(self) -> list[int]:
         """Ids of the processes that compute on this card, as the driver numbers them (a container may differ)."""
@@ -157,7 +166,7 @@ class NvmlGpu:
     def speed(self) -> float:
         """Cores times highest SM clock, to rank cards as CUDA's FASTEST_FIRST does; NaN where the driver is silent."""
         with suppress(DeviceError):
-            megahertz = self._call("nvmlDeviceGetMaxClockInfo", _nvml().NVML_CLOCK_SM)
+            megahertz = self._call("nvmlDeviceGetMaxClockInfo", _binding().NVML_CLOCK_SM)
             return float(self._call("nvmlDeviceGetNumGpuCores") * megahertz * 1e6)
         return math.nan
 
@@ -171,9 +180,9 @@ class NvmlGpu:
         def call(nvml: Any) -> Any:
             return getattr(nvml, function)(self._opened(nvml), *arguments)
 
-        if not hasattr(_nvml(), function):
+        if not hasattr(_binding(), function):
             raise Unsupported(f"{self._label}: {function} is not in this binding: pip install -U nvidia-ml-py.")
-        return _ask(f"{self._label}: {function}", call, setting=setting)
+        return _ask(self._uuid, f"{self._label}: {function}", call, setting=setting)
 
     def _opened(self, nvml: Any) -> Any:
         if self._handle is None or self._handle[0] != _opening:
@@ -183,7 +192,7 @@ class NvmlGpu:
     def _works(self, capability: Capability, probe: Callable[[], object]) -> bool:
         try:
             probe()
-        except DeviceLost:
+        except (DeviceLost, DeviceSilent):
             raise  # it says nothing about what the card can do, and must not be remembered
         except DeviceError as error:
             logger.debug("%s has no %s: %s", self._label, capability, error)
@@ -191,11 +200,11 @@ class NvmlGpu:
         return True
 
     def _some_samples(self) -> None:
-        if not self.samples():
+        if not self._buffer():
             raise Unsupported(f"{self._label}: the driver's buffer of power samples is empty.")
 
     def _instant_power(self) -> float:
-        nvml = _nvml()
+        nvml = _binding()
         (answer,) = self._call("nvmlDeviceGetFieldValues", [nvml.NVML_FI_DEV_POWER_INSTANT])
         with _our_errors(f"{self._label}: the power drawn now"):
             if answer.nvmlReturn != nvml.NVML_SUCCESS:
@@ -228,30 +237,42 @@ def _open(index: int) -> NvmlGpu:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         return NvmlGpu(index, _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle)))
 
-    return _ask(f"opening NVIDIA card {index}", card)
+    return _ask(f"NVIDIA card {index}", f"opening NVIDIA card {index}", card, OPENING_SECONDS)
 
 
 def _text(answer: str | bytes) -> str:
     return answer.decode() if isinstance(answer, bytes) else answer
 
 
-def _ask(what: str, question: Callable[[Any], T], *, setting: bool = False) -> T:
+def _ask(
+    who: str, what: str, question: Callable[[Any], T], seconds: float = ANSWER_SECONDS, *, setting: bool = False
+) -> T:
     """Put a question to the binding, in our errors; once more if other code in this process shut NVML down under us."""
-    nvml = _nvml()
-    with _our_errors(what, setting=setting):
-        try:
-            return question(nvml)
-        except nvml.NVMLError_Uninitialized:
-            return question(_nvml(again=True))
+
+    def put() -> T:
+        nvml = _nvml()
+        with _our_errors(what, setting=setting):
+            try:
+                return question(nvml)
+            except nvml.NVMLError_Uninitialized:
+                return question(_nvml(again=True))
+
+    return put() if setting else answer_within(seconds, who, what, put)
+
+
+def _binding() -> Any:
+    """The binding; the driver may not be opened yet."""
+    try:
+        import pynvml
+    except ImportError as error:
+        raise NoDevice("NVIDIA cards need the binding nvidia-ml-py: pip install nvidia-ml-py.") from error
+    return pynvml
 
 
 def _nvml(again: bool = False) -> Any:
     """The binding, with the driver opened in this process."""
     global _opening
-    try:
-        import pynvml
-    except ImportError as error:
-        raise NoDevice("NVIDIA cards need the binding nvidia-ml-py: pip install nvidia-ml-py.") from error
+    pynvml = _binding()
     if again or _opening[0] != os.getpid():
         try:
             pynvml.nvmlInit()

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
+
+from zeus.monitor.sensors import Sensor
 
 
 class Source(StrEnum):
@@ -34,38 +35,6 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sensor:
-    """How a stream of power readings sees the card."""
-
-    delay: float  # seconds from the draw to the stamp of the reading that begins to show it
-    smoothing: float  # time constant of the low-pass, seconds; 0 = readings are instantaneous
-    doubt: float  # how far the energy between two readings may be off, as a share of the change between them
-    jitter: float  # seconds by which stamps, and so the ends of a window, may be off
-    gain: float  # relative disagreement with the counter that a long average still shows
-    spacing: float  # seconds from one reading to the next
-    buffered: bool = False  # the driver keeps the readings, so that none is missed
-    average: float = 0.0  # seconds that a reading is the mean of; 0 = none
-
-
-# Found by switching loads of known times on an H200 and fitting the response of its 20 ms buffer (docs/measuring.md).
-SAMPLE_BUFFER = Sensor(0.005, smoothing=0.0125, doubt=0.15, jitter=0.003, gain=0.007, spacing=0.02, buffered=True)
-POLLED = Sensor(delay=0.0, smoothing=0.0, doubt=0.5, jitter=0.025, gain=0.02, spacing=0.05)
-# Cards that tell no instantaneous power tell the mean of the last second, which is right about half a second ago.
-AVERAGED = Sensor(delay=0.5, smoothing=0.0, doubt=0.5, jitter=0.025, gain=0.02, spacing=0.05, average=1.0)
-
-
-def buffer_sensor(spacing: float) -> Sensor:
-    """How a driver's buffer sees the card: as the one that was studied if it looks like it, else nobody knows how.
-
-    Then readings are joined by straight lines, and each may be the mean of some time before: 0.2 s is more than any
-    sensor known to us takes.
-    """
-    if 0.75 <= spacing / SAMPLE_BUFFER.spacing <= 1.5:
-        return SAMPLE_BUFFER
-    return replace(POLLED, jitter=spacing / 2, spacing=spacing, buffered=True, average=max(0.2, 2 * spacing))
-
-
-@dataclass(frozen=True, slots=True)
 class Point:
     """The curve at one moment: joules since it began, and what is needed to bound a difference of two such points."""
 
@@ -74,6 +43,7 @@ class Point:
     variance: float = 0.0  # of the energy so far, growing along the curve
     edge: float = 0.0  # standard error from where exactly between two readings this moment lies
     watts: float = 0.0
+    missed: float = 0.0  # joules by which the energy so far may be off because nobody read the card, growing too
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +58,49 @@ class Estimate:
 UNKNOWN = Estimate(math.nan, math.nan, Source.UNAVAILABLE)
 
 
+def estimate(begin: Point, end: Point, error: float, source: Source, ceiling: float) -> Estimate:
+    """Energy between two points. Where more of it was missed than is known of it, it is unknown."""
+    joules, missed = end.joules - begin.joules, max(0.0, end.missed - begin.missed)
+    if missed > max(joules, ceiling):  # below one second at the ceiling it is a short stall, and only a wide bound
+        return UNKNOWN
+    return Estimate(joules, error + missed, source)
+
+
+def doubt_of_part(whole: float, part: float, seconds: float, ceiling: float) -> float:
+    """How far the energy of a part of a stretch may be off, if only the whole is known and power is taken as constant.
+
+    All of it may have been used in the other part; or in this one, as far as the card can draw so much in it.
+    """
+    even = whole * part / seconds
+    return max(even, min(whole, ceiling * part) - even)
+
+
+def doubt_of_gap(joules: float, seconds: float, ceiling: float) -> float:
+    """How far these joules may be off for a time of which nothing is known but what the card can draw."""
+    return max(joules, ceiling * seconds - joules)
+
+
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """A reading of the counter, beside what the samples say at that moment."""
+
+    moment: float
+    counter: float
+    joules: float  # of the samples alone
+    excess: float  # counter minus curve
+    step: float  # joules that the counter may lag behind
+
+    def follows(self, before: _Count) -> bool:
+        """Whether the counter moved as the samples say since an earlier reading: by half as much to twice as much."""
+        counted, sampled = self.counter - before.counter, self.joules - before.joules
+        slack = 2 * (self.step + before.step)
+        return sampled / 2 - slack <= counted <= 2 * sampled + slack and counted >= 0
+
+
 class EnergyCurve:
     """Cumulative energy of one card over time.
 
+    >>> from zeus.monitor.sensors import SAMPLE_BUFFER
     >>> curve = EnergyCurve(SAMPLE_BUFFER)
     >>> curve.add_samples((0.02 * i, 300.0) for i in range(600))
     >>> window = curve.between(curve.at(1.0), curve.at(11.0))
@@ -100,25 +110,31 @@ class EnergyCurve:
 
     KEEP = 30.0  # seconds of samples kept; what is older has been read or never will be
     GAP = 0.25  # at least; readings further apart do not know what happened in between: the counter does
-    ENOUGH = 20  # counter steps' worth of energy before counter and samples are compared
+    ENOUGH = 20  # counter steps' worth of energy before the curve is bent towards the counter
+    APART = 5  # counter steps from one reading to the next that it is compared with
+    STRIKES = 3  # readings of the counter at odds with the samples before it is given up, and at one before it is back
+    WAIT = 5.0  # seconds of samples after a gap in which the counter may say what was used in it
     SPREAD = 10.0  # seconds over which a disagreement with the counter is worked off
     CROWDED = 2.5  # readings: windows shorter than this have ends that blur each other
     SAME = 0.0015  # seconds: drivers restate the stamp of a sample with some microseconds of noise
 
-    def __init__(self, sensor: Sensor, counter_step: float = 0.1) -> None:
+    def __init__(self, sensor: Sensor, counter_step: float = 0.1, ceiling: float = 5000.0) -> None:
         self.sensor = sensor
         self.counter_step = counter_step
+        self.ceiling = ceiling  # watts that the card never draws more than
         self._gap = max(self.GAP, 3 * sensor.spacing)
         self._times: list[float] = []
         self._watts: list[float] = []  # as read
         self._held: list[float] = []  # _held[k]: power between reading k-1 and k, blur undone; _held[0] is unused
         self._joules: list[float] = []
         self._variance: list[float] = []
+        self._missed: list[float] = []
         self._shift = [(-math.inf, 0.0)]  # (moment, joules): correction towards the counter, linear in between
         self._waiting: list[tuple[float, float]] = []  # counter readings not yet covered by samples
-        self._base: tuple[float, float] | None = None  # counter minus curve at the first reading, and one step's joules
-        self._counted: deque[tuple[float, float]] = deque(maxlen=8)  # (counter, samples' joules) at the last readings
-        self._counter_broken = False
+        self._anchor: _Count | None = None  # the reading that the curve is held to; None: the counter is not trusted
+        self._anchored = math.inf  # since when the counter has been trusted without a break
+        self._last: _Count | None = None
+        self._strikes = 0
         self._hole: tuple[float, float] | None = None  # a gap in the samples that the counter has yet to fill
 
     # ------------------------------------------------------------------ facts in
@@ -127,17 +143,17 @@ class EnergyCurve:
         """Power readings (moment, watts), oldest first; those already known are passed over."""
         for moment, watts in samples:
             time = moment - self.sensor.delay
-            if not math.isfinite(watts):
+            if not 0 <= watts <= self.ceiling:
                 continue
             if not self._times:
-                self._append(time, watts, watts, 0.0, 0.0)
+                self._append(time, watts, watts, 0.0, 0.0, 0.0)
             elif time > self._times[-1] + self.SAME:
                 self._extend(time, watts)
         self._settle()
 
     def add_counter(self, moment: float, joules: float) -> None:
         """A reading of the energy counter; it speaks of up to one counter step earlier."""
-        if not self._counter_broken and math.isfinite(joules):
+        if math.isfinite(joules):
             self._waiting.append((moment, joules))
             self._settle()
 
@@ -156,21 +172,26 @@ class EnergyCurve:
             held = (watts + before) / 2
         change = abs(watts - before)  # a small one is noise, of which all is in doubt; a large one is the load's
         doubt = max(self.sensor.doubt * change, min(0.9 * change, 0.01 * watts)) * h
-        if h >= self._gap and self._base is not None:
+        missed = self._missed[-1]
+        if h >= self._gap and self._anchor is not None:
             self._hole = (self._hole[0] if self._hole else self._times[-1], time)
         elif h >= self._gap:
-            doubt = max(doubt, 0.5 * held * h)
-        self._append(time, watts, held, self._joules[-1] + held * h, self._variance[-1] + doubt * doubt)
+            missed += doubt_of_gap(held * h, h, self.ceiling)
+        self._append(time, watts, held, self._joules[-1] + held * h, self._variance[-1] + doubt * doubt, missed)
+        if self._hole is not None and time > self._hole[1] + self.WAIT:
+            self._last = None  # what the counter counted meanwhile is compared with nothing
+            self.give_up_on_counter()
 
-    def _append(self, time: float, watts: float, held: float, joules: float, variance: float) -> None:
+    def _append(self, time: float, watts: float, held: float, joules: float, variance: float, missed: float) -> None:
         self._times.append(time)
         self._watts.append(watts)
         self._held.append(held)
         self._joules.append(joules)
         self._variance.append(variance)
+        self._missed.append(missed)
         old = bisect_right(self._times, time - self.KEEP) - 1
         if old > 512:  # now and then, so that it costs nothing
-            for column in (self._times, self._watts, self._held, self._joules, self._variance):
+            for column in (self._times, self._watts, self._held, self._joules, self._variance, self._missed):
                 del column[:old]
 
     # ------------------------------------------------------------------ the counter's word
@@ -179,33 +200,71 @@ class EnergyCurve:
         """Work in the counter readings that the samples have caught up with."""
         while self._waiting and self._sampled(self._waiting[0][0]):
             moment, counter = self._waiting.pop(0)
+            if self._hole is not None and self._hole[0] < moment <= self._hole[1]:
+                continue  # the samples say nothing there: the next reading fills the gap as a whole
+            if (
+                self._hole is None
+                and self._last is not None
+                and moment < self._last.moment + self.APART * self.counter_step
+            ):
+                continue  # too soon after the last to tell whether it moves as it should
             here = self._shape(moment)
             step = self.counter_step * here.watts
-            excess = counter - here.joules - self._shift_at(moment)
-            if self._base is None or (self._counted and counter < self._counted[-1][0]):  # or the driver was reloaded
-                self._base = (excess, step)
-                self._counted.clear()
-            if self._hole is not None and moment > self._hole[1]:
-                begin, end = self._hole
-                missed = excess - self._base[0]
-                self._bend(begin, end, max(missed, self._shape(begin).joules - self._shape(end).joules))  # never falls
-                self._hole = None
-                self._counted.clear()
-            self._counted.append((counter, here.joules))
-            counted, sampled = (now - then for now, then in zip(self._counted[-1], self._counted[0], strict=True))
-            low, high = self._base[0] - step, self._base[0] + self._base[1]
-            if sampled < self.ENOUGH * step or low <= excess <= high:
-                continue  # too early to tell, or agreed
-            if not 0.5 < counted / sampled < 2:  # some cards' counters stand still: the samples know better
-                self.give_up_on_counter()
-                return
+            self._count(_Count(moment, counter, here.joules, counter - here.joules - self._shift_at(moment), step))
+
+    def _count(self, now: _Count) -> None:
+        before, self._last = self._last, now
+        if before is None:
+            follows = True
+        elif self._hole is not None and now.moment > self._hole[1]:
+            follows = self._fill_hole(before, now)
+        else:
+            follows = now.follows(before)
+        self._strikes = max(0, self._strikes - 1) if follows else min(self.STRIKES, self._strikes + 1)
+        if self._strikes == self.STRIKES:  # some cards' counters stand still: the samples know better
+            self.give_up_on_counter()
+        elif not follows or self._anchor is None:
+            if self._anchor is not None or not self._strikes:  # it lost its count; or it is new, or right again
+                self._anchor, self._anchored = now, now.moment
+        else:
+            self._follow(now, self._anchor)
+
+    def _follow(self, now: _Count, anchor: _Count) -> None:
+        """Bend the curve towards the counter, where they are further apart than the counter's steps explain."""
+        low, high = anchor.excess - now.step, anchor.excess + anchor.step
+        if now.joules - anchor.joules > self.ENOUGH * now.step and not low <= now.excess <= high:
             newest = self._times[-1]
-            self._bend(newest, newest + self.SPREAD, excess - min(max(excess, low), high))
+            self._bend(newest, newest + self.SPREAD, now.excess - min(max(now.excess, low), high))
+
+    def _fill_hole(self, before: _Count, now: _Count) -> bool:
+        """Put what the counter says into the gap in the samples, if the card can have used that."""
+        assert self._hole is not None and self._anchor is not None  # there is no hole without an anchor
+        begin, end = self._hole
+        sampled = self._shape(end).joules - self._shape(begin).joules
+        used = sampled + now.excess - self._anchor.excess
+        slack = 2 * (now.step + before.step)
+        if now.counter <= before.counter or not -slack <= used <= self.ceiling * (end - begin) + slack:
+            self._leave_hole()
+            return False
+        self._bend(begin, end, max(used, 0.0) - sampled)  # the curve never falls
+        self._hole, self._anchor = None, replace(self._anchor, joules=now.joules)
+        return True
+
+    def _leave_hole(self) -> None:
+        """Nobody will say what was used in the gap: it may have been anything that the card can draw."""
+        assert self._hole is not None
+        begin, end = self._hole
+        self._hole = None
+        joules = self._shape(end).joules - self._shape(begin).joules
+        missed = doubt_of_gap(joules, end - begin, self.ceiling)
+        for k in range(bisect_right(self._times, begin), len(self._times)):
+            self._missed[k] += missed * min(1.0, (self._times[k] - begin) / (end - begin))
 
     def give_up_on_counter(self) -> None:
-        """From here on the readings of power are all there is."""
-        self._counter_broken, self._base, self._hole = True, None, None
-        self._waiting.clear()
+        """From here on the readings of power are all there is, until the counter follows them again."""
+        self._anchor, self._anchored = None, math.inf
+        if self._hole is not None:
+            self._leave_hole()
         if self._times:
             self._bend(self._times[-1], self._times[-1] + self.SPREAD, 0.0)
 
@@ -281,13 +340,14 @@ class EnergyCurve:
             unsure = 0.0
         if t1 - t0 >= self._gap:  # within a gap all that is known is its sum
             whole = j1 - j0 + self._shift_at(t1) - self._shift_at(t0)
-            unsure = whole / (t1 - t0) * min(moment - t0, t1 - moment) / 2
+            unsure = doubt_of_part(whole, min(moment - t0, t1 - moment), t1 - t0, self.ceiling) / 2
         if self.sensor.average:
             unsure = max(unsure, self._swing(moment) * self.sensor.average / 8)
         share = (moment - t0) / (t1 - t0)
         variance = self._variance[k - 1] + (self._variance[k] - self._variance[k - 1]) * share
+        missed = self._missed[k - 1] + (self._missed[k] - self._missed[k - 1]) * share
         edge = math.hypot(self.sensor.jitter * (right - left), unsure)
-        return Point(joules, asked, variance, edge, self._held[k])
+        return Point(joules, asked, variance, edge, self._held[k], missed)
 
     def _swing(self, moment: float) -> float:
         """How much the readings differ that have this moment in their mean: what changed within is spread over all.
@@ -301,7 +361,7 @@ class EnergyCurve:
     @property
     def source(self) -> Source:
         """What the curve rests on so far."""
-        if self._base is None:
+        if self._anchor is None:
             return Source.INTEGRATED
         return Source.COUNTER_AND_SAMPLES if self.sensor.buffered else Source.COUNTER
 
@@ -309,59 +369,10 @@ class EnergyCurve:
         """Energy between two points of this curve, and how far it may be off (95 %)."""
         joules = end.joules - begin.joules
         gain = self.sensor.gain * joules
-        if self._base is not None:  # in the long run the counter holds the curve to within a step at either end
+        if begin.moment >= self._anchored:  # in the long run the counter holds the curve to within a step at either end
             gain = min(gain, self.counter_step * (begin.watts + end.watts))
         spread = math.sqrt(max(0.0, end.variance - begin.variance) + begin.edge**2 + end.edge**2)
         # Closer together than two or three readings, the two ends cannot be told apart: each blurs the other.
         near = self.CROWDED * max(self.sensor.spacing, self.sensor.average)
         crowded = max(0.0, 1 - (end.moment - begin.moment) / near)
-        return Estimate(joules, gain + 2 * spread * (1 + 2 * crowded), self.source)
-
-
-class CounterCurve:
-    """The curve of a card that tells its energy counter and nothing else: straight lines between readings."""
-
-    wants_counter = True
-
-    def __init__(self, counter_step: float = 0.1) -> None:
-        self.counter_step = counter_step
-        self._times: list[float] = []
-        self._joules: list[float] = []
-        self._reset = 0.0
-
-    def add_counter(self, moment: float, joules: float) -> None:
-        """A reading of the energy counter."""
-        if self._joules and joules + self._reset < self._joules[-1]:  # the driver was reloaded and counts from 0 again
-            self._reset = self._joules[-1]
-        self._times.append(moment)
-        self._joules.append(joules + self._reset)
-        if len(self._times) > 4096:
-            del self._times[:2048], self._joules[:2048]
-
-    @property
-    def oldest(self) -> float:
-        """Earliest moment that can be asked about, +inf before the first reading."""
-        return self._times[0] if self._times else math.inf
-
-    def covers(self, moment: float) -> bool:
-        """Whether a reading at or after this moment is known."""
-        return bool(self._times) and moment <= self._times[-1]
-
-    def at(self, moment: float) -> Point:
-        """The curve at a covered moment."""
-        k = min(max(bisect_right(self._times, moment), 1), len(self._times) - 1)
-        if k == 0:
-            return Point(self._joules[0], moment)
-        t0, t1 = self._times[k - 1], self._times[k]
-        j0, j1 = self._joules[k - 1], self._joules[k]
-        watts = (j1 - j0) / (t1 - t0) if t1 > t0 else 0.0
-        share = min(max((moment - t0) / (t1 - t0), 0.0), 1.0) if t1 > t0 else 1.0
-        # The step falls anywhere in counter_step before the reading; within the line power may have been anything.
-        unsure = watts * (self.counter_step / math.sqrt(12) + min(moment - t0, t1 - moment, t1 - t0) / 2)
-        return Point(j0 + (j1 - j0) * share, moment, 0.0, unsure, watts)
-
-    def between(self, begin: Point, end: Point) -> Estimate:
-        """Energy between two points of this curve, and how far it may be off (95 %)."""
-        joules = end.joules - begin.joules
-        least = self.counter_step * max(begin.watts, end.watts)  # a whole step may fall just inside or just outside
-        return Estimate(joules, max(least, 2 * math.hypot(begin.edge, end.edge)), Source.COUNTER)
+        return estimate(begin, end, gain + 2 * spread * (1 + 2 * crowded), self.source, self.ceiling)

@@ -3,12 +3,14 @@
     begin_window ──mark──▶ pending ──readings arrive──▶ point on the curve ──▶ a difference when somebody reads it
 
 A mark is a time stamp; no driver is called for it. Readings come from a ticker (a daemon thread on a real clock) about
-every second; whoever reads a measurement early reads the card himself and waits until the samples have arrived.
+every second; whoever reads a measurement early looks at the card himself and waits until the samples have arrived.
+
+One thread looks at a time and nobody waits for it to finish: whoever finds another at it goes without. A reader waits
+for readings that do not come once. After that the card is silent, and its energy unavailable, until a mark is settled.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import threading
@@ -17,21 +19,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from zeus.device.clock import clock_of
-from zeus.device.gpu import Capability, Clock, Gpu, PowerSample, Ticker
-from zeus.errors import DeviceError, DeviceLost, NotPermitted, Unsupported
-from zeus.monitor.energy import (
-    AVERAGED,
-    POLLED,
-    SAMPLE_BUFFER,
-    UNKNOWN,
-    CounterCurve,
-    EnergyCurve,
-    Estimate,
-    Point,
-    Source,
-    buffer_sensor,
-)
+from zeus.device.gpu import Capability, Clock, Gpu, Ticker
+from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NotPermitted, Unsupported
+from zeus.monitor.counter_curve import CounterCurve
+from zeus.monitor.energy import UNKNOWN, EnergyCurve, Estimate, Point, Source
 from zeus.monitor.forks import renew_after_fork
+from zeus.monitor.sensors import AVERAGED, POLLED, SAMPLE_BUFFER, Sensor, buffer_sensor
+from zeus.monitor.stamps import StampMapper, spacing
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +117,8 @@ class SampledMeter:
     HURRY_SECONDS = 0.1
     FEW = 5  # samples, before their spacing can be told
     LOOK_SECONDS = 0.005  # how often a waiting reader looks
+    LAST_LOOKS = 20  # of a reader that is late because its whole process was kept waiting, and finds another looking
+    MOST_PENDING = 100_000  # marks that wait for readings; a card that stays silent must not fill the memory
 
     def __init__(self, gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> None:
         self._gpu = gpu
@@ -130,7 +126,9 @@ class SampledMeter:
         self._settled = settled  # told after each look, when windows may have become readable
         self._can = gpu.spec.capabilities
         self._pending: deque[Mark] = deque()
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()  # over the ticker; never held over a call of the driver
+        self._looking = threading.Lock()  # held by who looks at the card; nobody ever waits for it
+        self._given_up = False  # a reader waited in vain, and no mark has been settled since
         self._lost = False
         self._complained = False
         self._stamps = StampMapper()
@@ -148,10 +146,13 @@ class SampledMeter:
 
     def _choose_curve(self) -> EnergyCurve | CounterCurve:
         if Capability.SAMPLES in self._can:
-            return EnergyCurve(SAMPLE_BUFFER)  # until the buffer shows its spacing
+            return self._curve_of(SAMPLE_BUFFER)  # until the buffer shows its spacing
         if Capability.POWER in self._can:
-            return EnergyCurve(POLLED if Capability.INSTANT in self._can else AVERAGED)
-        return CounterCurve()
+            return self._curve_of(POLLED if Capability.INSTANT in self._can else AVERAGED)
+        return CounterCurve(ceiling=self._gpu.spec.ceiling_watts)
+
+    def _curve_of(self, sensor: Sensor) -> EnergyCurve:
+        return EnergyCurve(sensor, ceiling=self._gpu.spec.ceiling_watts)
 
     def _choose_period(self) -> float:
         if Capability.SAMPLES not in self._can:
@@ -182,55 +183,80 @@ class SampledMeter:
                 return
             ticker, self._every = self._ticker, every
             self._start()
-        ticker.stop()  # without the lock, which the thread may be waiting for
+        ticker.stop(wait=0)
 
     # ------------------------------------------------------------------ reading the card
 
-    def _tick(self) -> None:
-        with self._lock:
-            try:
-                if not self._lost:
-                    self._poll()
-            except DeviceLost as gone:
-                self._lost = True
-                self._pending.clear()
-                log.warning("%s; its energy is unavailable from here on.", gone)
-            except Exception as failed:  # whatever a driver's binding may raise: the training is worth more
-                if not self._complained:
-                    log.warning("reading %s failed: %s", self._gpu.spec.name, failed)
-                self._complained = True
+    def _tick(self) -> bool:
+        """Look at the card; False where somebody else is at it."""
+        if not self._looking.acquire(blocking=False):
+            return False
+        try:
+            if not self._lost:
+                self._look()
             self._settle()
+        finally:
+            self._looking.release()
         if self._settled is not None:
             self._settled()
+        return True
+
+    def _look(self) -> None:
+        try:
+            self._poll()
+        except DeviceLost as gone:
+            self._lost = True
+            self._pending.clear()
+            log.warning("%s; its energy is unavailable from here on.", gone)
+        except Exception as failed:  # whatever a driver's binding may raise: the training is worth more
+            self._given_up = self._given_up or isinstance(failed, DeviceSilent)
+            if not self._complained:
+                log.warning("reading %s failed: %s", self._gpu.spec.name, failed)
+            self._complained = True
 
     def _poll(self) -> None:
+        failed: DeviceError | None = None
+        try:
+            self._poll_power()
+        except DeviceLost:
+            raise
+        except DeviceError as why:
+            failed = why  # the counter may answer all the same
+        if Capability.COUNTER in self._can and (self._curve.wants_counter or self._clock.now() >= self._counter_due):
+            self._poll_counter()
+        if failed is not None:
+            raise failed
+
+    def _poll_power(self) -> None:
         curve = self._curve
-        if isinstance(curve, EnergyCurve):
-            if Capability.SAMPLES in self._can:
-                now, wall = self._clock.now(), self._clock.wall()
-                samples = self._gpu.samples()
-                if curve.newest == -math.inf:
-                    if len(samples) < self.FEW and now < self._began + self.PATIENCE / 2:
-                        return  # a driver that was loaded just now; what it has sampled stays in its buffer
-                    self._curve = curve = EnergyCurve(buffer_sensor(_spacing(samples)))
-                curve.add_samples(self._stamps.to_monotonic(samples, now, wall))
-            else:
-                before = self._clock.now()
-                watts = self._gpu.power()
-                curve.add_samples([((before + self._clock.now()) / 2, watts)])
-        if Capability.COUNTER in self._can and (curve.wants_counter or self._clock.now() >= self._counter_due):
+        if not isinstance(curve, EnergyCurve):
+            return
+        if Capability.SAMPLES not in self._can:
             before = self._clock.now()
-            try:
-                joules = self._gpu.energy()
-            except (Unsupported, NotPermitted):  # it had one: without it, a gap in the samples would wait for ever
-                if isinstance(curve, EnergyCurve):
-                    self._can -= {Capability.COUNTER}
-                    curve.give_up_on_counter()
-                raise
-            after = self._clock.now()
-            curve.add_counter((before + after) / 2, joules)
-            self._counter_every = min(30.0, max(1.0, self.COUNTER_COST * (after - before)))
-            self._counter_due = after + self._counter_every
+            watts = self._gpu.power()
+            curve.add_samples([((before + self._clock.now()) / 2, watts)])
+            return
+        now, wall = self._clock.now(), self._clock.wall()
+        samples = self._gpu.samples()
+        if curve.newest == -math.inf:
+            if len(samples) < self.FEW and now < self._began + self.PATIENCE / 2:
+                return  # a driver that was loaded just now; what it has sampled stays in its buffer
+            self._curve = curve = self._curve_of(buffer_sensor(spacing(samples)))
+        curve.add_samples(self._stamps.to_monotonic(samples, now, wall))
+
+    def _poll_counter(self) -> None:
+        before = self._clock.now()
+        try:
+            joules = self._gpu.energy()
+        except (Unsupported, NotPermitted):  # it had one: without it, a gap in the samples would wait for ever
+            if isinstance(self._curve, EnergyCurve):
+                self._can -= {Capability.COUNTER}
+                self._curve.give_up_on_counter()
+            raise
+        after = self._clock.now()
+        self._curve.add_counter((before + after) / 2, joules)
+        self._counter_every = min(30.0, max(1.0, self.COUNTER_COST * (after - before)))
+        self._counter_due = after + self._counter_every
 
     def _settle(self) -> None:
         while self._pending and self._curve.covers(self._pending[0].moment):
@@ -238,6 +264,9 @@ class SampledMeter:
             if mark.moment >= self._curve.oldest:  # before that nothing is known, which is not the same as nothing used
                 mark.point = self._curve.at(mark.moment)
             mark.settled = True
+            self._given_up = False
+        while len(self._pending) > self.MOST_PENDING:
+            self._pending.popleft().settled = True
 
     # ------------------------------------------------------------------ windows
 
@@ -256,17 +285,25 @@ class SampledMeter:
         return mark.settled or self._lost
 
     def read(self, begin: Mark, end: Mark) -> Estimate:
-        """Joules between two marks; waits until the readings around the later one have arrived."""
-        deadline = self._clock.now() + self.PATIENCE
-        over = False
-        while not (over or (self.ready(begin) and self.ready(end))):
-            over = self._clock.now() >= deadline  # one more look: it may be this process that was kept waiting
-            self._tick()
-            if not (over or self.ready(end)):
-                self._clock.sleep(self.LOOK_SECONDS)
+        """Joules between two marks; waits, for some seconds at most, for the readings around the later one."""
+        self._await(begin, end)
         if begin.point is None or end.point is None:
             return UNKNOWN
         return self._curve.between(begin.point, end.point)
+
+    def _await(self, *marks: Mark) -> None:
+        deadline = self._clock.now() + self.PATIENCE
+        last = 0
+        while not all(map(self.ready, marks)):
+            is_late = self._given_up or self._clock.now() >= deadline  # one more look: we may have been kept waiting
+            looked = self._tick()
+            if is_late and not all(map(self.ready, marks)):
+                last += 1
+                if self._given_up or looked or last > self.LAST_LOOKS:
+                    self._given_up = True
+                    return
+            if not all(map(self.ready, marks)):
+                self._clock.sleep(self.LOOK_SECONDS)
 
     def hurry(self, on: bool) -> None:
         """Look ten times a second, or as seldom as the sensors allow."""
@@ -279,68 +316,12 @@ class SampledMeter:
             self._closed = True
             ticker = self._ticker
         if ticker is not None:
-            ticker.stop()
+            ticker.stop(wait=0)  # it may be in a driver that hangs
 
     def after_fork(self) -> None:
         """In a forked child the thread is gone, and a lock may be held by it for ever."""
-        self._lock = threading.RLock()
+        self._lock, self._looking = threading.Lock(), threading.Lock()
         self._ticker = None
-
-
-def _spacing(samples: list[PowerSample]) -> float:
-    """Seconds from one sample in the driver's buffer to the next, whichever are missing."""
-    gaps = sorted(b.stamp - a.stamp for a, b in itertools.pairwise(samples))
-    return gaps[len(gaps) // 2] if gaps else SAMPLE_BUFFER.spacing
-
-
-class StampMapper:
-    """The driver stamps samples with the wall clock, which anybody may step; windows live on the monotonic one."""
-
-    STEP = 0.002  # seconds: offsets closer than this are the same clock, slewed
-    RECENT = 1.0  # seconds: the newest sample in the buffer is not older than this
-
-    def __init__(self) -> None:
-        self._offset: float | None = None  # wall minus monotonic when last looked at
-        self._last: float | None = None  # newest stamp seen, as stamped
-        self.span = 0.0  # seconds that the driver's buffer held when last looked at
-
-    def to_monotonic(self, samples: list[PowerSample], now: float, wall: float) -> list[tuple[float, float]]:
-        """The samples not seen before, on the monotonic clock.
-
-        The buffer is in order of sampling, so what is new comes after the newest one seen, whatever the stamps say. If
-        the clock was stepped since the last look, stamps up to the one jump among them are on the old clock.
-        """
-        if not samples:
-            return []
-        offset, before = wall - now, self._offset
-        self._offset = offset
-        stepped = before is not None and abs(offset - before) > self.STEP
-        if not stepped:
-            self.span = samples[-1].stamp - samples[0].stamp
-        new = samples
-        if self._last is not None:
-            known = [i for i, s in enumerate(samples) if abs(s.stamp - self._last) < EnergyCurve.SAME]
-            new = samples[known[-1] + 1 :] if known else samples
-        self._last = samples[-1].stamp
-        if not stepped or before is None:
-            return [(s.stamp - offset, s.watts) for s in new]
-        jump = _jump(samples, offset - before)
-        if jump == len(samples) and abs(samples[-1].stamp - before - now) > self.RECENT:
-            jump = 0  # stepped before the oldest of them was taken: on the old clock they would be from another time
-        first_on_new = jump - (len(samples) - len(new))
-        return [(s.stamp - (before if i < first_on_new else offset), s.watts) for i, s in enumerate(new)]
-
-
-def _jump(samples: list[PowerSample], step: float) -> int:
-    """Index of the first sample stamped on the new clock: where the distance of two stamps is off by the step.
-
-    No such place means that none has been taken since.
-    """
-    gaps = [b.stamp - a.stamp for a, b in itertools.pairwise(samples)]
-    if not gaps:
-        return 0
-    nearest = min(range(len(gaps)), key=lambda i: abs(gaps[i] - step))
-    return nearest + 1 if abs(gaps[nearest] - step) < abs(step) / 2 else len(samples)
 
 
 def meter_for(gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> Meter:

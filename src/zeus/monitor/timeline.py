@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import weakref
+from array import array
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
@@ -18,6 +18,35 @@ from zeus.errors import InputError
 from zeus.monitor.forks import renew_after_fork
 
 UPDATE_SECONDS = 0.1
+KEEP = 1_000_000  # readings of each GPU, 16 bytes each, where nobody says how many: more than a day of them
+
+
+class Series:
+    """The last so many readings of one quantity on one GPU: (moment, value), oldest first."""
+
+    def __init__(self, keep: int) -> None:
+        self._keep = keep
+        self._moments, self._values = array("d"), array("d")
+
+    def append(self, moment: float, value: float) -> None:
+        """Add the newest; the oldest make room for it, now and then and many at a time."""
+        self._moments.append(moment)
+        self._values.append(value)
+        if len(self._moments) > self._keep + self._keep // 4:
+            del self._moments[: -self._keep], self._values[: -self._keep]
+
+    def at(self, moment: float) -> float | None:
+        """The last value at or before this moment."""
+        k = bisect_right(self._moments, moment, self._first)
+        return None if k == self._first else self._values[k - 1]
+
+    def all(self) -> list[tuple[float, float]]:
+        """All that are kept."""
+        return list(zip(self._moments[self._first :], self._values[self._first :], strict=True))
+
+    @property
+    def _first(self) -> int:
+        return max(0, len(self._moments) - self._keep)
 
 
 class Recorder:
@@ -29,13 +58,13 @@ class Recorder:
         if period is not None and not period > 0:
             raise InputError(f"update_period={period!r}: give seconds above 0, or None for {UPDATE_SECONDS}.")
         if keep is not None and keep < 2:
-            raise InputError(f"max_samples_per_gpu={keep!r}: keep at least 2 samples, or None for all.")
+            raise InputError(f"max_samples_per_gpu={keep!r}: keep at least 2 samples, or None for {KEEP}.")
         self.gpus = gpus
         clocks = [clock_of(gpu) for gpu in gpus.values()]
         self.clock: Clock = clocks[0] if clocks else REAL
         self._read = read
         self._lock = threading.Lock()
-        self._readings: dict[int, deque[tuple[float, float]]] = {i: deque(maxlen=keep) for i in gpus}
+        self._readings = {i: Series(KEEP if keep is None else keep) for i in gpus}
         self.period = UPDATE_SECONDS if period is None else period
         self._look()
         self._watch()
@@ -50,7 +79,7 @@ class Recorder:
                 recorder._look()
 
         self._forked = False
-        self.stop = weakref.finalize(self, self.clock.every(self.period, look).stop)
+        self.stop = weakref.finalize(self, self.clock.every(self.period, look).stop, wait=0)  # a driver may hang
 
     def after_fork(self) -> None:
         """In a forked child the thread is gone, and the lock may be held by it for ever."""
@@ -65,7 +94,7 @@ class Recorder:
 
     @property
     def reach(self) -> float:
-        """Seconds for which the first and the last reading stand, beyond themselves."""
+        """Seconds for which a reading stands, before and after itself."""
         return max(1.0, 3 * self.period)
 
     def _look(self) -> None:
@@ -75,7 +104,7 @@ class Recorder:
             except Exception:
                 continue  # a moment without a reading is a gap, not a zero
             with self._lock:
-                self._readings[index].append((self.clock.now(), value))
+                self._readings[index].append(self.clock.now(), value)
 
     def moment(self, time: float) -> float:
         """When this wall-clock time was or will be on the clock of the readings, which may run faster."""
@@ -96,10 +125,10 @@ class Recorder:
         found: dict[int, float] = {}
         with self._lock:
             for index, readings in self._readings.items():
-                k = bisect_right(readings, moment, key=lambda r: r[0])
-                if k == 0:
+                value = readings.at(moment)
+                if value is None:
                     return None
-                found[index] = readings[k - 1][1]
+                found[index] = value
         return found
 
     def line(self, index: int, start: float | None, end: float | None) -> list[tuple[float, float]]:
@@ -112,7 +141,7 @@ class Recorder:
         """(moment, value) of one GPU, all that are kept."""
         self._wake()
         with self._lock:
-            return list(self._readings[index])
+            return self._readings[index].all()
 
     def lines(self, index: int | None, start: float | None, end: float | None) -> dict[int, list[tuple[float, float]]]:
         """`line` for one GPU or for all."""
@@ -131,6 +160,13 @@ def integrate(line: Sequence[tuple[float, float]], start: float, end: float) -> 
         return math.nan
     points = [(start, _held(line, start)), *(p for p in line if start < p[0] < end), (end, _held(line, end))]
     return sum((t1 - t0) * (w0 + w1) / 2 for (t0, w0), (t1, w1) in pairwise(points))
+
+
+def _watched(line: Sequence[tuple[float, float]], start: float, end: float, reach: float) -> bool:
+    """Whether all of this time lies within reach of a reading."""
+    if not line or start < line[0][0] - reach or end > line[-1][0] + reach:
+        return False
+    return all(t1 - t0 <= 2 * reach or t1 <= start or end <= t0 for (t0, _), (t1, _) in pairwise(line))
 
 
 def _averages(line: Sequence[tuple[float, float]], seconds: float = 1.0) -> list[tuple[float, float]]:
@@ -161,6 +197,8 @@ class PowerDomain(StrEnum):
 
 class PowerMonitor:
     """Samples the power of GPUs in the background. Times are wall-clock seconds, as `time.time()` gives them.
+
+    The last `max_samples_per_gpu` readings of each GPU are kept, a million where that is None.
 
     >>> from zeus.device.virtual import VirtualMachine
     >>> machine = VirtualMachine.in_memory("v100")
@@ -200,8 +238,8 @@ class PowerMonitor:
         energy = {}
         for index in kept.gpus:
             readings = kept.readings(index)
-            if not readings or start < readings[0][0] - kept.reach or end > readings[-1][0] + kept.reach:
-                return None  # not all of it was watched: a sum would leave out what was used then, or invent it
+            if not _watched(readings, start, end, kept.reach):
+                return None  # a sum would leave out what was used meanwhile, or invent it
             energy[index] = integrate(readings, start, end)
         return energy or None
 

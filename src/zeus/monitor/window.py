@@ -283,7 +283,7 @@ def _close(
     if window_log is not None:
         window_log.close()
     if cpu_ticker is not None:
-        cpu_ticker.stop()
+        cpu_ticker.stop(wait=0)
     for meter in meters:
         meter.close()
     if roll is not None:

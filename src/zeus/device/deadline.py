@@ -1,0 +1,136 @@
+"""Questions to a driver that may never answer: each waits for so long and no longer.
+
+A call that hangs inside a driver cannot be interrupted, neither by Ctrl-C nor by SIGTERM, so no thread that anybody
+waits for may make one. It is made on a daemon thread, which is kept for the next call:
+
+    caller ──question──▶ idle thread ──▶ driver
+       ◀──── answer, or DeviceSilent when the time is over; then the thread stays in the driver until that returns
+
+While a call is stuck, later questions about the same card are refused at once: one thread is lost, never a second.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from zeus.errors import DeviceSilent
+
+ANSWER_SECONDS = 5.0  # for a reading, which takes milliseconds
+OPENING_SECONDS = 60.0  # for opening a driver, which takes seconds for each card that sleeps
+STOPPED_SECONDS = 0.2  # for an answer that came while this whole process was stopped
+
+T = TypeVar("T")
+
+
+class _Call:
+    __slots__ = ("answer", "begun", "done", "error", "is_over", "question", "what", "who")
+
+    def __init__(self, who: str, what: str, question: Callable[[], Any]) -> None:
+        self.who, self.what, self.question = who, what, question
+        self.begun = time.monotonic()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.is_over = False
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
+class _Threads:
+    """Those that call drivers: as many as ever called at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # never held over a call
+        self._idle: list[queue.SimpleQueue[_Call]] = []
+        self._stuck: list[_Call] = []
+
+    def stuck(self, who: str) -> _Call | None:
+        """A call about this card that was given up on and has not come back."""
+        return next((call for call in self._stuck if call.who == who), None) if self._stuck else None
+
+    def begin(self, call: _Call) -> bool:
+        """Have it made; False where no thread can be had."""
+        with self._lock:
+            inbox = self._idle.pop() if self._idle else None
+        if inbox is None:
+            inbox = queue.SimpleQueue()
+            try:
+                threading.Thread(target=self._serve, args=(inbox,), name="zeus-driver", daemon=True).start()
+            except RuntimeError:
+                return False
+        inbox.put(call)
+        return True
+
+    def _serve(self, inbox: queue.SimpleQueue[_Call]) -> None:
+        while True:
+            call = inbox.get()
+            try:
+                call.answer = call.question()
+            except BaseException as error:
+                call.error = error
+            with self._lock:
+                call.is_over = True
+                self._idle.append(inbox)
+                if call in self._stuck:
+                    self._stuck.remove(call)
+            call.done.release()
+            del call  # or its answer would live until the next one
+
+    def give_up(self, call: _Call) -> bool:
+        """Wait no longer; False where the answer came just now."""
+        with self._lock:
+            if not call.is_over:
+                self._stuck.append(call)
+            return not call.is_over
+
+
+_threads = _Threads()
+
+
+def _after_fork() -> None:
+    global _threads
+    _threads = _Threads()  # the parent's threads, and its calls, are not here
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def answer_within(seconds: float, who: str, what: str, question: Callable[[], T]) -> T:
+    """The answer to a question about one card, or its error.
+
+    Args:
+        seconds: How long to wait for it.
+        who: The card. While one question about it is stuck, no other is asked.
+        what: The question, in words.
+        question: Asks it. It runs on another thread, and may go on after this has returned.
+
+    Raises:
+        DeviceSilent: The driver did not answer in time, or has yet to answer an earlier question.
+    """
+    threads = _threads
+    if (stuck := threads.stuck(who)) is not None:
+        waited = time.monotonic() - stuck.begun
+        raise DeviceSilent(
+            f"{stuck.what}: the driver has not answered for {waited:.0f} s, so it is asked nothing else."
+        )
+    call = _Call(who, what, question)
+    if not threads.begin(call):
+        return question()
+    in_time = call.done.acquire(timeout=seconds) or call.done.acquire(timeout=STOPPED_SECONDS)
+    if not in_time and threads.give_up(call):
+        raise DeviceSilent(
+            f"{what}: the driver has not answered for {seconds:g} s. `dmesg` may say why; Zeus goes on without this "
+            "card until it answers."
+        )
+    error, call.error = call.error, None
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error  # and with it the cycle through its traceback
+    answer: T = call.answer
+    return answer

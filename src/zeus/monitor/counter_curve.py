@@ -1,0 +1,89 @@
+"""The energy curve of a card that tells its counter and nothing else. No clock, no device: numbers in, numbers out."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+
+from zeus.monitor.energy import Estimate, Point, Source, doubt_of_gap, doubt_of_part, estimate
+
+
+class CounterCurve:
+    """Straight lines between readings.
+
+    >>> curve = CounterCurve()
+    >>> for second in range(5):
+    ...     curve.add_counter(second, 1000.0 + 300.0 * second)
+    >>> curve.between(curve.at(1.0), curve.at(3.0)).joules
+    600.0
+    """
+
+    wants_counter = True
+
+    def __init__(self, counter_step: float = 0.1, ceiling: float = 5000.0) -> None:
+        self.counter_step = counter_step
+        self.ceiling = ceiling  # watts that the card never draws more than
+        self._counter = math.nan  # as last read
+        self._times: list[float] = []
+        self._joules: list[float] = []
+        self._missed: list[float] = []
+
+    def add_counter(self, moment: float, joules: float) -> None:
+        """A reading of the energy counter. One that has not moved says nothing new, and is passed over."""
+        if not math.isfinite(joules) or joules == self._counter:
+            return
+        used, self._counter = joules - self._counter, joules
+        if not self._times:
+            self._append(moment, 0.0, 0.0)
+            return
+        seconds = moment - self._times[-1]
+        most = self.ceiling * (seconds + self.counter_step)
+        missed = 0.0
+        if not 0 < used <= most:  # it counts from 0 again, or has lost its count
+            used = joules if 0 <= joules <= most else self._watts(len(self._times) - 1) * seconds
+            missed = doubt_of_gap(used, seconds, self.ceiling)
+        self._append(moment, self._joules[-1] + used, self._missed[-1] + missed)
+
+    def _append(self, moment: float, joules: float, missed: float) -> None:
+        self._times.append(moment)
+        self._joules.append(joules)
+        self._missed.append(missed)
+        if len(self._times) > 4096:
+            del self._times[:2048], self._joules[:2048], self._missed[:2048]
+
+    def _watts(self, k: int) -> float:
+        """The mean power between reading k - 1 and reading k."""
+        if k == 0 or self._times[k] <= self._times[k - 1]:
+            return 0.0
+        return (self._joules[k] - self._joules[k - 1]) / (self._times[k] - self._times[k - 1])
+
+    @property
+    def oldest(self) -> float:
+        """Earliest moment that can be asked about, +inf before the first reading."""
+        return self._times[0] if self._times else math.inf
+
+    def covers(self, moment: float) -> bool:
+        """Whether a reading at or after this moment is known."""
+        return bool(self._times) and moment <= self._times[-1]
+
+    def at(self, moment: float) -> Point:
+        """The curve at a covered moment."""
+        k = min(max(bisect_right(self._times, moment), 1), len(self._times) - 1)
+        if k == 0:
+            return Point(self._joules[0], moment)
+        t0, t1 = self._times[k - 1], self._times[k]
+        (j0, j1), (m0, m1) = self._joules[k - 1 : k + 1], self._missed[k - 1 : k + 1]
+        watts = self._watts(k)
+        if t1 <= t0:
+            return Point(j1, moment, missed=m1)
+        share = min(max((moment - t0) / (t1 - t0), 0.0), 1.0)
+        # The counter moves anywhere in counter_step before the reading; between readings only the sum is known.
+        part = max(0.0, min(moment - t0, t1 - moment))
+        unsure = watts * self.counter_step / math.sqrt(12) + doubt_of_part(j1 - j0, part, t1 - t0, self.ceiling) / 2
+        return Point(j0 + (j1 - j0) * share, moment, 0.0, unsure, watts, m0 + (m1 - m0) * share)
+
+    def between(self, begin: Point, end: Point) -> Estimate:
+        """Energy between two points of this curve, and how far it may be off (95 %)."""
+        least = self.counter_step * max(begin.watts, end.watts)  # a whole step may fall just inside or just outside
+        error = max(least, 2 * math.hypot(begin.edge, end.edge))
+        return estimate(begin, end, error, Source.COUNTER, self.ceiling)
