@@ -113,6 +113,14 @@ def test_a_private_keeper_in_a_container_can_be_asked_for_with_a_warning(place: 
 
 @needs_unshare
 @on_nvidia
+def test_zeus_env_tells_the_risk_that_was_accepted(place: Place) -> None:
+    command = ("-c", "from zeus.cli.main import main; main()", "env")
+    told = contained(place, *command, shared=False, ZEUS_KEEPER="private", COLUMNS="1000")
+    assert "A risk that was accepted: this process runs in a container" in told.communicate(timeout=PATIENCE_SECONDS)[0]
+
+
+@needs_unshare
+@on_nvidia
 def test_containers_that_share_the_folder_share_its_locks_and_notes(place: Place) -> None:
     first = contained(place, "-c", TRAINER, "hold", shared=True)
     says(first, "lowered")
