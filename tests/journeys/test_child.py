@@ -60,6 +60,13 @@ def test_what_a_command_leaves_behind_is_ended_even_if_it_will_not(
         assert not is_running(other(tmp_path))  # the next trial finds the GPU free
 
 
+def test_a_command_may_begin_a_session_of_its_own(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.script()
+    place.job(command="setsid python train.py {batch_size} x")
+    assert place.report()["recurrences"][0]["converged"]
+
+
 def test_a_run_that_is_to_outlive_its_terminal_does(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.script(before="while not pathlib.Path('go').exists(): time.sleep(0.02)")

@@ -45,7 +45,7 @@ def main(descriptor: int, output: int, command: list[str]) -> int:
         command: What to run.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _nothing)  # sent to all processes by some: the guard stays to say how the command ended
+        signal.signal(number, _nothing)  # sent to the command's group: the guard stays to say how it ended
     launcher = socket.socket(fileno=descriptor)
     _prctl(_SUBREAPER, 1)
     inner = os.fork()
@@ -53,8 +53,9 @@ def main(descriptor: int, output: int, command: list[str]) -> int:
         os.close(output)
         return _Guard(inner, launcher, None).stay()
     _prctl(_SUBREAPER, 1)  # it is not inherited
+    os.setpgid(0, 0)  # the command is in this group, but does not lead it, so that it may begin a session of its own
     try:
-        child = subprocess.Popen(command, preexec_fn=_die_with(os.getpid()), process_group=0)  # noqa: PLW1509 no thread
+        child = subprocess.Popen(command, preexec_fn=_die_with(os.getpid()))  # noqa: PLW1509 there is no thread
     except OSError as failed:
         sys.stderr.write(f"{command[0]}: cannot be run: {failed.strerror}.\n")
         return NOT_FOUND if isinstance(failed, FileNotFoundError) else CANNOT_RUN
@@ -83,9 +84,9 @@ class _Guard:
     def stay(self) -> int:
         """Until nobody is left; the child's exit status."""
         while self._reap():
-            for descriptor, _ in self._ready.poll(None if self._end is None else LOOK_SECONDS * 1000):
+            for descriptor, event in self._ready.poll(None if self._end is None else LOOK_SECONDS * 1000):
                 if descriptor == self._launcher.fileno():
-                    self._heed()
+                    self._heed(event)
                 else:
                     os.read(descriptor, 1 << 16)
             if self._end is not None and not self._press_on():
@@ -109,26 +110,27 @@ class _Guard:
 
     # ------------------------------------------------------------------ what the launcher wants
 
-    def _heed(self) -> None:
+    def _heed(self, event: int) -> None:
         if self._output is None or not (said := self._launcher.recv(1)):
             self._ready.unregister(self._launcher)
             self._launcher_gone()
+            if self._output is not None and event & select.POLLHUP:  # not only has it nothing more to say
+                self._ready.register(self._output, select.POLLIN)
         elif said[0] == signal.SIGKILL:
             self._end_within(0.0)
         elif said[0] in (signal.SIGSTOP, signal.SIGCONT):
             self._send_all(said[0])
         else:
-            _send(os.killpg, self._child, said[0])
+            os.killpg(0, said[0])
 
     def _launcher_gone(self) -> None:
         if self._output is None:
             self._end_within(2 * GRACE_SECONDS + KILLED_SECONDS)  # the inner guard sees to it
             return
         self._end_within(GRACE_SECONDS)
-        self._ready.register(self._output, select.POLLIN)
         if self._status is None:
             self._asked.add(self._child)
-            _send(os.killpg, self._child, signal.SIGTERM)
+            os.killpg(0, signal.SIGTERM)
             self._send_all(signal.SIGCONT)  # who is stopped cannot heed it
 
     # ------------------------------------------------------------------ what is done to them
@@ -143,11 +145,11 @@ class _Guard:
         late = time.monotonic() - self._end
         for pid in _children().get(os.getpid(), ()):
             if late >= 0:
-                _send(os.kill, pid, signal.SIGKILL)
+                _send(pid, signal.SIGKILL)
             elif pid not in self._asked and self._status is not None:
                 self._asked.add(pid)
-                _send(os.kill, pid, signal.SIGTERM)
-                _send(os.kill, pid, signal.SIGCONT)
+                _send(pid, signal.SIGTERM)
+                _send(pid, signal.SIGCONT)
         return late < KILLED_SECONDS
 
     def _send_all(self, number: int) -> None:
@@ -157,16 +159,15 @@ class _Guard:
         while waiting:
             pid = waiting.pop()
             waiting += children.get(pid, ())
-            _send(os.kill, pid, number)
+            _send(pid, number)
 
 
 def processes() -> Iterator[tuple[int, int, int]]:
-    """All that can be seen and have not ended: each one's number, its parent's and its session's."""
+    """All that can be seen: each one's number, its parent's and its session's."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            state, parent, _, session, *_ = (folder / "stat").read_bytes().rpartition(b")")[2].split(None, 4)
-            if state != b"Z":
-                yield int(folder.name), int(parent), int(session)
+            _, parent, _, session, *_ = (folder / "stat").read_bytes().rpartition(b")")[2].split(None, 4)
+            yield int(folder.name), int(parent), int(session)
 
 
 def _children() -> dict[int, list[int]]:
@@ -177,9 +178,9 @@ def _children() -> dict[int, list[int]]:
     return found
 
 
-def _send(how: Callable[[int, int], None], pid: int, number: int) -> None:
+def _send(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or another user's (sudo)
-        how(pid, number)
+        os.kill(pid, number)
 
 
 # ---------------------------------------------------------------------------------------------------- the system
