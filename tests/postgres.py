@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -74,6 +75,22 @@ class PostgresServer(AbstractContextManager["PostgresServer"]):
         if self._leash is not None:
             self._leash.communicate(timeout=PATIENCE_SECONDS)  # lets go of its standard input
             self._leash = None
+
+    def freeze(self) -> None:
+        """Let all its processes stand still: they take what is sent to them, and answer nothing."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGCONT)
+
+    def _processes(self) -> list[int]:
+        """Itself first, so that it starts no other meanwhile."""
+        first = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+        return [first, *map(int, children)]
 
     def new_database(self) -> str:
         """The address of an empty one."""

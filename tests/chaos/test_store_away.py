@@ -130,10 +130,9 @@ class Trainings:
         """The job, as a process that starts now finds it; the one before has ended."""
         self.close()
         contact = Contact("the store", clock=lambda: self._now, sleep=self._sleep)
-        self.outbox = Outbox(
-            StoreBackend(lambda: SqlStore(self._url, busy_seconds=BUSY), self._url, contact), self._outbox
-        )
-        self._ends.callback(self.outbox.backend.close)
+        backend = StoreBackend(lambda: SqlStore(self._url, busy_seconds=BUSY), self._url, contact)
+        self.outbox = Outbox(backend, self._outbox)
+        self._ends.callback(backend.close)
         return ResilientJob.register(self.outbox, SPEC)
 
     def close(self) -> None:

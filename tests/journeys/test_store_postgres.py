@@ -21,6 +21,7 @@ from zeus.job import Ask, Decision
 from zeus.store import Job, Store, open_store
 from zeus.store.api import Facts
 from zeus.store.database import Database, Mode, Statement
+from zeus.store.patience import at_most
 from zeus.store.sql import SqlStore
 
 
@@ -68,6 +69,20 @@ def test_a_server_that_is_away_is_said_to_be_and_the_verb_after_its_return_works
         postgres.up()
     assert store.tell("asr", number, CONVERGED).ended == 2
     assert ask(store).number == 2
+    sound(store)
+
+
+def test_a_server_that_takes_everything_and_answers_nothing_is_waited_for_but_not_for_ever(
+    postgres: PostgresServer, store: Store
+) -> None:
+    number = ask(store).number
+    postgres.freeze()
+    try:
+        with at_most(0.05), pytest.raises(StoreError, match=r"did not answer: .*Nothing was changed; try again"):
+            store.tell("asr", number, CONVERGED)
+    finally:
+        postgres.thaw()
+    assert store.tell("asr", number, CONVERGED).ended == 2
     sound(store)
 
 

@@ -26,6 +26,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from zeus.errors import InputError, StoreError
 from zeus.store.open import shown
 from zeus.store.patience import allowed
+from zeus.store.silence import hung_up_after
 from zeus.store.upgrade import bring_up_to_date, make_file
 
 BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
@@ -38,6 +39,7 @@ PASSING = {
     sqlite3.SQLITE_PROTOCOL,
 }
 NAP_SECONDS = 0.01  # at most, between two tries; a random share of it, so that all who wait have the same chance
+SILENT_SECONDS = 5.0  # beyond that, for which a server that does not answer is taken for busy
 CONNECT_SECONDS = 10.0  # how long a server may take to answer at first
 CONNECTIONS = 15  # at most, at one time; a thread that finds none free waits for one
 IDLE_SECONDS = 60.0  # how long Postgres lets a process hold a job without a word; deciding takes milliseconds
@@ -260,9 +262,17 @@ def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
         # For a machine that lost its power or its network while it held a job.
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(IDLE_SECONDS * 1000)}")
 
-    def connect(_dialect: object, _record: object, _arguments: object, options: dict[str, Any]) -> None:
+    drivers: Any = cast("Any", engine.dialect.loaded_dbapi).Connection
+
+    class Connection(drivers):  # type: ignore[misc]
+        def wait(self, *arguments: Any, **options: Any) -> Any:  # all that the driver does ends here
+            with hung_up_after(allowed(busy_seconds) + SILENT_SECONDS, self.pgconn.socket):
+                return super().wait(*arguments, **options)
+
+    def connect(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
         if "connect_timeout" not in url.query:
             options["connect_timeout"] = max(2, math.ceil(allowed(CONNECT_SECONDS)))  # it knows no less
+        return Connection.connect(*arguments, **options)
 
     sa.event.listen(engine, "do_connect", connect)
     sa.event.listen(engine, "connect", set_up)
