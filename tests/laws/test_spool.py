@@ -154,6 +154,14 @@ def test_a_report_that_the_service_fails_at_waits_for_a_day_and_then_makes_room(
     assert len(list((tmp_path / "refused").glob("*.json"))) == 1
 
 
+def test_what_waits_is_delivered_also_where_no_lock_can_be_made(tmp_path: Path) -> None:
+    spool, heard = at(tmp_path), list[Message]()
+    spool.put(number(0))
+    (tmp_path / ".lock").mkdir()  # as on a full disk
+    spool.deliver(heard.append)
+    assert heard == [number(0)]
+
+
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreError, match=r"cannot be written.*Set XDG_DATA_HOME"):

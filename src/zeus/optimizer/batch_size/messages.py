@@ -70,17 +70,6 @@ Message: TypeAlias = Ended | Ran | EpochUsed | ProfileMade
 _NAMES: dict[type[Any], str] = {Ended: "ended", Ran: "ran", EpochUsed: "epoch_used", ProfileMade: "profile_made"}
 
 
-def job_of(message: Message) -> str:
-    """The id of the job that it is about."""
-    match message:
-        case Ran():
-            return message.spec.id
-        case ProfileMade():
-            return message.key.job
-        case _:
-            return message.job_id
-
-
 def message_to_json(message: Message, address: str) -> dict[str, Any]:
     """A dict that JSON can hold."""
     return {"version": VERSION, "to": address, "message": _NAMES[type(message)], **_body(message)}

@@ -18,7 +18,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -116,14 +116,16 @@ class Spool:
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
-        with (self.folder / ".lock").open("a") as lock:
+        """Whether no other process delivers. Without a lock nobody knows: what is delivered twice does no harm."""
+        with ExitStack() as held:
             alone = True
             try:
+                lock = held.enter_context((self.folder / ".lock").open("a"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 alone = False
-            except OSError as wrong:  # a file system without locks: what is delivered twice does no harm
-                log.debug("%s cannot be locked: %s", lock.name, wrong)
+            except OSError as wrong:  # a full disk, or a file system without locks
+                log.debug("%s cannot be locked: %s", self.folder, wrong)
             yield alone
 
 
