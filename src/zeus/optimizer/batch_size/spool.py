@@ -39,7 +39,7 @@ def default_folder(address: str, environ: Mapping[str, str] = os.environ) -> Pat
     >>> default_folder("http://host:7070", {"XDG_DATA_HOME": "/data"})
     PosixPath('/data/zeus/spool/host-971cdab9')
     >>> default_folder("sqlite:////srv/zeus.db", {"XDG_DATA_HOME": "/data"})
-    PosixPath('/data/zeus/spool/zeus.db-aecf1b59')
+    PosixPath('/data/zeus/spool/zeus.db-d3eefed8')
     """
     data = environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
     parts = urlsplit(address)
