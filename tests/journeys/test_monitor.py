@@ -23,6 +23,7 @@ from zeus.device.sensed import SensedGpu, Sensors
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, WindowError
 from zeus.monitor import Measurement, PowerMonitor, TemperatureMonitor, ZeusMonitor
+from zeus.monitor.timeline import KEEP, Series
 
 
 @pytest.fixture
@@ -444,6 +445,16 @@ def test_old_samples_make_room(machine: VirtualMachine) -> None:
     assert len(monitor.get_power_timeline("device_instant", 0)[0]) == 4
     with pytest.raises(InputError, match="update_period"):
         PowerMonitor(gpus={0: machine.gpus[0]}, update_period=0)
+
+
+def test_a_timeline_that_nobody_bounds_is_bounded_all_the_same(machine: VirtualMachine) -> None:
+    assert PowerMonitor(gpus={0: machine.gpus[0]})._recorder._readings[0].keep == KEEP
+    series = Series(keep=100)
+    for second in range(10_000):
+        series.append(second, 2.0 * second)
+    assert len(series._moments) <= 125
+    assert series.all() == [(second, 2.0 * second) for second in range(9_900, 10_000)]
+    assert series.at(9_950.5) == 2 * 9_950 and series.at(9_899.0) is None
 
 
 def test_temperature_follows_the_load(machine: VirtualMachine) -> None:

@@ -15,6 +15,7 @@ from zeus.monitor.energy import EnergyCurve, Source
 from zeus.monitor.sensors import POLLED, SAMPLE_BUFFER
 
 watts = st.floats(min_value=1, max_value=1500)
+OLD = 1e7  # joules on a counter that has run for a day
 
 
 def steps(levels: list[float], each: float) -> list[tuple[float, float]]:
@@ -118,12 +119,12 @@ def test_a_gap_in_the_samples_is_filled_by_the_counter() -> None:
     """The process was stopped for a minute while the card drew ten times as much: nobody sampled, the counter knows."""
     curve = EnergyCurve(SAMPLE_BUFFER)
     curve.add_samples((0.02 * i, 50.0) for i in range(100))
-    curve.add_counter(1.0, 50.0)
+    curve.add_counter(1.0, OLD + 50.0)
     assert not curve.wants_counter
     curve.add_samples((62 + 0.02 * i, 50.0) for i in range(100))
     assert curve.wants_counter
     assert not curve.covers(63.0)
-    curve.add_counter(63.0, 100.0 + 500.0 * 60 + 50.0)
+    curve.add_counter(63.0, OLD + 100.0 + 500.0 * 60 + 50.0)
     assert curve.covers(63.0)
     window = curve.between(curve.at(1.0), curve.at(63.0))
     assert window.joules == pytest.approx(500.0 * 60 + 100, rel=0.01)
@@ -150,7 +151,7 @@ def test_a_sample_told_twice_counts_once() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0.01, 40)), min_size=3, max_size=30))
 def test_a_bare_counter_is_exact_between_its_readings(increments: list[tuple[float, float]]) -> None:
-    curve, now, joules = CounterCurve(), 0.0, 7.0
+    curve, now, joules = CounterCurve(), 0.0, 1e6
     moments = []
     for seconds, used in increments:
         curve.add_counter(now, joules)
@@ -165,9 +166,11 @@ def test_a_bare_counter_is_exact_between_its_readings(increments: list[tuple[flo
 
 def test_a_reloaded_driver_that_counts_from_zero_again_loses_no_energy_seen_before() -> None:
     curve = CounterCurve()
-    for moment, joules in ((0.0, 1000.0), (1.0, 1100.0), (2.0, 50.0), (3.0, 150.0)):
+    for moment, joules in ((0.0, 1e6), (1.0, 1e6 + 100), (2.0, 50.0), (3.0, 150.0)):
         curve.add_counter(moment, joules)
-    assert curve.between(curve.at(0.0), curve.at(3.0)).joules == pytest.approx(250.0)
+    assert curve.at(3.0).joules - curve.at(0.0).joules == pytest.approx(250.0)
+    assert curve.between(curve.at(0.0), curve.at(1.0)).joules == pytest.approx(100.0)
+    assert math.isnan(curve.between(curve.at(0.0), curve.at(3.0)).joules)  # what it used before it began is not known
 
 
 def test_the_curve_never_falls() -> None:
@@ -182,11 +185,11 @@ def test_two_gaps_before_the_counter_speaks_are_both_filled() -> None:
     """Nothing after the first gap may be read before the counter has said what was used in it."""
     curve = EnergyCurve(SAMPLE_BUFFER)
     curve.add_samples((0.02 * i, 50.0) for i in range(100))
-    curve.add_counter(1.0, 50.0)
+    curve.add_counter(1.0, OLD + 50.0)
     curve.add_samples((62 + 0.02 * i, 50.0) for i in range(100))
     curve.add_samples((124 + 0.02 * i, 50.0) for i in range(100))
     assert not curve.covers(63.0)
-    curve.add_counter(125.0, 50.0 * 5 + 500.0 * 120)
+    curve.add_counter(125.0, OLD + 50.0 * 5 + 500.0 * 120)
     window = curve.between(curve.at(1.0), curve.at(125.0))
     assert window.joules == pytest.approx(500.0 * 120 + 200, rel=0.01)
 
@@ -194,9 +197,9 @@ def test_two_gaps_before_the_counter_speaks_are_both_filled() -> None:
 def test_a_window_that_ends_inside_a_gap_admits_that_it_does_not_know() -> None:
     curve = EnergyCurve(SAMPLE_BUFFER)
     curve.add_samples((0.02 * i, 50.0) for i in range(100))
-    curve.add_counter(1.0, 50.0)
+    curve.add_counter(1.0, OLD + 50.0)
     curve.add_samples((62 + 0.02 * i, 50.0) for i in range(100))
-    curve.add_counter(63.0, 100.0 + 500.0 * 60 + 50.0)
+    curve.add_counter(63.0, OLD + 100.0 + 500.0 * 60 + 50.0)
     inside = curve.between(curve.at(1.0), curve.at(32.0))
     assert inside.error > 0.5 * inside.joules  # all of it may have been used in the other half
     across = curve.between(curve.at(1.0), curve.at(63.0))
@@ -207,4 +210,46 @@ def test_readings_that_are_no_numbers_are_passed_over() -> None:
     curve = EnergyCurve(SAMPLE_BUFFER)
     curve.add_samples((0.02 * i, math.nan if i % 7 == 3 else 300.0) for i in range(600))
     curve.add_counter(5.0, math.nan)
+    assert curve.between(curve.at(1.0), curve.at(11.0)).joules == pytest.approx(3000.0)
+
+
+@settings(max_examples=80)
+@given(
+    st.floats(50, 600),
+    st.floats(50, 600),
+    st.dictionaries(st.integers(1, 58), st.sampled_from([-OLD, -5e4, 5e4, 1e12]), max_size=8),
+)
+def test_whatever_a_counter_jumps_by_no_window_moves(before: float, after: float, jumps: dict[int, float]) -> None:
+    curve, load, joules = EnergyCurve(SAMPLE_BUFFER, ceiling=1050.0), [(0.0, before), (30.0, after)], OLD
+    samples, points = sensed(load, 60.0), {}
+    for i in range(60):
+        joules = max(0.0, joules + jumps.get(i, 0.0))
+        curve.add_samples(samples[50 * i : 50 * (i + 1)])
+        curve.add_counter(i + 0.5, joules + truth(load, 0, i + 0.5))
+        points |= {moment: curve.at(moment) for moment in range(i) if moment not in points and curve.covers(moment)}
+    for begin, end in ((1, 2), (1, 57), (29, 31), (40, 50)):
+        window = curve.between(points[begin], points[end])
+        assert abs(window.joules - truth(load, begin, end)) <= window.error + 1e-6
+
+
+@given(st.floats(0, 650), st.floats(0.5, 60), st.floats(-2e4, 3e4))
+def test_a_gap_is_told_truly_or_not_at_all(used: float, seconds: float, lost: float) -> None:
+    """Idle before and after, anything in between; then the counter is right, has lost its count, or began anew."""
+    began, ended = 5.0, 5.0 + seconds
+    load = [(0.0, 75.0), (began, used), (ended, 75.0)]
+    for counter in (OLD + truth(load, 0, ended + 1), max(0.0, lost), truth(load, began + seconds / 2, ended + 1)):
+        curve = EnergyCurve(POLLED, ceiling=1050.0)
+        curve.add_samples((0.05 * i, 75.0) for i in range(100))
+        curve.add_counter(2.0, OLD + 150.0)
+        curve.add_samples((ended + 0.05 * i, 75.0) for i in range(100))
+        curve.add_counter(ended + 1, counter)
+        curve.add_samples((ended + 5 + 0.05 * i, 75.0) for i in range(100))
+        window = curve.between(curve.at(1.0), curve.at(ended + 2))
+        assert math.isnan(window.joules) or abs(window.joules - truth(load, 1.0, ended + 2)) <= window.error
+
+
+@pytest.mark.parametrize("watts", [-1.0, 4294967.295, math.inf])
+def test_power_that_cannot_be_is_passed_over(watts: float) -> None:
+    curve = EnergyCurve(SAMPLE_BUFFER, ceiling=1050.0)
+    curve.add_samples((0.02 * i, watts if i % 7 == 3 else 300.0) for i in range(600))
     assert curve.between(curve.at(1.0), curve.at(11.0)).joules == pytest.approx(3000.0)

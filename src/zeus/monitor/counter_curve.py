@@ -13,34 +13,42 @@ class CounterCurve:
 
     >>> curve = CounterCurve()
     >>> for second in range(5):
-    ...     curve.add_counter(second, 1000.0 + 300.0 * second)
+    ...     curve.add_counter(second, 1e6 + 300.0 * second)
     >>> curve.between(curve.at(1.0), curve.at(3.0)).joules
     600.0
     """
 
+    STILL = 10  # steps that a counter may stand still: a card that answers draws something
     wants_counter = True
 
     def __init__(self, counter_step: float = 0.1, ceiling: float = 5000.0) -> None:
         self.counter_step = counter_step
         self.ceiling = ceiling  # watts that the card never draws more than
         self._counter = math.nan  # as last read
+        self._seen = math.nan  # when that was read last
         self._times: list[float] = []
         self._joules: list[float] = []
         self._missed: list[float] = []
 
     def add_counter(self, moment: float, joules: float) -> None:
         """A reading of the energy counter. One that has not moved says nothing new, and is passed over."""
-        if not math.isfinite(joules) or joules == self._counter:
+        if not math.isfinite(joules):
             return
-        used, self._counter = joules - self._counter, joules
+        used, seen = joules - self._counter, self._seen
+        self._counter, self._seen = joules, moment
         if not self._times:
             self._append(moment, 0.0, 0.0)
+            return
+        if used == 0:
             return
         seconds = moment - self._times[-1]
         most = self.ceiling * (seconds + self.counter_step)
         missed = 0.0
-        if not 0 < used <= most:  # it counts from 0 again, or has lost its count
-            used = joules if 0 <= joules <= most else self._watts(len(self._times) - 1) * seconds
+        stood = seen - self._times[-1] > self.STILL * self.counter_step
+        if stood or not 0 < used <= most:  # it stood still, counts from 0 again, or has lost its count
+            used = joules if not stood and 0 <= joules <= most else self._watts(len(self._times) - 1) * seconds
+            missed = doubt_of_gap(used, seconds, self.ceiling)
+        elif joules <= most:  # it is so low that it may have begun at 0 meanwhile, and nobody could tell
             missed = doubt_of_gap(used, seconds, self.ceiling)
         self._append(moment, self._joules[-1] + used, self._missed[-1] + missed)
 

@@ -44,6 +44,7 @@ class Point:
     edge: float = 0.0  # standard error from where exactly between two readings this moment lies
     watts: float = 0.0
     missed: float = 0.0  # joules by which the energy so far may be off because nobody read the card, growing too
+    behind: float = 0.0  # joules that the curve has yet to be bent by, towards the counter
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,10 @@ class _Count:
         slack = 2 * (self.step + before.step)
         return sampled / 2 - slack <= counted <= 2 * sampled + slack and counted >= 0
 
+    def may_be_new(self, before: _Count, ceiling: float) -> bool:
+        """Whether the counter is so low that it may have begun at 0 since an earlier reading, and nobody could tell."""
+        return self.counter <= ceiling * (self.moment - before.moment)
+
 
 class EnergyCurve:
     """Cumulative energy of one card over time.
@@ -130,6 +135,7 @@ class EnergyCurve:
         self._variance: list[float] = []
         self._missed: list[float] = []
         self._shift = [(-math.inf, 0.0)]  # (moment, joules): correction towards the counter, linear in between
+        self._work = (-math.inf, -math.inf, 0.0)  # (begin, end, joules) of the correction that is being worked off
         self._waiting: list[tuple[float, float]] = []  # counter readings not yet covered by samples
         self._anchor: _Count | None = None  # the reading that the curve is held to; None: the counter is not trusted
         self._anchored = math.inf  # since when the counter has been trusted without a break
@@ -214,6 +220,7 @@ class EnergyCurve:
 
     def _count(self, now: _Count) -> None:
         before, self._last = self._last, now
+        is_new = before is not None and now.may_be_new(before, self.ceiling)
         if before is None:
             follows = True
         elif self._hole is not None and now.moment > self._hole[1]:
@@ -223,7 +230,7 @@ class EnergyCurve:
         self._strikes = max(0, self._strikes - 1) if follows else min(self.STRIKES, self._strikes + 1)
         if self._strikes == self.STRIKES:  # some cards' counters stand still: the samples know better
             self.give_up_on_counter()
-        elif not follows or self._anchor is None:
+        elif is_new or not follows or self._anchor is None:
             if self._anchor is not None or not self._strikes:  # it lost its count; or it is new, or right again
                 self._anchor, self._anchored = now, now.moment
         else:
@@ -233,8 +240,7 @@ class EnergyCurve:
         """Bend the curve towards the counter, where they are further apart than the counter's steps explain."""
         low, high = anchor.excess - now.step, anchor.excess + anchor.step
         if now.joules - anchor.joules > self.ENOUGH * now.step and not low <= now.excess <= high:
-            newest = self._times[-1]
-            self._bend(newest, newest + self.SPREAD, now.excess - min(max(now.excess, low), high))
+            self._work_off(now.excess - min(max(now.excess, low), high))
 
     def _fill_hole(self, before: _Count, now: _Count) -> bool:
         """Put what the counter says into the gap in the samples, if the card can have used that."""
@@ -243,10 +249,12 @@ class EnergyCurve:
         sampled = self._shape(end).joules - self._shape(begin).joules
         used = sampled + now.excess - self._anchor.excess
         slack = 2 * (now.step + before.step)
-        if now.counter <= before.counter or not -slack <= used <= self.ceiling * (end - begin) + slack:
+        possible = -slack <= used <= self.ceiling * (end - begin) + slack
+        if now.counter <= before.counter or not possible or now.may_be_new(before, self.ceiling):
             self._leave_hole()
             return False
         self._bend(begin, end, max(used, 0.0) - sampled)  # the curve never falls
+        self._doubt(begin, end, now.step + self._anchor.step)
         self._hole, self._anchor = None, replace(self._anchor, joules=now.joules)
         return True
 
@@ -256,9 +264,12 @@ class EnergyCurve:
         begin, end = self._hole
         self._hole = None
         joules = self._shape(end).joules - self._shape(begin).joules
-        missed = doubt_of_gap(joules, end - begin, self.ceiling)
+        self._doubt(begin, end, doubt_of_gap(joules, end - begin, self.ceiling))
+
+    def _doubt(self, begin: float, end: float, joules: float) -> None:
+        """So much more or less may have been used between two moments that nobody has read yet."""
         for k in range(bisect_right(self._times, begin), len(self._times)):
-            self._missed[k] += missed * min(1.0, (self._times[k] - begin) / (end - begin))
+            self._missed[k] += joules * min(1.0, (self._times[k] - begin) / (end - begin))
 
     def give_up_on_counter(self) -> None:
         """From here on the readings of power are all there is, until the counter follows them again."""
@@ -266,7 +277,13 @@ class EnergyCurve:
         if self._hole is not None:
             self._leave_hole()
         if self._times:
-            self._bend(self._times[-1], self._times[-1] + self.SPREAD, 0.0)
+            self._work_off(0.0)
+
+    def _work_off(self, joules: float) -> None:
+        """Move the curve by this much over the next seconds; what it was to be moved by before is part of that."""
+        newest = self._times[-1]
+        self._work = (newest, newest + self.SPREAD, joules)
+        self._bend(*self._work)
 
     def _bend(self, begin: float, end: float, joules: float) -> None:
         """From `begin` to `end`, move the curve by this much; before, it stays; after, it keeps the difference."""
@@ -308,7 +325,9 @@ class EnergyCurve:
     def at(self, moment: float) -> Point:
         """The curve at a covered moment (a moment before the first reading is taken as the first reading)."""
         point = self._shape(moment)
-        return replace(point, joules=point.joules + self._shift_at(moment))
+        begin, end, joules = self._work
+        behind = joules * (end - moment) / (end - begin) if begin <= moment < end else 0.0
+        return replace(point, joules=point.joules + self._shift_at(moment), behind=behind)
 
     def _shape(self, moment: float) -> Point:
         """The samples' own word.
@@ -375,4 +394,5 @@ class EnergyCurve:
         # Closer together than two or three readings, the two ends cannot be told apart: each blurs the other.
         near = self.CROWDED * max(self.sensor.spacing, self.sensor.average)
         crowded = max(0.0, 1 - (end.moment - begin.moment) / near)
-        return estimate(begin, end, gain + 2 * spread * (1 + 2 * crowded), self.source, self.ceiling)
+        error = gain + 2 * spread * (1 + 2 * crowded) + abs(end.behind - begin.behind)
+        return estimate(begin, end, error, self.source, self.ceiling)

@@ -25,15 +25,15 @@ class Series:
     """The last so many readings of one quantity on one GPU: (moment, value), oldest first."""
 
     def __init__(self, keep: int) -> None:
-        self._keep = keep
+        self.keep = keep
         self._moments, self._values = array("d"), array("d")
 
     def append(self, moment: float, value: float) -> None:
         """Add the newest; the oldest make room for it, now and then and many at a time."""
         self._moments.append(moment)
         self._values.append(value)
-        if len(self._moments) > self._keep + self._keep // 4:
-            del self._moments[: -self._keep], self._values[: -self._keep]
+        if len(self._moments) > self.keep + self.keep // 4:
+            del self._moments[: -self.keep], self._values[: -self.keep]
 
     def at(self, moment: float) -> float | None:
         """The last value at or before this moment."""
@@ -46,7 +46,7 @@ class Series:
 
     @property
     def _first(self) -> int:
-        return max(0, len(self._moments) - self._keep)
+        return max(0, len(self._moments) - self.keep)
 
 
 class Recorder:
