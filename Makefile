@@ -40,14 +40,15 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
-# gcc builds the test library that speaks NVML; PostgreSQL is one of the stores; chromium looks at the page. Elsewhere
-# the tests that need them skip and say what to install.
+# gcc builds the test library that speaks NVML; PostgreSQL is one of the stores; chromium looks at the page; faketime
+# gives processes wrong clocks. Elsewhere the tests that need them skip and say what to install.
 system:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  wanted=; \
 	  command -v gcc >/dev/null || wanted="$$wanted gcc libc6-dev"; \
 	  command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || wanted="$$wanted postgresql"; \
 	  command -v chromium >/dev/null || wanted="$$wanted chromium"; \
+	  command -v faketime >/dev/null || wanted="$$wanted faketime"; \
 	  if [ -n "$$wanted" ]; then apt-get update -qq && apt-get install -y -qq $$wanted; fi; fi
 
 $(VENV)/bin/python:

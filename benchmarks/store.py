@@ -23,10 +23,10 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from zeus.job import Ask, Ending, Event, Gpus, JobSpec, Outcome
+from zeus.job import Ask, Ending, Gpus, JobSpec, Outcome
 from zeus.optimizer.batch_size.local import Folds
 from zeus.store import MemoryStore, Request, Store, open_store
-from zeus.store.api import utc
+from zeus.store.api import Log, Point, utc
 from zeus.store.tables import TRIALS
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server of one's own
@@ -70,10 +70,10 @@ class Recurring:
         self.store, self.folds, self.rng, self.open = store, Folds(), random.Random(1), 0
         store.import_lines(past(self.spec, trials))
         self.job = store.job(self.spec.id)
-        self.cold = microseconds(lambda: self.folds.state(self.job, self.facts))
+        self.cold = microseconds(lambda: self.folds.state(self.job, self.log))
 
-    def facts(self, since: int) -> list[Event]:
-        return self.store.facts(self.spec.id, since)
+    def log(self, since: Point) -> Log:
+        return self.store.log(self.spec.id, since)
 
     def ask(self) -> None:
         self.open = self.store.ask(self.spec.id, HERE, self.folds.decide).number
@@ -84,7 +84,7 @@ class Recurring:
     def decide(self) -> None:
         """The policy alone, its fold up to date."""
         ask = Ask(number=self.open + 1, recurrence=self.open + 1, gpus=Gpus("V100", 1, 250.0), eta=0.5)
-        self.folds.decide(self.job, ask, lambda since: [])
+        self.folds.decide(self.job, ask, lambda since: Log(since, [], since))
 
 
 class Bare:

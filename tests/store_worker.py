@@ -11,7 +11,7 @@ import sys
 
 from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Phase
 from zeus.store import Job, Request, open_store
-from zeus.store.api import Facts
+from zeus.store.api import START, Facts
 
 CONVERGED = Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=2.0, epochs=3, metric=0.9)
 WALL = 1_700_000_000.0  # at which the tests' virtual clocks begin
@@ -21,13 +21,14 @@ class Counting:
     """Decides on the first size, and says in its reason how many events it saw: that must be all that came before."""
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.seen = START
 
     def __call__(self, job: Job, ask: Ask, facts: Facts) -> Decision:
-        for event in facts(self.seen):
-            assert event.sequence == self.seen + 1
-            self.seen += 1
-        return Decision(job.spec.batch_sizes[0], Phase.DEFAULT, str(self.seen))
+        log = facts(self.seen)
+        numbers = [event.sequence for event in log.events]
+        assert log.begin == self.seen and numbers == list(range(log.begin.sequence + 1, log.end.sequence + 1))
+        self.seen = log.end
+        return Decision(job.spec.batch_sizes[0], Phase.DEFAULT, str(self.seen.sequence))
 
 
 def first_size(job: Job, ask: Ask, facts: Facts) -> Decision:

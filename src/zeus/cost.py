@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from zeus.errors import InputError
 
+# Joules, seconds and watts beyond these are not real; within them no square, sum or ratio of two overflows.
+LEAST, MOST = 1e-9, 1e18
+
 
 class Use(NamedTuple):
     """Energy and time of some training, on all its GPUs together. Energy that is not known is NaN.

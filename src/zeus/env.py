@@ -46,6 +46,7 @@ class Orders:
     seed: int | None = None
     higher_is_better: bool | None = None
     outcome_file: str | None = None  # where the script leaves how it ended, if it cannot tell the store
+    trial_id: str | None = None  # of two trials with one number, which is meant
 
 
 def orders(environ: Mapping[str, str] = os.environ) -> Orders:
@@ -57,6 +58,7 @@ def orders(environ: Mapping[str, str] = os.environ) -> Orders:
     return Orders(
         job_id=environ.get("ZEUS_JOB_ID") or None,
         trial=_whole(environ, "ZEUS_TRIAL", least=0),
+        trial_id=environ.get("ZEUS_TRIAL_ID") or None,
         batch_size=_whole(environ, "ZEUS_BATCH_SIZE", least=1),
         learning_rate=_number(environ, "ZEUS_LEARNING_RATE"),
         cost_limit=_number(environ, "ZEUS_COST_THRESH"),
@@ -78,6 +80,7 @@ def written(said: Orders) -> dict[str, str]:
     words = {
         "ZEUS_JOB_ID": said.job_id,
         "ZEUS_TRIAL": said.trial,
+        "ZEUS_TRIAL_ID": said.trial_id,
         "ZEUS_BATCH_SIZE": said.batch_size,
         "ZEUS_LEARNING_RATE": said.learning_rate,
         "ZEUS_COST_THRESH": said.cost_limit,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from zeus.cost import CostModel
+from zeus.cost import LEAST, MOST, CostModel
 from zeus.errors import InputError
 
 
@@ -31,8 +30,8 @@ class Slice:
     joules: float
 
     def __post_init__(self) -> None:
-        sound = self.steps > 0 and self.seconds > 0 and self.joules >= 0 and math.isfinite(self.seconds + self.joules)
-        if not (sound and self.limit_watts > 0):
+        sound = 0 < self.steps <= MOST and LEAST <= self.seconds <= MOST and 0 <= self.joules <= MOST
+        if not (sound and LEAST <= self.limit_watts <= MOST):
             raise InputError(f"{self}: a slice has steps, seconds above 0 and known joules.")
 
     @property

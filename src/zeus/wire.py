@@ -3,17 +3,18 @@
 Each dict says its `kind` and `version`. A reader that does not know the version says so and reads nothing: a guess
 would be folded into decisions for ever. Unknown is null; there is no NaN.
 
-Version 2 added what makes a fact stand alone: a trial's η and GPUs, and an outcome's stretches and epochs. Version 1 is
-read, and written for clients that know no other.
+Version 2 added what makes a fact stand alone: a trial's id, η, target and GPUs, and an outcome's stretches and epochs.
+Version 1 is read, and written for clients that know no other.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from enum import StrEnum
-from typing import Any, TypeAlias, TypeVar
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from zeus.cost import Use
 from zeus.errors import InputError
@@ -30,6 +31,7 @@ from zeus.job import (
     Phase,
     Profiled,
     Stretch,
+    Target,
     Trial,
 )
 from zeus.profile import PowerProfile, ProfileKey
@@ -81,7 +83,7 @@ def _as_version_1(word: Word, body: Json) -> Json:
         case Outcome():
             return {name: value for name, value in body.items() if name not in _OUTCOME_2}
         case Trial():
-            ask = {name: value for name, value in body["ask"].items() if name not in ("gpus", "eta")}
+            ask = {name: value for name, value in body["ask"].items() if name not in _ASK_2}
             phase = Phase.DEFAULT if word.decision.phase is Phase.BASELINE else word.decision.phase
             outcome = None if word.outcome is None else _as_version_1(word.outcome, body["outcome"])
             return {
@@ -133,7 +135,7 @@ def dumps(data: Json) -> str:
 def loads(text: str) -> Json:
     """The object on one line of JSON."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as wrong:
         raise InputError(f"{text[:80]!r} is not JSON: {wrong}.") from wrong
     if not isinstance(data, dict):
@@ -141,11 +143,27 @@ def loads(text: str) -> Json:
     return data
 
 
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number in JSON")
+
+
 # The fields of each word, and whether they must be there: looked up for every trial that is read or written.
+_WORDS = (Ask, Decision, Gpus, JobSpec, Outcome, Pardoned, Profiled, ProfileKey, Target, Trial)
 _FIELDS: dict[type[Any], dict[str, bool]] = {
-    word: {one.name: one.default is MISSING for one in fields(word)}
-    for word in (Ask, Decision, Gpus, JobSpec, Outcome, Pardoned, Profiled, ProfileKey, Trial)
+    word: {one.name: one.default is MISSING for one in fields(word)} for word in _WORDS
 }
+
+
+def _types(hint: Any) -> frozenset[type[Any]]:
+    """What a field may hold, its own types alone: a whole number is also a float, and true is no number."""
+    kinds = {get_origin(one) or one for one in (get_args(hint) if isinstance(hint, UnionType) else (hint,))}
+    return frozenset(kinds | {int} if float in kinds else kinds)
+
+
+_TYPES: dict[type[Any], dict[str, frozenset[type[Any]]]] = {
+    word: {name: _types(hint) for name, hint in get_type_hints(word).items()} for word in _WORDS
+}
+_ASK_2 = ("gpus", "eta", "id", "target")
 _JOB_2 = ("baseline_every", "command_id")
 _OUTCOME_2 = ("stretches", "curve", "found_watts", "set_limits")
 _ROWS: dict[type[Any], list[str]] = {row: [one.name for one in fields(row)] for row in (Stretch, EpochPoint)}
@@ -184,10 +202,15 @@ def _read(cls: type[T], body: object) -> T:
     missing = [name for name, needed in known.items() if needed and name not in body]
     if missing:
         raise InputError(f"{cls.__name__} {dict(body)!r} lacks {', '.join(missing)}.")
-    try:
-        return cls(**body)
-    except (TypeError, AttributeError) as wrong:
-        raise InputError(f"{cls.__name__} {dict(body)!r}: {wrong}.") from wrong
+    types = _TYPES[cls]
+    for name, value in body.items():
+        if type(value) not in types[name]:
+            raise InputError(f"{cls.__name__}: {name}={value!r}: give {_named(types[name])}.")
+    return cls(**body)
+
+
+def _named(types: Iterable[type[Any]]) -> str:
+    return " or ".join(sorted("null" if one is NoneType else one.__name__ for one in types))
 
 
 def _with(body: object, **readers: Callable[[Any], Any]) -> Json:
@@ -218,8 +241,12 @@ def _gpus(body: object) -> Gpus:
     return _read(Gpus, body)
 
 
+def _target(body: object) -> Target | None:
+    return None if body is None else _read(Target, body)
+
+
 def _ask(body: object) -> Ask:
-    return _read(Ask, _with(body, gpus=_gpus))
+    return _read(Ask, _with(body, gpus=_gpus, target=_target))
 
 
 def _from_version_1(body: Json, eta: float | None) -> Json:
@@ -235,10 +262,7 @@ def _from_version_1(body: Json, eta: float | None) -> Json:
 
 
 def _decision(body: object) -> Decision:
-    decision = _read(Decision, _with(body, phase=Phase))
-    if not isinstance(decision.batch_size, int) or decision.batch_size < 1:
-        raise InputError(f"batch_size={decision.batch_size!r}: give a whole number of at least 1.")
-    return decision
+    return _read(Decision, _with(body, phase=Phase))
 
 
 def _trial(body: object) -> Trial:

@@ -116,6 +116,75 @@ def test_a_job_is_registered_once_and_its_seed_is_drawn_once(kept: tuple[Store, 
     assert store.job(SPEC.id).revision == 2
 
 
+# ---------------------------------------------------------------------- another life of the job, and other histories
+
+
+def test_what_is_told_of_a_trial_never_reaches_another_one_that_has_its_number(kept: tuple[Store, Register]) -> None:
+    store, register = kept
+    job, elsewhere = register(SPEC), MemoryStore()
+    mine = job.ask(HERE)
+    other = LocalJob.register(elsewhere, SPEC).ask(HERE)  # as before a backup was made, or in another store
+    store.forget(SPEC.id)
+    store.import_lines(elsewhere.export())
+    assert (mine.number, store.trial(SPEC.id, 1).trial) == (1, other)
+    before = store.export()
+    for verb in (
+        lambda: job.tell(1, CONVERGED),
+        lambda: job.tell(1, Outcome(ending=Ending.CRASHED)),
+        lambda: job.renew(1, SO_FAR),
+        lambda: job.progress(1, SO_FAR, 50.0),
+        lambda: job.so_far(1),
+        lambda: job.trial(1),
+    ):
+        with pytest.raises(NotKnown, match="not the one that is spoken of"):
+            verb()
+    assert store.export() == before
+
+
+def test_a_trial_that_was_handed_over_is_the_one_that_is_meant(kept: tuple[Store, Register]) -> None:
+    store, register = kept
+    register(SPEC).ask(HERE)
+    trial = store.trial(SPEC.id, 1).trial
+    job = register(SPEC)
+    job.hand(1, trial.id)
+    assert job.tell(1, CONVERGED).ending is Ending.CONVERGED
+    job.hand(1, "0123456789abcdef")
+    with pytest.raises(NotKnown, match="not the one that is spoken of"):
+        job.trial(1)
+
+
+def test_what_a_life_has_learnt_does_not_reach_the_next_one(kept: tuple[Store, Register]) -> None:
+    store, register = kept
+    job = register(SPEC)
+    crashed = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
+    store.restart(SPEC.id)
+    for verb in (
+        lambda: job.profiled(16, HERE, joules=5.0, seconds=1.0),
+        lambda: job.excuse([crashed.number]),
+        lambda: job.tell(crashed.number, CONVERGED),
+    ):
+        with pytest.raises(NotKnown):
+            verb()
+    assert store.facts(SPEC.id) == []
+    assert job.ask(HERE).number == 2  # which is of the life that is
+    job.profiled(16, HERE, joules=5.0, seconds=1.0)
+    assert len(store.facts(SPEC.id)) == 2
+
+
+def test_another_target_is_asked_for_and_undone_by_putting_the_first_one_back(kept: tuple[Store, Register]) -> None:
+    store, register = kept
+    job = register(SPEC)
+    job.tell(job.ask(HERE).number, CONVERGED)
+    known = job.ask(HERE).decision
+    with pytest.raises(AlreadyDone, match="the 2 trials for the present target"):
+        register(replace(SPEC, target_metric=5.0))
+    assert store.job(SPEC.id).spec.target_metric == SPEC.target_metric
+    store.register(replace(SPEC, target_metric=5.0), void=True)
+    assert job.ask(HERE).decision.cost_limit is None  # nothing is known of this target
+    store.register(SPEC, void=True)
+    assert (known.cost_limit, job.ask(HERE).decision.cost_limit) == (200.0, 200.0)
+
+
 def test_the_first_trial_is_the_default_size_and_says_where_it_runs(job: RecurringJob) -> None:
     trial = job.ask(HERE)
     assert (trial.number, trial.batch_size, trial.ask.recurrence, trial.ask.attempt) == (1, 16, 1, 1)
@@ -196,10 +265,10 @@ def test_decisions_depend_on_the_facts_alone_wherever_they_are_kept(kept: tuple[
     chosen = []
     for _ in range(8):
         here, there = job.ask(HERE), twin.ask(HERE)
-        assert here == there
+        assert (here.decision, here.asked) == (there.decision, there.asked)
         chosen.append(here.batch_size)
         outcome = replace(CONVERGED, joules=told[here.batch_size])
-        assert job.tell(here.number, outcome) == twin.tell(there.number, outcome)
+        assert job.tell(here.number, outcome).ended == twin.tell(there.number, outcome).ended
     assert set(chosen) == {8, 16, 32}
 
 

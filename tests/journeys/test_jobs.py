@@ -420,6 +420,15 @@ def test_a_job_that_is_running_is_not_taken_away_unless_by_force(verb: str, lear
     assert zeus(verb, "sentiment", "--yes", "--force")[0] == 0
 
 
+@pytest.mark.parametrize("verb", ["forget", "reset"])
+def test_a_lease_that_lapsed_is_no_proof_that_nobody_trains(verb: str, learnt: LocalJob, zeus: Zeus) -> None:
+    number = learnt.ask(PLACE, lease=0.0).number
+    code, _, err = zeus(verb, "sentiment", "--yes")
+    assert code == 2
+    assert f"trial {number} is running" in err
+    assert zeus(verb, "sentiment", "--yes", "--force")[0] == 0
+
+
 def test_a_size_that_crashed_is_pardoned_and_nothing_is_forgotten(learnt: LocalJob, zeus: Zeus) -> None:
     trials = loaded(zeus("show", "sentiment", "--json")[1])["trials"]
     code, out, _ = zeus("reset", "sentiment", "--batch-size", "64", "--json")

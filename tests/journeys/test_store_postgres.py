@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -17,12 +18,13 @@ from store_places import HERE, SPEC, ask, sound
 from store_worker import CONVERGED, first_size
 from waiting import PATIENCE_SECONDS
 from zeus.errors import InputError, NotKnown, StoreError
-from zeus.job import Ask, Decision
+from zeus.job import Ask, Decision, Ending
 from zeus.store import Job, Store, open_store
-from zeus.store.api import Facts
+from zeus.store.api import Facts, Log
 from zeus.store.database import Database, Mode, Statement
 from zeus.store.patience import at_most
 from zeus.store.sql import SqlStore
+from zeus.store.upgrade import HEAD
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def test_connections_that_were_cut_are_replaced_before_a_verb_begins(store: Stor
 def test_a_connection_that_is_cut_while_a_trial_is_decided_leaves_nothing_half_done(store: Store, admin: Any) -> None:
     def cut(job: Job, ask: Ask, facts: Facts) -> Decision:
         hang_up(admin)
-        return first_size(job, ask, lambda since: [])
+        return first_size(job, ask, lambda since: Log(since, [], since))
 
     with pytest.raises(StoreError, match="Nothing was changed; try again"):
         store.ask("asr", HERE, cut)
@@ -161,12 +163,13 @@ def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(url: str, store
     lines = store.export()
     for column in ("sequence", "leased_until", "recurrence"):  # version 1 had none of these
         admin.execute(f"DROP INDEX zeus_trials_by_{column}")
-    for name in ("tokens", "places", "asks", "numbers"):
+    for name in ("sessions", "tokens", "places", "asks", "numbers", "marks"):
         admin.execute(f"DROP TABLE zeus_{name}")
+    admin.execute("ALTER TABLE zeus_jobs DROP COLUMN mark")
     admin.execute("UPDATE zeus_version SET version_num = '0001'")
     again = open_store(url)
     assert again.export() == lines
-    assert admin.execute("SELECT version_num FROM zeus_version").fetchall() == [("0004",)]
+    assert admin.execute("SELECT version_num FROM zeus_version").fetchall() == [(HEAD,)]
     found = admin.execute("SELECT count(*) FROM pg_indexes WHERE indexname LIKE 'zeus_trials_by_%'").fetchone()
     assert found == (3,)
     again.close()
@@ -178,7 +181,7 @@ def test_the_version_is_kept_under_a_name_of_our_own_and_alembics_is_free_for_ot
     theirs = "CREATE TABLE alembic_version (version_num TEXT NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY)"
     admin.execute("DROP TABLE zeus_version")
     admin.execute(theirs)
-    admin.execute("INSERT INTO alembic_version VALUES ('0004')")  # as Zeus 0.1 left it
+    admin.execute("INSERT INTO alembic_version VALUES ('0006')")  # under the name that Zeus 0.1 gave it
     again = open_store(url)
     assert again.jobs() == store.jobs()
     again.close()
@@ -249,3 +252,29 @@ def test_a_missing_driver_is_named() -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
     assert "pip install 'zeus-energy[postgres]'" in done.stdout
+
+
+AHEAD = """
+import sys, time
+really = time.time
+time.time = lambda: really() + 660.0  # eleven minutes ahead of everybody else
+from zeus.job import Gpus
+from zeus.store import Request, open_store
+from store_worker import first_size
+store = open_store(sys.argv[1])
+print(store.ask("asr", Request(gpus=Gpus(max_watts=250.0)), first_size).number, len(store.expire("asr")))
+store.close()
+"""
+
+
+def test_a_client_whose_clock_is_ahead_loses_nobodys_trials(url: str, store: Store) -> None:
+    there = open_store(url)  # by the server's clock
+    number = ask(there).number
+    call = [sys.executable, "-c", AHEAD, url]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(call, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS, env=environ)
+    assert (done.stdout.split(), done.stderr) == (["2", "0"], "")
+    kept = there.trial("asr", number)
+    assert kept.trial.ending is Ending.OPEN
+    assert kept.asked_at < there.trial("asr", 2).asked_at < (kept.leased_until or "")  # one clock for both
+    there.close()

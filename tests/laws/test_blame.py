@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -98,7 +99,7 @@ def test_after_an_excuse_a_job_is_as_if_the_trials_had_been_lost(policy: str) ->
         job.tell(job.ask(HERE).number, end)
         if end is ends[0]:
             job.excuse([1])
-        states.append(Folds().state(store.job("asr"), lambda since, store=store: store.facts("asr", since)))
+        states.append(Folds().state(store.job("asr"), partial(store.log, "asr")))
         assert job.ask(HERE).batch_size == 16  # the default once more
     assert states[0] == states[1]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from worlds import GPUS, LIMITS, SIZES, SPEC, TOP, World, kept
 from zeus.cost import CostModel
-from zeus.job import Ask, Decision, Ending, EpochPoint, Gpus, Kept, Kind, Outcome, Phase, Stretch, Trial
+from zeus.job import Ask, Decision, Ending, EpochPoint, Gpus, Kept, Kind, Outcome, Phase, Stretch, Target, Trial
 from zeus.job.amount import Amount
 from zeus.job.default import Basis
 from zeus.job.ledger import End, Saving, open_ledger, totals
@@ -242,7 +242,8 @@ def test_another_number_of_gpus_is_another_place() -> None:
 
 def test_runs_towards_another_target_are_used_energy_and_no_measure() -> None:
     trials = [plain(1, 1, 16, Ending.CONVERGED, 50.0), plain(2, 2, 16, Ending.CONVERGED, 900.0)]
-    ledger = open_ledger(SPEC, trials, since=2)
+    other = replace(trials[0].trial, ask=replace(trials[0].trial.ask, target=Target(0.1)))
+    ledger = open_ledger(SPEC, [replace(trials[0], trial=other), trials[1]])
     assert ledger.joules == 950.0
     assert [one.number for one in ledger.finished] == [2]
     assert ledger.defaults["V100"].use.joules == 900.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ def test_what_an_epoch_costs_is_not_taken_from_a_run_in_another_unit(policy: str
         job = LocalJob.register(store, replace(SPEC, policy=policy, mab_seed=1))
         job.tell(job.ask(HERE).number, outcome)
         store.register(replace(store.job("asr").spec, eta_knob=0.25))
-        states.append(Folds().state(store.job("asr"), lambda since, store=store: store.facts("asr", since)))
+        states.append(Folds().state(store.job("asr"), partial(store.log, "asr")))
     assert states[0] == states[1]
 
 
@@ -86,7 +87,7 @@ def told(spec: dict[str, Any], *etas: float) -> tuple[LocalJob, MemoryStore]:
 
 def mean_of_8(store: MemoryStore) -> tuple[float, list[float]]:
     job = store.job("asr")
-    state = Folds().state(job, lambda since: store.facts("asr", since))
+    state = Folds().state(job, partial(store.log, "asr"))
     limits = [
         repriced(kept.trial, job.spec.eta_knob).decision.cost_limit
         for kept in store.trials("asr")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from zeus.job import Ending, Outcome
+from zeus.job import Ending, Outcome, Target
 from zeus.profile import PowerProfile, Slice
 from zeus.service.app import Settings, create
 from zeus.store import MemoryStore
@@ -156,6 +156,61 @@ def test_a_run_that_the_service_knew_nothing_of_is_reported_once(client: TestCli
     assert (store.count("lm"), store.job("lm").spec.eta_knob) == (2, 0.2)  # a late report revises nothing
     assert client.post("/api/v1/jobs/asr/reports", json=body).status_code == 422
     assert client.post("/api/v1/jobs/lm/reports", json={**body, "batch_size": 7}).status_code == 422
+
+
+def test_a_job_that_was_removed_does_not_come_back_by_a_late_report(client: TestClient, store: MemoryStore) -> None:
+    body = {"spec": SPEC, **PLACE, "batch_size": 16, "key": "a1", "outcome": END}
+    life = client.get(f"{ASR}/registration").json()["generation"]
+    assert client.delete(ASR).status_code == 204
+    for query in ({}, {"life": life}):  # version 0.1 does not say which life it was for
+        late = client.post(f"{ASR}/reports", json=body, params=query)
+        assert (late.status_code, "asr" in store.pulse()) == (404, False), late.text
+    assert client.post(f"{ASR}/reports", json=body, params={"life": ""}).status_code == 201  # that never saw the job
+    assert store.count("asr") == 1
+
+
+def test_a_late_report_of_a_life_before_is_not_taken(client: TestClient, store: MemoryStore) -> None:
+    body = {"spec": SPEC, **PLACE, "batch_size": 16, "key": "a1", "outcome": END}
+    life = client.get(f"{ASR}/registration").json()["generation"]
+    assert client.post(f"{ASR}/reports", json=body, params={"life": life}).status_code == 201
+    assert client.post(f"{ASR}/reset", json={}).status_code == 200
+    again = client.post(f"{ASR}/reports", json=body, params={"life": life})  # its answer was not heard the first time
+    assert (again.status_code, store.count("asr")) == (404, 0)
+
+
+def test_a_late_report_counts_for_the_target_that_it_ran_for(client: TestClient, store: MemoryStore) -> None:
+    body = {"spec": {**SPEC, "target_metric": 0.1}, **PLACE, "batch_size": 16, "key": "a1", "outcome": END}
+    assert client.post(f"{ASR}/reports", json=body).status_code == 201
+    (kept,) = store.trials("asr")
+    assert (kept.trial.ask.target, kept.trial.ask.is_for(store.job("asr").spec)) == (Target(0.1), False)
+
+
+def test_a_trial_is_meant_by_its_id_where_one_is_given(client: TestClient, store: MemoryStore) -> None:
+    ask(client)
+    trial_id = store.trial("asr", 1).trial.id
+    one = f"{ASR}/trials/1"
+    for wrong in ({"trial_id": "0123456789abcdef"}, {"trial_id": "x" * 99}):
+        status = {client.get(one, params=wrong).status_code}
+        status |= {client.post(f"{one}/tell", json=END, params=wrong).status_code}
+        status |= {client.post(f"{one}/heartbeat", json={}, params=wrong).status_code}
+        assert status == ({404} if len(wrong["trial_id"]) == 16 else {422})
+    assert store.trial("asr", 1).trial.ending is Ending.OPEN
+    assert client.post(f"{one}/heartbeat", json={}, params={"trial_id": trial_id}).status_code == 200
+    assert client.post(f"{one}/tell", json=END).status_code == 200  # as version 0.1 tells it
+
+
+def test_what_a_job_has_learnt_is_voided_only_if_that_is_asked_for(client: TestClient) -> None:
+    number = ask(client)["ask"]["number"]
+    client.post(f"{ASR}/trials/{number}/tell", json=END)
+    known = client.get(ASR).json()["sizes"]
+    typo = {"target_metric": 9.0}
+    for answer in (client.patch(ASR, json=typo), client.post("/api/v1/jobs", json={"spec": {**SPEC, **typo}})):
+        assert answer.status_code == 409
+        assert "the 1 trials for the present target" in answer.json()["error"]["message"]
+    assert client.patch(ASR, json=typo, params={"revise": "true"}).json()["spec"]["target_metric"] == 9.0
+    assert client.get(ASR).json()["sizes"] != known
+    assert client.patch(ASR, json={"target_metric": 0.5}, params={"revise": True}).status_code == 200
+    assert client.get(ASR).json()["sizes"] == known
 
 
 def test_profiles_are_kept_and_the_best_limit_of_each_is_said(client: TestClient) -> None:

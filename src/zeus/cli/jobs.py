@@ -13,7 +13,7 @@ import click
 
 from zeus.cli import jobs_text
 from zeus.cli.output import print_json, warnings
-from zeus.errors import AlreadyDone, InputError
+from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.store.api import utc
 from zeus.store.open import file_of, resolve, shown
 
@@ -107,12 +107,13 @@ def forget(job: str, yes: bool, force: bool, url: str | None, as_json: bool) -> 
     """Remove a job with its trials and power profiles. `export` it first to keep them."""
     kept = _existing(url)
     trials = _unless_running(kept, job, force)
-    _confirm(f"Remove {job!r} with its {trials} trials and its power profiles?", yes)
+    some = "all its trials" if trials is None else f"its {trials} trials"
+    _confirm(f"Remove {job!r} with {some} and its power profiles?", yes)
     kept.forget(job)
     if as_json:
         print_json({"job": job, "forgotten_trials": trials})
     else:
-        click.echo(f"{job}: removed, with {trials} trials")
+        click.echo(f"{job}: removed, with {some}")
 
 
 @jobs.command()
@@ -176,15 +177,25 @@ def _existing(url: str | None) -> Jobs:
     return found
 
 
-def _unless_running(kept: Jobs, job: str, force: bool) -> int:
-    """How many trials there are. A running one would tell its end to a job of another life, under the same number."""
-    trials, now = kept.full(job)["tries"], utc(datetime.now(UTC).timestamp())
-    running = [one for one in trials if one["leased_until"] is not None and one["leased_until"] > now]
+def _unless_running(kept: Jobs, job: str, force: bool) -> int | None:
+    """How many trials there are; None: it cannot be read. What a running one has used and learnt would be refused.
+
+    A lease that lapsed says that nobody heard of its trial lately. It may run all the same, its store out of reach.
+    """
+    try:
+        trials = kept.full(job)["tries"]
+    except NotKnown:
+        raise
+    except InputError as wrong:
+        if force:
+            return None
+        raise InputError(f"{wrong} Whether a trial of job {job!r} is running is not known: add --force.") from wrong
+    running = [one for one in trials if one["leased_until"] is not None]
     if running and not force:
         numbers, until = ", ".join(str(one["number"]) for one in running), max(one["leased_until"] for one in running)
         raise InputError(
-            f"job {job!r}: trial {numbers} is running, with a lease until {until}. Let it end; "
-            "if it is dead, wait until then or add --force."
+            f"job {job!r}: trial {numbers} is running, with a lease until {until}, or has ended and nobody told. "
+            "Let it end; if it is dead, add --force."
         )
     return len(trials)
 

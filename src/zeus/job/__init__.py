@@ -1,6 +1,6 @@
 """A recurring job and its facts; `zeus.job.ledger` adds them up."""
 
-from zeus.job.spec import JobSpec
+from zeus.job.spec import JobSpec, Target
 from zeus.job.trial import (
     MAX_TRIES,
     Ask,
@@ -36,6 +36,7 @@ __all__ = [
     "Phase",
     "Profiled",
     "Stretch",
+    "Target",
     "Trial",
     "history",
 ]

@@ -199,20 +199,18 @@ class JobLedger:
 def open_ledger(
     spec: JobSpec,
     kepts: Iterable[Kept],
-    since: int = 0,
     profiles: Mapping[ProfileKey, PowerProfile] | None = None,
 ) -> JobLedger:
     """Add a job's trials up.
 
     Args:
         spec: As the job is now.
-        kepts: All of its trials, in any order.
-        since: The sequence number at which its target last changed; trials asked for before count as used energy only.
+        kepts: All of its trials, in any order. Those for another target count as used energy only.
         profiles: Its power profiles.
     """
-    past = Past.of(spec, kepts, since, profiles or {})
+    past = Past.of(spec, kepts, profiles or {})
     rows = tuple(
-        _recurrence(spec, number, list(tries), since)
+        _recurrence(spec, number, list(tries))
         for number, tries in groupby(past.tries, key=lambda kept: kept.trial.ask.recurrence)
     )
     over_time = past.defaults()
@@ -225,7 +223,7 @@ def totals(ledgers: Iterable[JobLedger]) -> Saving | None:
     return reduce(Saving.__add__, known) if known else None
 
 
-def _recurrence(spec: JobSpec, number: int, tries: Sequence[Kept], since: int) -> Recurrence:
+def _recurrence(spec: JobSpec, number: int, tries: Sequence[Kept]) -> Recurrence:
     tally, silent = Tally(), 0
     for kept in tries:
         tally = tally.add(kept.told, spec.eta_knob, kept.trial.ask.max_watts)
@@ -242,7 +240,7 @@ def _recurrence(spec: JobSpec, number: int, tries: Sequence[Kept], since: int) -
         use=tally.total,
         known_joules=tally.known_joules,
         unknown_tries=tally.unknown - silent,
-        current=all(kept.trial.asked > since for kept in tries),
+        current=all(kept.trial.ask.is_for(spec) for kept in tries),
     )
 
 

@@ -22,7 +22,6 @@ class Past:
     """All trials of a job, by recurrence and by GPUs and batch size."""
 
     spec: JobSpec
-    since: int
     tries: tuple[Kept, ...]  # by recurrence, then by number
     profiles: Mapping[tuple[int, str, int], PowerProfile]  # by batch size, GPU model and number of GPUs
     _places: Mapping[_Place, Sequence[Kept]]  # in the order in which they were asked for
@@ -32,7 +31,7 @@ class Past:
     _books: dict[_Place, Book] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, spec: JobSpec, kepts: Iterable[Kept], since: int, profiles: Mapping[ProfileKey, PowerProfile]) -> Past:
+    def of(cls, spec: JobSpec, kepts: Iterable[Kept], profiles: Mapping[ProfileKey, PowerProfile]) -> Past:
         """Index these trials."""
         tries = tuple(sorted(kepts, key=lambda kept: (kept.trial.ask.recurrence, kept.trial.number)))
         places: dict[_Place, list[Kept]] = {}
@@ -45,7 +44,7 @@ class Past:
             if kept.told is not None and kept.told.found_watts is not None:
                 found[label] = kept.told.found_watts
         by_place = {(key.batch_size, key.gpu_model, key.gpu_count): profile for key, profile in profiles.items()}
-        return cls(spec, since, tries, by_place, places, gpus, found, levels(tries))
+        return cls(spec, tries, by_place, places, gpus, found, levels(tries))
 
     def level(self, recurrence: int) -> Level:
         """How data had grown by then."""
@@ -77,7 +76,7 @@ class Past:
 
     def is_towards(self, kept: Kept) -> bool:
         """Whether it reached the target that the job has now."""
-        return kept.trial.ending is Ending.CONVERGED and kept.trial.asked > self.since
+        return kept.trial.ending is Ending.CONVERGED and kept.trial.ask.is_for(self.spec)
 
     def epochs(self) -> dict[int, list[int]]:
         """How many epochs the runs of each batch size needed for the present target, on whatever GPUs."""

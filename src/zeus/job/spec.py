@@ -6,7 +6,30 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from zeus.job.checks import is_finite, is_whole, need
+from zeus.job.checks import LEAST, is_number, is_whole, need
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a training is to reach.
+
+    >>> Target(0.8).reached(0.8), Target(40.0, higher_is_better=False).reached(41.0)
+    (True, False)
+    """
+
+    metric: float
+    higher_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        need(is_number(self.metric), "target_metric", self.metric, "a finite number")
+        need(isinstance(self.higher_is_better, bool), "higher_is_better_metric", self.higher_is_better, "true or false")
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.higher_is_better else '<='} {self.metric:g}"
+
+    def reached(self, metric: float) -> bool:
+        """Whether this metric meets it."""
+        return metric >= self.metric if self.higher_is_better else metric <= self.metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,15 +68,16 @@ class JobSpec:
         need(whole, "batch_sizes", self.batch_sizes, "one whole number or more, each at least 1")
         need(len(set(sizes)) == len(sizes), "batch_sizes", self.batch_sizes, "each size once")
         object.__setattr__(self, "batch_sizes", tuple(sorted(sizes)))
-        need(self.default_batch_size in sizes, "default_batch_size", self.default_batch_size, f"one of {list(sizes)}")
-        need(is_finite(self.eta_knob) and 0 <= self.eta_knob <= 1, "eta_knob", self.eta_knob, "a number from 0 to 1")
+        offered = is_whole(self.default_batch_size, 1) and self.default_batch_size in sizes
+        need(offered, "default_batch_size", self.default_batch_size, f"one of {list(sizes)}")
+        need(is_number(self.eta_knob, 0, 1), "eta_knob", self.eta_knob, "a number from 0 to 1")
         need(
-            is_finite(self.beta_knob) and self.beta_knob >= 1,
+            is_number(self.beta_knob, 1),
             "beta_knob",
             self.beta_knob,
             "a number of at least 1; below it the cheapest run could not be repeated",
         )
-        need(is_finite(self.target_metric), "target_metric", self.target_metric, "a finite number")
+        Target(self.target_metric, self.higher_is_better_metric)  # which checks both
         need(is_whole(self.max_epochs, 1), "max_epochs", self.max_epochs, "a whole number of at least 1")
         for name, least in (
             ("num_pruning_rounds", 0),
@@ -62,12 +86,12 @@ class JobSpec:
             ("baseline_every", 0),
         ):
             need(is_whole(getattr(self, name), least), name, getattr(self, name), f"a whole number of at least {least}")
-        need(is_finite(self.mab_prior_mean), "mab_prior_mean", self.mab_prior_mean, "a cost in joules")
-        sound = is_finite(self.mab_prior_precision) and self.mab_prior_precision >= 0
+        need(is_number(self.mab_prior_mean), "mab_prior_mean", self.mab_prior_mean, "a cost in joules")
+        sound = is_number(self.mab_prior_precision, 0)
         need(sound, "mab_prior_precision", self.mab_prior_precision, "1/variance of the prior, or 0 for a flat one")
         need(self.mab_seed is None or is_whole(self.mab_seed, 0), "mab_seed", self.mab_seed, "a whole number or None")
         limits = tuple(self.power_limits)
-        sound = all(is_finite(watts) and watts > 0 for watts in limits) and len(set(limits)) == len(limits)
+        sound = all(is_number(watts, LEAST) for watts in limits) and len(set(limits)) == len(limits)
         need(sound, "power_limits", self.power_limits, "watts above 0, each once, or nothing for all limits")
         object.__setattr__(self, "power_limits", tuple(sorted(limits, reverse=True)))
 
@@ -82,6 +106,11 @@ class JobSpec:
         identity = [self.batch_sizes, self.default_batch_size, self.target_metric, self.higher_is_better_metric]
         return f"{self.job_id_prefix}-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:10]}"
 
+    @property
+    def target(self) -> Target:
+        """What its trials are for."""
+        return Target(self.target_metric, self.higher_is_better_metric)
+
     def reached(self, metric: float) -> bool:
         """Whether this metric meets the target."""
-        return metric >= self.target_metric if self.higher_is_better_metric else metric <= self.target_metric
+        return self.target.reached(metric)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from zeus.job.checks import is_finite, is_whole, need
+from zeus.job.checks import LEAST, MOST, is_number, is_whole, need
+from zeus.job.spec import JobSpec, Target
 
 MAX_TRIES = 20  # of one recurrence, after which it has failed
 
@@ -45,6 +46,11 @@ class Decision:
     phase: Phase
     reason: str
     cost_limit: float | None = None  # joules of cost (Equation 2); None: no bound
+
+    def __post_init__(self) -> None:
+        need(is_whole(self.batch_size, 1), "batch_size", self.batch_size, "a whole number of at least 1")
+        sound = self.cost_limit is None or is_number(self.cost_limit, 0, MOST * MOST)
+        need(sound, "cost_limit", self.cost_limit, "a cost in joules, or None for no bound")
 
 
 class Ending(StrEnum):
@@ -86,9 +92,13 @@ class Stretch:
 
     def __post_init__(self) -> None:
         need(is_whole(self.count, 1) and is_whole(self.looks, 1), "count", self.count, "a whole number of at least 1")
-        for name in ("limit_watts", "joules", "seconds", "joules_squares", "seconds_squares"):
+        need(isinstance(self.cold, bool), "cold", self.cold, "true or false")
+        for name in ("limit_watts", "joules"):
             value = getattr(self, name)
-            need(value is None or (is_finite(value) and value >= 0), name, value, "a finite number of at least 0")
+            need(value is None or is_number(value, 0), name, value, f"a number from 0 to {MOST:g}, or None")
+        need(is_number(self.seconds, 0), "seconds", self.seconds, f"a number from 0 to {MOST:g}")
+        for name in ("joules_squares", "seconds_squares"):
+            need(is_number(getattr(self, name), 0, MOST * MOST), name, getattr(self, name), "a number of at least 0")
 
     @classmethod
     def of(
@@ -130,9 +140,10 @@ class EpochPoint:
 
     def __post_init__(self) -> None:
         need(is_whole(self.number, 1), "number", self.number, "a whole number of at least 1")
-        for name in ("metric", "joules", "seconds", "limit_watts"):
+        need(is_number(self.seconds), "seconds", self.seconds, "a finite number")
+        for name in ("metric", "joules", "limit_watts"):
             value = getattr(self, name)
-            need(value is None or is_finite(value), name, value, "a finite number, or None")
+            need(value is None or is_number(value), name, value, "a finite number, or None")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +169,14 @@ class Outcome:
             need(self.ending is not Ending.CONVERGED, "epochs", 0, "at least 1 for a trial that converged")
             unsaid = self.ending is Ending.STOPPED and self.next_epoch_cost is None
             need(not unsaid, "next_epoch_cost", None, "what the first epoch would have cost, as it was not done")
-        used = (("joules", self.joules), ("seconds", self.seconds), ("next_epoch_cost", self.next_epoch_cost))
-        for name, value in used:
-            if value is not None and not (is_finite(value) and (value > 0 if ran else value >= 0)):
-                need(False, name, value, "a finite number above 0 (energy that is not known is None)")
-        need(self.metric is None or is_finite(self.metric), "metric", self.metric, "a finite number, or None")
+        least, most = LEAST if ran else 0, MOST * MOST  # of a cost, which is a product
+        for name, value in (("joules", self.joules), ("seconds", self.seconds)):
+            if value is not None and not is_number(value, least):
+                need(False, name, value, f"a number above 0, up to {MOST:g} (energy that is not known is None)")
+        sound = self.next_epoch_cost is None or is_number(self.next_epoch_cost, least, most)
+        need(sound, "next_epoch_cost", self.next_epoch_cost, f"a number above 0, up to {most:g}, or None")
+        need(self.found_watts is None or is_number(self.found_watts, LEAST), "found_watts", self.found_watts, "watts")
+        need(self.metric is None or is_number(self.metric), "metric", self.metric, "a finite number, or None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +195,7 @@ class Gpus:
 
     def __post_init__(self) -> None:
         need(is_whole(self.count, 1), "gpus", self.count, "a whole number of at least 1")
-        need(is_finite(self.max_watts) and self.max_watts > 0, "max_watts", self.max_watts, "watts above 0")
+        need(is_number(self.max_watts, LEAST), "max_watts", self.max_watts, "watts above 0")
 
     @property
     def label(self) -> str:
@@ -209,12 +223,20 @@ class Ask:
     gpus: Gpus
     eta: float  # that costs and bounds of this trial are of
     last: bool = False  # no further attempt follows: end the recurrence well
+    # Of two trials with one number, as there are in a store and in another or a restored copy of it, this tells which
+    # is meant. Empty: it was asked for by version 0.1.
+    id: str = ""
+    target: Target | None = None  # None: not told, as by a service of version 0.1; then it is the job's
 
     def __post_init__(self) -> None:
         need(is_whole(self.number, 1), "number", self.number, "a whole number of at least 1")
         need(is_whole(self.recurrence, 1), "recurrence", self.recurrence, "a whole number of at least 1")
         need(is_whole(self.attempt, 1), "attempt", self.attempt, "a whole number of at least 1")
-        need(is_finite(self.eta) and 0 <= self.eta <= 1, "eta", self.eta, "a number from 0 to 1")
+        need(is_number(self.eta, 0, 1), "eta", self.eta, "a number from 0 to 1")
+
+    def is_for(self, job: JobSpec) -> bool:
+        """Whether it is for the target that the job has now. Runs towards another one tell nothing of its costs."""
+        return self.target is None or self.target == job.target
 
     @property
     def gpu_model(self) -> str:
@@ -252,6 +274,11 @@ class Trial:
     def number(self) -> int:
         """Its number within the job."""
         return self.ask.number
+
+    @property
+    def id(self) -> str:
+        """What no other trial anywhere has."""
+        return self.ask.id
 
     @property
     def batch_size(self) -> int:
@@ -319,7 +346,7 @@ class Profiled:
     def __post_init__(self) -> None:
         for name in ("joules", "seconds", "max_watts"):
             value = getattr(self, name)
-            need(is_finite(value) and value > 0, name, value, "a finite number above 0")
+            need(is_number(value, LEAST), name, value, f"a number from {LEAST:g} to {MOST:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,9 +29,10 @@ from zeus.optimizer.batch_size.places import open_jobs
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import Store
-from zeus.store.open import log_folder
+from zeus.store.open import log_file, log_folder
 
-ORDERS = frozenset(f"ZEUS_{name}" for name in ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE"))  # not always said
+NOT_ALWAYS = ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "TRIAL_ID")
+ORDERS = frozenset(f"ZEUS_{name}" for name in NOT_ALWAYS)  # what may be left over from a launcher around this one
 OTHERS = {"command_id": "command", "higher_is_better_metric": "direction (higher_is_better)"}
 
 
@@ -72,8 +73,8 @@ class Launcher:
         self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
         self.jobs = open_jobs(store)
         self.revision = self._revision(revise)  # what registering changes, in words; empty: nothing
-        self.job = self.jobs.register(file.spec)
-        self.logs = _make(log_folder(file.spec.id, self.job.life))
+        self.job = self.jobs.register(file.spec, void=revise)
+        _make(self.logs)
         self.ran: dict[int, Ran] = {}
 
     def _revision(self, revise: bool) -> str:
@@ -100,6 +101,11 @@ class Launcher:
             if getattr(wanted, name) is not None and getattr(known, name) != getattr(wanted, name)
         ]
         return ", ".join([*changes, *(["another command"] if "command" in other else [])])
+
+    @property
+    def logs(self) -> Path:
+        """Where the logs of this life of the job lie."""
+        return log_folder(self.file.spec.id, self.job.life)
 
     @property
     def cost(self) -> CostModel:
@@ -164,7 +170,7 @@ class Launcher:
         self.jobs.close()
 
     def _run(self, trial: Trial) -> Outcome:
-        log = self.logs / f"{trial.number}.log"
+        log = log_file(_make(self.logs), trial.number, trial.id)
         seed = trial_seed(self.job.spec.mab_seed, trial.number)
         command, environ = self.file.arguments(trial.batch_size, seed), self._environ(trial, seed, log)
         ran = self._runner().run(trial, command, environ, log)
@@ -191,6 +197,7 @@ class Launcher:
         orders = Orders(
             job_id=spec.id,
             trial=trial.number,
+            trial_id=trial.id or None,
             batch_size=size,
             learning_rate=self.file.rate(size),
             cost_limit=trial.decision.cost_limit,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 
+from zeus.job import Trial
 from zeus.store.api import Job
-from zeus.store.open import log_folder
+from zeus.store.open import log_file, log_folder
 
 TAIL_BYTES = 100_000
 
 
-def log_of(job: Job, number: int, store_url: str | None = None) -> str | None:
+def log_of(job: Job, trial: Trial, store_url: str | None = None) -> str | None:
     """The end of a trial's log; None where there is none here."""
     environ = {**os.environ, **({"ZEUS_STORE": store_url} if store_url else {})}
     for life in (job.generation, ""):  # Zeus 0.1 had no folder for each life
         folder = log_folder(job.id, life, environ).resolve()
-        path = (folder / f"{number}.log").resolve()
+        path = log_file(folder, trial.number, trial.id, written=True).resolve()
         if path.parent == folder and path.is_file():
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - TAIL_BYTES))

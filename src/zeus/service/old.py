@@ -129,6 +129,8 @@ def _units(so_far: Outcome | None, body: Report) -> int:
 def _engine(job: LocalJob, trial: Trial, so_far: Outcome | None, epoch: int) -> TrialEngine:
     """The trial's engine as its last report left it, about to hear of this epoch. Power limits are not told of."""
     terms = Terms.of(job.spec, CostModel(trial.ask.eta, trial.ask.max_watts), trial.decision.cost_limit)
+    if (target := trial.ask.target) is not None:
+        terms = replace(terms, target_metric=target.metric, higher_is_better=target.higher_is_better)
     engine = TrialEngine(terms, epochs=epoch - 1)
     if so_far is None:
         return engine

@@ -40,6 +40,10 @@ Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Offset = Annotated[int, Query(ge=0, le=2**53)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Key = Annotated[words.Key | None, Header(alias="Idempotency-Key", examples=["5f0c6f9e"])]
+# Which trial, or which life of a job, is meant: left out by version 0.1, which means whichever has the number or name.
+TrialId = Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")]
+Life = Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")]
+Revise = Annotated[bool, Query(description="Also where trials for another target would not count any more.")]
 Json = dict[str, Any]
 
 
@@ -77,7 +81,7 @@ def _job(request: Request, job: Job) -> Json:
     spec = to_json(job.spec, wire)
     body = {"id": job.id, **job_to_json(job), "spec": spec, "generation": job.generation}
     if wire == 1:  # a trial's η was looked up in its job then: all that such a client asks for are of the present one
-        body = {**{name: value for name, value in body.items() if name != "first"}, "etas": []}
+        body = {**{name: value for name, value in body.items() if name != "first"}, "since": 0, "etas": []}
     return body
 
 
@@ -89,14 +93,14 @@ def _trial(request: Request, trial: Trial) -> Json:
 
 
 @api.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known, or revised."}})
-def register(request: Request, response: Response, body: words.Register) -> Json:
+def register(request: Request, response: Response, body: words.Register, revise: Revise = False) -> Json:
     """The job of this spec: made (201), or found and revised where it differs (200)."""
     store, spec = store_of(request), body.spec.job()
     version = find_policy(spec.policy).version
     with contextlib.suppress(NotKnown):
         store.job(spec.id)
         response.status_code = 200
-    return _job(request, store.register(spec, policy_version=version))
+    return _job(request, store.register(spec, policy_version=version, void=revise))
 
 
 @api.get("/jobs", dependencies=[READ])
@@ -122,7 +126,7 @@ def registration(request: Request, job_id: JobId) -> Json:
 
 
 @api.patch("/jobs/{job_id}", dependencies=[REPORT])
-def change(request: Request, job_id: JobId, body: words.Change) -> Json:
+def change(request: Request, job_id: JobId, body: words.Change, revise: Revise = False) -> Json:
     """A revision; what is left out stays as it is."""
     given = {name: value for name, value in body.model_dump().items() if value is not None}
 
@@ -130,7 +134,7 @@ def change(request: Request, job_id: JobId, body: words.Change) -> Json:
         spec = replace(job.spec, **given)
         return spec, find_policy(spec.policy).version
 
-    return _job(request, store_of(request).revise(job_id, changed))
+    return _job(request, store_of(request).revise(job_id, changed, void=revise))
 
 
 @api.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204, response_model=None)
@@ -167,7 +171,8 @@ def ask(request: Request, job_id: JobId, body: words.AskFor, key: Key = None) ->
     store = store_of(request)
     told = _trial(request, store.ask(job_id, asked, request.app.state.folds.decide, key=key))
     if wire_of(request) > 1:
-        told["spec"] = to_json(store.job(job_id).spec)  # as its owner may have revised it
+        job = store.job(job_id)
+        told |= {"spec": to_json(job.spec), "generation": job.generation}  # as its owner may have revised it
     return JSONResponse(told, 201)
 
 
@@ -210,41 +215,48 @@ def _trials(
 
 
 @api.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
-def trial(request: Request, job_id: JobId, number: Number) -> Json:
+def trial(request: Request, job_id: JobId, number: Number, trial_id: TrialId = "") -> Json:
     """One trial as it stands."""
-    kept: Kept = store_of(request).trial(job_id, number)
+    kept: Kept = store_of(request).trial(job_id, number, trial_id=trial_id)
     so_far = None if kept.so_far is None else to_json(kept.so_far, wire_of(request))
     return {**_trial(request, kept.trial), "leased_until": kept.leased_until, "so_far": so_far}
 
 
 @api.post("/jobs/{job_id}/trials/{number}/heartbeat", dependencies=[REPORT], response_model=Json)
-def heartbeat(request: Request, job_id: JobId, number: Number, body: words.Heartbeat) -> JSONResponse:
+def heartbeat(
+    request: Request, job_id: JobId, number: Number, body: words.Heartbeat, trial_id: TrialId = ""
+) -> JSONResponse:
     """It is alive. With `next_cost`: whether it may begin the next epoch, after which it would have cost this."""
     so_far = None if body.so_far is None else body.so_far.outcome()
     if body.next_cost is None:
-        trial, go_on = store_of(request).renew(job_id, number, so_far), True
+        trial, go_on = store_of(request).renew(job_id, number, so_far, trial_id=trial_id), True
     elif so_far is None:
         raise InputError("next_cost needs so_far: what the trial has used until now.")
     else:
         job = job_of(request, job_id)
+        job.hand(number, trial_id)
         go_on = job.progress(number, so_far, body.next_cost)
         trial = job.trial(number)
     return JSONResponse({"trial": _trial(request, trial), "go_on": go_on})
 
 
 @api.post("/jobs/{job_id}/trials/{number}/tell", dependencies=[REPORT], response_model=Json)
-def tell(request: Request, job_id: JobId, number: Number, body: words.End) -> JSONResponse:
+def tell(request: Request, job_id: JobId, number: Number, body: words.End, trial_id: TrialId = "") -> JSONResponse:
     """How it ended, in time or late. The same told again changes nothing; something else is refused (409)."""
-    return JSONResponse(_trial(request, store_of(request).tell(job_id, number, body.outcome())))
+    return JSONResponse(_trial(request, store_of(request).tell(job_id, number, body.outcome(), trial_id=trial_id)))
 
 
 @api.post("/jobs/{job_id}/reports", dependencies=[REPORT], status_code=201)
-def late(request: Request, job_id: JobId, body: words.Late) -> Json:
-    """A run that the service knew nothing of: the job is registered, a trial opened and ended, once for each key."""
+def late(request: Request, job_id: JobId, body: words.Late, life: Life | None = None) -> Json:
+    """A run that the service knew nothing of: the job is registered, a trial opened and ended, once for each key.
+
+    `life` is the generation of the job that the run was for, empty where the client never saw the job. A job that was
+    reset since does not take it, and one that was removed is not made again by a client that had seen it.
+    """
     spec = body.spec.job()
     if spec.id != job_id:
         raise InputError(f"a report on job {spec.id!r} is none on job {job_id!r}.")
-    ran = Ran(spec, body.place(), body.batch_size, body.key, body.outcome.outcome())
+    ran = Ran(spec, body.place(), body.batch_size, body.key, body.outcome.outcome(), life)
     return _trial(request, record_run(store_of(request), ran))
 
 
@@ -259,25 +271,26 @@ def knowledge(request: Request, job_id: JobId, number: Number) -> Json:
 def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
     """The end of the log that `zeus run` wrote, where that ran on this machine under this user."""
     store = store_of(request)
-    store.trial(job_id, number)
-    found = log_of(store.job(job_id), number, request.app.state.settings.store_url)
+    trial = store.trial(job_id, number).trial
+    found = log_of(store.job(job_id), trial, request.app.state.settings.store_url)
     if found is None:
         raise NotKnown(f"no log of trial {number} lies on this machine: it is where `zeus run` ran it.")
     return {"log": found}
 
 
 @api.post("/jobs/{job_id}/profiled", dependencies=[REPORT], status_code=201)
-def profiled(request: Request, job_id: JobId, body: words.Epoch) -> Json:
+def profiled(request: Request, job_id: JobId, body: words.Epoch, life: Life = "") -> Json:
     """What an epoch of a size uses became known."""
     gpus = body.place()
-    store_of(request).profiled(job_id, body.batch_size, gpus, joules=body.joules, seconds=body.seconds)
+    use = {"joules": body.joules, "seconds": body.seconds}
+    store_of(request).profiled(job_id, body.batch_size, gpus, **use, life=life)
     return {"batch_size": body.batch_size, "gpu_model": gpus.label}
 
 
 @api.post("/jobs/{job_id}/excuse", dependencies=[REPORT])
-def excuse(request: Request, job_id: JobId, body: words.Excuse) -> Json:
+def excuse(request: Request, job_id: JobId, body: words.Excuse, life: Life = "") -> Json:
     """Crashes of these trials, if they did no epoch, were the script's own: their sizes are offered again."""
-    return _job(request, store_of(request).excuse(job_id, body.trials))
+    return _job(request, store_of(request).excuse(job_id, body.trials, life=life))
 
 
 @api.post("/jobs/{job_id}/pardon", dependencies=[ADMIN])

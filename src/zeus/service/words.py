@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Gpus, JobSpec, Outcome
+from zeus.job.checks import LEAST, MOST
 from zeus.wire import VERSION, from_json
 
 NAME_LENGTH = 200
@@ -28,8 +29,6 @@ def _no_dots(name: str) -> str:
 
 # Neither control characters nor those that turn or break a line, by which a name could pass for another.
 _SHOWN = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
-# Beyond these nothing is real, and within them no square, sum or ratio of two overflows.
-LEAST, MOST = 1e-9, 1e18
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=f"^{_SHOWN}+$"), AfterValidator(_no_dots)]
 Prefix = Annotated[Name, Field(max_length=PREFIX_LENGTH)]

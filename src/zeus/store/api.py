@@ -8,7 +8,13 @@
 **One order.** Asks, tells, losses, profiled costs and pardons of a job take its sequence numbers 1, 2, 3, ...: each
 is used once and none is left out. Trials of a job are numbered likewise, and no number is ever given twice: the first
 trial after a reset, or of a job that was forgotten and registered anew, follows the last one of the life before. So a
-late tell of an old life finds no trial, never another one.
+late tell of an old life finds no trial, never another one. Where two trials have one number all the same, in two stores
+or in a backup that was restored, `Ask.id` tells them apart: whoever speaks of a trial gives it.
+
+**One clock.** Leases are by the clock of the store: on Postgres the server's, whatever the clients' clocks say.
+
+**Caches by content.** A place in a job's history is known by a `Point`. One that a store does not know, as it was
+restored from a backup, is of another history, and whoever folded up to there begins again.
 
 **All or nothing.** Each verb happens as a whole or not at all, whatever is killed meanwhile, and has happened for
 every process once it returns. Verbs on one job happen one after the other, and nobody has to clean up.
@@ -22,10 +28,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from zeus.errors import InputError
-from zeus.job import MAX_TRIES, Ask, Decision, Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
+from zeus.job import (
+    MAX_TRIES,
+    Ask,
+    Decision,
+    Event,
+    Gpus,
+    JobSpec,
+    Kept,
+    Outcome,
+    Pardoned,
+    Profiled,
+    Target,
+    Trial,
+)
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.tokens import Tokens
 
@@ -39,7 +58,6 @@ class Job:
     spec: JobSpec  # with its id and its seed filled in
     policy_version: int  # of `spec.policy`: what the job is folded with
     revision: int = 1
-    since: int = 0  # trials asked for up to this sequence number had another target: their costs are of something else
     at: str  # when this revision was made
     generation: str  # changes when a job is forgotten or imported, so that a cached fold of another life is not used
     excused: tuple[int, ...] = ()  # trials whose crash, with no epoch done, is held against no size
@@ -58,6 +76,7 @@ class Request:
     gpus: Gpus
     recurrence: int | None = None  # None: a new one; a number: another try of that one
     max_tries: int = MAX_TRIES
+    target: Target | None = None  # that it ran for, where that is known; None: the job's
     resume: bool = False  # instead of a new one, another try of a recurrence whose tries all failed, if there is one
 
     def __post_init__(self) -> None:
@@ -67,8 +86,24 @@ class Request:
             raise InputError(f"max_tries={self.max_tries!r}: give a whole number of at least 1.")
 
 
-Facts: TypeAlias = Callable[[int], list[Event]]
+class Point(NamedTuple):
+    """A place in a job's history: what happened up to a sequence number, and a mark that no other history has there."""
+
+    sequence: int = 0
+    mark: str = ""
+
+
+class Log(NamedTuple):
+    """What happened between two points."""
+
+    begin: Point
+    events: list[Event]
+    end: Point
+
+
+Facts: TypeAlias = Callable[[Point], Log]  # from there on, or from the start where that point is of another history
 Decide: TypeAlias = Callable[[Job, Ask, Facts], Decision]
+START = Point()
 
 
 class Store(Protocol):
@@ -82,20 +117,26 @@ class Store(Protocol):
     def address(self) -> str | None:
         """By which other processes find it, with no secret in it; None: they cannot."""
 
-    def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
+    def register(
+        self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True, void: bool = False, revive: bool = True
+    ) -> Job:
         """The job of this id, made if there is none.
 
         A seed that is None is drawn once and kept. A known job whose spec differs gets a new revision: its history
-        goes on, except that trials for another target are marked by `Job.since`. While the policy keeps its name,
-        the job keeps the version it has been folded with. Without `revise` a known job stays as it is, and a spec
-        that differs from it is AlreadyDone.
+        goes on. While the policy keeps its name, the job keeps the version it has been folded with. Without `revise` a
+        known job stays as it is, and a spec that differs from it is AlreadyDone.
+
+        A trial counts for the target that it was asked for. A revision to another one, after which trials would not
+        count, is AlreadyDone unless `void` asks for it; with the target back they count again.
+
+        Without `revive` a job that was forgotten is not made again: NotKnown.
         """
 
-    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]]) -> Job:
+    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]], *, void: bool = False) -> Job:
         """The job after `change`, which says spec and policy version.
 
         It is called while the job is held, so that no two changes overwrite each other. If it raises, nothing is
-        changed. It must not call the store. What is revised is as `register` has it.
+        changed. It must not call the store. What is revised is as `register` has it, as is `void`.
         """
 
     def job(self, job_id: str) -> Job:
@@ -123,18 +164,27 @@ class Store(Protocol):
         until its answer is heard.
         """
 
-    def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
+    def renew(
+        self,
+        job_id: str,
+        number: int,
+        so_far: Outcome | None = None,
+        *,
+        trial_id: str = "",
+        lease: float = LEASE_SECONDS,
+    ) -> Trial:
         """An open trial holds from now on for so long again; what it `so_far` used (ending LOST) outlives its loss.
 
-        One that is no longer open comes back as it stands and is not reopened; it may still tell.
+        One that is no longer open comes back as it stands and is not reopened; it may still tell. With a `trial_id`
+        that is not the trial's: NotKnown.
         """
 
-    def tell(self, job_id: str, number: int, outcome: Outcome) -> Trial:
+    def tell(self, job_id: str, number: int, outcome: Outcome, *, trial_id: str = "") -> Trial:
         """How a trial ended. An open or a lost one ends now, however late.
 
         The same outcome told again changes nothing, so that a tell may be repeated until it is heard. Another
         outcome for a trial that has ended is an InputError: the first one may have been learnt from. Ending LOST gives
-        an open trial up before its lease lapses, and changes nothing about any other.
+        an open trial up before its lease lapses, and changes nothing about any other. `trial_id` is as in `renew`.
         """
 
     def expire(self, job_id: str) -> list[Trial]:
@@ -143,8 +193,11 @@ class Store(Protocol):
     def facts(self, job_id: str, since: int = 0) -> list[Event]:
         """What happened after this sequence number, in order, ready to be observed; its cost is that of the answer."""
 
-    def trial(self, job_id: str, number: int) -> Kept:
-        """One trial as it stands."""
+    def log(self, job_id: str, since: Point = START) -> Log:
+        """The same for those who keep what they folded: from the start where `since` is of another history."""
+
+    def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
+        """One trial as it stands; `trial_id` is as in `renew`."""
 
     def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
         """Each trial as it stands, by number: those above `after`, at most so many; its cost is that of the answer."""
@@ -155,14 +208,22 @@ class Store(Protocol):
     def notes(self, job_id: str) -> list[Profiled | Pardoned]:
         """The events that are no trial's, in order."""
 
-    def profiled(self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> Profiled:
-        """What an epoch of a size uses became known on these GPUs: an event of the job."""
+    def profiled(
+        self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, life: str = ""
+    ) -> Profiled:
+        """What an epoch of a size uses became known on these GPUs: an event of the job.
+
+        Of a job that is not in this `life` (its generation) any more: NotKnown.
+        """
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
         """A size that crashed may be offered again: an event of the job."""
 
-    def excuse(self, job_id: str, numbers: Iterable[int]) -> Job:
-        """Crashes of these trials, if they did no epoch, were not their sizes': a revision, folded without them."""
+    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> Job:
+        """Crashes of these trials, if they did no epoch, were not their sizes': a revision, folded without them.
+
+        `life` is as in `profiled`.
+        """
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key; the job need not be registered."""

@@ -12,7 +12,7 @@ import random
 import sqlite3
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
@@ -76,11 +76,24 @@ class Statement:
         return known
 
 
+CLOCK = Statement(sa.text("SELECT extract(epoch FROM clock_timestamp())"))
+
+
 class Transaction:
     """Statements that happen together."""
 
-    def __init__(self, cursor: Any, dialect: Dialect) -> None:
-        self._cursor, self._dialect = cursor, dialect
+    def __init__(self, cursor: Any, dialect: Dialect, wall: Callable[[], float] | None = None) -> None:
+        self._cursor, self._dialect, self._wall = cursor, dialect, wall
+
+    def now(self) -> float:
+        """Seconds since 1970 by the one clock that all who use this database share.
+
+        For Postgres that is the server's, as clients on other machines may be minutes ahead. SQLite has no clock of
+        its own, and all of its users share that of their machine.
+        """
+        if self._wall is not None:
+            return self._wall()
+        return time.time() if self._dialect.name == "sqlite" else float(self.row(CLOCK, {})[0])
 
     def run(self, statement: Statement, values: dict[str, Any]) -> None:
         """What gives no rows."""
@@ -111,8 +124,15 @@ class Database:
         StoreError: It is away or busy.
     """
 
-    def __init__(self, url: str, busy_seconds: float = BUSY_SECONDS, connections: int = CONNECTIONS) -> None:
+    def __init__(
+        self,
+        url: str,
+        busy_seconds: float = BUSY_SECONDS,
+        connections: int = CONNECTIONS,
+        wall: Callable[[], float] | None = None,
+    ) -> None:
         self._busy_seconds = busy_seconds
+        self._wall = wall
         make = _sqlite if url.startswith("sqlite") else _postgres
         self._engine = make(url, busy_seconds, connections)
         # SQLite's writers wait in a way of their own.
@@ -145,7 +165,7 @@ class Database:
         try:
             connection, cursor = self._begin(mode)
             try:
-                yield Transaction(cursor, self._dialect)
+                yield Transaction(cursor, self._dialect, self._wall)
                 ending = True
                 connection.commit()
             except BaseException:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from zeus.errors import InputError
 from zeus.job import JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
+from zeus.job.checks import is_whole, need
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import Job
 from zeus.wire import Json, dumps, from_json, loads, to_json
@@ -61,13 +63,12 @@ def read(lines: Iterable[str]) -> Dump:
     """What the lines say; an error names the line."""
     histories: defaultdict[str, History] = defaultdict(History)
     dump = Dump()
-    lives: dict[str, str] = {}
-    etas: dict[str, Any] = {}  # the latest line of each job, for trials of version 1
+    revisions: defaultdict[str, list[Json]] = defaultdict(list)  # as read: they say what older trials do not
     for place, text in enumerate(lines, 1):
         if not text.strip():
             continue
         try:
-            _take(loads(text), histories, dump, lives, etas)
+            _take(loads(text), histories, dump, revisions)
         except KeyError as missing:
             raise InputError(f"line {place}: {missing} is missing.") from missing
         except InputError as wrong:
@@ -79,21 +80,49 @@ def read(lines: Iterable[str]) -> Dump:
 
 
 def _take(
-    data: Json, histories: defaultdict[str, History], dump: Dump, lives: dict[str, str], etas: dict[str, Any]
+    data: Json, histories: defaultdict[str, History], dump: Dump, revisions: defaultdict[str, list[Json]]
 ) -> None:
     match data.get("line"):
         case "job":
-            job = job_from_json(data, "")
-            etas[job.id] = data
-            histories[job.id].revisions.append(replace(job, generation=lives.setdefault(job.id, uuid4().hex)))
+            job = job_from_json(data, uuid4().hex)
+            before = histories[job.id].revisions
+            revisions[job.id].append(data)
+            before.append(replace(job, generation=before[0].generation) if before else job)
         case "trial":
-            histories[data["job"]].trials.append(kept_from_json(data, eta_of(etas.get(data["job"]), data["trial"])))
+            job_id = _text(data, "job")
+            kept = kept_from_json(data, eta_of(revisions[job_id], data["trial"]))
+            histories[job_id].trials.append(_with_target(kept, revisions[job_id]))
         case "event":
-            histories[data["job"]].notes.append(note_from_json(data["event"]))
+            histories[_text(data, "job")].notes.append(note_from_json(data["event"]))
         case "profile":
             dump.profiles[from_json(data["key"], ProfileKey)] = from_json(data["profile"], PowerProfile)
         case other:
             raise InputError(f"{other!r} is not a line of an export: expected job, trial, event or profile.")
+
+
+def _text(data: Json, name: str) -> str:
+    need(isinstance(data[name], str), name, data[name], "a text")
+    return str(data[name])
+
+
+def _time(data: Json, name: str) -> str:
+    """A time as `utc` writes it: others would not sort."""
+    text = _text(data, name)
+    try:
+        sound = datetime.fromisoformat(text).astimezone(UTC).isoformat(timespec="microseconds") == text
+    except (ValueError, OverflowError):
+        sound = False
+    need(sound, name, text, "a time like 2023-11-14T22:13:20.250000+00:00")
+    return text
+
+
+def _with_target(kept: Kept, revisions: list[Json]) -> Kept:
+    """With the target that its job had when it was asked for, where an export of before does not say it."""
+    trial, since = kept.trial, [one["spec"] for one in revisions if int(one.get("since", 0)) < kept.trial.asked]
+    if trial.ask.target is not None or not since:
+        return kept
+    spec = from_json(since[-1], JobSpec)
+    return replace(kept, trial=replace(trial, ask=replace(trial.ask, target=spec.target)))
 
 
 def _sound(job_id: str, history: History) -> None:
@@ -115,34 +144,38 @@ def _sound(job_id: str, history: History) -> None:
 
 def job_to_json(job: Job) -> Json:
     """One revision of a job. Its generation stays behind: an imported job begins another life."""
-    names = ("policy_version", "revision", "since", "at")
+    names = ("policy_version", "revision", "at")
     later = {"excused": job.excused, "first": job.first}  # which were not always kept
     return {**{name: getattr(job, name) for name in names}, **later, "spec": to_json(job.spec)}
 
 
 def job_from_json(data: Json, generation: str) -> Job:
     """One revision of a job."""
-    names = ("policy_version", "revision", "since", "at", "spec")
-    if lacking := [name for name in names if name not in data]:
+    if lacking := [name for name in ("policy_version", "revision", "at", "spec") if name not in data]:
         raise InputError(f"a job lacks {', '.join(lacking)}.")
-    spec = from_json(data["spec"], JobSpec)
-    try:
-        later: Json = {
-            "excused": tuple(int(number) for number in data.get("excused") or ()),
-            "first": int(data.get("first", 1)),
-        }
-    except (TypeError, ValueError) as wrong:
-        raise InputError(
-            f"a job with excused={data.get('excused')!r}, first={data.get('first')!r}: {wrong}."
-        ) from wrong
-    return Job(**{name: data[name] for name in names[:-1]}, **later, spec=spec, generation=generation)
+    later: Json = {"first": 1, "since": 0, **data, "excused": data.get("excused") or []}
+    for name, least in (("policy_version", 1), ("revision", 1), ("first", 1), ("since", 0)):
+        need(is_whole(later[name], least), name, later[name], f"a whole number of at least {least}")
+    excused = later["excused"]
+    sound = isinstance(excused, list) and all(is_whole(number, 1) for number in excused)
+    need(sound, "excused", excused, "a list of trial numbers")
+    return Job(
+        spec=from_json(data["spec"], JobSpec),
+        policy_version=later["policy_version"],
+        revision=later["revision"],
+        at=_time(data, "at"),
+        generation=generation,
+        excused=tuple(excused),
+        first=later["first"],
+    )
 
 
-def eta_of(job: Json | None, trial: object) -> float | None:
+def eta_of(revisions: list[Json], trial: object) -> float | None:
     """The η that a trial of version 1 was decided under, which was kept with its job's latest revision."""
     asked = trial.get("asked") if isinstance(trial, dict) else None
-    if job is None or not isinstance(asked, int):
+    if not revisions or not isinstance(asked, int):
         return None
+    job = revisions[-1]
     try:
         found = [eta for until, eta in job.get("etas") or () if asked <= until]
         return float(found[0] if found else job["spec"]["eta_knob"])
@@ -172,8 +205,8 @@ def kept_from_json(data: Json, eta: float | None = None) -> Kept:
     """A trial and its times; `eta` serves where a trial of version 1 does not say its own."""
     return Kept(
         trial=from_json(data["trial"], Trial, eta=eta),
-        asked_at=data["asked_at"],
-        changed_at=data["changed_at"],
-        leased_until=data["leased_until"],
+        asked_at=_time(data, "asked_at"),
+        changed_at=_time(data, "changed_at"),
+        leased_until=None if data["leased_until"] is None else _time(data, "leased_until"),
         so_far=None if data["so_far"] is None else from_json(data["so_far"], Outcome),
     )

@@ -14,7 +14,7 @@ from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Tr
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
 from zeus.store import rules
-from zeus.store.api import LEASE_SECONDS, Decide, Job, Request, utc
+from zeus.store.api import LEASE_SECONDS, START, Decide, Job, Log, Point, Request, utc
 from zeus.store.lines import Dump, History
 from zeus.store.tokens import Session, Token, Tokens, no_token
 
@@ -107,6 +107,19 @@ class _Life:
     def pulse(self) -> str:
         return f"{self.job.generation}:{len(self.log)}:{self.job.revision}"
 
+    def revise(self, job: Job, *, void: bool = False) -> Job:
+        """The job as it is from now on: as it was, or its next revision, if it may leave trials out of account."""
+        if job == self.job:
+            return job
+        if not void and (refused := rules.voids(self.job, job, (kept.trial for kept in self.past.trials))) is not None:
+            raise refused
+        self.past.revisions.append(job)
+        return job
+
+    def after(self, since: Point) -> Log:
+        """Nobody can put another history in its place: sequence numbers tell enough."""
+        return Log(since, self.log[max(0, since.sequence) :], Point(len(self.log)))
+
     def open(self, kept: Kept) -> None:
         self.last = kept.trial.number
         self._at[self.last] = len(self.past.trials)
@@ -137,31 +150,30 @@ class MemoryStore:
         self.tokens: Tokens = MemoryTokens()
         self.address: str | None = None
 
-    def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
+    def register(
+        self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True, void: bool = False, revive: bool = True
+    ) -> Job:
         """Made, found or revised."""
         with self._lock:
             now = utc(self._wall())
             if spec.id not in self._jobs:
+                if spec.id in self._used and not revive:
+                    raise rules.removed(spec.id)
                 used = self._used.get(spec.id, 0)
                 job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex, used)
                 self._jobs[job.id] = _Life(History([job]))
                 return job
             known = self._jobs[spec.id]
-            job = rules.revised(known.job, spec, policy_version, now, len(known.log))
-            if job != known.job:
-                if not revise:
-                    raise rules.differs(known.job, job)
-                known.past.revisions.append(job)
-            return job
+            job = rules.revised(known.job, spec, policy_version, now)
+            if job != known.job and not revise:
+                raise rules.differs(known.job, job)
+            return known.revise(job, void=void)
 
-    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]]) -> Job:
+    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]], *, void: bool = False) -> Job:
         """Its next revision."""
         with self._lock:
             known = self._known(job_id)
-            job = rules.revised(known.job, *change(known.job), utc(self._wall()), len(known.log))
-            if job != known.job:
-                known.past.revisions.append(job)
-            return job
+            return known.revise(rules.revised(known.job, *change(known.job), utc(self._wall())), void=void)
 
     def job(self, job_id: str) -> Job:
         """Its latest revision."""
@@ -196,28 +208,36 @@ class MemoryStore:
             if request.resume:
                 request = rules.resumed(request, [one.trial for one in known.past.trials[-rules.LATELY :]])
             tries = [known.trial(number) for number in known.tries.get(request.recurrence or 0, [])]
-            ask = rules.next_ask(known.job.spec, request, known.last + 1, len(known.tries), tries)
-            decision = decide(known.job, ask, lambda since: self.facts(job_id, since))
+            ask = rules.next_ask(known.job.spec, request, known.last + 1, len(known.tries), tries, uuid4().hex)
+            decision = decide(known.job, ask, known.after)
             trial = Trial(ask=ask, decision=decision, asked=known.next)
             known.open(Kept(trial=trial, asked_at=utc(now), changed_at=utc(now), leased_until=utc(now + lease)))
             if key is not None:
                 known.keys[key] = trial.number
             return trial
 
-    def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
+    def renew(
+        self,
+        job_id: str,
+        number: int,
+        so_far: Outcome | None = None,
+        *,
+        trial_id: str = "",
+        lease: float = LEASE_SECONDS,
+    ) -> Trial:
         """Hold on to an open trial."""
         with self._lock:
             so_far = rules.lost(so_far)
-            known, kept = self._kept(job_id, number)
+            known, kept = self._kept(job_id, number, trial_id)
             if kept.leased_until is not None:
                 until = utc(self._wall() + lease)
                 known.put(replace(kept, leased_until=until, so_far=so_far or kept.so_far))
             return kept.trial
 
-    def tell(self, job_id: str, number: int, outcome: Outcome) -> Trial:
+    def tell(self, job_id: str, number: int, outcome: Outcome, *, trial_id: str = "") -> Trial:
         """End a trial, once."""
         with self._lock:
-            known, kept = self._kept(job_id, number)
+            known, kept = self._kept(job_id, number, trial_id)
             trial = rules.told(job_id, kept.trial, outcome, known.next)
             if trial is not kept.trial:
                 known.settle(replace(kept, trial=trial, changed_at=utc(self._wall())))
@@ -240,10 +260,15 @@ class MemoryStore:
         with self._lock:
             return self._known(job_id).log[max(0, since) :]
 
-    def trial(self, job_id: str, number: int) -> Kept:
+    def log(self, job_id: str, since: Point = START) -> Log:
+        """Events after this point."""
+        with self._lock:
+            return self._known(job_id).after(since)
+
+    def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
         """As it stands."""
         with self._lock:
-            return self._kept(job_id, number)[1]
+            return self._kept(job_id, number, trial_id)[1]
 
     def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
         """By number."""
@@ -260,10 +285,13 @@ class MemoryStore:
         with self._lock:
             return list(self._known(job_id).past.notes)
 
-    def profiled(self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> Profiled:
+    def profiled(
+        self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, life: str = ""
+    ) -> Profiled:
         """Note an epoch's cost."""
         with self._lock:
             known = self._known(job_id)
+            rules.same_life(known.job, life)
             note = Profiled(
                 sequence=known.next,
                 batch_size=batch_size,
@@ -285,14 +313,12 @@ class MemoryStore:
             known.log.append(note)
             return note
 
-    def excuse(self, job_id: str, numbers: Iterable[int]) -> Job:
+    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> Job:
         """A revision."""
         with self._lock:
             known = self._known(job_id)
-            job = rules.excused(known.job, numbers, utc(self._wall()), known.last)
-            if job != known.job:
-                known.past.revisions.append(job)
-            return job
+            job = rules.same_life(known.job, life)
+            return known.revise(rules.excused(job, numbers, utc(self._wall()), known.last))
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""
@@ -366,9 +392,10 @@ class MemoryStore:
             raise rules.no_job(job_id, sorted(self._jobs))
         return self._jobs[job_id]
 
-    def _kept(self, job_id: str, number: int) -> tuple[_Life, Kept]:
+    def _kept(self, job_id: str, number: int, trial_id: str = "") -> tuple[_Life, Kept]:
         known = self._known(job_id)
         kept = known.kept(number)
         if kept is None:
             raise rules.no_trial(job_id, number, known.last)
+        rules.meant(job_id, kept.trial, trial_id)
         return known, kept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -30,12 +29,13 @@ def open_store(
     url: str | None = None,
     *,
     environ: Mapping[str, str] = os.environ,
-    wall: Callable[[], float] = time.time,
+    wall: Callable[[], float] | None = None,
     connections: int | None = None,
 ) -> Store:
     """The store at this address, made if there is none, and upgraded if it is old.
 
-    `connections`: how many a process holds at most, where it has many threads; by default a few.
+    `connections`: how many a process holds at most, where it has many threads; by default a few. `wall`: a clock in
+    place of the database's own.
 
     Raises:
         InputError: Not an address of a store, or a place where SQLite would lose data.
@@ -118,6 +118,16 @@ def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = os.envi
     beside = Path(place).expanduser() if scheme == "sqlite" else default_path(environ)
     name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would be another folder
     return (Path(given) if given else beside.parent / "logs").absolute() / name / life[:12]
+
+
+def log_file(folder: Path, number: int, trial_id: str, *, written: bool = False) -> Path:
+    """The log of a trial, to be begun or already written.
+
+    Where another trial had this number, before a backup of the store was restored, each has a log of its own.
+    """
+    plain, own = folder / f"{number}.log", folder / f"{number}-{trial_id[:8]}.log"
+    is_own = own.exists() if written else plain.exists()
+    return own if trial_id and is_own else plain
 
 
 def default_path(environ: Mapping[str, str] = os.environ) -> Path:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 import sqlalchemy as sa
 
-from zeus.job import Ask, Event, Gpus, Kept, Outcome, Pardoned, Profiled, Trial, history
-from zeus.profile import PowerProfile, ProfileKey
+from zeus.job import Ask, Event, Kept, Outcome, Pardoned, Profiled, Trial, history
 from zeus.store import lines as jsonl
 from zeus.store import rules
-from zeus.store.api import Job
+from zeus.store.api import START, Job, Log, Point
 from zeus.store.database import Statement, Transaction
 from zeus.store.lines import History
-from zeus.store.tables import ASKS, EVENTS, JOBS, NUMBERS, PLACES, PROFILES, REVISIONS, TRIALS
+from zeus.store.tables import ASKS, EVENTS, JOBS, MARKS, NUMBERS, PLACES, PROFILES, REVISIONS, TRIALS
 from zeus.wire import dumps, from_json, loads, to_text
 
 LATELY = 256  # trials that are not parsed again; the tries of a recurrence and what runs at the same time are fewer
@@ -32,6 +32,7 @@ class JobRow(NamedTuple):
     trials: int
     recurrences: int
     job: str
+    mark: str
 
 
 class TrialRow(NamedTuple):
@@ -67,7 +68,9 @@ MAKE_JOB = Statement(sa.insert(JOBS), JobRow._fields)
 REVISE_JOB = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("job",))
 ADD_REVISION = Statement(sa.insert(REVISIONS), ("job_id", "revision", "job"))
 REVISIONS_OF = Statement(sa.select(REVISIONS.c.job).where(REVISIONS.c.job_id == _OF).order_by(REVISIONS.c.revision))
-ADVANCE = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("sequence", "trials", "recurrences"))
+ADVANCE = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("sequence", "trials", "recurrences", "mark"))
+ADD_MARK = Statement(sa.insert(MARKS), ("job_id", "sequence", "mark"))
+FIND_MARK = Statement(sa.select(MARKS.c.mark).where(MARKS.c.job_id == _OF, MARKS.c.sequence == _NR))
 FIND_TRIAL = Statement(_TRIALS.where(TRIALS.c.number == _NR))
 SOME_TRIALS = Statement(_TRIALS.order_by(TRIALS.c.number).limit(_NR).offset(_AFTER))
 COUNT = Statement(sa.select(sa.func.count()).select_from(TRIALS).where(TRIALS.c.job_id == _OF))
@@ -83,22 +86,11 @@ FACTS = Statement(
 )
 ADD_NOTE = Statement(sa.insert(EVENTS), ("job_id", "sequence", "event"))
 NOTES = Statement(sa.select(EVENTS.c.event).where(EVENTS.c.job_id == _OF).order_by(EVENTS.c.sequence))
-_KEY = ("job", "batch_size", "gpu_model", "gpu_count")
-ALL_PROFILES = Statement(sa.select(*(PROFILES.c[name] for name in (*_KEY, "profile"))))
-FIND_PROFILE = Statement(
-    sa.select(PROFILES.c.profile).where(*(PROFILES.c[name] == sa.bindparam(name) for name in _KEY))
-)
-PUT_PROFILE = Statement(
-    sa.text(
-        "INSERT INTO zeus_profiles (job, batch_size, gpu_model, gpu_count, profile)"
-        " VALUES (:job, :batch_size, :gpu_model, :gpu_count, :profile)"
-        " ON CONFLICT (job, batch_size, gpu_model, gpu_count) DO UPDATE SET profile = excluded.profile"
-    )
-)
 FORGET = [
     Statement(sa.delete(column.table).where(column == _OF))
     for column in (
         ASKS.c.job_id,
+        MARKS.c.job_id,
         PLACES.c.job_id,
         TRIALS.c.job_id,
         EVENTS.c.job_id,
@@ -108,25 +100,13 @@ FORGET = [
 ]
 FORGET_JOB = Statement(sa.delete(JOBS).where(JOBS.c.id == _OF))
 RESTART_JOB = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), tuple(name for name in JobRow._fields if name != "id"))
-PROFILES_OF = Statement(sa.select(*(PROFILES.c[name] for name in (*_KEY, "profile"))).where(PROFILES.c.job == _OF))
 FIND_ASK = Statement(sa.select(ASKS.c.number).where(ASKS.c.job_id == _OF, ASKS.c.key == sa.bindparam("key")))
 KEEP_ASK = Statement(sa.insert(ASKS), ("job_id", "key", "number"))
-FIND_PLACE = Statement(
-    sa.select(PLACES.c.gpu_model, PLACES.c.gpu_count, PLACES.c.max_watts).where(PLACES.c.job_id == _OF)
-)
 FIND_NUMBER = Statement(sa.select(NUMBERS.c.trials).where(NUMBERS.c.job_id == _OF))
 PUT_NUMBER = Statement(
     sa.text(
         "INSERT INTO zeus_numbers (job_id, trials) VALUES (:job_id, :trials)"
         " ON CONFLICT (job_id) DO UPDATE SET trials = excluded.trials"
-    )
-)
-PUT_PLACE = Statement(
-    sa.text(
-        "INSERT INTO zeus_places (job_id, gpu_model, gpu_count, max_watts)"
-        " VALUES (:job_id, :gpu_model, :gpu_count, :max_watts)"
-        " ON CONFLICT (job_id) DO UPDATE SET gpu_model = excluded.gpu_model, gpu_count = excluded.gpu_count,"
-        " max_watts = excluded.max_watts"
     )
 )
 
@@ -189,6 +169,7 @@ def insert_job(db: Transaction, past: History, used: int = 0) -> None:
         trials=max(used, latest.first - 1, *(kept.trial.number for kept in past.trials), 0),
         recurrences=past.recurrences,
         job=texts[-1],
+        mark="",
     )
     db.run(MAKE_JOB, row._asdict())
     revisions = [{"job_id": latest.id, "revision": number, "job": text} for number, text in enumerate(texts, 1)]
@@ -197,24 +178,30 @@ def insert_job(db: Transaction, past: History, used: int = 0) -> None:
     db.run_each(ADD_NOTE, [_note_row(latest.id, note) for note in past.notes])
 
 
-def revise_job(db: Transaction, job: Job) -> None:
-    """Its next revision."""
+def revise_job(db: Transaction, row: JobRow, job: Job, *, void: bool = False) -> Job:
+    """The job as it is from now on: as in its row, or its next revision, if it may leave trials out of account."""
+    known = to_job(row)
+    if job == known:
+        return job
+    if not void and (refused := rules.voids(known, job, (kept.trial for kept in trials_of(db, row)))) is not None:
+        raise refused
     text = dumps(jsonl.job_to_json(job))
     db.run(ADD_REVISION, {"job_id": job.id, "revision": job.revision, "job": text})
     db.run(REVISE_JOB, {"of": job.id, "job": text})
+    return job
 
 
 def forget_job(db: Transaction, job: JobRow) -> None:
     """All that is kept under its id, but for the last trial number that was given."""
     for statement in (*FORGET, FORGET_JOB):
         db.run(statement, {"of": job.id})
-    db.run(PUT_NUMBER, {"job_id": job.id, "trials": max(job.trials, numbers_used(db, job.id))})
+    db.run(PUT_NUMBER, {"job_id": job.id, "trials": max(job.trials, numbers_used(db, job.id) or 0)})
 
 
-def numbers_used(db: Transaction, job_id: str) -> int:
-    """The last trial number that was given in lives of a job that were forgotten."""
+def numbers_used(db: Transaction, job_id: str) -> int | None:
+    """The last trial number that was given in lives of a job that were forgotten; None: none was."""
     found = db.row(FIND_NUMBER, {"of": job_id})
-    return 0 if found is None else int(found[0])
+    return None if found is None else int(found[0])
 
 
 def restart_job(db: Transaction, job: Job) -> None:
@@ -222,8 +209,8 @@ def restart_job(db: Transaction, job: Job) -> None:
     for statement in FORGET:
         db.run(statement, {"of": job.id})
     text = dumps(jsonl.job_to_json(job))
-    values = {"generation": job.generation, "sequence": 0, "trials": job.first - 1, "recurrences": 0, "job": text}
-    db.run(RESTART_JOB, {"of": job.id, **values})
+    begun = JobRow(job.id, job.generation, 0, job.first - 1, 0, text, "")._asdict()
+    db.run(RESTART_JOB, {"of": begun.pop("id"), **begun})
     db.run(ADD_REVISION, {"job_id": job.id, "revision": job.revision, "job": text})
 
 
@@ -231,7 +218,9 @@ def advance(db: Transaction, job: JobRow, sequence: int, ask: Ask | None = None)
     """The sequence number was used, by an ask or by something else."""
     trials = job.trials if ask is None else ask.number
     recurrences = job.recurrences if ask is None else max(job.recurrences, ask.recurrence)
-    db.run(ADVANCE, {"of": job.id, "sequence": sequence, "trials": trials, "recurrences": recurrences})
+    mark = token_hex(8)
+    db.run(ADVANCE, {"of": job.id, "sequence": sequence, "trials": trials, "recurrences": recurrences, "mark": mark})
+    db.run(ADD_MARK, {"job_id": job.id, "sequence": sequence, "mark": mark})
 
 
 def tries_of(db: Transaction, job: JobRow, recurrence: int | None) -> list[Trial]:
@@ -241,12 +230,14 @@ def tries_of(db: Transaction, job: JobRow, recurrence: int | None) -> list[Trial
     return [_to_kept(row).trial for row in db.rows(TRIES, {"of": job.id, "nr": recurrence})]
 
 
-def find_trial(db: Transaction, job: JobRow, number: int) -> Kept:
+def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") -> Kept:
     """A trial of a job whose row is at hand."""
     found = db.row(FIND_TRIAL, {"of": job.id, "nr": number}) if 1 <= number <= job.trials else None
     if found is None:
         raise rules.no_trial(job.id, number, job.trials)
-    return _to_kept(found)
+    kept = _to_kept(found)
+    rules.meant(job.id, kept.trial, trial_id)
+    return kept
 
 
 def trials_of(db: Transaction, job: JobRow, after: int = 0, most: int | None = None) -> list[Kept]:
@@ -339,6 +330,19 @@ def events_after(db: Transaction, job: JobRow, since: int) -> list[Event]:
     return [event for event in history(facts) if event.sequence > since]
 
 
+def log_after(db: Transaction, job: JobRow, since: Point = START) -> Log:
+    """What happened after this point, or from the start where it is not one of this history."""
+    end = Point(job.sequence, job.mark)
+    begin = since if since in (START, end) or since.mark == _mark_at(db, job, since.sequence) else START
+    return Log(begin, events_after(db, job, begin.sequence), end)
+
+
+def _mark_at(db: Transaction, job: JobRow, sequence: int) -> str | None:
+    """The mark of a point; None: there is no such point. What was imported, or is of version 0.1, has none."""
+    found = db.row(FIND_MARK, {"of": job.id, "nr": sequence}) if sequence <= job.sequence else None
+    return (None if sequence > job.sequence else "") if found is None else str(found[0])
+
+
 def add_event(db: Transaction, job: JobRow, note: Note) -> Note:
     """Something happened that is not a trial's."""
     db.run(ADD_NOTE, _note_row(job.id, note))
@@ -355,23 +359,6 @@ def _note_row(job_id: str, note: Profiled | Pardoned) -> dict[str, Any]:
     return {"job_id": job_id, "sequence": note.sequence, "event": to_text(note)}
 
 
-def find_profile(db: Transaction, key: ProfileKey) -> PowerProfile | None:
-    """The one of exactly this key."""
-    found = db.row(FIND_PROFILE, _key_row(key))
-    return None if found is None else from_json(loads(found[0]), PowerProfile)
-
-
-def all_profiles(db: Transaction) -> dict[ProfileKey, PowerProfile]:
-    """In no order."""
-    return {ProfileKey(*key): from_json(loads(text), PowerProfile) for *key, text in db.rows(ALL_PROFILES)}
-
-
-def profiles_of(db: Transaction, job_id: str) -> dict[ProfileKey, PowerProfile]:
-    """Those of one job."""
-    found = db.rows(PROFILES_OF, {"of": job_id})
-    return {ProfileKey(*key): from_json(loads(text), PowerProfile) for *key, text in found}
-
-
 def pulse(db: Transaction) -> dict[str, str]:
     """What changes with each job's facts or terms."""
     return {row.id: pulse_of(row) for row in all_jobs(db)}
@@ -379,7 +366,7 @@ def pulse(db: Transaction) -> dict[str, str]:
 
 def pulse_of(row: JobRow) -> str:
     """What changes with this job's facts or terms."""
-    return f"{row.generation}:{row.sequence}:{crc32(row.job.encode()):08x}"
+    return f"{row.generation}:{row.sequence}:{row.mark}:{crc32(row.job.encode()):08x}"
 
 
 def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
@@ -391,24 +378,3 @@ def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
 def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
     """So that it is known when it comes again."""
     db.run(KEEP_ASK, {"job_id": job_id, "key": key, "number": number})
-
-
-def put_place(db: Transaction, job_id: str, gpus: Gpus) -> None:
-    """Where a client that says it once runs."""
-    row = {"gpu_model": gpus.model, "gpu_count": gpus.count, "max_watts": gpus.max_watts}
-    db.run(PUT_PLACE, {"job_id": job_id, **row})
-
-
-def find_place(db: Transaction, job_id: str) -> Gpus | None:
-    """Where it said."""
-    found = db.row(FIND_PLACE, {"of": job_id})
-    return None if found is None else Gpus(str(found[0]), int(found[1]), float(found[2]))
-
-
-def put_profile(db: Transaction, key: ProfileKey, profile: PowerProfile) -> None:
-    """In place of the last one of its key."""
-    db.run(PUT_PROFILE, {**_key_row(key), "profile": to_text(profile)})
-
-
-def _key_row(key: ProfileKey) -> dict[str, Any]:
-    return {name: getattr(key, name) for name in _KEY}

@@ -23,22 +23,33 @@ def created(
     return Job(spec=spec, policy_version=policy_version, at=at, generation=generation, first=used + 1)
 
 
-def revised(job: Job, spec: JobSpec, policy_version: int, at: str, sequence: int) -> Job:
-    """The job itself where nothing differs, or its next revision, made after this sequence number."""
+def revised(job: Job, spec: JobSpec, policy_version: int, at: str) -> Job:
+    """The job itself where nothing differs, or its next revision."""
     seed = job.spec.mab_seed if spec.mab_seed is None else spec.mab_seed
     command = spec.command_id or job.spec.command_id
     spec = replace(spec, job_id=job.id, job_id_prefix=job.spec.job_id_prefix, mab_seed=seed, command_id=command)
     if spec == job.spec:
         return job
-    target = ("target_metric", "higher_is_better_metric")
-    moved = any(getattr(spec, name) != getattr(job.spec, name) for name in target)
     return replace(
         job,
         spec=spec,
         policy_version=job.policy_version if spec.policy == job.spec.policy else policy_version,
         revision=job.revision + 1,
-        since=sequence if moved else job.since,
         at=at,
+    )
+
+
+def voids(before: Job, after: Job, trials: Iterable[Trial]) -> AlreadyDone | None:
+    """Why this revision is not made unless it is asked for: trials ran for the target that it takes away."""
+    if before.spec.target == after.spec.target:
+        return None
+    void = sum(trial.ask.is_for(before.spec) for trial in trials)
+    if not void:
+        return None
+    return AlreadyDone(
+        f"job {before.id!r}: its target is a metric {before.spec.target}, and this is {after.spec.target}. The job "
+        f"would go on without what the {void} trials for the present target taught it. If that is meant, say so "
+        "(`zeus run --revise`, `revise=true`); with the present target back, they count again. Or give it another name."
     )
 
 
@@ -82,7 +93,9 @@ def resumed(request: Request, lately: Sequence[Trial]) -> Request:
     return replace(request, resume=False)
 
 
-def next_ask(job: JobSpec, request: Request, number: int, recurrences: int, tries: Sequence[Trial]) -> Ask:
+def next_ask(
+    job: JobSpec, request: Request, number: int, recurrences: int, tries: Sequence[Trial], trial_id: str = ""
+) -> Ask:
     """The ask that a request becomes: `tries` are those of its recurrence so far, `recurrences` the last one begun."""
     job_id = job.id
     recurrence = recurrences + 1 if request.recurrence is None else request.recurrence
@@ -106,6 +119,8 @@ def next_ask(job: JobSpec, request: Request, number: int, recurrences: int, trie
         gpus=request.gpus,
         eta=job.eta_knob,
         last=attempt == request.max_tries,
+        id=trial_id,
+        target=request.target or job.target,
     )
 
 
@@ -125,6 +140,31 @@ def is_over(job: JobSpec, tries: Sequence[Trial]) -> bool:
     offered = {job.default_batch_size} if job.policy == "default" else {*job.batch_sizes} - crashed
     missed = Counter(one.batch_size for one in tries if one.ending is Ending.NOT_CONVERGED)
     return bool(offered) and all(missed[size] >= MISSES for size in offered)
+
+
+def meant(job_id: str, trial: Trial, trial_id: str) -> Trial:
+    """The trial, if it is the one that is spoken of. Whoever gives no id, as version 0.1 does, means it by its number.
+
+    Raises:
+        NotKnown: Another trial has this number here.
+    """
+    if trial_id and trial_id != trial.id:
+        raise NotKnown(
+            f"job {job_id!r}: trial {trial.number} of this store is not the one that is spoken of, which was asked for "
+            "in another store or before a backup was restored. Nothing was changed."
+        )
+    return trial
+
+
+def same_life(job: Job, life: str) -> Job:
+    """The job, if it is in this life; an empty one means whichever it is in.
+
+    Raises:
+        NotKnown: It was reset, or removed and made anew.
+    """
+    if life and life != job.generation:
+        raise NotKnown(f"job {job.id!r} was reset since, or removed and made anew. What is told is of its life before.")
+    return job
 
 
 def told(job_id: str, trial: Trial, outcome: Outcome, sequence: int) -> Trial:
@@ -154,6 +194,11 @@ def no_job(job_id: str, known: Sequence[str]) -> NotKnown:
     near = get_close_matches(job_id, known, n=3)
     hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"It has: {some}. Register it first."
     return NotKnown(f"job {job_id!r} is not in this store. {hint}")
+
+
+def removed(job_id: str) -> NotKnown:
+    """It is not made again by what comes late."""
+    return NotKnown(f"job {job_id!r} was removed. What is told is of its life before; register it to begin anew.")
 
 
 def no_trial(job_id: str, number: int, last: int) -> NotKnown:

@@ -8,7 +8,6 @@ go with the process that holds them. Only the modules below this one know SQLAlc
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -18,8 +17,8 @@ from uuid import uuid4
 from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import lines as jsonl
-from zeus.store import rows, rules
-from zeus.store.api import LEASE_SECONDS, Decide, Job, Request, utc
+from zeus.store import profile_rows, rows, rules
+from zeus.store.api import LEASE_SECONDS, START, Decide, Job, Log, Point, Request, utc
 from zeus.store.database import BUSY_SECONDS, CONNECTIONS, Conflict, Database, Mode, Transaction
 from zeus.store.lines import Dump, History
 from zeus.store.open import address_of
@@ -36,14 +35,13 @@ class SqlStore:
     def __init__(
         self,
         url: str,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] | None = None,
         *,
         busy_seconds: float = BUSY_SECONDS,
         connections: int = CONNECTIONS,
     ) -> None:
-        self._wall = wall
         self._url = url
-        self._database = Database(url, busy_seconds, connections)
+        self._database = Database(url, busy_seconds, connections, wall)
 
     @property
     def address(self) -> str:
@@ -52,41 +50,42 @@ class SqlStore:
 
     # ------------------------------------------------------------------ jobs
 
-    def register(self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True) -> Job:
+    def register(
+        self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True, void: bool = False, revive: bool = True
+    ) -> Job:
         """Made, found or revised."""
         for left in reversed(range(REGISTER_TRIES)):
             try:
-                return self._register(spec, policy_version, revise)
+                return self._register(spec, policy_version, revise=revise, void=void, revive=revive)
             except Conflict:  # somebody else was first to make it, and may have removed it again since
                 if not left:
                     raise
         raise AssertionError
 
-    def _register(self, spec: JobSpec, policy_version: int, revise: bool) -> Job:
+    def _register(self, spec: JobSpec, policy_version: int, *, revise: bool, void: bool, revive: bool) -> Job:
         with self._write() as db:
-            now, row = utc(self._wall()), rows.take_job_if_any(db, spec.id)
+            row = rows.take_job_if_any(db, spec.id)
+            now = utc(db.now())
             if row is None:
                 used = rows.numbers_used(db, spec.id)
-                job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex, used)
+                if used is not None and not revive:
+                    raise rules.removed(spec.id)
+                job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex, used or 0)
                 rows.insert_job(db, History([job]))
                 return job
             known = rows.to_job(row)
-            job = rules.revised(known, spec, policy_version, now, row.sequence)
-            if job != known:
-                if not revise:
-                    raise rules.differs(known, job)
-                rows.revise_job(db, job)
-            return job
+            job = rules.revised(known, spec, policy_version, now)
+            if job != known and not revise:
+                raise rules.differs(known, job)
+            return rows.revise_job(db, row, job, void=void)
 
-    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]]) -> Job:
+    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]], *, void: bool = False) -> Job:
         """Its next revision."""
         with self._write() as db:
             row = take_job(db, job_id)
             known = rows.to_job(row)
-            job = rules.revised(known, *change(known), utc(self._wall()), row.sequence)
-            if job != known:
-                rows.revise_job(db, job)
-            return job
+            job = rules.revised(known, *change(known), utc(db.now()))
+            return rows.revise_job(db, row, job, void=void)
 
     def job(self, job_id: str) -> Job:
         """Its latest revision."""
@@ -111,7 +110,7 @@ class SqlStore:
     def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
         """Its next life."""
         with self._write() as db:
-            row, now = take_job(db, job_id), utc(self._wall())
+            row, now = take_job(db, job_id), utc(db.now())
             known, found = rows.to_job(row), rows.pulse_of(row)
             life, last = uuid4().hex, row.trials
             job = rules.begun_again(known, policy_version, now, life, last=last, pulse=found, expected=pulse)
@@ -132,7 +131,7 @@ class SqlStore:
         """Expire, decide, open."""
         while True:
             with self._write() as db:
-                row, now = take_job(db, job_id), self._wall()
+                row, now = take_job(db, job_id), db.now()
                 at = utc(now)
                 if rows.expire(db, row, at):
                     continue  # committed first: what `decide` has seen and folded can then not be undone
@@ -143,8 +142,8 @@ class SqlStore:
                     lately = rows.trials_of(db, row, max(0, rows.count_of(db, row) - rules.LATELY))
                     request = rules.resumed(request, [one.trial for one in lately])
                 tries = rows.tries_of(db, row, request.recurrence)
-                ask = rules.next_ask(job.spec, request, row.trials + 1, row.recurrences, tries)
-                decision = decide(job, ask, partial(rows.events_after, db, row))
+                ask = rules.next_ask(job.spec, request, row.trials + 1, row.recurrences, tries, uuid4().hex)
+                decision = decide(job, ask, partial(rows.log_after, db, row))
                 trial = Trial(ask=ask, decision=decision, asked=row.sequence + 1)
                 kept = Kept(trial=trial, asked_at=at, changed_at=at, leased_until=utc(now + lease))
                 rows.open_trial(db, job_id, kept)
@@ -153,25 +152,33 @@ class SqlStore:
                     rows.keep_ask(db, job_id, key, ask.number)
                 return trial
 
-    def renew(self, job_id: str, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
+    def renew(
+        self,
+        job_id: str,
+        number: int,
+        so_far: Outcome | None = None,
+        *,
+        trial_id: str = "",
+        lease: float = LEASE_SECONDS,
+    ) -> Trial:
         """Hold on to an open trial."""
         so_far = rules.lost(so_far)
         with self._write() as db:
             row = take_job(db, job_id)
-            kept = rows.find_trial(db, row, number)
+            kept = rows.find_trial(db, row, number, trial_id)
             if kept.leased_until is not None:
-                until = utc(self._wall() + lease)
+                until = utc(db.now() + lease)
                 rows.change_trial(db, job_id, replace(kept, leased_until=until, so_far=so_far or kept.so_far))
             return kept.trial
 
-    def tell(self, job_id: str, number: int, outcome: Outcome) -> Trial:
+    def tell(self, job_id: str, number: int, outcome: Outcome, *, trial_id: str = "") -> Trial:
         """End a trial, once."""
         with self._write() as db:
             row = take_job(db, job_id)
-            kept = rows.find_trial(db, row, number)
+            kept = rows.find_trial(db, row, number, trial_id)
             trial = rules.told(job_id, kept.trial, outcome, row.sequence + 1)
             if trial is not kept.trial:
-                now = utc(self._wall())
+                now = utc(db.now())
                 rows.change_trial(db, job_id, replace(kept, trial=trial, changed_at=now, leased_until=None))
                 rows.advance(db, row, trial.sequence)
             return trial
@@ -179,12 +186,12 @@ class SqlStore:
     def expire(self, job_id: str) -> list[Trial]:
         """Lose what has lapsed."""
         with self._write() as db:
-            return rows.expire(db, take_job(db, job_id), utc(self._wall()))
+            return rows.expire(db, take_job(db, job_id), utc(db.now()))
 
-    def trial(self, job_id: str, number: int) -> Kept:
+    def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
         """As it stands."""
         with self._read() as db:
-            return rows.find_trial(db, rows.find_job(db, job_id), number)
+            return rows.find_trial(db, rows.find_job(db, job_id), number, trial_id)
 
     def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
         """By number."""
@@ -203,15 +210,23 @@ class SqlStore:
         with self._read() as db:
             return rows.events_after(db, rows.find_job(db, job_id), since)
 
+    def log(self, job_id: str, since: Point = START) -> Log:
+        """Events after this point."""
+        with self._database.transaction(Mode.SNAPSHOT) as db:
+            return rows.log_after(db, rows.find_job(db, job_id), since)
+
     def notes(self, job_id: str) -> list[Profiled | Pardoned]:
         """In order."""
         with self._read() as db:
             return rows.notes_of(db, rows.find_job(db, job_id).id)
 
-    def profiled(self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> Profiled:
+    def profiled(
+        self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, life: str = ""
+    ) -> Profiled:
         """Note an epoch's cost."""
         with self._write() as db:
             row = take_job(db, job_id)
+            rules.same_life(rows.to_job(row), life)
             note = Profiled(
                 sequence=row.sequence + 1,
                 batch_size=batch_size,
@@ -228,30 +243,27 @@ class SqlStore:
             row = take_job(db, job_id)
             return rows.add_event(db, row, Pardoned(sequence=row.sequence + 1, batch_size=batch_size))
 
-    def excuse(self, job_id: str, numbers: Iterable[int]) -> Job:
+    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> Job:
         """A revision."""
         with self._write() as db:
             row = take_job(db, job_id)
-            known = rows.to_job(row)
-            job = rules.excused(known, numbers, utc(self._wall()), row.trials)
-            if job != known:
-                rows.revise_job(db, job)
-            return job
+            known = rules.same_life(rows.to_job(row), life)
+            return rows.revise_job(db, row, rules.excused(known, numbers, utc(db.now()), row.trials))
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""
         with self._read() as db:
-            return rows.find_profile(db, key)
+            return profile_rows.find_profile(db, key)
 
     def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
         """Of one job."""
         with self._read() as db:
-            return rows.profiles_of(db, job_id)
+            return profile_rows.profiles_of(db, job_id)
 
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         """In place of the last."""
         with self._write() as db:
-            rows.put_profile(db, key, profile)
+            profile_rows.put_profile(db, key, profile)
 
     # ------------------------------------------------------------------ for a service
 
@@ -263,12 +275,12 @@ class SqlStore:
     def settle(self, job_id: str, gpus: Gpus) -> None:
         """Where the job's clients run."""
         with self._write() as db:
-            rows.put_place(db, take_job(db, job_id).id, gpus)
+            profile_rows.put_place(db, take_job(db, job_id).id, gpus)
 
     def settled(self, job_id: str) -> Gpus | None:
         """As settled."""
         with self._read() as db:
-            return rows.find_place(db, rows.find_job(db, job_id).id)
+            return profile_rows.find_place(db, rows.find_job(db, job_id).id)
 
     @property
     def tokens(self) -> Tokens:
@@ -285,7 +297,7 @@ class SqlStore:
             for row in found:
                 past = History(rows.revisions_of(db, row), rows.trials_of(db, row), rows.notes_of(db, row.id))
                 dump.jobs[row.id] = past
-            profiles = rows.all_profiles(db)
+            profiles = profile_rows.all_profiles(db)
         dump.profiles = {key: one for key, one in profiles.items() if wanted is None or key.job in wanted}
         return jsonl.write(dump)
 
@@ -297,9 +309,9 @@ class SqlStore:
                 if both := sorted(set(dump.jobs) & set(rows.job_ids(db))):
                     raise rules.already_here(both)
                 for past in dump.jobs.values():
-                    rows.insert_job(db, past, rows.numbers_used(db, past.revisions[-1].id))
+                    rows.insert_job(db, past, rows.numbers_used(db, past.revisions[-1].id) or 0)
                 for key, profile in dump.profiles.items():
-                    rows.put_profile(db, key, profile)
+                    profile_rows.put_profile(db, key, profile)
         except Conflict as wrong:  # somebody registered one of them meanwhile
             raise rules.already_here(sorted(dump.jobs)) from wrong
         return sorted(dump.jobs)

@@ -14,6 +14,7 @@ JOBS = sa.Table(
     sa.Column("trials", sa.Integer),
     sa.Column("recurrences", sa.Integer),
     sa.Column("job", sa.Text),  # the latest revision
+    sa.Column("mark", sa.Text),  # of the sequence number, as below
 )
 REVISIONS = sa.Table(
     "zeus_revisions",
@@ -81,6 +82,13 @@ NUMBERS = sa.Table(  # of jobs that were forgotten: the last trial number that w
     metadata,
     sa.Column("job_id", sa.Text, primary_key=True),
     sa.Column("trials", sa.Integer),
+)
+MARKS = sa.Table(  # by chance, one for each change: two histories that differ have other marks from there on
+    "zeus_marks",
+    metadata,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("sequence", sa.Integer, primary_key=True),
+    sa.Column("mark", sa.Text),
 )
 ASKS = sa.Table(
     "zeus_asks",

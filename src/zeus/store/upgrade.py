@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection, Engine
 from zeus.errors import InputError, StoreError
 from zeus.store.patience import allowed
 
-HEAD = "0005"  # the newest step under migrations/versions
+HEAD = "0006"  # the newest step under migrations/versions
 MIGRATIONS = Path(__file__).parent / "migrations"
 ADVISORY_LOCK = 0x5A455553  # "ZEUS"
 TABLE, OLD_TABLE = "zeus_version", "alembic_version"

@@ -29,6 +29,7 @@ from typing import TypeAlias
 
 from zeus.cost import CostModel, Use, fits
 from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, Stretch
+from zeus.job.checks import LEAST, is_number
 from zeus.trial.estimate import Estimate, Knowledge, first_epoch, next_epoch
 
 POINTS = 1000  # of a curve, above which every other one is left out
@@ -301,7 +302,7 @@ class TrialEngine:
         )
 
     def _told_metric(self, metric: float) -> tuple[TrialEngine, tuple[Action, ...]]:
-        now = replace(self, metric=metric if math.isfinite(metric) else None, _evaluated=True)
+        now = replace(self, metric=metric if is_number(metric) else None, _evaluated=True)
         if self.terms.reached(metric):
             return now._finish(Ending.CONVERGED)
         return now._judged() if now._pending else (now, ())
@@ -381,7 +382,7 @@ class TrialEngine:
         stopped = ending is Ending.STOPPED
         return Outcome(
             ending=ending,
-            joules=joules if math.isfinite(joules) and (joules > 0 or not self.epochs) else None,
+            joules=joules if is_number(joules, LEAST if self.epochs else 0) else None,
             seconds=max(seconds, 1e-9) if self.epochs else max(0.0, seconds),  # a virtual clock need not have moved
             epochs=self.epochs,
             metric=self.metric,

@@ -24,6 +24,14 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
+class Which:
+    """The trial that is meant."""
+
+    number: int
+    id: str = ""  # of two trials with one number, which; empty: not known
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """What is answered to a trial that renews."""
 
@@ -41,19 +49,19 @@ class Backend(Protocol):
     def find(self, job_id: str, patience: Patience) -> Registered:
         """A job that somebody has registered, or NotKnown."""
 
-    def register(self, spec: JobSpec, patience: Patience) -> Registered:
-        """The job of this spec, made or revised."""
+    def register(self, spec: JobSpec, void: bool, patience: Patience) -> Registered:
+        """The job of this spec, made or revised; `void` is as in `Store.register`."""
 
     def ask(
         self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, patience: Patience
-    ) -> tuple[Trial, JobSpec]:
+    ) -> tuple[Trial, Registered]:
         """Open a trial, once, however often it must be tried; and the job as it is now."""
 
-    def trial(self, spec: JobSpec, number: int, patience: Patience) -> tuple[Trial, Outcome | None]:
+    def trial(self, spec: JobSpec, which: Which, patience: Patience) -> tuple[Trial, Outcome | None]:
         """A trial as it stands, and what it has used so far."""
 
     def heartbeat(
-        self, spec: JobSpec, number: int, so_far: Outcome | None, next_cost: float | None, patience: Patience
+        self, spec: JobSpec, which: Which, so_far: Outcome | None, next_cost: float | None, patience: Patience
     ) -> Heartbeat:
         """Renew, and ask the policy where `next_cost` is given."""
 
@@ -63,7 +71,7 @@ class Backend(Protocol):
     def knowledge(self, spec: JobSpec, trial: Trial, patience: Patience) -> Knowledge:
         """What earlier trials tell of this one's epochs."""
 
-    def excuse(self, spec: JobSpec, numbers: list[int], patience: Patience) -> None:
+    def excuse(self, job: Registered, numbers: list[int], patience: Patience) -> None:
         """As `RecurringJob.excuse`."""
 
     def profile(self, key: ProfileKey, patience: Patience) -> PowerProfile | None:

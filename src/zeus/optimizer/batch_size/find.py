@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from zeus.env import orders
 from zeus.errors import InputError
 from zeus.job import Gpus, JobSpec
 from zeus.monitor import ZeusMonitor
@@ -14,7 +15,7 @@ from zeus.store import Store
 
 
 def find_job(job_id: str, store: str | Store | None = None) -> RecurringJob:
-    """The job of this id, which somebody has registered.
+    """The job of this id, which somebody has registered. A trial of it that a launcher opened for this script is known.
 
     Args:
         job_id: Its id.
@@ -24,12 +25,15 @@ def find_job(job_id: str, store: str | Store | None = None) -> RecurringJob:
         InputError: The store cannot be opened or holds no such job.
         StoreError: It is away, and nothing is known of the job here.
     """
-    return open_jobs(store).find(job_id)
+    job, told = open_jobs(store).find(job_id), orders()
+    if told.job_id == job_id and told.trial is not None and told.trial_id is not None:
+        job.hand(told.trial, told.trial_id)
+    return job
 
 
-def register_job(spec: JobSpec, store: str | Store | None = None) -> RecurringJob:
-    """The job of this spec, made or revised."""
-    return open_jobs(store).register(spec)
+def register_job(spec: JobSpec, store: str | Store | None = None, *, revise: bool = False) -> RecurringJob:
+    """The job of this spec, made or revised; with `revise` also where trials for another target count no more."""
+    return open_jobs(store).register(spec, void=revise)
 
 
 def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Gpus:

@@ -47,16 +47,21 @@ class Known:
 
     def spec(self, job_id: str) -> JobSpec | None:
         """The job as last seen."""
-        said = _load(self._of(job_id) / "job.json")
+        said = _load(self._of(job_id) / "job.json") or {}
+        said.pop("life", None)
         with contextlib.suppress(InputError):
-            return None if said is None else from_json(said, JobSpec)
+            return from_json(said, JobSpec) if said else None
         return None
 
-    def keep_spec(self, spec: JobSpec) -> None:
-        """Remember it; where that cannot be written, nothing is known later."""
-        if self.spec(spec.id) != spec:
+    def life(self, job_id: str) -> str:
+        """The life that the job was last seen in; empty: not known."""
+        return str((_load(self._of(job_id) / "job.json") or {}).get("life", ""))
+
+    def keep_spec(self, spec: JobSpec, life: str = "") -> None:
+        """Remember the job; where that cannot be written, nothing is known later."""
+        if (self.spec(spec.id), self.life(spec.id)) != (spec, life):
             with contextlib.suppress(StoreError):
-                write(self._of(spec.id) / "job.json", to_json(spec))
+                write(self._of(spec.id) / "job.json", {**to_json(spec), "life": life})
 
     def trial(self, job_id: str, number: int) -> Mine | None:
         """A trial that was opened here."""

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from zeus.errors import AlreadyDone, InputError
@@ -15,7 +16,8 @@ from zeus.optimizer.batch_size.policy import decided, find_policy
 from zeus.optimizer.batch_size.repricing import repriced
 from zeus.optimizer.power_limit.profiles import nearest
 from zeus.profile import PowerProfile, ProfileKey
-from zeus.store.api import LEASE_SECONDS, Facts, Job, Request, Store
+from zeus.store.api import LEASE_SECONDS, START, Facts, Job, Point, Request, Store
+from zeus.store.rules import same_life
 from zeus.trial.estimate import Knowledge, gather
 
 LATELY = 500  # trials that may tell of a new one's epochs
@@ -24,15 +26,16 @@ KEPT = 64  # folds; a service has many jobs, and one that falls out is replayed 
 
 @dataclass(frozen=True, slots=True)
 class _Fold:
-    life: tuple[str, int]  # of its job: generation and revision
-    sequence: int
+    job: Job  # as it was folded
+    point: Point
     state: Any
 
 
 class Folds:
-    """What policies know of their jobs, each folded up to some sequence number and carried on from there.
+    """What policies know of their jobs, each folded up to some point of its history and carried on from there.
 
-    A cache: thrown away it is replayed. Safe to use from several threads.
+    A cache by content: where a store has gone back to a backup, so that this point is not of its history any more, all
+    is folded anew. Thrown away it is replayed. Safe to use from several threads.
     """
 
     def __init__(self) -> None:
@@ -41,21 +44,18 @@ class Folds:
 
     def state(self, job: Job, facts: Facts) -> Any:
         """The state of the job's policy after all of its facts."""
-        policy, life = find_policy(job.spec.policy, job.policy_version), (job.generation, job.revision)
+        policy = find_policy(job.spec.policy, job.policy_version)
         with self._lock:
             known = self._folds.get(job.id)  # stays there: whoever comes at the same time begins from it too
-        if known is None or known.life != life:
-            known = _Fold(life, 0, policy.start(job.spec))
-        state, sequence = known.state, known.sequence
-        for event in facts(sequence):
-            sequence = event.sequence
+        since = START if known is None or known.job != job else known.point
+        log = facts(since)
+        state = policy.start(job.spec) if known is None or log.begin == START else known.state
+        for event in log.events:
             if (now := as_of_now(job, event)) is not None:
                 state = policy.observe(state, now)
         with self._lock:
-            newest = self._folds.pop(job.id, None)
-            if newest is None or newest.life != life or newest.sequence < sequence:
-                newest = _Fold(life, sequence, state)
-            self._folds[job.id] = newest
+            self._folds.pop(job.id, None)  # the newest are last
+            self._folds[job.id] = _Fold(job, log.end, state)
             while len(self._folds) > KEPT:
                 del self._folds[next(iter(self._folds))]
         return state
@@ -75,7 +75,7 @@ def as_of_now(job: Job, event: Event) -> Event | None:
     if not isinstance(event, Trial):
         return event
     crashed = event.ending is Ending.CRASHED
-    if event.asked <= job.since and not crashed:
+    if not crashed and not event.ask.is_for(job.spec):
         return None
     if crashed and event.number in job.excused and event.outcome is not None and not event.outcome.epochs:
         return Trial(ask=event.ask, decision=event.decision, asked=event.asked, lost=event.ended)
@@ -94,11 +94,20 @@ def record_run(store: Store, ran: Ran) -> Trial:
     spec, size = ran.spec, ran.batch_size
     if size not in spec.batch_sizes:
         raise InputError(f"a report on job {spec.id!r} is of one of its batch sizes: {list(spec.batch_sizes)}.")
-    with contextlib.suppress(AlreadyDone):  # it was revised since the run began, and stands so
-        store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
-    decision = Decision(size, Phase.DEFAULT, f"{size}, the default: the store was away")
-    asked = store.ask(spec.id, Request(gpus=ran.gpus), lambda *_: decision, key=f"late:{ran.key}")
-    return store.tell(spec.id, asked.number, ran.outcome)
+    if ran.life:
+        store.job(spec.id)  # a job that was removed is not made again by whoever had seen it
+    else:
+        with contextlib.suppress(AlreadyDone):  # it was revised since the run began, and stands so
+            version, revive = find_policy(spec.policy).version, ran.life == ""
+            store.register(spec, policy_version=version, revise=False, revive=revive)
+
+    def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
+        same_life(job, ran.life or "")
+        return Decision(size, Phase.DEFAULT, f"{size}, the default: the store was away")
+
+    request = Request(gpus=ran.gpus, target=spec.target)
+    asked = store.ask(spec.id, request, decide, key=f"late:{ran.key}")
+    return store.tell(spec.id, asked.number, ran.outcome, trial_id=asked.id)
 
 
 class LocalJob:
@@ -108,11 +117,12 @@ class LocalJob:
         self._store = store
         self._job = store.job(job_id)
         self._folds = folds or Folds()
+        self._ids: dict[int, str] = {}  # of trials that were opened here, or handed over
 
     @classmethod
-    def register(cls, store: Store, spec: JobSpec, folds: Folds | None = None) -> LocalJob:
+    def register(cls, store: Store, spec: JobSpec, folds: Folds | None = None, *, void: bool = False) -> LocalJob:
         """The job of this spec, made or revised."""
-        job = store.register(spec, policy_version=find_policy(spec.policy).version)
+        job = store.register(spec, policy_version=find_policy(spec.policy).version, void=void)
         return cls(store, job.id, folds)
 
     @property
@@ -144,35 +154,43 @@ class LocalJob:
         )
         trial = self._store.ask(self._job.id, request, self._folds.decide, lease=lease, key=key)
         self._job = self._store.job(self._job.id)  # as its owner may have revised it meanwhile
+        self.hand(trial.number, trial.id)
         return trial
+
+    def hand(self, number: int, trial_id: str) -> None:
+        """Remembered."""
+        self._ids[number] = trial_id
 
     def trial(self, number: int) -> Trial:
         """As it stands."""
-        return self._store.trial(self._job.id, number).trial
+        return self._store.trial(self._job.id, number, trial_id=self._id(number)).trial
 
     def so_far(self, number: int) -> Outcome | None:
         """As last renewed."""
-        return self._store.trial(self._job.id, number).so_far
+        return self._store.trial(self._job.id, number, trial_id=self._id(number)).so_far
+
+    def _id(self, number: int) -> str:
+        return self._ids.get(number, "")
 
     def renew(self, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
         """Hold on to it."""
-        return self._store.renew(self._job.id, number, so_far, lease=lease)
+        return self._store.renew(self._job.id, number, so_far, trial_id=self._id(number), lease=lease)
 
     def progress(self, number: int, so_far: Outcome, next_cost: float, *, lease: float = LEASE_SECONDS) -> bool:
         """Renew, and ask the policy."""
         trial = self.renew(number, so_far, lease=lease)
         job = self._store.job(self._job.id)
         policy = find_policy(job.spec.policy, job.policy_version)
-        state = self._folds.state(job, lambda since: self._store.facts(job.id, since))
+        state = self._folds.state(job, partial(self._store.log, job.id))
         return policy.keep_going(state, trial, so_far.epochs, next_cost)
 
     def tell(self, number: int, outcome: Outcome) -> Trial:
         """End it."""
-        return self._store.tell(self._job.id, number, outcome)
+        return self._store.tell(self._job.id, number, outcome, trial_id=self._id(number))
 
     def profiled(self, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> None:
         """Note an epoch's use."""
-        self._store.profiled(self._job.id, batch_size, gpus, joules=joules, seconds=seconds)
+        self._store.profiled(self._job.id, batch_size, gpus, joules=joules, seconds=seconds, life=self.life)
 
     def knowledge(self, trial: Trial) -> Knowledge:
         """Of the newest trials."""
@@ -180,7 +198,7 @@ class LocalJob:
 
     def excuse(self, numbers: Iterable[int]) -> None:
         """A revision of the job."""
-        self._job = self._store.excuse(self._job.id, numbers)
+        self._job = self._store.excuse(self._job.id, numbers, life=self.life)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """Of exactly this key."""

@@ -34,6 +34,7 @@ class Ended:
     job_id: str
     number: int
     outcome: Outcome
+    trial_id: str = ""  # of two trials with one number, which is meant; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Ran:
     batch_size: int
     key: str  # the same run told twice is known by it
     outcome: Outcome
+    life: str | None = None  # of the job that it was for; empty: the job was never seen; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class EpochUsed:
     gpus: Gpus
     joules: float
     seconds: float
+    life: str = ""  # of the job; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,8 @@ def message_to_json(message: Message, address: str) -> dict[str, Any]:
 def _body(message: Message) -> dict[str, Any]:
     match message:
         case Ended():
-            return {"job": message.job_id, "trial": message.number, "outcome": to_json(message.outcome)}
+            which = {"job": message.job_id, "trial": message.number, "trial_id": message.trial_id}
+            return {**which, "outcome": to_json(message.outcome)}
         case Ran():
             return {
                 "spec": to_json(message.spec),
@@ -86,9 +90,10 @@ def _body(message: Message) -> dict[str, Any]:
                 "batch_size": message.batch_size,
                 "key": message.key,
                 "outcome": to_json(message.outcome),
+                "life": message.life,
             }
         case EpochUsed():
-            used = {"joules": message.joules, "seconds": message.seconds}
+            used = {"joules": message.joules, "seconds": message.seconds, "life": message.life}
             return {"job": message.job_id, "batch_size": message.batch_size, **gpus_to_json(message.gpus), **used}
         case ProfileMade():
             return {"key": to_json(message.key), "profile": to_json(message.profile)}
@@ -119,7 +124,8 @@ def message_from_json(said: Any, address: str) -> Message:
 def _of_version_2(said: dict[str, Any]) -> Message:
     match said["message"]:
         case "ended":
-            return Ended(str(said["job"]), int(said["trial"]), from_json(said["outcome"], Outcome))
+            outcome = from_json(said["outcome"], Outcome)
+            return Ended(str(said["job"]), int(said["trial"]), outcome, str(said["trial_id"]))
         case "ran":
             return _ran(said, from_json(said["spec"], JobSpec))
         case "epoch_used":
@@ -149,12 +155,12 @@ def _of_version_1(said: dict[str, Any]) -> Message:
 
 def _ran(said: dict[str, Any], spec: JobSpec) -> Ran:
     outcome = from_json(said["outcome"], Outcome)
-    return Ran(spec, _gpus_from_json(said), int(said["batch_size"]), str(said["key"]), outcome)
+    return Ran(spec, _gpus_from_json(said), int(said["batch_size"]), str(said["key"]), outcome, said.get("life"))
 
 
 def _epoch_used(job_id: str, said: dict[str, Any]) -> EpochUsed:
     used = float(said["joules"]), float(said["seconds"])
-    return EpochUsed(job_id, int(said["batch_size"]), _gpus_from_json(said), *used)
+    return EpochUsed(job_id, int(said["batch_size"]), _gpus_from_json(said), *used, str(said.get("life", "")))
 
 
 def gpus_to_json(gpus: Gpus) -> dict[str, Any]:

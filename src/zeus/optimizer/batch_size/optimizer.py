@@ -71,6 +71,7 @@ class BatchSizeOptimizer(Callback):
             the same methods.
         store: Where jobs are kept, in place of `server_url`.
         clock: By which the trial's lease is renewed.
+        revise: Whether `job` may have another target than the trials of this job so far, which then count no more.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class BatchSizeOptimizer(Callback):
         *,
         store: Store | str | None = None,
         clock: Clock = REAL,
+        revise: bool = False,
     ) -> None:
         if server_url is not None and store is not None:
             raise InputError("server_url and store both say where jobs are kept: give one of the two.")
@@ -91,6 +93,7 @@ class BatchSizeOptimizer(Callback):
             raise InputError("job=None: give a JobSpec, or start this script with `zeus run`.")
         self.monitor = monitor
         self._wanted = job
+        self._revise = revise
         self._where = server_url if store is None else store
         self._rank = rank
         self._clock = clock
@@ -175,7 +178,7 @@ class BatchSizeOptimizer(Callback):
     def _registered(self) -> RecurringJob:
         if self._job is None:
             assert self._wanted is not None
-            self._job = register_job(self._wanted, self._where)
+            self._job = register_job(self._wanted, self._where, revise=self._revise)
         return self._job
 
     # ------------------------------------------------------------------ the training's word

@@ -52,8 +52,8 @@ class Jobs(Protocol):
     def find(self, job_id: str) -> RecurringJob:
         """A job that somebody has registered."""
 
-    def register(self, spec: JobSpec) -> RecurringJob:
-        """The job of this spec, made or revised."""
+    def register(self, spec: JobSpec, *, void: bool = False) -> RecurringJob:
+        """The job of this spec, made or revised; `void` is as in `Store.register`."""
 
     def briefs(self) -> list[Json]:
         """A line on each job, by id."""
@@ -98,9 +98,9 @@ class LocalJobs:
         """By its id."""
         return LocalJob(self._store, job_id)
 
-    def register(self, spec: JobSpec) -> RecurringJob:
+    def register(self, spec: JobSpec, *, void: bool = False) -> RecurringJob:
         """By its spec."""
-        return LocalJob.register(self._store, spec)
+        return LocalJob.register(self._store, spec, void=void)
 
     def briefs(self) -> list[Json]:
         """Read one by one."""
@@ -160,9 +160,9 @@ class StoredJobs(LocalJobs):
         """By its id."""
         return ResilientJob.find(self._outbox, job_id)
 
-    def register(self, spec: JobSpec) -> RecurringJob:
+    def register(self, spec: JobSpec, *, void: bool = False) -> RecurringJob:
         """By its spec; later where the store is away."""
-        return ResilientJob.register(self._outbox, spec)
+        return ResilientJob.register(self._outbox, spec, void=void)
 
     def close(self) -> None:
         """A last try for what waits."""
@@ -185,9 +185,9 @@ class RemoteJobs:
         """By its id."""
         return ResilientJob.find(self._outbox, job_id)
 
-    def register(self, spec: JobSpec) -> RecurringJob:
+    def register(self, spec: JobSpec, *, void: bool = False) -> RecurringJob:
         """By its spec; later where the service is away."""
-        return ResilientJob.register(self._outbox, spec)
+        return ResilientJob.register(self._outbox, spec, void=void)
 
     def briefs(self) -> list[Json]:
         """Page by page."""

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from zeus.errors import NotKnown
 from zeus.job import Gpus, JobSpec, Outcome, Trial
-from zeus.optimizer.batch_size.backend import Heartbeat, Registered
+from zeus.optimizer.batch_size.backend import Heartbeat, Registered, Which
 from zeus.optimizer.batch_size.http import Service, of_job
 from zeus.optimizer.batch_size.messages import Ended, EpochUsed, Message, ProfileMade, Ran, gpus_to_json
 from zeus.optimizer.batch_size.patience import Patience
@@ -27,33 +27,37 @@ class ServiceBackend:
         """As registered there."""
         return self.service.call("GET", of_job(job_id, "/registration"), _registered, patience=patience)
 
-    def register(self, spec: JobSpec, patience: Patience) -> Registered:
+    def register(self, spec: JobSpec, void: bool, patience: Patience) -> Registered:
         """Made, found or revised there."""
-        return self.service.call("POST", "/jobs", _registered, body={"spec": _plain(spec)}, patience=patience)
+        query = {"revise": True} if void else None
+        body = {"spec": _plain(spec)}
+        return self.service.call("POST", "/jobs", _registered, body=body, query=query, patience=patience)
 
     def ask(
         self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, patience: Patience
-    ) -> tuple[Trial, JobSpec]:
+    ) -> tuple[Trial, Registered]:
         """Under a key of its own."""
 
-        def read(said: Any) -> tuple[Trial, JobSpec]:
-            return _trial(said, spec.eta_knob), spec if "spec" not in said else from_json(said["spec"], JobSpec)
+        def read(said: Any) -> tuple[Trial, Registered]:
+            now = spec if "spec" not in said else from_json(said["spec"], JobSpec)
+            return _trial(said, spec.eta_knob), Registered(now, str(said.get("generation", "")))
 
         body = {**gpus_to_json(gpus), "recurrence": recurrence, "max_tries": max_tries}
         path, key = of_job(spec.id, "/ask"), uuid4().hex
         return self.service.call("POST", path, read, body=body, key=key, patience=patience)
 
-    def trial(self, spec: JobSpec, number: int, patience: Patience) -> tuple[Trial, Outcome | None]:
+    def trial(self, spec: JobSpec, which: Which, patience: Patience) -> tuple[Trial, Outcome | None]:
         """As it stands there."""
 
         def read(said: Any) -> tuple[Trial, Outcome | None]:
             so_far = None if said["so_far"] is None else from_json(said["so_far"], Outcome)
             return _trial(said, spec.eta_knob), so_far
 
-        return self.service.call("GET", of_job(spec.id, f"/trials/{number}"), read, patience=patience)
+        path, query = of_job(spec.id, f"/trials/{which.number}"), _said("trial_id", which.id)
+        return self.service.call("GET", path, read, query=query, patience=patience)
 
     def heartbeat(
-        self, spec: JobSpec, number: int, so_far: Outcome | None, next_cost: float | None, patience: Patience
+        self, spec: JobSpec, which: Which, so_far: Outcome | None, next_cost: float | None, patience: Patience
     ) -> Heartbeat:
         """The policy's word is the service's."""
 
@@ -61,24 +65,28 @@ class ServiceBackend:
             return Heartbeat(_trial(said["trial"], spec.eta_knob), bool(said["go_on"]))
 
         body = {"so_far": None if so_far is None else to_json(so_far), "next_cost": next_cost}
-        path = of_job(spec.id, f"/trials/{number}/heartbeat")
-        return self.service.call("POST", path, read, body=body, patience=patience)
+        path, query = of_job(spec.id, f"/trials/{which.number}/heartbeat"), _said("trial_id", which.id)
+        return self.service.call("POST", path, read, body=body, query=query, patience=patience)
 
     def deliver(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:
         """The request that says it."""
         eta = None if spec is None else spec.eta_knob
+
+        def read(said: Any) -> Trial:
+            return _trial(said, eta)
+
         match message:
-            case Ended(job_id, number, outcome):
-                path, body = of_job(job_id, f"/trials/{number}/tell"), to_json(outcome)
-                return self.service.call("POST", path, lambda said: _trial(said, eta), body=body, patience=patience)
+            case Ended(job_id, number, outcome, trial_id):
+                path, query = of_job(job_id, f"/trials/{number}/tell"), _said("trial_id", trial_id)
+                return self.service.call("POST", path, read, body=to_json(outcome), query=query, patience=patience)
             case Ran():
-                path = of_job(message.spec.id, "/reports")
-                eta = message.spec.eta_knob
-                body = _run(message)
-                return self.service.call("POST", path, lambda said: _trial(said, eta), body=body, patience=patience)
-            case EpochUsed(job_id, size, gpus, joules, seconds):
+                path, eta = of_job(message.spec.id, "/reports"), message.spec.eta_knob
+                query = None if message.life is None else {"life": message.life}
+                return self.service.call("POST", path, read, body=_run(message), query=query, patience=patience)
+            case EpochUsed(job_id, size, gpus, joules, seconds, life):
                 body = {"batch_size": size, **gpus_to_json(gpus), "joules": joules, "seconds": seconds}
-                self.service.call("POST", of_job(job_id, "/profiled"), _nothing, body=body, patience=patience)
+                path, query = of_job(job_id, "/profiled"), _said("life", life)
+                self.service.call("POST", path, _nothing, body=body, query=query, patience=patience)
             case ProfileMade(key, profile):
                 path, body = of_job(key.job, "/profiles"), to_json(profile)
                 self.service.call("PUT", path, _nothing, body=body, query=_query(key), patience=patience)
@@ -89,9 +97,10 @@ class ServiceBackend:
         path = of_job(spec.id, f"/trials/{trial.number}/knowledge")
         return self.service.call("GET", path, knowledge_from_json, patience=patience)
 
-    def excuse(self, spec: JobSpec, numbers: list[int], patience: Patience) -> None:
+    def excuse(self, job: Registered, numbers: list[int], patience: Patience) -> None:
         """A revision of the job there."""
-        self.service.call("POST", of_job(spec.id, "/excuse"), _nothing, body={"trials": numbers}, patience=patience)
+        path, query, body = of_job(job.spec.id, "/excuse"), _said("life", job.life), {"trials": numbers}
+        self.service.call("POST", path, _nothing, body=body, query=query, patience=patience)
 
     def profile(self, key: ProfileKey, patience: Patience) -> PowerProfile | None:
         """As kept there."""
@@ -125,6 +134,11 @@ def _run(ran: Ran) -> dict[str, Any]:
     }
 
 
+def _said(name: str, value: str) -> dict[str, Any] | None:
+    """A query that says it, where it is known."""
+    return {name: value} if value else None
+
+
 def _query(key: ProfileKey) -> dict[str, Any]:
     return {"batch_size": key.batch_size, "gpu_model": key.gpu_model, "gpu_count": key.gpu_count}
 
@@ -142,7 +156,7 @@ def _registered(said: Any) -> Registered:
 
 def _trial(said: Any, eta: float | None) -> Trial:
     """A trial; `eta` serves where a service of version 0.1, or one behind a proxy, does not say the trial's own."""
-    body = {name: said[name] for name in said if name not in ("leased_until", "so_far", "spec")}
+    body = {name: said[name] for name in said if name not in ("leased_until", "so_far", "spec", "generation")}
     return from_json(body, Trial, eta=eta)
 
 

@@ -5,14 +5,16 @@ What was used, what the default would have used and what was saved is the ledger
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from zeus.cost import CostModel
 from zeus.env import Prices
-from zeus.errors import InputError, NotKnown
+from zeus.errors import InputError, NotKnown, StoreError, ZeusError
 from zeus.job import Ask, Decision, Ending, Event, Gpus, JobSpec, Kept, Kind, Trial
 from zeus.job.default import Default
 from zeus.job.front import Point
@@ -25,6 +27,8 @@ from zeus.optimizer.batch_size.view import SizeView, from_events, view
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import Job, Store
 from zeus.wire import to_json
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,9 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     """Read a job. Nothing is written: a lease that has lapsed is lost at the next ask, not by being looked at."""
     folds = folds or Folds()
     job, trials = store.job(job_id), tuple(store.trials(job_id))
-
-    def since(sequence: int) -> list[Event]:
-        return store.facts(job_id, sequence)
-
+    facts = partial(store.log, job_id)
     kept_profiles = store.profiles(job_id)
-    ledger = open_ledger(job.spec, trials, job.since, kept_profiles)
+    ledger = open_ledger(job.spec, trials, kept_profiles)
     gpus = trials[-1].trial.ask.gpus if trials else None
     label = "" if gpus is None else gpus.label
     limits, front, following, stuck = dict[int, float](), tuple[Point, ...](), None, None
@@ -67,7 +68,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     except InputError as unknown:  # of another Zeus: what its trials say can be shown all the same
         stuck, sizes = str(unknown), from_events(job.spec, _counting(store, job), label)
     else:
-        sizes = view(policy, folds.state(job, since), job.spec, _counting(store, job), label)
+        sizes = view(policy, folds.state(job, facts), job.spec, _counting(store, job), label)
     if gpus is not None:
         cost = CostModel(job.spec.eta_knob, gpus.max_watts)
         profiles = _profiles(job, gpus, kept_profiles)
@@ -77,7 +78,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
         last = trials[-1].trial.ask
         ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpus=gpus, eta=job.spec.eta_knob)
         try:
-            following = folds.decide(job, ask, since)
+            following = folds.decide(job, ask, facts)
         except InputError as wrong:
             stuck = str(wrong)
     return Report(job, trials, ledger, gpus, sizes, limits, front, following, stuck)
@@ -129,21 +130,24 @@ def brief_of(store: Store, job_id: str, folds: Folds | None = None, prices: Pric
 
     Raises:
         NotKnown: There is no such job.
+        StoreError: The store did not answer.
     """
     try:
         return brief(report(store, job_id, folds), prices)
-    except NotKnown:
+    except (NotKnown, StoreError):
         raise
-    except InputError as wrong:
+    except Exception as wrong:  # facts that no policy or ledger can bear, whatever it is that breaks
+        if not isinstance(wrong, InputError):
+            log.warning("job %r cannot be read", job_id, exc_info=True)
         return unreadable(job_id, wrong)
 
 
-def unreadable(job_id: str, wrong: InputError) -> dict[str, Any]:
-    """The brief of a job that another Zeus wrote."""
+def unreadable(job_id: str, wrong: Exception) -> dict[str, Any]:
+    """The brief of a job that another Zeus wrote, or whose facts are not sound."""
     names = ("policy", "recurrences", "trials", "batch_size", "last", "recent", "default", "saving")
     unknown = dict.fromkeys((*names, "recent_saving", "joules", "unknown_tries", "changed_at"))
     told = {"job": job_id, "phase": "unreadable", "endings": {}, "costs": [], "running": []}
-    return {**unknown, **told, "remark": f"cannot be read: {wrong}"}
+    return {**unknown, **told, "remark": f"cannot be read: {wrong if isinstance(wrong, ZeusError) else repr(wrong)}"}
 
 
 def full(report: Report, prices: Prices | None = None) -> dict[str, Any]:

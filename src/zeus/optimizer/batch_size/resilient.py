@@ -19,7 +19,7 @@ from uuid import uuid4
 from zeus.cost import fits
 from zeus.errors import NotKnown, StoreError, ZeusError
 from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
-from zeus.optimizer.batch_size.backend import Heartbeat
+from zeus.optimizer.batch_size.backend import Heartbeat, Registered, Which
 from zeus.optimizer.batch_size.known import Mine
 from zeus.optimizer.batch_size.messages import Ended, EpochUsed, Message, ProfileMade, Ran
 from zeus.optimizer.batch_size.outbox import Heard, Outbox, Waits
@@ -40,10 +40,14 @@ AGAIN_SECONDS = 5.0
 class ResilientJob:
     """A `RecurringJob` over an outbox."""
 
-    def __init__(self, outbox: Outbox, spec: JobSpec, *, is_registered: bool, life: str = "") -> None:
+    def __init__(
+        self, outbox: Outbox, spec: JobSpec, *, is_registered: bool, life: str = "", void: bool = False
+    ) -> None:
         self._outbox, self._backend, self._known = outbox, outbox.backend, outbox.known
         self._spec = spec
         self.life = life
+        self._void = void  # whether registering may leave trials out of account
+        self._ids: dict[int, str] = {}  # of trials that were opened here, or handed over
         self._is_registered = is_registered  # as far as is known here
         self._later: list[EpochUsed] = []  # for when it is
 
@@ -58,27 +62,31 @@ class ResilientJob:
         except (StoreError, NotKnown) as away:
             if seen is None or (isinstance(away, NotKnown) and not outbox.known.runs_alone(job_id)):
                 raise
-            return cls(outbox, seen, is_registered=False)
-        outbox.known.keep_spec(found.spec)
+            return cls(outbox, seen, is_registered=False, life=outbox.known.life(job_id))
+        outbox.known.keep_spec(found.spec, found.life)
         return cls(outbox, found.spec, is_registered=True, life=found.life)
 
     @classmethod
-    def register(cls, outbox: Outbox, spec: JobSpec) -> ResilientJob:
+    def register(cls, outbox: Outbox, spec: JobSpec, *, void: bool = False) -> ResilientJob:
         """The job of this spec, made or revised; where the store is away, when it is back."""
-        job = cls(outbox, spec, is_registered=False)
+        job = cls(outbox, spec, is_registered=False, life=outbox.known.life(spec.id), void=void)
         try:
             job._register()
         except StoreError as away:
             log.warning("%s Until it is back, job %r runs with its default batch size.", away, spec.id)
             job._spec = _filled(spec, outbox.known.spec(spec.id))
-            outbox.known.keep_spec(job._spec)
+            outbox.known.keep_spec(job._spec, job.life)
         return job
 
     def _register(self) -> None:
         self._outbox.deliver(self._backend.begin)
-        found = self._backend.register(self._spec, self._backend.begin)
-        self._spec, self.life, self._is_registered = found.spec, found.life, True
-        self._known.keep_spec(self._spec)
+        self._is(self._backend.register(self._spec, self._void, self._backend.begin))
+        self._is_registered = True
+
+    def _is(self, now: Registered) -> None:
+        """As the store has it now; one of version 0.1 does not say its life."""
+        self._spec, self.life = now.spec, now.life or self.life
+        self._known.keep_spec(self._spec, self.life)
 
     @property
     def spec(self) -> JobSpec:
@@ -94,7 +102,9 @@ class ResilientJob:
             if not self._is_registered:
                 self._register()
             self._outbox.deliver(self._backend.begin)
-            trial, self._spec = self._backend.ask(self._spec, gpus, known, max_tries, self._backend.begin)
+            trial, now = self._backend.ask(self._spec, gpus, known, max_tries, self._backend.begin)
+            self._is(now)
+            self.hand(trial.number, trial.id)
         except StoreError as away:
             trial = self._begin_alone(gpus, recurrence)
             if self._is_registered:  # else it was said
@@ -111,6 +121,10 @@ class ResilientJob:
         trial = Trial(ask=ask, decision=decision, asked=1)
         self._known.keep(self._spec.id, Mine(trial, key=uuid4().hex))
         return trial
+
+    def hand(self, number: int, trial_id: str) -> None:
+        """Remembered."""
+        self._ids[number] = trial_id
 
     # ------------------------------------------------------------------ on the way
 
@@ -129,7 +143,7 @@ class ResilientJob:
             return mine.trial, mine.so_far
         try:
             self._outbox.deliver(patience)
-            return self._backend.trial(self._spec, number, patience)
+            return self._backend.trial(self._spec, self._which(number), patience)
         except StoreError:
             if mine is None:
                 raise
@@ -149,7 +163,7 @@ class ResilientJob:
         if mine is None or number < ALONE:
             try:
                 self._outbox.deliver(QUICK)
-                return self._backend.heartbeat(self._spec, number, so_far, next_cost, QUICK)
+                return self._backend.heartbeat(self._spec, self._which(number), so_far, next_cost, QUICK)
             except StoreError:
                 if mine is None:
                     raise
@@ -186,8 +200,8 @@ class ResilientJob:
 
     def _ending(self, number: int, mine: Mine | None, outcome: Outcome) -> Message:
         if mine is None or mine.key is None:
-            return Ended(self._spec.id, number, outcome)
-        return Ran(self._spec, mine.trial.ask.gpus, mine.trial.batch_size, mine.key, outcome)
+            return Ended(self._spec.id, number, outcome, self._which(number).id)
+        return Ran(self._spec, mine.trial.ask.gpus, mine.trial.batch_size, mine.key, outcome, self.life)
 
     def _send_at_last(self, message: Message) -> Heard | Waits:
         """Told or kept. Where neither can be, store and disk are given some minutes: nobody measures it again."""
@@ -208,7 +222,7 @@ class ResilientJob:
 
     def profiled(self, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> None:
         """What an epoch uses; said after the end of the trial where the job may not be registered yet."""
-        used = EpochUsed(self._spec.id, batch_size, gpus, joules, seconds)
+        used = EpochUsed(self._spec.id, batch_size, gpus, joules, seconds, self.life)
         if self._is_registered:
             self._outbox.send(used, self._spec, QUICK)
         else:
@@ -225,7 +239,7 @@ class ResilientJob:
     def excuse(self, numbers: Iterable[int]) -> None:
         """A revision of the job there."""
         self._outbox.deliver(SOON)
-        self._backend.excuse(self._spec, list(numbers), SOON)
+        self._backend.excuse(Registered(self._spec, self.life), list(numbers), SOON)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key; None where the store is away, so that it is measured again."""
@@ -252,8 +266,13 @@ class ResilientJob:
 
     # ------------------------------------------------------------------ inside
 
+    def _which(self, number: int) -> Which:
+        return Which(number, self._ids.get(number, ""))
+
     def _mine(self, number: int) -> Mine | None:
-        return self._known.trial(self._spec.id, number)
+        """The trial that was opened here, if it is the one that is meant."""
+        mine, meant = self._known.trial(self._spec.id, number), self._ids.get(number)
+        return None if mine is not None and meant and meant != mine.trial.id else mine
 
     def _flush(self) -> None:
         later, self._later = self._later, []

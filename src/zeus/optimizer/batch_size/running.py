@@ -180,10 +180,16 @@ def launched(told: Orders) -> RunningTrial | None:
     """The trial that a launcher has opened for this script; None where none has."""
     if told.job_id is None or told.trial is None:
         return None
-    job_id, jobs = told.job_id, cache(open_jobs)  # opened once, so that one that is away is waited for once
-    return RunningTrial(
-        job_id, told.trial, lambda: jobs().find(job_id), cost_limit=told.cost_limit, outcome_file=told.outcome_file
-    )
+    job_id, number = told.job_id, told.trial
+    jobs = cache(open_jobs)  # opened once, so that one that is away is waited for once
+
+    def find() -> RecurringJob:
+        job = jobs().find(job_id)
+        if told.trial_id is not None:
+            job.hand(number, told.trial_id)
+        return job
+
+    return RunningTrial(job_id, number, find, cost_limit=told.cost_limit, outcome_file=told.outcome_file)
 
 
 def is_alike(before: Use | None, now: Use) -> bool:

@@ -10,7 +10,7 @@ from uuid import uuid4
 from zeus.env import patience as patience_to_begin
 from zeus.errors import InputError, StoreError
 from zeus.job import Gpus, JobSpec, Outcome, Trial
-from zeus.optimizer.batch_size.backend import Heartbeat, Registered
+from zeus.optimizer.batch_size.backend import Heartbeat, Registered, Which
 from zeus.optimizer.batch_size.local import Folds, LocalJob, knowledge_of, record_run
 from zeus.optimizer.batch_size.messages import Ended, EpochUsed, Message, ProfileMade, Ran
 from zeus.optimizer.batch_size.patience import Contact, Patience
@@ -74,37 +74,38 @@ class StoreBackend:
         """As registered there."""
         return self._of_job(job_id, lambda job: Registered(job.spec, job.life), patience, begins=True)
 
-    def register(self, spec: JobSpec, patience: Patience) -> Registered:
+    def register(self, spec: JobSpec, void: bool, patience: Patience) -> Registered:
         """Made, found or revised."""
-        job = self._say(lambda store: LocalJob.register(store, spec, self._folds), patience, begins=True)
+        job = self._say(lambda store: LocalJob.register(store, spec, self._folds, void=void), patience, begins=True)
         return Registered(job.spec, job.life)
 
     def ask(
         self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, patience: Patience
-    ) -> tuple[Trial, JobSpec]:
+    ) -> tuple[Trial, Registered]:
         """Under a key of its own, as the answer to one that was made may be lost."""
         key = uuid4().hex
 
-        def ask(job: LocalJob) -> tuple[Trial, JobSpec]:
-            return job.ask(gpus, recurrence, max_tries, key=key), job.spec
+        def ask(job: LocalJob) -> tuple[Trial, Registered]:
+            return job.ask(gpus, recurrence, max_tries, key=key), Registered(job.spec, job.life)
 
         return self._of_job(spec.id, ask, patience)
 
-    def trial(self, spec: JobSpec, number: int, patience: Patience) -> tuple[Trial, Outcome | None]:
+    def trial(self, spec: JobSpec, which: Which, patience: Patience) -> tuple[Trial, Outcome | None]:
         """As it stands."""
-        kept = self._say(lambda store: store.trial(spec.id, number), patience)
+        kept = self._say(lambda store: store.trial(spec.id, which.number, trial_id=which.id), patience)
         return kept.trial, kept.so_far
 
     def heartbeat(
-        self, spec: JobSpec, number: int, so_far: Outcome | None, next_cost: float | None, patience: Patience
+        self, spec: JobSpec, which: Which, so_far: Outcome | None, next_cost: float | None, patience: Patience
     ) -> Heartbeat:
         """The policy's word."""
 
         def beat(job: LocalJob) -> Heartbeat:
+            job.hand(which.number, which.id)
             if so_far is None or next_cost is None:
-                return Heartbeat(job.renew(number, so_far), True)
-            go_on = job.progress(number, so_far, next_cost)
-            return Heartbeat(job.trial(number), go_on)
+                return Heartbeat(job.renew(which.number, so_far), True)
+            go_on = job.progress(which.number, so_far, next_cost)
+            return Heartbeat(job.trial(which.number), go_on)
 
         return self._of_job(spec.id, beat, patience)
 
@@ -113,12 +114,12 @@ class StoreBackend:
 
         def say(store: Store) -> Trial | None:
             match message:
-                case Ended(job_id, number, outcome):
-                    return store.tell(job_id, number, outcome)
+                case Ended(job_id, number, outcome, trial_id):
+                    return store.tell(job_id, number, outcome, trial_id=trial_id)
                 case Ran():
                     return record_run(store, message)
-                case EpochUsed(job_id, size, gpus, joules, seconds):
-                    store.profiled(job_id, size, gpus, joules=joules, seconds=seconds)
+                case EpochUsed(job_id, size, gpus, joules, seconds, life):
+                    store.profiled(job_id, size, gpus, joules=joules, seconds=seconds, life=life)
                 case ProfileMade(key, profile):
                     store.put_profile(key, profile)
             return None
@@ -129,9 +130,9 @@ class StoreBackend:
         """Of the newest trials."""
         return self._say(lambda store: knowledge_of(store, spec.id, trial), patience)
 
-    def excuse(self, spec: JobSpec, numbers: list[int], patience: Patience) -> None:
+    def excuse(self, job: Registered, numbers: list[int], patience: Patience) -> None:
         """A revision of the job."""
-        self._say(lambda store: store.excuse(spec.id, numbers), patience)
+        self._say(lambda store: store.excuse(job.spec.id, numbers, life=job.life), patience)
 
     def profile(self, key: ProfileKey, patience: Patience) -> PowerProfile | None:
         """As kept."""

@@ -40,6 +40,12 @@ class RecurringJob(Protocol):
             InputError: No size is left to offer, or the recurrence has converged or used up its tries.
         """
 
+    def hand(self, number: int, trial_id: str) -> None:
+        """Say which trial is meant by this number from now on; one that was opened here is known.
+
+        Whatever is said of another trial that has this number by now, of a store restored from a backup, is NotKnown.
+        """
+
     def trial(self, number: int) -> Trial:
         """A trial as it stands."""
 
