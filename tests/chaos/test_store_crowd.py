@@ -119,15 +119,17 @@ class Ring:
 
     def reset(self) -> None:
         """As `zeus jobs reset`: what is exported is what is forgotten, whatever the crowd does meanwhile."""
-        seen = self.store.pulse()["crowd"]
-        lines = self.store.export(["crowd"])
-        try:
-            self.store.restart("crowd", pulse=seen)
-        except AlreadyDone:
-            self.chaos.count("resets refused")
-        else:
-            self._keep(lines)
-            self.chaos.count("resets")
+        for _ in range(5):
+            seen = self.store.pulse()["crowd"]
+            lines = self.store.export(["crowd"])
+            try:
+                self.store.restart("crowd", pulse=seen)
+            except AlreadyDone:
+                self.chaos.count("resets refused")
+            else:
+                self._keep(lines)
+                self.chaos.count("resets")
+                break
 
     def replace(self) -> None:
         """The job is removed, and one of another store takes its place, or its own history, or nothing."""

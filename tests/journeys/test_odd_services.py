@@ -62,9 +62,8 @@ def test_an_ask_whose_answer_was_lost_is_repeated_and_opens_one_trial(
     lost, store = [], MemoryStore()
 
     def forward(request: Heard) -> None:
-        headers = {
-            name: request.headers[name] for name in ("Content-Type", "Idempotency-Key") if name in request.headers
-        }
+        names = ("Content-Type", "Idempotency-Key", "Zeus-Wire")
+        headers = {name: request.headers[name] for name in names if name in request.headers}
         answer = httpx.request(
             request.command, behind + request.path, content=request.body, headers=headers, timeout=PATIENCE_SECONDS
         )

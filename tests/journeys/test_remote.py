@@ -23,9 +23,11 @@ from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreErro
 from zeus.job import Ending, Outcome
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
+from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.batch_size.resilient import ResilientJob
 from zeus.optimizer.batch_size.verbs import ALONE
 from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.store import MemoryStore
 
 Zeus = Callable[..., tuple[int, str, str]]
 AWAY = {"ZEUS_PATIENCE": "0"}  # nobody waits for one that does not come
@@ -384,3 +386,26 @@ def test_looking_at_the_jobs_of_a_service_that_is_away_fails_and_says_so(served:
     assert f"the service {served.url} is away" in err
     code, out, _ = zeus("env", "--json")
     assert (code, json.loads(out)["store"]["ok"]) == (0, False)
+
+
+def test_what_waits_for_days_ends_no_trial_of_another_life(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.up()
+    job, folder = remote(served.url, tmp_path / "spool"), tmp_path / "spool"
+    number = job.ask(V100).number
+    monkeypatch.setenv("ZEUS_PATIENCE", "0")
+    served.down()
+    job.tell(number, DONE)
+    assert len(list(folder.glob("0*.json"))) == 1
+    monkeypatch.setenv("ZEUS_PATIENCE", "60")
+    store, elsewhere = served.store, MemoryStore()
+    elsewhere.register(SPEC)
+    LocalJob(elsewhere, SPEC.id).ask(V100)  # has the same number
+    store.forget(SPEC.id)
+    store.import_lines(elsewhere.export())
+    served.up()
+    remote(served.url, folder)  # delivers what waits
+    assert store.trial(SPEC.id, number).trial.ending is Ending.OPEN
+    (why,) = (folder / "refused").glob("*.why")
+    assert "not the one that is spoken of" in why.read_text()

@@ -358,3 +358,15 @@ def test_nobody_left_to_tell_ends_no_training(place: Place) -> None:
     process.stdout.close()
     process.wait(PATIENCE_SECONDS)
     assert [kept.trial.ending for kept in place.store().trials("toy")] == [Ending.CONVERGED] * 2
+
+
+def test_a_typo_in_the_target_voids_nothing_unless_revise_says_so(place: Place) -> None:
+    before = place.report()["default"]
+    place.job(target_metric=7.5)
+    done = place.run()
+    assert done.returncode == 2
+    assert "would go on without what the 1 trials for the present target taught it" in done.stderr
+    assert place.run("--revise", ZEUS_QUIET="1").returncode == 3  # nobody reaches it
+    place.job()
+    assert place.run().returncode == 2  # which voids those of the typo
+    assert place.report("--revise")["default"]["runs"] == before["runs"] == 1

@@ -15,7 +15,7 @@ from zeus.job import Ending, Outcome, Target
 from zeus.profile import PowerProfile, Slice
 from zeus.service.app import Settings, create
 from zeus.store import MemoryStore
-from zeus.store.open import log_folder
+from zeus.store.open import log_file, log_folder
 from zeus.wire import to_json
 
 SPEC = {"job_id": "asr", "job_id_prefix": "asr", "batch_sizes": [8, 16, 32], "default_batch_size": 16, "eta_knob": 1.0}
@@ -276,6 +276,10 @@ def test_the_log_of_a_trial_is_shown_where_it_lies_beside_the_store(tmp_path: Pa
         (folder / "1.log").write_text(said)
         assert client.get(f"{ASR}/trials/1/log").json() == {"log": said}
     assert client.get(f"{ASR}/trials/2/log").status_code == 404
+    own = log_file(folder, 1, store.trial("asr", 1).trial.id)  # as another trial of this number has left a log
+    own.write_text("of this trial")
+    assert client.get(f"{ASR}/trials/1/log").json() == {"log": "of this trial"}
+    assert (folder / "1.log").read_text() == "epoch 1 done"
 
 
 def test_a_lost_trial_is_told_late(client: TestClient, store: MemoryStore) -> None:
