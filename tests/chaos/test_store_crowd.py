@@ -142,7 +142,7 @@ class Ring:
                     self.store.import_lines(lines)
                     self.chaos.count("imports")
                 case "foreign":
-                    self.store.import_lines(_foreign(self.chaos.dice.randrange(1, 8)))
+                    self.store.import_lines(_foreign(self.chaos.dice.randrange(1, 30), max(self.asked, default=0)))
                     self.chaos.count("imports")
                 case _:
                     self.store.register(SPEC)
@@ -166,7 +166,7 @@ class Ring:
         """Of whatever trial there ever was, of this life or another."""
         if not self.asked:
             return
-        number = self.chaos.dice.choice(list(self.asked))
+        number = self.chaos.dice.choice(list(self.asked)[-30:])
         trial_id = self.asked[number]
         try:
             self.store.tell("crowd", number, outcome_of(trial_id), trial_id=trial_id)
@@ -250,13 +250,18 @@ def _connect(url: str) -> Any:
     return psycopg.connect(url.replace("+psycopg", ""))
 
 
-def _foreign(trials: int) -> list[str]:
-    """A job of the same name in another store, with so many open trials: their numbers are the first ones, too."""
+def _foreign(trials: int, last: int) -> list[str]:
+    """A job of the same name in another store, with so many open trials, whose numbers are given here as well."""
     store = MemoryStore()
     store.register(SPEC)
     for _ in range(trials):
         store.ask("crowd", Request(gpus=Gpus("A40", 1, 300.0)), decide, lease=600.0)
-    return store.export()
+    job, *lines = map(json.loads, store.export())
+    before = max(0, last - trials)  # numbers of lives before
+    job["first"] += before
+    for line in lines:
+        line["trial"]["ask"]["number"] += before
+    return [json.dumps(line) for line in (job, *lines)]
 
 
 def _faketime() -> Path:
@@ -270,7 +275,7 @@ def test_a_crowd_that_is_killed_reset_and_imported_over_loses_and_mixes_nothing(
     while chaos.going():
         ring.gather(workers=4)
         acts = [ring.kill, ring.reset, ring.replace, ring.restore, ring.tell_late]
-        for act in chaos.dice.choices(acts, weights=(3, 3, 2, 1, 4), k=12):
+        for act in chaos.dice.choices(acts, weights=(2, 2, 3, 2, 4), k=16):
             time.sleep(chaos.dice.uniform(0.0, 0.1))
             act()
         ring.end()
