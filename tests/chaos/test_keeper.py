@@ -173,7 +173,8 @@ class World:
         self.place.running.remove(trainer)
 
     def should_be(self, card: FakeCard) -> float:
-        return min(set(self.caps[card.index]) - set(card.lost_limits()))
+        found, *caps = self.caps[card.index]
+        return min({found} | (set(caps) - set(card.lost_limits())))
 
     def is_over(self) -> bool:
         notes = list((self.place.folder / "run" / "keeper").glob("*.json"))

@@ -193,7 +193,7 @@ class TrialEngine:
     _evaluation: Use = NOTHING  # in it, beside the steps
     _last_evaluation: Use = NOTHING
     _limits: frozenset[float | None] = frozenset()  # in this epoch
-    _limit: float | None = None  # in force when last measured
+    _limit: float | None = None  # of the last steps or epoch: one evaluation runs at another
     _steps: int = 0  # in this epoch
     _steps_per_epoch: int | None = None
     _paces: tuple[float, ...] = ()  # cost of a step, by the looks in this epoch
@@ -255,7 +255,7 @@ class TrialEngine:
             spent=self.spent.plus(use),
             _epoch=self._epoch.plus(use),
             _evaluation=self._evaluation.plus(beside),
-            _limit=event.limit,
+            _limit=self._limit if kind is Kind.EVALUATION else event.limit,
             _limits=self._limits if kind is Kind.EVALUATION else self._limits | {event.limit},
             _steps=self._steps + steps,
             _paces=(*self._paces, price / steps) if steps else self._paces,
