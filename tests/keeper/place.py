@@ -159,7 +159,9 @@ def stat_of(pid: int) -> list[str]:
 
 def is_dead(pid: int) -> bool:
     try:
-        return stat_of(pid)[0] in "ZX"  # whether anybody has collected it yet is not our concern
+        stat = stat_of(pid)
+        # Whether anybody has collected it yet is not our concern; but while a thread of it lives, so do its locks.
+        return stat[0] in "ZX" and int(stat[17]) <= 1
     except (FileNotFoundError, ProcessLookupError):
         return True
 
