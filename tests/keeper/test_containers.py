@@ -51,9 +51,6 @@ def test_a_host_is_no_container_even_if_its_root_is_an_overlay(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        (".dockerenv", ""),
-        ("run/.containerenv", 'engine="podman"'),
-        ("run/systemd/container", "lxc"),
         ("proc/1/environ", "PATH=/bin\0container=podman\0"),
         ("proc/1/cgroup", "0::/kubepods.slice/kubepods-burstable.slice/cri-containerd-0123456789abcdef.scope\n"),
         ("proc/self/cgroup", "4:memory:/docker/0123456789abcdef0123456789abcdef\n"),
@@ -62,6 +59,14 @@ def test_a_host_is_no_container_even_if_its_root_is_an_overlay(tmp_path: Path, m
 )
 def test_a_container_is_known_by_its_marks(tmp_path: Path, name: str, text: str) -> None:
     assert f"/{name}" in str(mark(tree(tmp_path, **{name: text})))
+
+
+@pytest.mark.parametrize("name", [".dockerenv", "run/.containerenv", "run/systemd/container"])
+def test_a_file_of_an_engine_is_a_mark_unless_namespaces_are_seen_to_be_the_first(tmp_path: Path, name: str) -> None:
+    root = tree(tmp_path, **{name: ""})
+    assert mark(root) is None  # a virtual machine that was made from an image
+    (root / "proc/self/ns/cgroup").unlink()
+    assert f"/{name}" in str(mark(root))
 
 
 @pytest.mark.parametrize("kind", ["pid", "cgroup"])
