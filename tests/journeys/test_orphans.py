@@ -12,6 +12,7 @@ import pytest
 
 from launch_place import Place, guards, is_running
 from waiting import PATIENCE_SECONDS, eventually
+from zeus.device.find import find
 from zeus.job import Ending
 
 # As torchrun starts its workers, each in a session of its own; and these will not be asked to end.
@@ -138,3 +139,43 @@ def test_a_stopped_run_that_is_killed_leaves_nothing_stopped_behind(place: Place
     process.kill()
     process.communicate(timeout=PATIENCE_SECONDS)
     all_gone(place, *pids)
+
+
+KEEPING = """
+from zeus.device.keeper import lend
+lease = lend(gpus)
+lease.set_limit(125)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path("ready").touch()
+"""
+
+
+def test_a_script_that_is_killed_has_its_limit_put_back_by_its_own_keeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path)
+    for name in ("ZEUS_GPU", "ZEUS_VIRTUAL_STATE"):
+        monkeypatch.setenv(name, place.env[name])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    place.script(before=KEEPING)
+    place.job(mode="off")
+    process = place.start(STEPS="100000")
+    eventually((tmp_path / "ready").exists)
+    script = place.pid()
+    assert find()[0].limit() == 125
+    process.kill()
+    process.communicate(timeout=PATIENCE_SECONDS)
+    eventually(lambda: not is_running(script))
+    eventually(lambda: find()[0].limit() == 250)
+
+
+def test_a_command_in_a_group_of_its_own_is_asked_before_it_is_killed(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    saving = "signal.signal(signal.SIGINT, lambda *_: (pathlib.Path('saved').touch(), sys.exit()))\n"
+    place.script(before=f"os.setpgid(0, 0)\n{saving}pathlib.Path('ready').touch()\n")
+    place.job()
+    process = place.start(STEPS="100000")
+    eventually((tmp_path / "ready").exists)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_SECONDS)
+    assert (tmp_path / "saved").exists()

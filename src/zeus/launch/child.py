@@ -125,8 +125,8 @@ class Child:
             )
         if by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) or self._process.returncode < 0:  # or its guard was
             raise LaunchError(
-                f"the command was ended from outside by {signal.Signals(by).name}. Run it again to go on; its output "
-                f"is in {self.log}."
+                f"the command was ended from outside by {_name(by)}. Run it again to go on; its output is in "
+                f"{self.log}."
             )
 
     # ------------------------------------------------------------------ with
@@ -155,3 +155,10 @@ class Child:
                 signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             self.close_output()
             self._guards.close()
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of those without a name
+        return f"signal {number}"

@@ -121,7 +121,7 @@ class _Guard:
         elif said[0] in (signal.SIGSTOP, signal.SIGCONT):
             self._send_all(said[0])
         else:
-            os.killpg(0, said[0])
+            self._ask(said[0])
 
     def _launcher_gone(self) -> None:
         if self._output is None:
@@ -130,10 +130,17 @@ class _Guard:
         self._end_within(GRACE_SECONDS)
         if self._status is None:
             self._asked.add(self._child)
-            os.killpg(0, signal.SIGTERM)
+            self._ask(signal.SIGTERM)
             self._send_all(signal.SIGCONT)  # who is stopped cannot heed it
 
     # ------------------------------------------------------------------ what is done to them
+
+    def _ask(self, number: int) -> None:
+        """To the command and its group, also where it has begun a group of its own."""
+        os.killpg(0, number)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._status is None and os.getpgid(self._child) != os.getpgrp():  # not reaped: no stranger
+                os.killpg(os.getpgid(self._child), number)
 
     def _press_on(self) -> bool:
         """Ask or kill those who are the guard's own by now; false where no more can be done.
@@ -144,6 +151,8 @@ class _Guard:
         assert self._end is not None
         late = time.monotonic() - self._end
         for pid in _children().get(os.getpid(), ()):
+            if _is_keeper(pid):  # it ends by itself once its limits are back, and never before
+                continue
             if late >= 0:
                 _send(pid, signal.SIGKILL)
             elif pid not in self._asked and self._status is not None:
@@ -159,7 +168,8 @@ class _Guard:
         while waiting:
             pid = waiting.pop()
             waiting += children.get(pid, ())
-            _send(pid, number)
+            if not _is_keeper(pid):
+                _send(pid, number)
 
 
 def processes() -> Iterator[tuple[int, int, int]]:
@@ -176,6 +186,13 @@ def _children() -> dict[int, list[int]]:
     for pid, parent, _ in processes():
         found.setdefault(parent, []).append(pid)
     return found
+
+
+def _is_keeper(pid: int) -> bool:
+    """Whether it is the private keeper of a training, which ends with that, once it has put the limits back."""
+    with contextlib.suppress(OSError):
+        return b"\0zeus.device.keeper\0--fd\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def _send(pid: int, number: int) -> None:
@@ -216,12 +233,12 @@ def _die_with(guard: int) -> Callable[[], None]:
 def _exit_as(status: int, is_guard: bool) -> int:
     """An exit status as a shell says it; who outlives a guard that was killed ends as it did, to tell it apart."""
     if status < 0 and is_guard:
-        _end_by(signal.Signals(-status))
+        _end_by(-status)
     return status if status >= 0 else BY_SIGNAL - status
 
 
-def _end_by(number: signal.Signals) -> NoReturn:
-    if number is not signal.SIGKILL:
+def _end_by(number: int) -> NoReturn:
+    if number != signal.SIGKILL:
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     os._exit(BY_SIGNAL + number)

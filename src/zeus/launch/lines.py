@@ -157,6 +157,7 @@ class Lines(Generic[T]):
         self._over = threading.Event()
         self._splitter = Splitter()
         self._failed = False  # the reader
+        self._closed = False
         self._follower: threading.Thread | None = None
         self.lines = 0  # that were read, whatever they said
 
@@ -207,13 +208,14 @@ class Lines(Generic[T]):
         self._over.set()
         if self._follower is not None:
             self._follower.join(timeout=5.0)
+        self._closed = True
         self._reader.close()
         self._queue.put(None)
 
     def _take(self, chunk: bytes) -> None:
         texts = self._splitter.split(chunk)
         self.lines += len(texts)
-        if not texts or self._failed:
+        if not texts or self._failed or self._closed:  # what comes too late is of no trial any more
             return
         try:
             for said in self._reader.read(texts):

@@ -7,6 +7,7 @@ the lines that follow. Uses the standard library alone, so that it starts at onc
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
@@ -32,7 +33,8 @@ class Matcher:
 
     def __init__(self, *regexes: str) -> None:
         self._regexes = regexes
-        self._slow = 0
+        self._slow = 0  # lines, one after the other
+        self._ended_by = 0
         self._process = self._start()
 
     def search(self, lines: Sequence[str]) -> list[list[Found | None]]:
@@ -49,20 +51,26 @@ class Matcher:
         >>> matcher.close()
         """
         answers = self._ask(lines)
+        if answers is None and self._ended_by != -signal.SIGVTALRM:  # somebody else ended it
+            answers = self._ask(lines)
         if answers is not None:
+            self._slow = 0
             return answers
-        if len(lines) > 1:  # which of them it was is found one by one
-            return [answer for line in lines for answer in self.search([line])]
+        # which of them it was is found one by one
+        return [answer for line in lines for answer in self._ask([line]) or self._pass_over(line)]
+
+    def _pass_over(self, line: str) -> list[list[Found | None]]:
         self._slow += 1
         if self._slow > ENOUGH:
-            raise TooSlow(lines[0][:80])
-        log.warning("a line that begins with %r takes too long to be looked at, and is passed over", lines[0][:80])
+            raise TooSlow(line[:80])
+        log.warning("a line that begins with %r takes too long to be looked at, and is passed over", line[:80])
         return [[None] * len(self._regexes)]
 
     def close(self) -> None:
         """End its process."""
-        with self._process as process:
-            process.kill()
+        self._process.kill()
+        with contextlib.suppress(OSError), self._process:  # what it was still to be told goes nowhere
+            pass
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -83,6 +91,7 @@ class Matcher:
         except BrokenPipeError:
             answer = b""
         if not answer:
+            self._ended_by = self._process.wait()
             self.close()
             self._process = self._start()
             return None

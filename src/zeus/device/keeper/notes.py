@@ -125,8 +125,9 @@ class Notes:
         fd = os.open(self._path(uuid, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, holder.encode(errors="replace"), 0)
+            with contextlib.suppress(OSError):  # on a full disk the lock is as good without a name in it
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, holder.encode(errors="replace"), 0)
         except BlockingIOError:
             os.close(fd)
             return None
