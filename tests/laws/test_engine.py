@@ -418,3 +418,16 @@ def test_the_highest_limit_is_due_where_it_was_not_seen_for_long_or_units_have_c
     assert not is_due((later,) * (NEWEST_TRIALS - 1), 250.0)
     assert is_due((later,) * NEWEST_TRIALS, 250.0)
     assert not is_due((*[later] * NEWEST_TRIALS, first), 250.0)
+    grown = trial((150.0, 120.0))
+    assert is_due((first, grown), 250.0)
+    assert is_due((first, trial((250.0, 150.0)), grown), 250.0)  # a run at the top alone says nothing of 150 W
+
+
+def test_a_slow_start_is_no_change_of_units() -> None:
+    def row(limit: float, cold: bool, joules: float) -> Stretch:
+        return Stretch.of(Kind.STEP, limit, cold, 10, 10 * joules, 10.0)
+
+    profiled = (row(250.0, True, 300.0), row(150.0, True, 100.0), row(150.0, False, 80.0))
+    stored = (row(150.0, True, 200.0), row(150.0, False, 80.0))
+    assert not is_due((profiled, stored), 250.0)
+    assert not is_due((profiled, (*stored, row(0.0, False, 500.0))), 250.0)

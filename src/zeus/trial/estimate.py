@@ -80,13 +80,18 @@ def is_due(trials: Trials, top: float) -> bool:
     That is so where none of the newest trials ran there, or where units have changed since one last did.
     """
     newest: dict[_Sort, Amount] = {}
+    seen = False
     for trial in reversed(trials):
         units = _units(trial)
         newest = newest or units
-        if any(limit == top for _, limit, _ in units):
-            both = newest.keys() & units.keys()
-            return any(not abs(newest[sort] / units[sort] - ONE).within(CHANGED) for sort in both)
-    return len(trials) >= NEWEST_TRIALS
+        if all(limit != top for _, limit, _ in units):
+            continue
+        seen = True
+        both = newest.keys() & units.keys()
+        steady = {sort for sort in both if not sort[2]}  # cold ones differ by where in the first epoch they lie
+        if both:
+            return any(not abs(newest[sort] / units[sort] - ONE).within(CHANGED) for sort in steady or both)
+    return not seen and len(trials) >= NEWEST_TRIALS
 
 
 _Sort: TypeAlias = tuple[Kind, float, bool]  # of a unit: kind, limit, cold
@@ -97,7 +102,7 @@ def _units(trial: Iterable[Stretch]) -> dict[_Sort, Amount]:
     return {
         (one.kind, one.limit_watts, one.cold): Amount(one.joules / one.count, one.seconds / one.count)
         for one in trial
-        if one.kind in UNITS and one.limit_watts is not None and one.count and one.joules and one.seconds
+        if one.kind in UNITS and one.limit_watts and one.count and one.joules and one.seconds
     }
 
 

@@ -179,7 +179,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self._last_end = self._clock.now()
         with self._unharmed():
             if self._passes == COMPARED + 1 and self._compares:
-                self._settle() if isinstance(self._state, Done) else self._apply()
+                self._settle()
             self._open_chunk()
 
     def on_step_begin(self) -> None:
@@ -210,7 +210,7 @@ class GlobalPowerLimitOptimizer(Callback):
     @property
     def _compares(self) -> bool:
         """A training that has to profile its limits runs one evaluation at the other: the highest, or the best."""
-        return self._stored is None and self._active
+        return self._stored is None and self._active and isinstance(self._state, Done)
 
     def on_train_end(self) -> None:
         """Put the limit back. Another training may begin after this one: what was learnt is kept for it."""
