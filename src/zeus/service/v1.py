@@ -73,7 +73,7 @@ def job_of(request: Request, job_id: str) -> LocalJob:
 def wire_of(request: Request) -> int:
     """The version of the wire format that the client reads; clients of before version 2 do not say."""
     said = request.headers.get("zeus-wire", "1")
-    return min(VERSION, int(said)) if said.isdecimal() and int(said) > 0 else 1
+    return max(1, min(VERSION, int(said))) if said.isdecimal() and len(said) < 10 else 1
 
 
 def _job(request: Request, job: Job) -> Json:
@@ -261,10 +261,10 @@ def late(request: Request, job_id: JobId, body: words.Late, life: Life | None = 
 
 
 @api.get("/jobs/{job_id}/trials/{number}/knowledge", dependencies=[READ])
-def knowledge(request: Request, job_id: JobId, number: Number) -> Json:
+def knowledge(request: Request, job_id: JobId, number: Number, trial_id: TrialId = "") -> Json:
     """What earlier trials tell of this one's epochs: what its units use at each power limit."""
     store = store_of(request)
-    return knowledge_to_json(knowledge_of(store, job_id, store.trial(job_id, number).trial))
+    return knowledge_to_json(knowledge_of(store, job_id, store.trial(job_id, number, trial_id=trial_id).trial))
 
 
 @api.get("/jobs/{job_id}/trials/{number}/log", dependencies=[READ])

@@ -303,7 +303,7 @@ def _is_away(wrong: BaseException | None) -> bool:
     """Whether a database that cannot be opened may be there again later: it is down or busy, not wrong."""
     if isinstance(wrong, sqlite3.Error):
         return getattr(wrong, "sqlite_errorcode", 0) & 0xFF in PASSING
-    return type(wrong).__name__ == "OperationalError"
+    return any(one.__name__ == "OperationalError" for one in type(wrong).__mro__)
 
 
 def _is_busy(wrong: sqlite3.Error) -> bool:

@@ -64,8 +64,12 @@ def resolve(url: str | None = None, environ: Mapping[str, str] = os.environ) -> 
             f"ZEUS_STORE={shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
         )
     if scheme != "sqlite":
-        if url.count("@") > 1:  # the host would be taken to begin within the password, and be told
-            raise InputError(f"ZEUS_STORE={shown(url)!r}: write each @ of a password as %40.")
+        # The host would be taken to begin within the password, and be told.
+        if url.count("@") > 1 or re.match(r"[^@/?#]*//[^@/?#]*[/?#][^@]*@", url):
+            raise InputError(
+                f"ZEUS_STORE={shown(url)!r}: in a password, and in all that follows it, write @ as %40, / as %2F, "
+                "? as %3F and # as %23."
+            )
         return url.replace(scheme, "postgresql+psycopg", 1) if scheme == "postgresql" else url
     path = Path(url.partition(":///")[2]).expanduser()
     if path.name in ("", ":memory:"):
@@ -93,7 +97,7 @@ def address_of(url: str) -> str:
         return url
     parts = urlsplit(url)
     user, host = parts.username, parts.netloc.rpartition("@")[2]
-    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if "password" not in name], safe="/")
+    query = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name in NO_SECRETS], safe="/")
     return f"{parts.scheme}://{f'{user}@' if user else ''}{host}{parts.path}{f'?{query}' if query else ''}"
 
 

@@ -36,6 +36,16 @@ def hung_up_after(seconds: float, descriptor: int) -> Iterator[None]:
             _calls.pop(number, None)
 
 
+def _begin_anew() -> None:
+    """In a forked child: its parent's calls are not its own, and a lock that was held at the fork is never let go."""
+    global _lock
+    _lock = threading.Lock()
+    _calls.clear()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
 def _watch() -> None:
     global _watching
     if _watching != os.getpid():

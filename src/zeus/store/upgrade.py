@@ -35,9 +35,9 @@ def make_file(path: Path) -> None:
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        is_empty = path.stat().st_size == 0
         wal = path.with_name(f"{path.name}-wal")
         was_store = _size(_lock_of(path)) > 0 or _size(wal) > 0
+        is_empty = path.stat().st_size == 0  # looked at last: somebody may be making the store now
     except OSError as wrong:
         kind = StoreError if wrong.errno in PASSING else InputError
         raise kind(f"{path} cannot be opened: {wrong.strerror}. Check ZEUS_STORE.") from wrong

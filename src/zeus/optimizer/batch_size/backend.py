@@ -66,7 +66,10 @@ class Backend(Protocol):
         """Renew, and ask the policy where `next_cost` is given."""
 
     def deliver(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:
-        """Take in a message; the trial that it ends, where it ends one. Delivered again it changes nothing."""
+        """Take in a message; the trial that it ends, where it ends one.
+
+        Delivered again it changes nothing, except that what an epoch uses is then noted twice, which says the same.
+        """
 
     def knowledge(self, spec: JobSpec, trial: Trial, patience: Patience) -> Knowledge:
         """What earlier trials tell of this one's epochs."""

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ class Mine:
     trial: Trial
     so_far: Outcome | None = None
     key: str | None = None  # under which one that began without the store is reported
+    spec: JobSpec | None = None  # by which that one runs
+    life: str = ""  # of the job that it is for, as last seen when it began
     is_heard: bool = False  # the store has taken in how it ended
 
 
@@ -59,9 +62,12 @@ class Known:
 
     def keep_spec(self, spec: JobSpec, life: str = "") -> None:
         """Remember the job; where that cannot be written, nothing is known later."""
-        if (self.spec(spec.id), self.life(spec.id)) != (spec, life):
-            with contextlib.suppress(StoreError):
-                write(self._of(spec.id) / "job.json", {**to_json(spec), "life": life})
+        path = self._of(spec.id) / "job.json"
+        with contextlib.suppress(StoreError, OSError):
+            if (self.spec(spec.id), self.life(spec.id)) != (spec, life):
+                write(path, {**to_json(spec), "life": life})
+            else:
+                os.utime(path)  # in use: not to be swept
 
     def trial(self, job_id: str, number: int) -> Mine | None:
         """A trial that was opened here."""
@@ -73,7 +79,9 @@ class Known:
         with contextlib.suppress(InputError, KeyError):
             so_far = None if said["so_far"] is None else from_json(said["so_far"], Outcome)
             trial = from_json(said["trial"], Trial, eta=self._eta(job_id))
-            return Mine(trial, so_far, said["key"], bool(said.get("heard")))
+            spec = None if said.get("spec") is None else from_json(said["spec"], JobSpec)
+            life = str(said.get("life") or "")
+            return Mine(trial, so_far, said["key"], spec=spec, life=life, is_heard=bool(said.get("heard")))
         return None
 
     def _eta(self, job_id: str) -> float | None:
@@ -91,7 +99,9 @@ class Known:
         """Remember it: on disk, or else in this process."""
         number = mine.trial.number
         so_far = None if mine.so_far is None else to_json(mine.so_far)
+        spec = None if mine.spec is None else to_json(mine.spec)
         said = {"trial": to_json(mine.trial), "so_far": so_far, "key": mine.key, "heard": mine.is_heard}
+        said |= {"spec": spec, "life": mine.life}
         try:
             write(self._file(job_id, number), said)
             self._unwritten.pop((job_id, number), None)
@@ -104,8 +114,10 @@ class Known:
         if (mine := self.trial(job_id, trial.number)) is not None:
             self.keep(job_id, replace(mine, trial=trial, is_heard=True))
 
-    def drop(self, job_id: str, number: int) -> None:
-        """The store knows better from now on."""
+    def drop(self, job_id: str, number: int, trial_id: str = "") -> None:
+        """The store knows better from now on, if this is the trial that is known here."""
+        if trial_id and (mine := self.trial(job_id, number)) is not None and mine.trial.id != trial_id:
+            return
         self._unwritten.pop((job_id, number), None)
         with contextlib.suppress(OSError):
             self._file(job_id, number).unlink(missing_ok=True)

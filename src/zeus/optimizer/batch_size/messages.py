@@ -125,7 +125,7 @@ def _of_version_2(said: dict[str, Any]) -> Message:
     match said["message"]:
         case "ended":
             outcome = from_json(said["outcome"], Outcome)
-            return Ended(str(said["job"]), int(said["trial"]), outcome, str(said["trial_id"]))
+            return Ended(str(said["job"]), int(said["trial"]), outcome, str(said.get("trial_id", "")))
         case "ran":
             return _ran(said, from_json(said["spec"], JobSpec))
         case "epoch_used":

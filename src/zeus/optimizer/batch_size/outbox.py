@@ -77,13 +77,15 @@ class Outbox:
 
     def _say(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:
         """Taken or refused, the store's word on a trial counts from now on."""
+        if spec is None and isinstance(message, Ended):
+            spec = self.known.spec(message.job_id)
         try:
             trial = self.backend.deliver(message, spec, patience)
         except (StoreError, NotAllowed):
             raise
         except Exception:
             if isinstance(message, Ended):
-                self.known.drop(message.job_id, message.number)
+                self.known.drop(message.job_id, message.number, message.trial_id)
             raise
         if isinstance(message, Ended) and trial is not None:
             self.known.heard(message.job_id, trial)

@@ -72,7 +72,9 @@ class ServiceBackend:
         """The request that says it."""
         eta = None if spec is None else spec.eta_knob
 
-        def read(said: Any) -> Trial:
+        def read(said: Any) -> Trial | None:
+            if eta is None and said["version"] == 1:  # heard; what was heard needs an eta to be read
+                return None
             return _trial(said, eta)
 
         match message:
@@ -94,8 +96,8 @@ class ServiceBackend:
 
     def knowledge(self, spec: JobSpec, trial: Trial, patience: Patience) -> Knowledge:
         """Gathered there."""
-        path = of_job(spec.id, f"/trials/{trial.number}/knowledge")
-        return self.service.call("GET", path, knowledge_from_json, patience=patience)
+        path, query = of_job(spec.id, f"/trials/{trial.number}/knowledge"), _said("trial_id", trial.id)
+        return self.service.call("GET", path, knowledge_from_json, query=query, patience=patience)
 
     def excuse(self, job: Registered, numbers: list[int], patience: Patience) -> None:
         """A revision of the job there."""

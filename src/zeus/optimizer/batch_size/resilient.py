@@ -119,7 +119,7 @@ class ResilientJob:
         ask = Ask(number=number, recurrence=recurrence or number, gpus=gpus, eta=self._spec.eta_knob, last=True)
         decision = Decision(size, Phase.DEFAULT, f"{size}, the default: the store is away")
         trial = Trial(ask=ask, decision=decision, asked=1)
-        self._known.keep(self._spec.id, Mine(trial, key=uuid4().hex))
+        self._known.keep(self._spec.id, Mine(trial, key=uuid4().hex, spec=self._spec, life=self.life))
         return trial
 
     def hand(self, number: int, trial_id: str) -> None:
@@ -167,6 +167,7 @@ class ResilientJob:
             except StoreError:
                 if mine is None:
                     raise
+                mine = self._mine(number) or mine  # it may have ended while this was waited for
         if so_far is not None and mine.trial.outcome is None:
             mine = replace(mine, so_far=so_far)
             self._known.keep(self._spec.id, mine)
@@ -201,7 +202,8 @@ class ResilientJob:
     def _ending(self, number: int, mine: Mine | None, outcome: Outcome) -> Message:
         if mine is None or mine.key is None:
             return Ended(self._spec.id, number, outcome, self._which(number).id)
-        return Ran(self._spec, mine.trial.ask.gpus, mine.trial.batch_size, mine.key, outcome, self.life)
+        spec, life = (self._spec, self.life) if mine.spec is None else (mine.spec, mine.life)
+        return Ran(spec, mine.trial.ask.gpus, mine.trial.batch_size, mine.key, outcome, life)
 
     def _send_at_last(self, message: Message) -> Heard | Waits:
         """Told or kept. Where neither can be, store and disk are given some minutes: nobody measures it again."""
@@ -233,7 +235,7 @@ class ResilientJob:
         try:
             self._outbox.deliver(QUICK)
             return self._backend.knowledge(self._spec, trial, QUICK)
-        except (NotKnown, StoreError):
+        except ZeusError:  # also one that began alone, whose number no service takes
             return Knowledge()
 
     def excuse(self, numbers: Iterable[int]) -> None:

@@ -16,6 +16,7 @@ import hashlib
 import json
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,10 +42,17 @@ def default_folder(address: str, environ: Mapping[str, str] = os.environ) -> Pat
     >>> default_folder("sqlite:////srv/zeus.db", {"XDG_DATA_HOME": "/data"})
     PosixPath('/data/zeus/spool/zeus.db-d3eefed8')
     """
-    data = environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    data = environ.get("XDG_DATA_HOME") or _share()
     parts = urlsplit(address)
     name = parts.hostname or Path(parts.path).name or "store"
     return Path(data) / "zeus" / "spool" / f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:8]}"
+
+
+def _share() -> str:
+    try:
+        return str(Path.home() / ".local" / "share")
+    except RuntimeError:  # a user whom nobody knows, as in a container
+        return f"{tempfile.gettempdir()}/zeus-{os.getuid()}"
 
 
 class Spool:

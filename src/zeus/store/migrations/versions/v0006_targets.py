@@ -12,7 +12,7 @@ down_revision: str | None = "0005"
 
 
 def upgrade() -> None:
-    """From version 4. Until then a job said from which of its trials on its present target counted."""
+    """From version 5. Until then a job said from which of its trials on its present target counted."""
     op.create_table(
         "zeus_marks",
         sa.Column("job_id", sa.Text, sa.ForeignKey("zeus_jobs.id"), primary_key=True),
