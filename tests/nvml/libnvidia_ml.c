@@ -278,8 +278,8 @@ int nvmlDeviceGetSamples(void *handle, int type, unsigned long long last_seen_us
     return n || result == EMPTY ? SUCCESS : NOT_FOUND;
 }
 
-/* The limit that this thread last saw on each card: NVML sets without asking, a test wants to know what that cost. */
-static __thread int64_t seen_mw[CARDS];
+/* The limit that this process last saw on each card: NVML sets without asking, a test wants to know what that cost. */
+static int64_t seen_mw[CARDS];
 
 int nvmlDeviceGetPowerManagementLimit(void *handle, unsigned int *milliwatts) {
     ASK(LIMITS);
