@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from zeus.simulate.cluster import simulate
-from zeus.simulate.cluster_match import match
-from zeus.simulate.cluster_traces import read_groups
-from zeus.simulate.published import load
+from zeus.simulate.cluster.match import match
+from zeus.simulate.cluster.tables import read_groups
+from zeus.simulate.traces.published import load
 
 TRACES = Path(os.environ.get("ZEUS_DATA") or Path(__file__).parents[1] / ".." / "shared" / "data") / "nsdi23_traces"
 

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
-from zeus.device import presets
-from zeus.device.physics import Card, Load, epoch
-from zeus.simulate.settings import table_1
-from zeus.simulate.traces import PowerRow, published, read_power
+from zeus.device.virtual import presets
+from zeus.device.virtual.physics import Card, Load, epoch
+from zeus.simulate.traces.rows import PowerRow, published, read_power
+from zeus.simulate.workload_file import table_1
 
-FITTED = Path(__file__).parents[1] / "src" / "zeus" / "device" / "fitted.toml"
+FITTED = Path(__file__).parents[1] / "src" / "zeus" / "device" / "virtual" / "fitted.toml"
 CARDS = ("v100", "a40", "rtx6000")
 WORKLOADS = {one.virtual.load: one.key for one in table_1().values() if one.virtual}
 SEED, STARTS, ROUNDS = 2023, 7, 2

@@ -324,8 +324,8 @@ def on_hardware(quick: bool) -> dict[str, Any]:
 
 def simulated(quick: bool) -> dict[str, Any]:
     """The same questions to a simulated sensor, whose truth is known exactly."""
-    from zeus.device.sensed import SensedGpu, Sensors
     from zeus.device.virtual import VirtualMachine
+    from zeus.device.virtual.sensors import SensedGpu, Sensors
 
     rows: dict[str, dict[float, Any]] = {"steady": {}, "pulsed": {}}
     luck = random.Random(0)

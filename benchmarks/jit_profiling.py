@@ -25,12 +25,12 @@ from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean, median
 
-from zeus.device import presets
+from zeus.device.virtual import presets
 from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling, State, Waiting, measured, start, step
 from zeus.optimizer.power_limit.selector import MaxSlowdownConstraint, OptimumSelector, Scored, ZeusCost
 from zeus.profile import Slice
-from zeus.simulate.settings import table_1
-from zeus.simulate.traces import PowerRow, published, read_power
+from zeus.simulate.traces.rows import PowerRow, published, read_power
+from zeus.simulate.workload_file import table_1
 
 ROOT = Path(__file__).parents[1]
 TRACES = published(ROOT)

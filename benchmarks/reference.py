@@ -18,12 +18,12 @@ from itertools import islice
 from pathlib import Path
 from statistics import fmean
 
-from zeus.optimizer.batch_size.policy import find_policy
+from zeus.policy.registry import find_policy
 from zeus.reproduce import reference
 from zeus.reproduce.reference import Numbers
 from zeus.simulate import baselines, regret
-from zeus.simulate.published import load
 from zeus.simulate.replay import job_of, replay
+from zeus.simulate.traces.published import load
 from zeus.simulate.workload import Workload
 
 TRACES = Path(os.environ.get("ZEUS_DATA") or Path(__file__).parents[1] / ".." / "shared" / "data") / "nsdi23_traces"

@@ -30,13 +30,14 @@ from statistics import fmean
 from typing import Any
 
 from zeus.job import Ask, Ending, Gpus, Outcome, Profiled, Trial
-from zeus.optimizer.batch_size.policy import find_policy
-from zeus.simulate import baselines, published, regret
-from zeus.simulate.limits import walk
+from zeus.policy.registry import find_policy
+from zeus.simulate import baselines, regret
+from zeus.simulate.limit_plans import walk
+from zeus.simulate.random_workloads import KINDS, shifted, worlds
 from zeus.simulate.replay import Recurrence, job_of, replay, replay_each
-from zeus.simulate.traces import published as folder
+from zeus.simulate.traces import published
+from zeus.simulate.traces.rows import published as folder
 from zeus.simulate.workload import Workload
-from zeus.simulate.worlds import KINDS, shifted, worlds
 
 TRACES = folder(Path(__file__).parents[1])
 FIRST = 10

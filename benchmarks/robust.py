@@ -17,11 +17,12 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from zeus.device import presets
-from zeus.simulate import published, virtual
+from zeus.device.virtual import presets
+from zeus.simulate import virtual
 from zeus.simulate.baselines import names
-from zeus.simulate.runs import Run, simulate
-from zeus.simulate.traces import published as folder
+from zeus.simulate.results import Run, simulate
+from zeus.simulate.traces import published
+from zeus.simulate.traces.rows import published as folder
 from zeus.simulate.workload import Workload
 
 BETAS = (1.0, 1.5, 2.0, 3.0, 5.0)

@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 
 from zeus.simulate.baselines import contender
-from zeus.simulate.published import load
 from zeus.simulate.replay import job_of, replay
-from zeus.simulate.traces import published
+from zeus.simulate.traces.published import load
+from zeus.simulate.traces.rows import published
 from zeus.simulate.workload import Workload
 
 AIM = 20_000  # recurrences a CPU-second

@@ -24,10 +24,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from zeus.job import Ask, Ending, Gpus, JobSpec, Outcome
-from zeus.optimizer.batch_size.local import Folds
+from zeus.jobs.folds import Folds
 from zeus.store import MemoryStore, Request, Store, open_store
 from zeus.store.api import Log, Point, utc
-from zeus.store.tables import TRIALS
+from zeus.store.sql.tables import TRIALS
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server of one's own
 

@@ -13,9 +13,9 @@ import pytest
 
 import zeus
 from waiting import PATIENCE_SECONDS, eventually
-from zeus.launch.guard import GRACE_SECONDS
 from zeus.launch.job_file import read_job_file
-from zeus.launch.local import Launcher
+from zeus.launch.launcher import Launcher
+from zeus.launch.process.guard import GRACE_SECONDS
 from zeus.store import Store, open_store
 from zeus.store.memory import MemoryStore
 

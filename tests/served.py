@@ -15,10 +15,10 @@ from pathlib import Path
 
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.optimizer.batch_size.http import Service
-from zeus.optimizer.batch_size.outbox import Outbox
-from zeus.optimizer.batch_size.remote import ServiceBackend
-from zeus.optimizer.batch_size.resilient import ResilientJob
+from zeus.jobs.remote.client import Service
+from zeus.jobs.remote.job import ResilientJob
+from zeus.jobs.remote.outbox import Outbox
+from zeus.jobs.remote.service_backend import ServiceBackend
 from zeus.store import Store, open_store
 
 V100 = Gpus("V100", 1, 250.0)

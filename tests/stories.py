@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
-from zeus.job import Ask, Ending, Event, Gpus, JobSpec, Outcome, Pardoned, Profiled, Trial
-from zeus.optimizer.batch_size.policy import Policy, find_policy
-from zeus.optimizer.batch_size.stream import Stream
+from zeus.job import Ask, Ending, Event, Gpus, JobSpec, Outcome, Pardoned, Profiled, Trial, history
+from zeus.policy.api import Policy
+from zeus.policy.random_stream import Stream
+from zeus.policy.registry import find_policy
+
+State = TypeVar("State")
 
 WATTS = 100.0
 
@@ -105,3 +109,11 @@ class Story:
                 tried.append(trial.batch_size)
             self.tell(trial, costs[trial.batch_size])
         return tried
+
+
+def fold(policy: Policy[State], job: JobSpec, facts: Iterable[Event]) -> State:
+    """The state after all of these facts, given in any order."""
+    state = policy.start(job)
+    for event in history(facts):
+        state = policy.observe(state, event)
+    return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -132,3 +133,12 @@ class PowerProfile:
 
 def _whole(watts: float) -> float | int:
     return int(watts) if float(watts).is_integer() else watts
+
+
+def nearest(key: ProfileKey, sizes: Iterable[int]) -> list[int]:
+    """Other batch sizes than the key's, the nearest first.
+
+    >>> nearest(ProfileKey("asr", 32, "V100", 1), [8, 32, 256, 16])
+    [16, 8, 256]
+    """
+    return sorted({*sizes} - {key.batch_size}, key=lambda size: (abs(math.log(size / key.batch_size)), size))

@@ -17,7 +17,7 @@ import pytest
 
 from live import PLACE, SPEC, bearer, live, token
 from waiting import PATIENCE_SECONDS, eventually
-from zeus.service import limits
+from zeus.service import request_limits
 from zeus.service.app import Settings
 from zeus.service.connections import Connection
 from zeus.store import MemoryStore
@@ -118,7 +118,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every time that a client has is short, so that a short test sees it pass."""
     monkeypatch.setattr(Connection, "HEAD_SECONDS", SLOW)
     monkeypatch.setattr(Connection, "READ_SECONDS", SOON)
-    monkeypatch.setattr(limits, "DROPPED_SECONDS", SOON)
+    monkeypatch.setattr(request_limits, "DROPPED_SECONDS", SOON)
 
 
 def memory() -> int:

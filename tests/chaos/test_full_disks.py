@@ -10,13 +10,13 @@ from typing import Any
 from chaos.disks import fill, free, size, tiny_disk
 from launch_place import Place, tries
 from waiting import PATIENCE_SECONDS, eventually
-from zeus.launch.log_file import RESERVED_SHARE
+from zeus.launch.process.log_file import RESERVED_SHARE
 
 # What a training does that speaks for itself, without the weight of torch.
 SPEAKS = """
 import os, pathlib, sys, time
 from zeus.job import Ending, Outcome
-from zeus.optimizer.batch_size.find import find_job
+from zeus.jobs.open import find_job
 {before}
 outcome = Outcome(ending=Ending.CONVERGED, joules=500.0, seconds=2.0, epochs=2, metric=0.95)
 find_job(os.environ["ZEUS_JOB_ID"]).tell(int(os.environ["ZEUS_TRIAL"]), outcome)

@@ -24,10 +24,10 @@ from zeus.device.keeper.notes import Notes
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, ZeusError
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.optimizer.batch_size.outbox import Outbox
-from zeus.optimizer.batch_size.patience import Contact
-from zeus.optimizer.batch_size.resilient import ResilientJob
-from zeus.optimizer.batch_size.stored import StoreBackend
+from zeus.jobs.remote.job import ResilientJob
+from zeus.jobs.remote.outbox import Outbox
+from zeus.jobs.remote.retry import Contact
+from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.store import open_store
 from zeus.store.sql import SqlStore
 

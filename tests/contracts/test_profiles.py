@@ -12,7 +12,7 @@ import pytest
 
 from waiting import PATIENCE_SECONDS
 from zeus.errors import InputError
-from zeus.optimizer.power_limit.profiles import FileProfile, FolderProfiles, Profiles, default_profiles, write
+from zeus.optimizer.power_limit.profile_files import FileProfile, FolderProfiles, Profiles, default_profiles, write
 from zeus.profile import PowerProfile, ProfileKey, Slice
 
 KEY = ProfileKey("asr", 128, "Tesla V100-PCIE-32GB", 4)

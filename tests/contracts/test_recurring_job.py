@@ -1,4 +1,4 @@
-"""What the verbs of a recurring job promise (zeus.optimizer.batch_size.verbs), over every store and over HTTP."""
+"""What the verbs of a recurring job promise (zeus.jobs.api), over every store and over HTTP."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from live import live
 from store_places import REACHABLE, STORES
 from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase
-from zeus.optimizer.batch_size.http import Service
-from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.outbox import Outbox
-from zeus.optimizer.batch_size.remote import ServiceBackend
-from zeus.optimizer.batch_size.resilient import ResilientJob
-from zeus.optimizer.batch_size.stored import StoreBackend
-from zeus.optimizer.batch_size.verbs import RecurringJob
+from zeus.jobs.api import RecurringJob
+from zeus.jobs.local import LocalJob
+from zeus.jobs.remote.client import Service
+from zeus.jobs.remote.job import ResilientJob
+from zeus.jobs.remote.outbox import Outbox
+from zeus.jobs.remote.service_backend import ServiceBackend
+from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import MemoryStore, Store
 

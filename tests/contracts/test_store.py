@@ -11,14 +11,15 @@ import pytest
 
 from store_places import HERE, SPEC, Place, ask, sound
 from store_worker import CONVERGED, first_size
+from stories import fold
 from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Profiled, Target, Trial, history
-from zeus.optimizer.batch_size.policy import find_policy, fold
+from zeus.job.wire import from_json, to_json
+from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import Job, MemoryStore, Store
 from zeus.store.api import Facts
 from zeus.store.tokens import Scope, Token
-from zeus.wire import from_json, to_json
 
 EPOCH = {"joules": 12.5, "seconds": 0.5}
 V100, A40S = Gpus("V100", 1, 250.0), Gpus("A40", 2, 600.0)

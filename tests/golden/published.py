@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from zeus.simulate import traces
+from zeus.simulate.traces import rows
 
 ROOT = Path(__file__).parents[2]
-TRACES = traces.published(ROOT)
+TRACES = rows.published(ROOT)
 
 needs_traces = [
     pytest.mark.data,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zeus.reproduce.figure_10 import SAMPLE
-from zeus.simulate.capriccio import COLUMNS
-from zeus.simulate.cluster_composite import DLRM, PHILLY
+from zeus.reproduce.figures.figure_10 import SAMPLE
+from zeus.simulate.cluster.composite import DLRM, PHILLY
+from zeus.simulate.drift.capriccio import COLUMNS
 from zeus.simulate.pollux import PLACEMENTS, VALIDATION
-from zeus.simulate.settings import table_1
-from zeus.simulate.traces import POWER_COLUMNS, TRAINING_COLUMNS
+from zeus.simulate.traces.rows import POWER_COLUMNS, TRAINING_COLUMNS
+from zeus.simulate.workload_file import table_1
 
 GPUS = {"v100": (250, 150), "a40": (300, 200)}
 

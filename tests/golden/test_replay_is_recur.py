@@ -16,14 +16,15 @@ import pytest
 from golden.published import TRACES, needs_traces
 from zeus.cost import CostModel, Use
 from zeus.job import Gpus, Kind, Outcome, Trial
-from zeus.job.spent import spent
+from zeus.job.charge import spent
+from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import recur
-from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.policy import find_policy
-from zeus.simulate import published, virtual
+from zeus.policy.registry import find_policy
+from zeus.simulate import virtual
 from zeus.simulate.baselines import contender
-from zeus.simulate.limits import JustInTime, Limits
+from zeus.simulate.limit_plans import JustInTime, Limits
 from zeus.simulate.replay import Recurrence, draw, job_of, replay
+from zeus.simulate.traces import published
 from zeus.simulate.workload import Workload
 from zeus.store.memory import MemoryStore
 from zeus.store.rules import is_over

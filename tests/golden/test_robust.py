@@ -12,9 +12,10 @@ from itertools import product
 import pytest
 
 from golden.published import TRACES, benchmark, needs_traces
-from zeus.simulate import published, virtual
+from zeus.simulate import virtual
 from zeus.simulate.baselines import POLLUX, names
-from zeus.simulate.runs import simulate
+from zeus.simulate.results import simulate
+from zeus.simulate.traces import published
 from zeus.simulate.workload import Workload
 
 robust = benchmark("robust")

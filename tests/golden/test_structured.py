@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 from golden.published import TRACES, benchmark, needs_traces
-from zeus.simulate.published import load
+from zeus.simulate.traces.published import load
 
 SEEDS = range(3)
 CARDS = ("v100", "a40", "rtx6000")

@@ -40,7 +40,7 @@ def main(folder: Path, what: str) -> dict[str, Any]:
 def loop(optimizer: Any, after: Callable[[int], None]) -> None:
     """Epochs of modelled steps; afterwards the machine meets, as it does at the end of any DDP training."""
     from zeus.device.virtual import step
-    from zeus.training.distributed import crew
+    from zeus.distributed.crew import crew
 
     optimizer.on_train_begin()
     for epoch in range(EPOCHS):
@@ -51,14 +51,14 @@ def loop(optimizer: Any, after: Callable[[int], None]) -> None:
             optimizer.on_step_end()
             after(epoch * STEPS + number)
         optimizer.on_epoch_end()
-    crew().agree(0.0, 0.0)
+    crew().gather(None)
 
 
 def train(folder: Path) -> dict[str, Any]:
     """The plain optimizer."""
+    from zeus.distributed.crew import broadcast, crew
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-    from zeus.training.distributed import broadcast, crew
 
     optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=folder / "profile.json", crew=crew())
     with optimizer.monitor.window("training") as window:
@@ -71,9 +71,9 @@ def train(folder: Path) -> dict[str, Any]:
 
 def lose(folder: Path) -> dict[str, Any]:
     """Rank 1 loses its keeper in the middle of the profiling."""
+    from zeus.distributed.crew import crew
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-    from zeus.training.distributed import crew
 
     optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=crew())
     gave_up: list[int] = []
@@ -94,7 +94,7 @@ def some(folder: Path) -> dict[str, Any]:
     """Only rank 0 uses Zeus."""
     import torch.distributed as dist
 
-    from zeus.optimizer.power_limit.torch_crew import crew
+    from zeus.distributed.torch_crew import crew
 
     size = crew(timedelta(seconds=1)).size if os.environ["RANK"] == "0" else 0
     dist.barrier()
@@ -104,9 +104,9 @@ def some(folder: Path) -> dict[str, Any]:
 def leave(folder: Path) -> dict[str, Any]:
     """Rank 1 fails in the middle of an epoch, as one that is out of memory does."""
     from zeus.device.virtual import step
+    from zeus.distributed.crew import crew
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-    from zeus.training.distributed import crew
 
     optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=crew())
     optimizer.on_epoch_begin()

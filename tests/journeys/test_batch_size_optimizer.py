@@ -20,13 +20,14 @@ from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Ending, Gpus, JobSpec, Outcome, Phase, Profiled
+from zeus.job.wire import from_json, loads
+from zeus.jobs.api import RENEW_SECONDS
+from zeus.jobs.folds import Folds
+from zeus.jobs.local import LocalJob
+from zeus.jobs.open import gpus_of
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.batch_size.find import gpus_of
-from zeus.optimizer.batch_size.local import Folds, LocalJob
-from zeus.optimizer.batch_size.verbs import RENEW_SECONDS
 from zeus.store import LEASE_SECONDS, MemoryStore, open_store
-from zeus.wire import from_json, loads
 
 SPEC = JobSpec(
     job_id="asr",

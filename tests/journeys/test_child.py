@@ -14,12 +14,12 @@ import pytest
 
 from launch_place import Place, is_running
 from waiting import PATIENCE_SECONDS, eventually
-from zeus.launch.child import Child
-from zeus.launch.epochs import Line
 from zeus.launch.job_file import Metrics
-from zeus.launch.lines import Lines, reader_of
-from zeus.launch.log_file import LogFile
-from zeus.launch.output import Output
+from zeus.launch.process.child import Child
+from zeus.launch.process.log_file import LogFile
+from zeus.launch.process.output import Output
+from zeus.launch.script_events import Line
+from zeus.launch.script_lines import Lines, reader_of
 
 # Starts a process that holds its output open: a daemon with a session of its own, or one that will not be asked to end.
 OTHER = """

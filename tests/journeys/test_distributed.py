@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 
 from waiting import PATIENCE_SECONDS
-from zeus.device import presets
-from zeus.device.physics import operate
 from zeus.device.ranks import Rank, own, rank
-from zeus.device.virtual import RankClock, StateClock, VirtualGpu, VirtualMachine, virtual_gpus
-from zeus.device.virtual_state import CardState, MachineState, MemoryState
+from zeus.device.virtual import RankClock, StateClock, VirtualGpu, VirtualMachine, presets, virtual_gpus
+from zeus.device.virtual.physics import operate
+from zeus.device.virtual.state import CardState, MachineState, MemoryState
 from zeus.job import Ending, Gpus, JobSpec
-from zeus.optimizer.batch_size.local import LocalJob
+from zeus.jobs.local import LocalJob
 from zeus.profile import ProfileKey
 from zeus.store import open_store
 

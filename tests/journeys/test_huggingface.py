@@ -31,10 +31,10 @@ from waiting import PATIENCE_SECONDS, eventually
 from zeus.device.virtual import VirtualGpu, virtual_gpus
 from zeus.errors import InputError
 from zeus.job import Ending, JobSpec
+from zeus.jobs.local import LocalJob
+from zeus.jobs.open import gpus_of
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.batch_size.find import gpus_of
-from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.power_limit import Energy, HFGlobalPowerLimitOptimizer, ZeusCost
 from zeus.store import MemoryStore, open_store
 from zeus.training.huggingface import BatchSizeCallback, EnergyCallback

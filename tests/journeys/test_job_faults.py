@@ -7,11 +7,10 @@ from collections import Counter
 
 import pytest
 
-from stories import CRASHED, NOT_CONVERGED, Story, converged, job, not_run, stopped
+from stories import CRASHED, NOT_CONVERGED, Story, converged, fold, job, not_run, stopped
 from zeus.errors import InputError
 from zeus.job import Ending, Outcome, Phase
-from zeus.optimizer.batch_size.policy import fold
-from zeus.optimizer.batch_size.thompson import Sample
+from zeus.policy.paper.thompson import Sample
 
 ALL_FINE = {8: converged(60.0), 16: converged(80.0), 32: converged(70.0)}
 UNKNOWN_ENERGY = Outcome(ending=Ending.CONVERGED, seconds=1.0, epochs=3)

@@ -22,8 +22,8 @@ import zeus as zeus_package
 from waiting import PATIENCE_SECONDS
 from zeus.cli.main import main
 from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Stretch, Trial
+from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import recur
-from zeus.optimizer.batch_size.local import LocalJob
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.service.app import create
 from zeus.service.dashboard.export import export

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from zeus.device.clock import VirtualClock
-from zeus.device.sensed import SensedGpu
 from zeus.device.virtual import VirtualMachine
+from zeus.device.virtual.sensors import SensedGpu
 from zeus.monitor.meter import SampledMeter, meter_for
 
 

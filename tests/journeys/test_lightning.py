@@ -21,10 +21,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from zeus.device.virtual import VirtualGpu, virtual_gpus
 from zeus.job import Ending, JobSpec
+from zeus.jobs.local import LocalJob
+from zeus.jobs.open import gpus_of
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.batch_size.find import gpus_of
-from zeus.optimizer.batch_size.local import LocalJob
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.store import MemoryStore, open_store
 from zeus.training.lightning import BatchSizeCallback, EnergyCallback

@@ -19,8 +19,8 @@ from nvml.fake import FakeNvml
 from nvml.fake_time import FakeTime
 from waiting import eventually
 from zeus.device.nvml import nvml_gpus
-from zeus.device.sensed import SensedGpu, Sensors
 from zeus.device.virtual import VirtualMachine
+from zeus.device.virtual.sensors import SensedGpu, Sensors
 from zeus.errors import InputError, WindowError
 from zeus.monitor import Measurement, PowerMonitor, TemperatureMonitor, ZeusMonitor
 from zeus.monitor.timeline import KEEP, Series

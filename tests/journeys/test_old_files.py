@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 from store_places import SPEC, Place, ask
 from zeus.errors import NotKnown
 from zeus.job import Ending, Gpus, Kept, Outcome, Pardoned, Profiled
-from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.report import full, report
+from zeus.jobs.local import LocalJob
+from zeus.jobs.report import full, report
 from zeus.profile import ProfileKey
 from zeus.service.app import create
 from zeus.store import MemoryStore, Store, open_store

@@ -16,9 +16,9 @@ from worlds import GPUS, LIMITS, SIZES, SPEC, World
 from zeus.cli.run import _report, _told
 from zeus.job import Decision, Ending, Kind, Outcome, Phase, Trial
 from zeus.job.amount import Amount
-from zeus.launch.local import Launcher
-from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.places import LocalJobs
+from zeus.jobs.catalog import LocalJobs
+from zeus.jobs.local import LocalJob
+from zeus.launch.launcher import Launcher
 from zeus.service.app import create
 from zeus.service.dashboard.export import export
 from zeus.store.api import Request

@@ -12,15 +12,15 @@ import pytest
 from served import DONE, SPEC, V100
 from zeus.errors import InputError, NotKnown, StoreError
 from zeus.job import Ending, Outcome
-from zeus.optimizer.batch_size.known import KEPT_SECONDS
-from zeus.optimizer.batch_size.messages import Ended
-from zeus.optimizer.batch_size.outbox import Outbox
-from zeus.optimizer.batch_size.patience import Patience
-from zeus.optimizer.batch_size.resilient import ResilientJob
-from zeus.optimizer.batch_size.spool import default_folder
-from zeus.optimizer.batch_size.stored import StoreBackend
+from zeus.jobs.messages import Ended
+from zeus.jobs.remote.job import ResilientJob
+from zeus.jobs.remote.offline_cache import KEPT_SECONDS
+from zeus.jobs.remote.outbox import Outbox
+from zeus.jobs.remote.retry import Patience
+from zeus.jobs.remote.spool import default_folder
+from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.store import MemoryStore, Store
-from zeus.store.open import address_of, resolve
+from zeus.store.address import address_of, resolve
 
 
 class Leaving:

@@ -15,18 +15,18 @@ import pytest
 from chaos.disks import fill, free, size, tiny_disk
 from launch_place import Place, tries
 from waiting import PATIENCE_SECONDS, eventually
-from zeus.launch import log_file
-from zeus.launch.epochs import Line
 from zeus.launch.job_file import Metrics
-from zeus.launch.lines import LONGEST, Lines, reader_of
-from zeus.launch.log_file import LogFile
-from zeus.launch.output import Output
+from zeus.launch.process import log_file
+from zeus.launch.process.log_file import LogFile
+from zeus.launch.process.output import Output
+from zeus.launch.script_events import Line
+from zeus.launch.script_lines import LONGEST, Lines, reader_of
 
 # What a training does that speaks for itself, without the weight of torch; before that it prints 1 MB.
 SPEAKS = """
 import os
 from zeus.job import Ending, Outcome
-from zeus.optimizer.batch_size.find import find_job
+from zeus.jobs.open import find_job
 for n in range(1000): print("x" * 999, flush=True)
 if os.path.exists("breaks"): raise SystemExit("CUDA out of memory")
 outcome = Outcome(ending=Ending.CONVERGED, joules=500.0, seconds=2.0, epochs=2, metric=0.95)

@@ -12,8 +12,8 @@ import pytest
 from waiting import PATIENCE_SECONDS
 from zeus.errors import InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Trial
+from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import recur
-from zeus.optimizer.batch_size.local import LocalJob
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store.memory import MemoryStore
 

@@ -12,16 +12,16 @@ import pytest
 
 from waiting import eventually
 from zeus.cost import CostModel
-from zeus.device.physics import operate
-from zeus.device.sensed import SensedGpu, Sensors
 from zeus.device.virtual import VirtualGpu, step, virtual_gpus
+from zeus.device.virtual.physics import operate
+from zeus.device.virtual.sensors import SensedGpu, Sensors
+from zeus.distributed.crew import Alone
 from zeus.env import Orders
 from zeus.errors import InputError
 from zeus.job import JobSpec
+from zeus.jobs.local import LocalJob
+from zeus.jobs.open import gpus_of
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.find import gpus_of
-from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.launched import launched_arguments
 from zeus.optimizer.power_limit import (
     Energy,
     GlobalPowerLimitOptimizer,
@@ -31,8 +31,8 @@ from zeus.optimizer.power_limit import (
     Time,
     ZeusCost,
 )
-from zeus.optimizer.power_limit.crew import Alone
-from zeus.optimizer.power_limit.profiles import FolderProfiles
+from zeus.optimizer.power_limit.launched_trial import launched_arguments
+from zeus.optimizer.power_limit.profile_files import FolderProfiles
 from zeus.profile import ProfileKey
 from zeus.store import open_store
 
@@ -225,7 +225,7 @@ def test_the_walk_begins_where_that_of_the_nearest_batch_size_ended(tmp_path: Pa
     second = GlobalPowerLimitOptimizer(ZeusMonitor(), profiles=profiles, key=replace(key, batch_size=128), wait_steps=0)
     second.on_train_begin()
     gpus = list(second.monitor.gpus.values())
-    assert gpus[0].limit() == second._plan.start_watts  # type: ignore[union-attr]
+    assert gpus[0].limit() == second._setup.plan.start_watts  # type: ignore[union-attr]
     assert gpus[0].limit() < 250
     second.on_train_end()
     elsewhere = replace(key, batch_size=128, gpu_model="a40")
@@ -403,7 +403,7 @@ def test_after_an_error_on_the_gpu_the_limit_is_put_back_at_once(virtual_v100s: 
     optimizer = GlobalPowerLimitOptimizer(monitor)
     gpus = list(monitor.gpus.values())
     optimizer.on_epoch_begin()
-    while gpus[0].limit() == 250 or not optimizer._chunk_open:
+    while gpus[0].limit() == 250 or not optimizer._chunks.is_open:
         step(gpus, 256)
         optimizer.on_step_end()
     monitor.failed = True

@@ -10,8 +10,8 @@ import pytest
 
 from zeus.errors import InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase, Trial
+from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import Recurrence, recur
-from zeus.optimizer.batch_size.local import LocalJob
 from zeus.store.memory import MemoryStore
 
 PLACE = Gpus("V100", 1, 250.0)

@@ -21,11 +21,11 @@ from zeus.cli.main import main
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
 from zeus.job import Ending, Outcome
+from zeus.jobs.api import ALONE
+from zeus.jobs.local import LocalJob
+from zeus.jobs.remote.job import ResilientJob
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.resilient import ResilientJob
-from zeus.optimizer.batch_size.verbs import ALONE
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import MemoryStore
 
@@ -240,7 +240,7 @@ def test_away_in_the_middle_a_trial_ends_as_if_nothing_had_been(
 
 SPEAKS = f"""{SCRIPT}
 from zeus.job import Ending, Outcome
-from zeus.optimizer.batch_size.find import find_job
+from zeus.jobs.open import find_job
 {WAITS}
 job, trial = find_job("toy"), int(os.environ["ZEUS_TRIAL"])
 used = dict(joules=500.0, seconds=2.0, epochs=2, metric=0.95)

@@ -30,11 +30,11 @@ from zeus.job import (  # noqa: E402
     Profiled,
     Trial,
 )
-from zeus.optimizer.batch_size.local import LocalJob  # noqa: E402
+from zeus.job.wire import from_json, loads  # noqa: E402
+from zeus.jobs.local import LocalJob  # noqa: E402
 from zeus.profile import ProfileKey  # noqa: E402
 from zeus.store import Store, open_store  # noqa: E402
 from zeus.training.summary import Ending as RunEnding  # noqa: E402
-from zeus.wire import from_json, loads  # noqa: E402
 
 GPU = "virtual:v100?clock=virtual&load=resnet50"
 NAME = "Tesla V100-PCIE-32GB"
@@ -369,7 +369,7 @@ import sys
 import time
 sys.modules["sqlalchemy"] = None
 import zeus, torch
-import zeus.training.report, zeus.training.session, zeus.optimizer.batch_size.running
+import zeus.training.script_trial, zeus.training.session, zeus.jobs.running
 loader = zeus.ZeusDataLoader(torch.utils.data.TensorDataset(torch.zeros(640, 1)), 64, 5)
 for _ in loader.epochs():
     for _ in loader:

@@ -17,7 +17,7 @@ import pytest
 from launch_place import Place, is_running, tries
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending, JobSpec
-from zeus.optimizer.batch_size.places import LocalJobs
+from zeus.jobs.catalog import LocalJobs
 
 LIMIT = 250.0  # as the card is found
 

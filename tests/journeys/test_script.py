@@ -15,20 +15,20 @@ from waiting import PATIENCE_SECONDS, eventually
 from zeus.device.clock import RealClock
 from zeus.env import Mode
 from zeus.job import Ending, JobSpec, Outcome, Trial
+from zeus.jobs.local import LocalJob
+from zeus.jobs.open import gpus_of
 from zeus.launch.job_file import Metrics
 from zeus.launch.script import ScriptRunner
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.find import gpus_of
-from zeus.optimizer.batch_size.local import LocalJob
 from zeus.store.memory import MemoryStore
 
 # What a training does that speaks for itself, without the weight of torch.
 SPEAKS = """
 import os, pathlib, sys, time
 from zeus.job import Ending, Outcome
-from zeus.optimizer.batch_size.find import find_job
-from zeus.wire import dumps, to_json
+from zeus.jobs.open import find_job
+from zeus.job.wire import dumps, to_json
 
 job, trial = find_job(os.environ["ZEUS_JOB_ID"]), int(os.environ["ZEUS_TRIAL"])
 pathlib.Path("pid").write_text(str(os.getpid()))

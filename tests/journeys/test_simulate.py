@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from zeus.errors import InputError
-from zeus.simulate import published, settings, virtual
+from zeus.simulate import virtual, workload_file
+from zeus.simulate.traces import published
 
 FIELDS = {
     "workload": str,
@@ -153,8 +154,8 @@ def test_traces_without_what_is_asked_for_say_what_is_there_and_what_to_add(trac
     with pytest.raises(InputError, match=r'give --workloads FILE .*\n\["d/n/o"\]\ndataset = "d"') as caught:
         published.load(traces, "Foo9")
     added = str(caught.value).split("b0:")[1].replace("target = 0.5", "target = 0.7")
-    assert list(published.load(traces, "Foo9", settings=settings.parse(added, "added"))) == ["d/n/o"]
-    wrong = settings.parse(TOML.replace("0.7", "0.8"), "toml")
+    assert list(published.load(traces, "Foo9", settings=workload_file.parse(added, "added"))) == ["d/n/o"]
+    wrong = workload_file.parse(TOML.replace("0.7", "0.8"), "toml")
     with pytest.raises(InputError, match=r"at target 0.8; .* targets \[0.7\]"):
         published.load(traces, "Foo9", settings=wrong)
 
@@ -176,16 +177,16 @@ def test_traces_without_what_is_asked_for_say_what_is_there_and_what_to_add(trac
 def test_a_workloads_file_is_read_strictly(change: tuple[str, str], said: str | None) -> None:
     text = TOML.replace(*change)
     if said is None:
-        assert settings.parse(text, "file")["Toy"].default == 64
+        assert workload_file.parse(text, "file")["Toy"].default == 64
         return
     with pytest.raises(InputError, match=said):
-        settings.parse(text, "file")
+        workload_file.parse(text, "file")
 
 
 def test_the_papers_workloads_have_stand_ins_on_every_card() -> None:
     for card in ("v100", "h100"):
         workloads = virtual.load(card)
-        assert list(workloads) == list(settings.table_1())
+        assert list(workloads) == list(workload_file.table_1())
         for workload in workloads.values():
             assert any(workload.always_converges(size) for size in workload.sizes)
     assert virtual.load("a40")["NeuMF"].runs == virtual.load("v100")["NeuMF"].runs

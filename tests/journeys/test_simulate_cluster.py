@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from zeus.simulate.cluster_composite import DLRM, PHILLY
+from zeus.simulate.cluster.composite import DLRM, PHILLY
 
 
 def zeus(*args: str | Path, status: int = 0, data: Path | None = None) -> subprocess.CompletedProcess[str]:

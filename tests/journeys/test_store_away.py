@@ -15,18 +15,18 @@ from waiting import PATIENCE_SECONDS, eventually
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import AlreadyDone, InputError, StoreError
 from zeus.job import Ending, Gpus, JobSpec, Kept, Outcome, Phase
+from zeus.jobs.api import ALONE
+from zeus.jobs.open import find_job, register_job
+from zeus.jobs.remote.job import END_SECONDS, ResilientJob
+from zeus.jobs.remote.outbox import Outbox
+from zeus.jobs.remote.retry import Contact
+from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.batch_size.find import find_job, register_job
-from zeus.optimizer.batch_size.outbox import Outbox
-from zeus.optimizer.batch_size.patience import Contact
-from zeus.optimizer.batch_size.resilient import END_SECONDS, ResilientJob
-from zeus.optimizer.batch_size.stored import StoreBackend
-from zeus.optimizer.batch_size.verbs import ALONE
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import MemoryStore, Store, open_store
-from zeus.store.patience import at_most
 from zeus.store.sql import SqlStore
+from zeus.store.wait_limit import at_most
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, target_metric=0.8)
 V100 = Gpus("V100", 1, 250.0)

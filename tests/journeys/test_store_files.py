@@ -18,10 +18,10 @@ from waiting import PATIENCE_SECONDS
 from zeus.errors import InputError, StoreError
 from zeus.job import Gpus, JobSpec
 from zeus.store import Request, open_store
-from zeus.store.open import mount_of, refuse_network
-from zeus.store.patience import at_most
+from zeus.store.address import mount_of, refuse_network
 from zeus.store.sql import SqlStore
-from zeus.store.upgrade import HEAD
+from zeus.store.sql.upgrade import HEAD
+from zeus.store.wait_limit import at_most
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
 HERE = Request(gpus=Gpus(max_watts=250.0))
@@ -322,7 +322,7 @@ def test_a_database_that_fails_is_an_error_of_ours_that_names_it(tmp_path: Path)
 def test_a_store_whose_maker_was_killed_halfway_is_made_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "zeus.db"
     code = (
-        "import os, signal, sys, sqlalchemy as sa; from zeus.store.upgrade import bring_up_to_date;"
+        "import os, signal, sys, sqlalchemy as sa; from zeus.store.sql.upgrade import bring_up_to_date;"
         "engine = sa.create_engine(sys.argv[1]);"
         "sa.event.listen(engine, 'before_cursor_execute',"
         " lambda *a: os.kill(os.getpid(), signal.SIGKILL) if 'CREATE INDEX' in a[2] else None);"

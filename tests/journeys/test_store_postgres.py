@@ -21,10 +21,10 @@ from zeus.errors import InputError, NotKnown, StoreError
 from zeus.job import Ask, Decision, Ending
 from zeus.store import Job, Store, open_store
 from zeus.store.api import Facts, Log
-from zeus.store.database import Database, Mode, Statement
-from zeus.store.patience import at_most
 from zeus.store.sql import SqlStore
-from zeus.store.upgrade import HEAD
+from zeus.store.sql.database import Database, Mode, Statement
+from zeus.store.sql.upgrade import HEAD
+from zeus.store.wait_limit import at_most
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ pytest.importorskip("fastapi", reason="the service is not installed")
 
 from zeus.cli.main import main
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.optimizer.batch_size.local import Folds, LocalJob
-from zeus.optimizer.batch_size.report import full, report
+from zeus.jobs.folds import Folds
+from zeus.jobs.local import LocalJob
+from zeus.jobs.report import full, report
 from zeus.service.metrics import Metrics
 from zeus.service.overview import Overview
 from zeus.store import Store, open_store

@@ -18,8 +18,8 @@ from waiting import PATIENCE_SECONDS
 from zeus.device.clock import RealClock, VirtualClock
 from zeus.device.gpu import PowerSample
 from zeus.device.nvml import nvml_gpus
-from zeus.device.sensed import SensedGpu, Sensors
 from zeus.device.virtual import VirtualMachine
+from zeus.device.virtual.sensors import SensedGpu, Sensors
 from zeus.errors import DeviceError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.meter import SampledMeter

@@ -12,9 +12,9 @@ import pytest
 
 import zeus
 from waiting import PATIENCE_SECONDS, eventually
-from zeus.device.folder import shared_folder
+from zeus.device.shared_folder import shared_folder
 from zeus.device.virtual import VirtualMachine, virtual_gpus
-from zeus.device.virtual_state import CardState, FileState, MachineState
+from zeus.device.virtual.state import CardState, FileState, MachineState
 from zeus.errors import InputError
 from zeus.monitor import PowerMonitor
 

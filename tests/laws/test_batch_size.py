@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stories import CRASHED, NOT_CONVERGED, Story, converged, job, not_run, stopped
+from stories import CRASHED, NOT_CONVERGED, Story, converged, fold, job, not_run, stopped
 from zeus.cost import fits
 from zeus.errors import InputError
 from zeus.job import Ending, Event, JobSpec, Outcome, Phase, Trial
-from zeus.optimizer.batch_size.past import Past
-from zeus.optimizer.batch_size.policy import POLICIES, find_policy, fold
-from zeus.optimizer.batch_size.pruning import Walk
-from zeus.optimizer.batch_size.stopping import Cheapest, cost_limit
-from zeus.optimizer.batch_size.stream import Stream
+from zeus.policy.paper.pruning import Walk
+from zeus.policy.paper.state import Past
+from zeus.policy.paper.stopping import Cheapest, cost_limit
+from zeus.policy.random_stream import Stream
+from zeus.policy.registry import POLICIES, find_policy
 
 SIZES = (4, 8, 16, 32, 64)
 GPUS = ("V100", "A40")

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from store_places import SPEC
 from zeus.errors import LaunchError
 from zeus.job import Ending, Gpus, Outcome, Trial
-from zeus.launch.blame import ENOUGH, Crash, is_scripts_own
+from zeus.jobs.folds import Folds, as_of_now
+from zeus.jobs.local import LocalJob
+from zeus.launch.crash_cause import ENOUGH, Crash, is_scripts_own
 from zeus.launch.recurrence import recur
-from zeus.optimizer.batch_size.local import Folds, LocalJob, as_of_now
 from zeus.store import MemoryStore
 
 HERE = Gpus("V100", 1, 250.0)

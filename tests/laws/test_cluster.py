@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zeus.errors import InputError
-from zeus.optimizer.batch_size.policy import find_policy
+from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, Slice
 from zeus.simulate import baselines
 from zeus.simulate.cluster import Knobs, Totals, replay_group, simulate
-from zeus.simulate.cluster_match import match, split
-from zeus.simulate.cluster_traces import ClusterTrace, Group
+from zeus.simulate.cluster.match import match, split
+from zeus.simulate.cluster.tables import ClusterTrace, Group
 from zeus.simulate.replay import job_of, replay
 from zeus.simulate.workload import Workload
 

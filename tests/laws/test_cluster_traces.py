@@ -8,9 +8,9 @@ import pytest
 
 from golden.published import TRACES
 from zeus.errors import InputError
-from zeus.simulate.cluster_composite import DLRM, PHILLY, composite
-from zeus.simulate.cluster_traces import PAI_COLUMNS, read_groups
-from zeus.simulate.tables import read_table
+from zeus.simulate.cluster.composite import DLRM, PHILLY, composite
+from zeus.simulate.cluster.tables import PAI_COLUMNS, read_groups
+from zeus.simulate.traces.csv_tables import read_table
 
 JOBS = """j1,i1,u,Terminated,100.0,160.0
 j2,i2,u,Terminated,50.0,90.0

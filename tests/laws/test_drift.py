@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from golden.published import TRACES
 from zeus.errors import InputError
-from zeus.simulate import capriccio, drift, tweet_model, virtual
-from zeus.simulate.capriccio import Tweet
+from zeus.simulate import drift, virtual
+from zeus.simulate.drift import capriccio, tweet_model
+from zeus.simulate.drift.capriccio import Tweet
 
 SAMPLE = TRACES.parent / "sentiment140_sample" / "sentiment140_sample.csv"
 needs_sample = [

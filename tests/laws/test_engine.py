@@ -32,7 +32,7 @@ from zeus.trial.engine import (
     TrialEngine,
     run_through,
 )
-from zeus.trial.estimate import NEWEST_TRIALS, Knowledge, is_due
+from zeus.trial.knowledge import NEWEST_TRIALS, Knowledge, is_due
 
 MISS, REACH = 0.0, 1.0
 COST = CostModel(0.5, 250.0)

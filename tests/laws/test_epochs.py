@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from launch_place import FOUND, LINES, USUAL
 from zeus.cost import CostModel, Use
 from zeus.job import Ending, Kind, Outcome
-from zeus.launch.epochs import Line, Script
+from zeus.launch.script_events import Line, Script
 from zeus.trial.driver import Driver
 from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Evaluated, Event, Measured, Started, Terms, TrialEngine
 

@@ -10,8 +10,8 @@ import pytest
 
 from zeus.errors import InputError
 from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch
-from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.report import brief_of, full, report
+from zeus.jobs.local import LocalJob
+from zeus.jobs.report import brief_of, full, report
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import MemoryStore
 

@@ -15,9 +15,9 @@ from worlds import GPUS, LIMITS, SIZES, SPEC, TOP, World, kept
 from zeus.cost import CostModel
 from zeus.job import Ask, Decision, Ending, EpochPoint, Gpus, Kept, Kind, Outcome, Phase, Stretch, Target, Trial
 from zeus.job.amount import Amount
+from zeus.job.charge import Spent, Tally, overshoot, spent
 from zeus.job.default import Basis
 from zeus.job.ledger import End, Saving, open_ledger, totals
-from zeus.job.spent import Spent, Tally, overshoot, spent
 from zeus.profile import PowerProfile, ProfileKey, Slice
 
 COST = CostModel(SPEC.eta_knob, GPUS.max_watts)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from zeus.device.physics import Card, Load, epoch, operate
+from zeus.device.virtual.physics import Card, Load, epoch, operate
 from zeus.errors import InputError
 
 NOISE = 1 + 1e-9  # of floating point

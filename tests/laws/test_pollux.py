@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from golden.published import TRACES
 from zeus.errors import InputError
 from zeus.profile import PowerProfile, Slice
-from zeus.simulate import pollux, published
+from zeus.simulate import pollux
 from zeus.simulate.pollux import NoiseScale
-from zeus.simulate.runs import simulate
+from zeus.simulate.results import simulate
+from zeus.simulate.traces import published
 from zeus.simulate.workload import Workload
 
 RUNS = pollux.published(Path(__file__).parents[2])

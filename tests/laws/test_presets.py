@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from zeus.device import presets
-from zeus.device.physics import operate
+from zeus.device.virtual import presets
+from zeus.device.virtual.physics import operate
 from zeus.errors import InputError
-from zeus.simulate.settings import table_1
+from zeus.simulate.workload_file import table_1
 
 EVERY_PAIR = [(card, load) for card in presets.card_names() for load in presets.load_names()]
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from zeus.errors import InputError
 from zeus.job import Ending, Event, Phase, Trial
-from zeus.optimizer.batch_size.policy import find_policy
+from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, Slice
 from zeus.simulate import baselines, regret
 from zeus.simulate.replay import Recurrence, draw, job_of, replay
-from zeus.simulate.runs import simulate
+from zeus.simulate.results import simulate
 from zeus.simulate.workload import Workload
 
 NAMES = ["paper", "paper:no-pruning", "paper:no-early-stop", "paper:no-jit", "default", "grid", "grid-free", "oracle"]
@@ -340,7 +340,7 @@ def test_a_contender_is_found_by_name() -> None:
 
 
 def test_a_policy_that_names_no_limit_is_not_replayed_as_if_it_did() -> None:
-    from zeus.simulate.limits import Told
+    from zeus.simulate.limit_plans import Told
 
     with pytest.raises(InputError, match="no power limit is named"):
         next(replay(SMALL, find_policy("paper"), job_of(SMALL), 0, limits=Told))

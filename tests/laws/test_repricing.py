@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from store_places import SPEC
 from zeus.cost import CostModel
 from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Phase, Trial
-from zeus.optimizer.batch_size.local import Folds, LocalJob
-from zeus.optimizer.batch_size.repricing import repriced
+from zeus.jobs.folds import Folds
+from zeus.jobs.local import LocalJob
+from zeus.policy.repricing import repriced
 from zeus.store import MemoryStore
 
 HERE = Gpus("V100", 1, 250.0)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus.reproduce.compare import compare
+from zeus.reproduce.derived import Point, front, geometric_mean, over_seeds
 from zeus.reproduce.expected import Expected
 from zeus.reproduce.panel import Number, Panel, rows
 from zeus.reproduce.report import Section, html
-from zeus.reproduce.tables import Point, front, geometric_mean, over_seeds
 
 numbers = st.floats(-1e6, 1e6)
 points = st.lists(st.builds(Point, st.just(8), st.just(100.0), st.floats(1, 100), st.floats(1, 100)), min_size=1)

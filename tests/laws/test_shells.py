@@ -22,12 +22,12 @@ from zeus.cost import CostModel, Use
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Trial
-from zeus.launch.epochs import Line, Script
+from zeus.jobs.local import LocalJob
+from zeus.jobs.open import gpus_of
+from zeus.jobs.running import RunningTrial
+from zeus.launch.script_events import Line, Script
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.batch_size.find import gpus_of
-from zeus.optimizer.batch_size.local import LocalJob
-from zeus.optimizer.batch_size.running import RunningTrial
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.service.app import create
 from zeus.store import MemoryStore

@@ -20,19 +20,11 @@ from hypothesis import strategies as st
 from served import hold_port
 from zeus.errors import AlreadyDone, InputError, NotAllowed, StoreError
 from zeus.job import Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
-from zeus.optimizer.batch_size.http import Service
-from zeus.optimizer.batch_size.known import KEPT_SECONDS, Known, Mine
-from zeus.optimizer.batch_size.messages import (
-    Ended,
-    EpochUsed,
-    Message,
-    ProfileMade,
-    Ran,
-    message_from_json,
-    message_to_json,
-)
-from zeus.optimizer.batch_size.patience import LONGEST_REST, LONGEST_WAIT, QUICK, REST_SECONDS, Failed, Patience
-from zeus.optimizer.batch_size.spool import REFUSED_SECONDS, Spool, default_folder
+from zeus.jobs.messages import Ended, EpochUsed, Message, ProfileMade, Ran, message_from_json, message_to_json
+from zeus.jobs.remote.client import Service
+from zeus.jobs.remote.offline_cache import KEPT_SECONDS, Known, Mine
+from zeus.jobs.remote.retry import LONGEST_REST, LONGEST_WAIT, QUICK, REST_SECONDS, Failed, Patience
+from zeus.jobs.remote.spool import REFUSED_SECONDS, Spool, default_folder
 from zeus.profile import PowerProfile, ProfileKey, Slice
 
 HERE = "sqlite:////srv/zeus.db"

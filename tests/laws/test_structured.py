@@ -18,10 +18,10 @@ from stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopped
 from zeus.cost import fits
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Outcome, Phase, Trial
-from zeus.optimizer.batch_size import normal, smooth, structured
-from zeus.optimizer.batch_size.knowledge import Knowledge, Running
-from zeus.optimizer.batch_size.lessons import Lesson, Lessons
-from zeus.optimizer.batch_size.policy import find_policy
+from zeus.policy.registry import find_policy
+from zeus.policy.structured import curve, normal, policy
+from zeus.policy.structured.drift import Lesson, Lessons
+from zeus.policy.structured.state import Knowledge, Running
 
 OURS = find_policy("structured")
 SIZES = (8, 16, 32, 64, 128)
@@ -116,7 +116,7 @@ def test_the_rest_of_a_run_is_worth_more_after_an_epoch_that_was_believed_in(
         best = state.best("", state.usable(""))
         for arm in range(len(state.job.batch_sizes)) if state.converged else ():
             if arm != best:
-                whole, rest = (structured._worth(state, "", arm, best, done, 10.0, 0.0) for done in (0, 1))
+                whole, rest = (policy._worth(state, "", arm, best, done, 10.0, 0.0) for done in (0, 1))
                 assert whole.value < rest.value
 
 
@@ -353,7 +353,7 @@ def test_only_sizes_that_converged_and_neighbours_are_overdue() -> None:
         told.tell(told.ask(), converged(100.0, 10))
     state = replace(told.state, ended=10_000)
     best = state.best("", state.usable(""))
-    due = [arm for arm in range(len(SIZES)) if structured._overdue(state, arm, best) > 0]
+    due = [arm for arm in range(len(SIZES)) if policy._overdue(state, arm, best) > 0]
     assert due == sorted({*state.converged, *(arm for arm in (best - 1, best + 1) if arm in range(len(SIZES)))})
 
 
@@ -480,14 +480,14 @@ def _seen(data: st.DataObject, sizes: list[int]) -> tuple[list[int], list[float]
 def test_learning_never_makes_less_sure_and_is_the_same_in_any_order(sizes: list[int], data: st.DataObject) -> None:
     sizes.sort()
     default = sizes[data.draw(st.integers(0, len(sizes) - 1))]
-    before = smooth.prior(tuple(sizes), default, smooth.EPOCHS[:1])
+    before = curve.prior(tuple(sizes), default, curve.EPOCHS[:1])
     arms, values = _seen(data, sizes)
-    both = smooth.learn(before, arms, values, [0.1] * len(arms))
+    both = curve.learn(before, arms, values, [0.1] * len(arms))
     assert all(after <= was + 1e-6 for after, was in zip(both.var, np.diagonal(before.covs[0]), strict=True))
     one_by_one = before
     for arm, value in reversed(list(zip(arms, values, strict=True))):
-        learnt = smooth.learn(one_by_one, [arm], [value], [0.1])
-        one_by_one = smooth.Prior(np.array([learnt.mean]), learnt.cov[None])
+        learnt = curve.learn(one_by_one, [arm], [value], [0.1])
+        one_by_one = curve.Prior(np.array([learnt.mean]), learnt.cov[None])
     assert one_by_one.means[0] == pytest.approx(both.mean, abs=1e-6)
 
 
@@ -497,10 +497,10 @@ def test_of_two_shapes_the_belief_is_their_mixture_by_evidence(sizes: list[int],
     default = sizes[data.draw(st.integers(0, len(sizes) - 1))]
     arms, values = _seen(data, sizes)
 
-    def learnt(shapes: tuple[smooth.Shape, ...]) -> smooth.Belief:
-        return smooth.learn(smooth.prior(tuple(sizes), default, shapes), arms, values, [0.1] * len(arms))
+    def learnt(shapes: tuple[curve.Shape, ...]) -> curve.Belief:
+        return curve.learn(curve.prior(tuple(sizes), default, shapes), arms, values, [0.1] * len(arms))
 
-    before = smooth.prior(tuple(sizes), default, smooth.EPOCHS)
+    before = curve.prior(tuple(sizes), default, curve.EPOCHS)
     logs = []
     for mean, cov in zip(before.means, before.covs, strict=True):
         root = np.linalg.cholesky(cov[np.ix_(arms, arms)] + 0.1 * np.eye(len(arms)))
@@ -508,21 +508,21 @@ def test_of_two_shapes_the_belief_is_their_mixture_by_evidence(sizes: list[int],
         logs.append(-off @ off / 2 - np.log(np.diagonal(root)).sum())
     odds = np.exp(np.array(logs) - max(logs))
     odds /= odds.sum()
-    alone = [learnt(smooth.EPOCHS[:1]), learnt(smooth.EPOCHS[1:])]
+    alone = [learnt(curve.EPOCHS[:1]), learnt(curve.EPOCHS[1:])]
     mean = sum(share * np.array(one.mean) for share, one in zip(odds, alone, strict=True))
     square = sum(
         share * (one.cov + np.outer(one.mean, one.mean)) for share, one in zip(odds, alone, strict=True)
     ) - np.outer(mean, mean)
-    both = learnt(smooth.EPOCHS)
+    both = learnt(curve.EPOCHS)
     assert both.mean == pytest.approx(mean, abs=1e-6)
     assert both.cov == pytest.approx(square, abs=1e-6)
 
 
 def test_what_many_sizes_show_decides_between_the_shapes() -> None:
     sizes = (8, 16, 32, 64, 128)
-    before = smooth.prior(sizes, 32, smooth.EPOCHS)
-    steep = smooth.learn(before, [0, 1, 2], [2.0, 1.5, 1.0], [0.001] * 3)
-    flat = smooth.learn(before, [0, 1, 2], [1.0, 1.05, 1.0], [0.001] * 3)
+    before = curve.prior(sizes, 32, curve.EPOCHS)
+    steep = curve.learn(before, [0, 1, 2], [2.0, 1.5, 1.0], [0.001] * 3)
+    flat = curve.learn(before, [0, 1, 2], [1.0, 1.05, 1.0], [0.001] * 3)
     assert steep.mean[4] < 0.5 < 0.95 < flat.mean[4] < 1.05
     assert steep.var[4] > 2 * flat.var[4]
 

@@ -11,17 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zeus.errors import InputError
-from zeus.optimizer.batch_size.thompson import (
-    FLAT,
-    Certain,
-    Gaussian,
-    Sample,
-    beliefs,
-    observe,
-    predict,
-    relative_variance,
-)
-from zeus.optimizer.batch_size.transfer import Arm, Observation
+from zeus.policy.paper.thompson import FLAT, Certain, Gaussian, Sample, beliefs, observe, predict, relative_variance
+from zeus.policy.paper.transfer import Arm, Observation
 
 costs = st.floats(1.0, 1e6)
 several = st.lists(costs, min_size=2, max_size=12)

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zeus.errors import InputError
-from zeus.simulate.settings import table_1
-from zeus.simulate.traces import (
+from zeus.simulate.traces.rows import (
     POWER_COLUMNS,
     TRAINING_COLUMNS,
     PowerRow,
@@ -19,6 +18,7 @@ from zeus.simulate.traces import (
     read_power,
     read_training,
 )
+from zeus.simulate.workload_file import table_1
 
 names = st.text("abcdefghijklmnopqrstuvwxyz0123456789_-", min_size=1, max_size=12)
 whole = st.integers(1, 10**6)

@@ -9,9 +9,9 @@ import pytest
 
 from stories import CRASHED, NOT_CONVERGED, Story, converged, job, not_run, stopped
 from zeus.job import Decision, Outcome, Phase
-from zeus.optimizer.batch_size.policy import find_policy
-from zeus.optimizer.batch_size.thompson import Gaussian, Sample, observe
-from zeus.optimizer.batch_size.view import SizeView, Standing, from_events, view
+from zeus.policy.paper.thompson import Gaussian, Sample, observe
+from zeus.policy.registry import find_policy
+from zeus.policy.view import SizeView, Standing, from_events, view
 
 
 def rows(story: Story, gpu: str = "") -> dict[int, SizeView]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from zeus.device.find import Slice, machine, mine, torch_uuids
 from zeus.device.gpu import GpuSpec, PowerSample
-from zeus.device.visible import CardId, Visible, resolve, slurm_share
+from zeus.device.masks import CardId, Visible, resolve, slurm_share
 from zeus.errors import InputError, NoDevice
 
 UUIDS = [

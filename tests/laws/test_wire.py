@@ -27,9 +27,9 @@ from zeus.job import (
     Stretch,
     Trial,
 )
+from zeus.job.wire import dumps, from_json, loads, to_json
 from zeus.profile import PowerProfile, ProfileKey, Slice
-from zeus.trial.estimate import Knowledge
-from zeus.wire import dumps, from_json, knowledge_from_json, knowledge_to_json, loads, to_json
+from zeus.trial.knowledge import Knowledge, knowledge_from_json, knowledge_to_json
 
 WHOLE = st.integers(1, 10**9)
 ABOVE = st.floats(1e-6, 1e12)

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.optimizer.batch_size.local import LocalJob
+from zeus.jobs.local import LocalJob
 from zeus.service.app import create
 from zeus.service.dashboard.export import export
 from zeus.store import open_store

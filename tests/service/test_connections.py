@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 from live import SPEC, bearer, live, token
 from waiting import PATIENCE_SECONDS, eventually
-from zeus.service import limits
+from zeus.service import request_limits
 from zeus.service.app import Settings, create
 from zeus.service.connections import Connection
 from zeus.store import MemoryStore
@@ -100,8 +100,8 @@ def test_a_second_request_on_a_connection_has_the_same_time(
 
 
 def test_a_body_that_comes_too_slowly_is_refused(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "BRIEF_SECONDS", 0.0)
-    monkeypatch.setattr(limits, "DROPPED_SECONDS", SOON)
+    monkeypatch.setattr(request_limits, "BRIEF_SECONDS", 0.0)
+    monkeypatch.setattr(request_limits, "DROPPED_SECONDS", SOON)
     with live(store, Settings(body_seconds=SOON)) as address, connected(address, head(1000) + b"{") as slow:
         said = heard(slow)
     assert said.startswith(b"HTTP/1.1 408")
@@ -135,8 +135,8 @@ def _noted(real: object, lost: list[bool]) -> object:
 def test_a_stranger_is_refused_before_the_body_is_read(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.setattr(limits, "BRIEF_SECONDS", 0.0)
-    monkeypatch.setattr(limits, "DROPPED_SECONDS", SOON)
+    monkeypatch.setattr(request_limits, "BRIEF_SECONDS", 0.0)
+    monkeypatch.setattr(request_limits, "DROPPED_SECONDS", SOON)
     with live(store, Settings(open=False)) as address, connected(address, head(1_000_000, path)) as stranger:
         assert heard(stranger).startswith(b"HTTP/1.1 401")  # of the body not a byte was sent
 

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.optimizer.batch_size.local import LocalJob
+from zeus.jobs.local import LocalJob
 from zeus.service.app import create
 from zeus.service.metrics import JOB
 from zeus.store import MemoryStore

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck
 from starlette.types import Receive, Scope, Send
 
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.optimizer.batch_size.local import LocalJob
+from zeus.jobs.local import LocalJob
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.service.app import Settings, create
 from zeus.store import MemoryStore

@@ -24,8 +24,8 @@ from waiting import PATIENCE_SECONDS
 from zeus.errors import StoreError, ZeusError
 from zeus.service.app import create
 from zeus.store import MemoryStore, open_store
+from zeus.store.address import shown
 from zeus.store.check import check
-from zeus.store.open import shown
 
 SECRET = "hunter2-planted"
 NOBODY = f"postgresql+psycopg://zeus@127.0.0.1:1/zeus?password={SECRET}"

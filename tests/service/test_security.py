@@ -20,7 +20,7 @@ from live import PLACE, SPEC, bearer, hidden, live, token
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.errors import StoreError
 from zeus.service.app import Settings, create
-from zeus.service.limits import BodyLimit, Rate
+from zeus.service.request_limits import BodyLimit, Rate
 from zeus.store import MemoryStore
 from zeus.store.tokens import Scope
 

@@ -12,11 +12,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from zeus.job import Ending, Outcome, Target
+from zeus.job.wire import to_json
 from zeus.profile import PowerProfile, Slice
 from zeus.service.app import Settings, create
 from zeus.store import MemoryStore
-from zeus.store.open import log_file, log_folder
-from zeus.wire import to_json
+from zeus.store.address import log_file, log_folder
 
 SPEC = {"job_id": "asr", "job_id_prefix": "asr", "batch_sizes": [8, 16, 32], "default_batch_size": 16, "eta_knob": 1.0}
 PLACE = {"gpu_name": "V100", "gpus": 2, "max_watts": 500.0}

@@ -88,8 +88,8 @@ def run(recurrences: int, default_runs: int, tell: Tell) -> dict[str, Any]:
 def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict[str, Any]:
     import torch
 
+    from zeus.jobs.report import full, report
     from zeus.monitor import ZeusMonitor
-    from zeus.optimizer.batch_size.report import full, report
     from zeus.store import open_store
 
     store, monitor = open_store(_store_url(folder)), ZeusMonitor()
@@ -119,9 +119,9 @@ def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict
 
 def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int, say: Tell) -> dict[int, float | None]:
     """So many recurrences, in this process; the power limit that each trial chose."""
+    from zeus.jobs.local import LocalJob
+    from zeus.jobs.open import gpus_of
     from zeus.launch.recurrence import recur
-    from zeus.optimizer.batch_size.find import gpus_of
-    from zeus.optimizer.batch_size.local import LocalJob
 
     job, gpus, limits = LocalJob.register(store, spec), gpus_of(monitor), dict[int, float | None]()
 
@@ -144,7 +144,7 @@ def _train(spec: JobSpec, trial: Trial) -> float | None:
     """One trial, told what `zeus run` would tell a script, but in this process: PyTorch takes seconds to load."""
     from zeus.cli.demo_training import train
     from zeus.env import Orders, written
-    from zeus.launch.job_file import trial_seed
+    from zeus.launch.job_file.values import trial_seed
     from zeus.training.learning_rate import scale
 
     size = trial.batch_size
@@ -166,7 +166,7 @@ def _train(spec: JobSpec, trial: Trial) -> float | None:
 
 def _new_folder() -> Path:
     """`$XDG_DATA_HOME/zeus/demo`, empty: it holds the last demonstration and nothing else."""
-    from zeus.store.open import default_path
+    from zeus.store.address import default_path
 
     folder = default_path().parent / "demo"
     try:

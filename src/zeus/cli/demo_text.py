@@ -6,7 +6,7 @@ from typing import Any
 
 from zeus.cli.output import change, joules, plain_table, seconds, sparkline
 from zeus.job import JobSpec, Trial
-from zeus.optimizer.batch_size.past import cost_of
+from zeus.policy.paper.state import cost_of
 
 COLUMNS = "{:>10}  {:>5}  {:>5}  {:>6}  {:>8}  {:>8}  {:<13}  {}"
 

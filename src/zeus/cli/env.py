@@ -52,11 +52,11 @@ def _store() -> dict[str, Any]:
     told = {"url": found.url, "kind": found.kind, "ok": found.ok, "why_not": found.why_not, "waiting": 0}
     if found.kind is None:
         return told
-    from zeus.optimizer.batch_size.http import Service
-    from zeus.optimizer.batch_size.outbox import Outbox
-    from zeus.optimizer.batch_size.remote import ServiceBackend
-    from zeus.optimizer.batch_size.spool import Spool, default_folder
-    from zeus.store.open import address_of, resolve
+    from zeus.jobs.remote.client import Service
+    from zeus.jobs.remote.outbox import Outbox
+    from zeus.jobs.remote.service_backend import ServiceBackend
+    from zeus.jobs.remote.spool import Spool, default_folder
+    from zeus.store.address import address_of, resolve
 
     if found.kind != "service":
         address = address_of(resolve())

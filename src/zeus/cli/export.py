@@ -20,7 +20,7 @@ def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
     except ImportError as missing:
         raise ZeusError(f"zeus export needs {missing.name}: pip install 'zeus-energy[service]'.") from missing
     from zeus.store import open_store
-    from zeus.store.open import file_of, resolve, shown
+    from zeus.store.address import file_of, resolve, shown
 
     path = file_of(resolve(url))
     if path is not None and not path.exists():

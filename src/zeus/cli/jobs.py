@@ -14,11 +14,11 @@ import click
 from zeus.cli import jobs_text
 from zeus.cli.output import print_json, warnings
 from zeus.errors import AlreadyDone, InputError, NotKnown
+from zeus.store.address import file_of, resolve, shown
 from zeus.store.api import utc
-from zeus.store.open import file_of, resolve, shown
 
 if TYPE_CHECKING:
-    from zeus.optimizer.batch_size.places import Jobs
+    from zeus.jobs.catalog import Jobs
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -154,7 +154,7 @@ def reset(
 
 
 def _open(url: str | None) -> Jobs:
-    from zeus.optimizer.batch_size.places import open_jobs
+    from zeus.jobs.catalog import open_jobs
 
     found = open_jobs(url)
     click.get_current_context().call_on_close(found.close)
@@ -209,7 +209,7 @@ def _confirm(question: str, yes: bool) -> None:
 
 
 def _pardon(kept: Jobs, job: str, batch_size: int) -> None:
-    from zeus.optimizer.batch_size.view import Standing
+    from zeus.policy.view import Standing
 
     crashed = [row["batch_size"] for row in kept.full(job)["sizes"] if row["standing"] == Standing.CRASHED]
     if batch_size not in crashed:

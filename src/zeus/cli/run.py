@@ -17,9 +17,9 @@ from zeus.errors import ZeusError
 
 if TYPE_CHECKING:
     from zeus.job import Trial
-    from zeus.launch.local import Launcher
+    from zeus.launch.launcher import Launcher
+    from zeus.launch.progress import Ran
     from zeus.launch.recurrence import Recurrence
-    from zeus.launch.report import Ran
 
 Json = dict[str, Any]
 DONE, FAILED, NOT_REACHED, BY_SIGNAL = 0, 1, 3, 128
@@ -46,8 +46,8 @@ def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
     any more, 2 when the job file is wrong, 128 + N when interrupted by signal N: 130 after Ctrl-C, 143 after SIGTERM.
     """
     from zeus.cli.run_view import view
-    from zeus.launch.job_file import read_job_file
-    from zeus.launch.local import Hooks, Launcher
+    from zeus.launch.job_file.reader import read_job_file
+    from zeus.launch.launcher import Hooks, Launcher
 
     click.get_current_context().with_resource(warnings(silent=quiet()))
     said = read_job_file(job_file)
@@ -118,7 +118,7 @@ def _told(launcher: Launcher, trials: list[Trial]) -> Json:
     try:
         return launcher.jobs.full(launcher.job.spec.id)
     except ZeusError as away:
-        from zeus.optimizer.batch_size.report import told_alone
+        from zeus.jobs.report import told_alone
 
         return {**told_alone(launcher.job.spec, trials), "remark": f"what was saved is not known: {away}"}
 

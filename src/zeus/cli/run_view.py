@@ -14,10 +14,10 @@ import click
 
 from zeus.cli.output import joules
 from zeus.job import Ending, Outcome, Trial
-from zeus.job.spent import spent
-from zeus.launch.job_file import JobFile
-from zeus.launch.report import Live, Ran
-from zeus.optimizer.batch_size.verbs import ALONE
+from zeus.job.charge import spent
+from zeus.jobs.api import ALONE
+from zeus.launch.job_file.values import JobFile
+from zeus.launch.progress import Live, Ran
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -69,7 +69,7 @@ def serve(
     except ImportError as missing:
         raise ZeusError(f"zeus serve needs {missing.name}: pip install 'zeus-energy[service]'.") from missing
     from zeus.store import open_store
-    from zeus.store.open import resolve, shown
+    from zeus.store.address import resolve, shown
 
     if bool(certfile) != bool(keyfile):
         raise InputError("--certfile and --keyfile go together: give both, or neither.")

@@ -16,7 +16,7 @@ from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
 
 if TYPE_CHECKING:
-    from zeus.simulate.runs import Run
+    from zeus.simulate.results import Run
     from zeus.simulate.workload import Workload
 
 VIRTUAL = "virtual:"
@@ -87,10 +87,11 @@ def load(
     traces: Path | None, gpu: str, names: Sequence[str] | None, file: Path | None = None
 ) -> tuple[str, dict[str, Workload]]:
     """The GPU as it is to be called, and the workloads."""
-    from zeus.simulate import published, settings, virtual
-    from zeus.simulate.traces import published as folder
+    from zeus.simulate import virtual, workload_file
+    from zeus.simulate.traces import published
+    from zeus.simulate.traces.rows import published as folder
 
-    known = None if file is None else settings.read(file)
+    known = None if file is None else workload_file.read(file)
     if traces is None and os.environ.get("ZEUS_DATA") and not gpu.startswith(VIRTUAL):
         traces = folder()
     if traces is not None and not gpu.startswith(VIRTUAL):
@@ -104,7 +105,7 @@ def load(
 def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: bool) -> list[tuple[Workload, str]]:
     """Which policy to replay on which workload: of all workloads only those where it has a meaning."""
     from zeus.errors import InputError
-    from zeus.simulate.runs import why_not
+    from zeus.simulate.results import why_not
 
     pairs: list[tuple[Workload, str]] = []
     reasons: list[str] = []
@@ -127,7 +128,7 @@ def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any
     from rich.console import Console
     from rich.progress import track
 
-    from zeus.simulate.runs import simulate as one
+    from zeus.simulate.results import simulate as one
 
     console = Console(stderr=True)
     shown = sys.stderr.isatty() and len(replays) > 1

@@ -15,9 +15,9 @@ import click
 from zeus.cli.output import joules, print_json
 
 if TYPE_CHECKING:
-    from zeus.simulate.cluster import Row
-    from zeus.simulate.cluster_match import Cluster
-    from zeus.simulate.cluster_traces import ClusterTrace
+    from zeus.simulate.cluster.groups import Row
+    from zeus.simulate.cluster.match import Cluster
+    from zeus.simulate.cluster.tables import ClusterTrace
 
 
 @click.command()
@@ -53,8 +53,8 @@ def cluster(
     """Replay a cluster's recurring jobs, overlapping as they did, under each policy, and compare with Default."""
     from zeus.cli.simulate import load, split
     from zeus.simulate.baselines import check
-    from zeus.simulate.cluster import TASK_JOBS, Knobs, simulate
-    from zeus.simulate.cluster_match import match
+    from zeus.simulate.cluster.groups import TASK_JOBS, Knobs, simulate
+    from zeus.simulate.cluster.match import match
 
     names = split(policies)
     for name in names:
@@ -77,11 +77,11 @@ def cluster(
 
 def _read(groups: Path | None) -> ClusterTrace:
     if groups is not None:
-        from zeus.simulate.cluster_traces import read_groups
+        from zeus.simulate.cluster.tables import read_groups
 
         return read_groups(groups)
-    from zeus.simulate.cluster_composite import composite
-    from zeus.simulate.traces import published
+    from zeus.simulate.cluster.composite import composite
+    from zeus.simulate.traces.rows import published
 
     return composite(published().parent)
 

@@ -12,7 +12,7 @@ from zeus.cli.output import joules, print_json
 from zeus.cli.simulate_cluster import bar
 
 if TYPE_CHECKING:
-    from zeus.simulate.capriccio import Slice
+    from zeus.simulate.drift.capriccio import Slice
 
 _INPUT = click.option(
     "--input",
@@ -33,7 +33,7 @@ _TWEETS = click.option(
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
 def capriccio(source: Path, out: Path, window: int | None, as_json: bool) -> None:
     """Cut Sentiment140 into slices that drift: a window of tweets, moved on a day at a time."""
-    from zeus.simulate.capriccio import write
+    from zeus.simulate.drift.capriccio import write
 
     cut, about = _cut(source, window)
     index = write(cut, out, f"{source.name}: {about}")
@@ -65,7 +65,7 @@ def drift(
     as_json: bool,
 ) -> None:
     """Train a small text classifier on each slice, with the batch size that a policy chooses for it (Figure 10)."""
-    from zeus.simulate import drift as experiment
+    from zeus.simulate.drift import experiment
 
     cut, about = _cut(source, tweets)
     workloads = experiment.tweets(cut, gpu=gpu, seed=seed)
@@ -95,7 +95,7 @@ def drift(
 
 def _cut(source: Path, window: int | None) -> tuple[list[Slice], str]:
     """The slices, and in words what they are of."""
-    from zeus.simulate.capriccio import FULL_SET, proportional_window, read_tweets, slices
+    from zeus.simulate.drift.capriccio import FULL_SET, proportional_window, read_tweets, slices
 
     found = read_tweets(source)
     size = window or proportional_window(len(found))

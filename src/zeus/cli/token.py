@@ -32,8 +32,8 @@ def create(name: str, scope: str, output: Path | None, url: str | None, as_json:
 
     from zeus.service.auth import new
     from zeus.store import open_store
+    from zeus.store.address import default_path
     from zeus.store.api import utc
-    from zeus.store.open import default_path
     from zeus.store.tokens import Scope
 
     kept, secret = new(name, Scope(scope), utc(time.time()))

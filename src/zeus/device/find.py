@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zeus.device.gpu import Gpu, GpuSpec, PowerSample
-from zeus.device.visible import CardId, Visible, no_mig, resolve, slurm_share
+from zeus.device.masks import CardId, Visible, no_mig, resolve, slurm_share
 from zeus.errors import DeviceError, InputError, NoDevice
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def machine(environ: Mapping[str, str] | None = None) -> list[Gpu]:
         case ("amd", "", ""):
             return _some(_amd(), "amd", "amdsmi answers, but lists no card")
         case ("virtual", ":", spec) if spec:
-            from zeus.device.virtual import virtual_gpus
+            from zeus.device.virtual.machine import virtual_gpus
 
             return list(virtual_gpus(spec))
         case _:

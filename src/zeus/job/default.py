@@ -13,10 +13,10 @@ from enum import StrEnum
 from functools import reduce
 
 from zeus.job.amount import ONE, ZERO, Amount, widening
+from zeus.job.charge import Spent, charge
 from zeus.job.conversion import UNITS, Book, Conversion
 from zeus.job.growth import NOISE, Level
 from zeus.job.spec import JobSpec
-from zeus.job.spent import Spent, charge
 from zeus.job.units import UNKNOWN_SPREAD
 
 OUTDATED = 0.2  # measured runs of data that have changed by more than this share give way to newer, converted ones

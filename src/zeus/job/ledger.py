@@ -14,12 +14,12 @@ from functools import reduce
 from itertools import groupby
 
 from zeus.job.amount import Amount
+from zeus.job.charge import Spent, Tally, overshoot, spent
 from zeus.job.default import Basis, Default, Defaults, weakest
-from zeus.job.front import Point, points
-from zeus.job.past import Past
+from zeus.job.pareto import Point, points
 from zeus.job.spec import JobSpec
-from zeus.job.spent import Spent, Tally, overshoot, spent
 from zeus.job.trial import Ending, Kept
+from zeus.job.trial_index import Past
 from zeus.job.units import Units
 from zeus.profile import PowerProfile, ProfileKey
 

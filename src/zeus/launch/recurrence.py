@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zeus.job import MAX_TRIES, Ending, Gpus, Outcome, Trial
-from zeus.job.spent import Spent, Tally
-from zeus.optimizer.batch_size.verbs import RecurringJob
+from zeus.job.charge import Spent, Tally
+from zeus.jobs.api import RecurringJob
 from zeus.store.rules import is_over
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def recur(
         on_change: Told of each trial when it was asked for and when it has ended.
 
     >>> from zeus.job import JobSpec
-    >>> from zeus.optimizer.batch_size.local import LocalJob
+    >>> from zeus.jobs.local import LocalJob
     >>> from zeus.store.memory import MemoryStore
     >>> spec = JobSpec(job_id_prefix="asr", batch_sizes=[8, 16, 32], default_batch_size=16, eta_knob=1)
     >>> job = LocalJob.register(MemoryStore(), spec)

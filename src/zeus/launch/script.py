@@ -17,11 +17,11 @@ from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.errors import InputError, LaunchError
 from zeus.job import Ending, Outcome, Trial
-from zeus.launch.child import Child
-from zeus.launch.report import Live, Ran
-from zeus.optimizer.batch_size.running import RunningTrial
-from zeus.optimizer.batch_size.verbs import RecurringJob
-from zeus.wire import from_json, loads
+from zeus.job.wire import from_json, loads
+from zeus.jobs.api import RecurringJob
+from zeus.jobs.running import RunningTrial
+from zeus.launch.process.child import Child
+from zeus.launch.progress import Live, Ran
 
 LOOK_SECONDS = 1.0  # how often what it has told is looked up, to be shown
 

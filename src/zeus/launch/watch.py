@@ -4,7 +4,7 @@
                          ├── the target is reached ──▶ some time to save its work ──▶ ended
                          └── the next epoch does not fit ──▶ ended
 
-`zeus.launch.epochs` says what the lines mean, `zeus.trial.engine` what follows from it; here it is done.
+`zeus.launch.script_events` says what the lines mean, `zeus.trial.engine` what follows from it; here it is done.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from zeus.device.gpu import Clock
 from zeus.env import Mode
 from zeus.errors import LaunchError
 from zeus.job import Ending, Kind, Outcome, Phase, Trial
-from zeus.launch.child import Child
-from zeus.launch.epochs import Line, Script
-from zeus.launch.guard import GRACE_SECONDS
-from zeus.launch.job_file import Metrics
-from zeus.launch.limits import EpochLimits
-from zeus.launch.lines import Lines, reader_of
-from zeus.launch.report import Live, Ran
+from zeus.jobs.api import RecurringJob
+from zeus.jobs.running import RunningTrial
+from zeus.launch.epoch_limits import EpochLimits
+from zeus.launch.job_file.values import Metrics
+from zeus.launch.process.child import Child
+from zeus.launch.process.guard import GRACE_SECONDS
+from zeus.launch.progress import Live, Ran
+from zeus.launch.script_events import Line, Script
+from zeus.launch.script_lines import Lines, reader_of
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.optimizer.batch_size.running import RunningTrial
-from zeus.optimizer.batch_size.verbs import RecurringJob
 from zeus.profile import ProfileKey
 from zeus.trial.driver import Driver
 from zeus.trial.engine import (

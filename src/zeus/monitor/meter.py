@@ -23,7 +23,7 @@ from zeus.device.gpu import Capability, Clock, Gpu, Ticker
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NotPermitted, Unsupported
 from zeus.monitor.counter_curve import CounterCurve
 from zeus.monitor.energy import UNKNOWN, EnergyCurve, Estimate, Point, Source
-from zeus.monitor.forks import renew_after_fork
+from zeus.monitor.fork import renew_after_fork
 from zeus.monitor.sensors import AVERAGED, POLLED, SAMPLE_BUFFER, Sensor, buffer_sensor
 from zeus.monitor.stamps import StampMapper, spacing
 

@@ -15,7 +15,7 @@ from zeus.device.clock import REAL, clock_of
 from zeus.device.find import find
 from zeus.device.gpu import Capability, Clock, Gpu
 from zeus.errors import InputError
-from zeus.monitor.forks import renew_after_fork
+from zeus.monitor.fork import renew_after_fork
 
 UPDATE_SECONDS = 0.1
 KEEP = 1_000_000  # readings of each GPU, 16 bytes each, where nobody says how many: more than a day of them

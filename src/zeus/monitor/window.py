@@ -16,13 +16,13 @@ from zeus.device.clock import REAL, clock_of
 from zeus.device.cpu import CpuPackage, cpu_packages
 from zeus.device.find import find
 from zeus.device.gpu import Clock, Gpu, Ticker
+from zeus.distributed import counting
 from zeus.errors import DeviceError, InputError, WindowError
-from zeus.monitor import ranks
 from zeus.monitor.energy import Estimate
-from zeus.monitor.log import WindowLog
 from zeus.monitor.measurement import Measurement
 from zeus.monitor.meter import Mark, Meter, meter_for
-from zeus.monitor.neighbours import warn_of_strangers
+from zeus.monitor.other_processes import warn_of_strangers
+from zeus.monitor.window_log import WindowLog
 
 log = logging.getLogger(__name__)
 
@@ -115,9 +115,9 @@ class ZeusMonitor:
                 "no GPU is visible to this process; only time%s is measured", " and CPU energy" if self._cpus else ""
             )
         self._log = None if log_file is None else WindowLog(Path(log_file), self.gpu_indices)
-        me = ranks.rank() if gpu_indices is None and gpus is None else None
-        things = [gpu.spec.uuid for gpu in self._gpus.values()] + [ranks.CPUS]
-        self._roll = ranks.enrol(me, things)
+        me = counting.rank() if gpu_indices is None and gpus is None else None
+        things = [gpu.spec.uuid for gpu in self._gpus.values()] + [counting.CPUS]
+        self._roll = counting.enrol(me, things)
         listener = None if self._log is None else self._log.write
         self._meters = {index: meter_for(gpu, self._clock, listener) for index, gpu in self._gpus.items()}
         self._cpu_ticker = _keep_counting(self._cpus) if self._cpus else None
@@ -210,7 +210,7 @@ class ZeusMonitor:
         def resolve() -> dict[int, Estimate]:
             return {i: meters[i].read(begin.marks[i], end.marks[i]) for i in counted}
 
-        cpus = self._cpus if self._cpus and (roll is None or roll.mine(ranks.CPUS)) else {}
+        cpus = self._cpus if self._cpus and (roll is None or roll.mine(counting.CPUS)) else {}
         cpu = {i: end.cpu[i] - begin.cpu[i] for i in cpus if i in end.cpu and i in begin.cpu}
         dram = {i: end.dram[i] - begin.dram[i] for i in cpus if i in end.dram and i in begin.dram}
         of_none = 0.0 if meters else math.nan  # counted by another rank, or by nobody
@@ -278,7 +278,7 @@ def _keep_counting(cpus: dict[int, CpuPackage]) -> Ticker:
 
 
 def _close(
-    meters: list[Meter], roll: ranks.Roll | None, window_log: WindowLog | None, cpu_ticker: Ticker | None
+    meters: list[Meter], roll: counting.Roll | None, window_log: WindowLog | None, cpu_ticker: Ticker | None
 ) -> None:
     if window_log is not None:
         window_log.close()

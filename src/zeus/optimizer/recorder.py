@@ -14,10 +14,10 @@ from typing import NamedTuple
 from zeus.cost import Use
 from zeus.device.clock import REAL, clock_of
 from zeus.device.keeper.client import changed_at, found_limits, limit_changes
+from zeus.distributed.crew import Crew, barrier, together
 from zeus.errors import DeviceError
 from zeus.job import Kind
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.optimizer.power_limit.crew import Crew
 from zeus.trial.engine import Measured
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Recorder:
         self._monitor.begin_window(_WINDOW, restart=True)
         self._is_open = True
         self._limit, self._changes, self._began = self.limit(), limit_changes(), self._clock.now()
-        self._crew.agree(0.0, 0.0)  # no rank works before those that measure it do
+        barrier(self._crew)  # no rank works before those that measure it do
 
     def found(self) -> float | None:
         """The lowest limit before this process set any; None where a card does not tell."""
@@ -149,5 +149,5 @@ class Recorder:
             return self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
 
     def _take(self, piece: _Piece) -> Measured:
-        joules, seconds = self._crew.agree(piece.measurement.total_energy, piece.measurement.seconds)
+        joules, seconds = together(self._crew, piece.measurement.total_energy, piece.measurement.seconds)
         return Measured(piece.kind, piece.units, Use(joules, seconds), piece.limit)

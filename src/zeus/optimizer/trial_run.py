@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from zeus.cost import Use
+from zeus.distributed.crew import Crew, broadcast
 from zeus.job import Ending, Kind
-from zeus.optimizer.power_limit.crew import Crew
-from zeus.optimizer.ranks import broadcast
 from zeus.optimizer.recorder import Recorder
 from zeus.trial.driver import Driver
 from zeus.trial.engine import LOOKS, AskPolicy, TrialEngine

@@ -7,10 +7,10 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zeus.reproduce import drawing, style
+from zeus.reproduce.derived import converged
 from zeus.reproduce.expected import Expected
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
-from zeus.reproduce.tables import converged
 from zeus.simulate import regret
 
 if TYPE_CHECKING:

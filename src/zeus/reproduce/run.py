@@ -12,7 +12,7 @@ from zeus.errors import InputError
 from zeus.reproduce import compare, expected, reference, report, style
 from zeus.reproduce.panel import Panel, Result
 from zeus.reproduce.study import Case, Study
-from zeus.simulate.spread import spread
+from zeus.simulate.parallel import spread
 
 FIGURES: Final = (
     "table_1",
@@ -21,6 +21,9 @@ FIGURES: Final = (
     "section_66",
     "reference",
 )
+
+
+MODULES: Final = {"section_65": "overhead", "section_66": "pollux"}  # where the module has another name
 
 
 class Module(Protocol):
@@ -40,7 +43,8 @@ def module(name: str) -> Module:
     """The figure of this name."""
     if name not in FIGURES:
         raise InputError(f"{name!r} is not a figure. Known: {', '.join(FIGURES)}.")
-    return cast(Module, import_module(f"zeus.reproduce.{name}"))
+    package = "zeus.reproduce" if name == "reference" else "zeus.reproduce.figures"
+    return cast(Module, import_module(f"{package}.{MODULES.get(name, name)}"))
 
 
 class Steps(Protocol):

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeus.errors import InputError
-from zeus.simulate import published
 from zeus.simulate.baselines import contender
+from zeus.simulate.parallel import spread
 from zeus.simulate.replay import Recurrence, job_of, replay
-from zeus.simulate.settings import table_1
-from zeus.simulate.spread import spread
+from zeus.simulate.traces import published
 from zeus.simulate.workload import Workload
+from zeus.simulate.workload_file import table_1
 
 MAIN: Final = "v100"  # all experiments are on it unless said otherwise (§6.1)
 ORDER: Final = ("a40", "v100", "rtx6000", "p100")  # as the paper lists them

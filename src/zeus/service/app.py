@@ -12,15 +12,15 @@ from fastapi import Depends, FastAPI, Request, Response
 from starlette.responses import JSONResponse
 
 from zeus import __version__
-from zeus.optimizer.batch_size.local import Folds
-from zeus.service import answers, auth, words
-from zeus.service.around import Around, client_of
+from zeus.jobs.folds import Folds
+from zeus.service import auth, error_answers, schemas
 from zeus.service.dashboard import page
-from zeus.service.limits import BodyLimit, Rate
 from zeus.service.metrics import Metrics
-from zeus.service.old import old
+from zeus.service.middleware import Around, client_of
 from zeus.service.overview import Overview
-from zeus.service.v1 import api
+from zeus.service.request_limits import BodyLimit, Rate
+from zeus.service.routes.upstream import old
+from zeus.service.routes.v1 import api
 from zeus.store import Store
 from zeus.store.tokens import Scope
 
@@ -64,9 +64,9 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     app.state.overview = Overview(store, app.state.folds)
     app.state.metrics = Metrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
-    answers.install(app)
-    app.include_router(api, tags=["v1"], responses=words.problems())
-    app.include_router(old, tags=["known clients"], responses=words.problems(words.Message))
+    error_answers.install(app)
+    app.include_router(api, tags=["v1"], responses=schemas.problems())
+    app.include_router(old, tags=["known clients"], responses=schemas.problems(schemas.Message))
     app.include_router(page.routes)
     _health(app)
     _login(app)
@@ -88,7 +88,7 @@ def _health(app: FastAPI) -> None:
         """The process answers."""
         return {"ok": True}
 
-    @app.get("/readyz", tags=["health"], responses=words.problems(only=(503,)))
+    @app.get("/readyz", tags=["health"], responses=schemas.problems(only=(503,)))
     def readyz(request: Request) -> dict[str, bool]:
         """The store answers too; otherwise 503."""
         request.app.state.store.pulse()
@@ -98,7 +98,7 @@ def _health(app: FastAPI) -> None:
         "/metrics",
         tags=["health"],
         dependencies=[Depends(auth.Need(Scope.READ).person)],
-        responses={200: {"content": {"text/plain": {}}}, **words.problems(only=(401, 503))},
+        responses={200: {"content": {"text/plain": {}}}, **schemas.problems(only=(401, 503))},
     )
     def metrics(request: Request) -> Response:
         """For Prometheus."""
@@ -108,15 +108,15 @@ def _health(app: FastAPI) -> None:
 def _login(app: FastAPI) -> None:
     tries = Rate(LOGINS_PER_SECOND, LOGINS_AT_ONCE)
 
-    @app.post("/login", tags=["page"], responses=words.problems(only=(400, 401, 408, 413, 422, 429, 503)))
-    def login(request: Request, body: words.Login) -> JSONResponse:
+    @app.post("/login", tags=["page"], responses=schemas.problems(only=(400, 401, 408, 413, 422, 429, 503)))
+    def login(request: Request, body: schemas.Login) -> JSONResponse:
         """A token once, then a cookie that scripts cannot read and that is not the token."""
         if not tries.allows(client_of(request.scope)):
-            return answers.answer("/login", 429, "too many logins; wait a little.", {"Retry-After": "5"})
+            return error_answers.answer("/login", 429, "too many logins; wait a little.", {"Retry-After": "5"})
         tokens = request.app.state.tokens
         person = auth.check(tokens, body.token)
         if person is None:
-            return answers.answer("/login", 401, "this token is wrong or was revoked.")
+            return error_answers.answer("/login", 401, "this token is wrong or was revoked.")
         response = JSONResponse({"name": person.name, "scope": person.scope.value})
         session, age = auth.begin_session(tokens, body.token), auth.SESSION_SECONDS
         response.set_cookie(auth.COOKIE, session, max_age=age, **_kept_safe(request))
@@ -124,7 +124,7 @@ def _login(app: FastAPI) -> None:
             response.delete_cookie(auth.OLD_COOKIE)
         return response
 
-    @app.post("/logout", tags=["page"], responses=words.problems(only=(503,)))
+    @app.post("/logout", tags=["page"], responses=schemas.problems(only=(503,)))
     def logout(request: Request) -> JSONResponse:
         """End the session."""
         if (session := request.cookies.get(auth.COOKIE)) is not None:

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from zeus.env import prices
 from zeus.errors import InputError, NotKnown, ZeusError
-from zeus.optimizer.batch_size.local import Folds
-from zeus.optimizer.batch_size.report import brief_of, unreadable
+from zeus.jobs.folds import Folds
+from zeus.jobs.report import brief_of, unreadable
 from zeus.store import Store
 
 T = TypeVar("T")

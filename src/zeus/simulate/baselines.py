@@ -14,10 +14,11 @@ from typing import Any, Final, TypeAlias
 from zeus.cost import Use
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Ending, Event, JobSpec, Phase, Trial
-from zeus.optimizer.batch_size.past import cost_of
-from zeus.optimizer.batch_size.policy import POLICIES, Policy, find_policy
-from zeus.optimizer.batch_size.thompson import Rng
-from zeus.simulate.limits import JustInTime, Limits, OneARun, Pinned, Told, Walked
+from zeus.policy.api import Policy
+from zeus.policy.paper.state import cost_of
+from zeus.policy.paper.thompson import Rng
+from zeus.policy.registry import POLICIES, find_policy
+from zeus.simulate.limit_plans import JustInTime, Limits, OneARun, Pinned, Told, Walked
 from zeus.simulate.regret import best_pair
 from zeus.simulate.workload import Workload
 

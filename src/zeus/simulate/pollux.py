@@ -24,12 +24,12 @@ from typing import Final
 
 from zeus.errors import InputError
 from zeus.job import Decision, Ending, Outcome, Phase
-from zeus.optimizer.batch_size.policy import find_policy
+from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, Slice
-from zeus.simulate import traces
 from zeus.simulate.replay import Recurrence, Try, draw, job_of
 from zeus.simulate.replay import replay as play
-from zeus.simulate.tables import number, read_table
+from zeus.simulate.traces import rows
+from zeus.simulate.traces.csv_tables import number, read_table
 from zeus.simulate.workload import Workload
 
 VALIDATION: Final = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
@@ -73,7 +73,7 @@ class NoiseScale:
 
 def published(root: Path | None = None) -> Path:
     """The folder of their traces, beside that of the paper's."""
-    return traces.published(root).parent / "pollux_osdi21" / "traces"
+    return rows.published(root).parent / "pollux_osdi21" / "traces"
 
 
 def model(workload: str) -> Model:

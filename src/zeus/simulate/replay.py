@@ -23,13 +23,14 @@ from typing import Any
 from zeus.cost import Use
 from zeus.errors import InputError
 from zeus.job import Decision, Ending, Gpus, JobSpec, Outcome, Profiled, Trial
-from zeus.optimizer.batch_size.policy import Policy, decided
-from zeus.simulate.limits import JustInTime, Limits, Plan
+from zeus.policy.api import Policy, decided
+from zeus.simulate.limit_plans import JustInTime, Limits, Plan
 from zeus.simulate.workload import Workload
 from zeus.store.api import Request
 from zeus.store.rules import is_over, next_ask
 from zeus.trial.engine import run_through
-from zeus.trial.estimate import Knowledge, first_epoch
+from zeus.trial.estimate import first_epoch
+from zeus.trial.knowledge import Knowledge
 
 
 @dataclass(frozen=True, slots=True)

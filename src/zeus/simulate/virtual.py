@@ -6,12 +6,12 @@ import math
 import random
 from collections.abc import Iterable, Mapping
 
-from zeus.device import presets
-from zeus.device.physics import Card, Load, epoch
+from zeus.device.virtual import presets
+from zeus.device.virtual.physics import Card, Load, epoch
 from zeus.errors import InputError
 from zeus.profile import PowerProfile, Slice
-from zeus.simulate.settings import Setting, Stand, find, table_1
 from zeus.simulate.workload import Workload
+from zeus.simulate.workload_file import Setting, Stand, find, table_1
 
 RUNS = 10  # of each size: as many as the published traces hold at most
 STEP_WATTS = 25.0  # between power limits, as in the paper

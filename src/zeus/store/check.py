@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from zeus.errors import InputError
-from zeus.store.open import file_of, resolve, shown
+from zeus.store.address import file_of, resolve, shown
 
 PATIENCE_SECONDS = 3.0  # for a server to answer
 

@@ -12,10 +12,10 @@ from uuid import uuid4
 
 from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial, history
 from zeus.profile import PowerProfile, ProfileKey
-from zeus.store import lines as jsonl
+from zeus.store import json_lines as jsonl
 from zeus.store import rules
 from zeus.store.api import LEASE_SECONDS, START, Decide, Job, Log, Point, Request, utc
-from zeus.store.lines import Dump, History
+from zeus.store.json_lines import Dump, History
 from zeus.store.tokens import Session, Token, Tokens, no_token
 
 

@@ -10,8 +10,8 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from zeus.distributed.crew import Alone, Crew, barrier, together
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.optimizer.power_limit.crew import Alone, Crew
 
 _WINDOW = "zeus: energy log"
 
@@ -72,7 +72,7 @@ class EnergyLog:
         """Training has ended; what is still to come is waited for, unless the other ranks may not be there."""
         if self._open:
             if wait:
-                self._crew.agree(0.0, 0.0)
+                barrier(self._crew)
             self._close_window()
         if wait:
             self._learn(len(self._pending))
@@ -91,10 +91,10 @@ class EnergyLog:
 
     def _learn(self, ready: int) -> None:
         """Take in the stretches that are known on every rank."""
-        count = -self._crew.agree(0.0, -float(ready))[1]
+        count = min(self._crew.gather(ready))
         for _ in range(int(count)):
             stretch = self._pending.popleft()
-            joules, seconds = self._crew.agree(stretch.measurement.total_energy, stretch.measurement.seconds)
+            joules, seconds = together(self._crew, stretch.measurement.total_energy, stretch.measurement.seconds)
             self.joules += joules
             self.seconds += seconds
             if stretch.steps and stretch.samples and seconds > 0:

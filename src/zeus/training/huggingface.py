@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from zeus.distributed.crew import crew
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit.huggingface import report_batch, report_evaluation
-from zeus.training.distributed import crew
 from zeus.training.energy_log import EnergyLog
-from zeus.training.follower import Follower
+from zeus.training.framework_trial import Follower
 
 try:
     from transformers import TrainerCallback

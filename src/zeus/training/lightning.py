@@ -7,15 +7,15 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from zeus.device.virtual import step
+from zeus.device.virtual.machine import step
+from zeus.distributed.crew import crew
 from zeus.env import orders
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.launched import launched_arguments
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-from zeus.training.distributed import crew
+from zeus.optimizer.power_limit.launched_trial import launched_arguments
 from zeus.training.energy_log import EnergyLog
-from zeus.training.follower import Follower
+from zeus.training.framework_trial import Follower
 
 try:
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:

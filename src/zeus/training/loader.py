@@ -14,16 +14,16 @@ from torch.utils.data import DataLoader, Dataset
 from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.device.gpu import Gpu
-from zeus.device.virtual import step
+from zeus.device.virtual.machine import step
+from zeus.distributed.crew import broadcast, crew
 from zeus.env import Mode, Orders, orders, prices, quiet
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.launched import power_arguments
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
-from zeus.optimizer.power_limit.profiles import Profiles
+from zeus.optimizer.power_limit.launched_trial import power_arguments
+from zeus.optimizer.power_limit.profile_files import Profiles
 from zeus.optimizer.power_limit.selector import OptimumSelector
-from zeus.training.distributed import broadcast, crew
-from zeus.training.report import Report, open_report
+from zeus.training.script_trial import Report, open_report
 from zeus.training.session import Session
 from zeus.training.summary import Summary, sentence
 

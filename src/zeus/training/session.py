@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from zeus import job
 from zeus.cost import CostModel, Use, fits
+from zeus.distributed.crew import Alone, Crew
 from zeus.env import Mode, Prices
 from zeus.errors import InputError
 from zeus.job import Kind
@@ -21,14 +22,13 @@ from zeus.job.conversion import Book, Conversion, convert
 from zeus.job.units import Units
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
-from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.profile import PowerProfile
 from zeus.training.saving import Saving, difference
 from zeus.training.summary import Ending, Summary
 from zeus.trial.engine import AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
-from zeus.trial.estimate import Knowledge
+from zeus.trial.knowledge import Knowledge
 
 ENDINGS = {
     job.Ending.CONVERGED: Ending.REACHED,

@@ -30,7 +30,8 @@ from typing import TypeAlias
 from zeus.cost import CostModel, Use, fits
 from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, Stretch
 from zeus.job.checks import LEAST, is_number
-from zeus.trial.estimate import Estimate, Knowledge, first_epoch, next_epoch
+from zeus.trial.estimate import Estimate, first_epoch, next_epoch
+from zeus.trial.knowledge import Knowledge
 
 POINTS = 1000  # of a curve, above which every other one is left out
 NOTHING = Use()

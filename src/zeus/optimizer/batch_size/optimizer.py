@@ -18,20 +18,19 @@ from zeus.callback import Callback
 from zeus.cost import CostModel
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
+from zeus.distributed.crew import Alone, Crew, broadcast, crew
 from zeus.env import Orders, orders
 from zeus.errors import InputError, ZeusError
 from zeus.job import Ending, Gpus, JobSpec, Kind
+from zeus.jobs.api import RecurringJob
+from zeus.jobs.open import gpus_of, register_job
+from zeus.jobs.running import RunningTrial, launched
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.batch_size.find import gpus_of, register_job
-from zeus.optimizer.batch_size.running import RunningTrial, launched
-from zeus.optimizer.batch_size.verbs import RecurringJob
-from zeus.optimizer.power_limit.crew import Alone, Crew
-from zeus.optimizer.ranks import broadcast, crew
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.store import Store
 from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
-from zeus.trial.estimate import Knowledge
+from zeus.trial.knowledge import Knowledge
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 
 from zeus.device.gpu import Capability, Gpu
+from zeus.distributed.crew import Alone, Crew
 from zeus.errors import DeviceError, InputError
-from zeus.optimizer.power_limit.crew import Alone, Crew
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,8 @@ def candidates(
     except DeviceError as failed:
         log.warning("power limits are left alone: %s", failed)
     crew = crew or Alone()
-    low, high, found = crew.agree(0.0, low)[1], -crew.agree(0.0, -high)[1], -crew.agree(0.0, -found)[1]
+    lows, highs, founds = zip(*crew.gather((low, high, found)), strict=True)
+    low, high, found = max(lows), min(highs), min(founds)
     if not low <= high:
         return ()
     if wanted:

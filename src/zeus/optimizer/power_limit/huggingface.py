@@ -7,11 +7,11 @@ import os
 from types import TracebackType
 from typing import Any
 
-from zeus.device.virtual import step
+from zeus.device.virtual.machine import step
+from zeus.distributed.crew import Alone, Crew
 from zeus.env import orders
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
-from zeus.optimizer.power_limit.crew import Alone, Crew
 from zeus.profile import PowerProfile
 
 try:
@@ -45,14 +45,14 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     def optimizer(self) -> GlobalPowerLimitOptimizer:
         """What it delegates to; of several ranks all must ask, as all do when training begins."""
         if self._optimizer is None:
-            from zeus.optimizer.power_limit.torch_crew import crew
+            from zeus.distributed.torch_crew import crew
 
             self._optimizer = self._made(crew())
         return self._optimizer
 
     def _made(self, ranks: Crew) -> GlobalPowerLimitOptimizer:
         """With the launcher's profiles, limits and η, except for what was given."""
-        from zeus.optimizer.launched import launched_arguments  # which takes some time to load
+        from zeus.optimizer.power_limit.launched_trial import launched_arguments  # which takes some time to load
 
         given = self._given.arguments
         return GlobalPowerLimitOptimizer(**given, **launched_arguments(orders(), self.monitor, ranks, given))

@@ -12,13 +12,13 @@ from typing import Any
 from zeus.cost import CostModel
 from zeus.env import prices
 from zeus.errors import InputError, NotKnown
-from zeus.optimizer.batch_size.local import Folds
-from zeus.optimizer.batch_size.report import brief, full, report, unreadable
+from zeus.job.wire import to_json
+from zeus.jobs.folds import Folds
+from zeus.jobs.report import brief, full, report, unreadable
 from zeus.service.dashboard.page import read
 from zeus.service.overview import sound, totals
 from zeus.store import Store
 from zeus.store.api import utc
-from zeus.wire import to_json
 
 Json = dict[str, Any]
 LATELY = 200  # trials that show where a job runs

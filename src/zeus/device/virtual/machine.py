@@ -1,0 +1,295 @@
+"""GPUs that run anywhere: a physical model behind the `Gpu` port, in real time or on a virtual clock.
+
+A virtual card idles until somebody reports work: `step(gpus, batch_size)` runs one training step on it, which lasts
+and draws what `zeus.device.virtual.physics` says under the limit in force. In real time the call waits that long; on a
+virtual clock nothing waits, and time moves only by such steps and by `clock.sleep`.
+
+    ZEUS_GPU=virtual:v100                              one V100 in real time
+    ZEUS_GPU=virtual:a40x4                             four A40
+    ZEUS_GPU='virtual:v100?clock=virtual&load=neumf'   no waiting, a named workload
+    ZEUS_GPU='virtual:v100?speed=20'                   real time, twenty times as fast
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import UUID
+
+from zeus.device.clock import RealClock, VirtualClock
+from zeus.device.gpu import Capability, Clock, Gpu, GpuSpec, PowerSample, check_limit, refuse_if_read_only
+from zeus.device.ranks import own, rank
+from zeus.device.virtual import presets
+from zeus.device.virtual.physics import Card, Load, operate
+from zeus.device.virtual.state import (
+    MAX_CARDS,
+    CardState,
+    FileState,
+    MachineState,
+    MemoryState,
+    StateHolder,
+    default_path,
+)
+from zeus.errors import DeviceLost, InputError, Unsupported
+
+_CAPABILITIES = frozenset(set(Capability) - {Capability.SAMPLES, Capability.PROCESSES})
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualSpec:
+    """What the text after `virtual:` asks for.
+
+    >>> parse("a40x4?clock=virtual").count
+    4
+    """
+
+    card: str
+    count: int = 1
+    virtual_clock: bool = False
+    load: str = "compute-bound"
+    speed: float = 1.0
+
+    @property
+    def kind(self) -> str:
+        """What a state file must agree on: other cards or another clock are another machine."""
+        pace = "-virtual" if self.virtual_clock else f"-speed{self.speed:g}" if self.speed != 1 else ""
+        return f"{self.card}x{self.count}{pace}"
+
+
+def parse(text: str) -> VirtualSpec:
+    """Read `v100`, `a40x4?clock=virtual&load=neumf`, ...; anything else is an InputError that shows the forms."""
+    cards, *options = re.split(r"[?&]", text.strip().lower())
+    name, count = cards, 1
+    if cards not in presets.card_names() and (m := re.fullmatch(r"(.+?)x(\d+)", cards)):
+        name, count = m[1], int(m[2])
+    presets.card(name)
+    if not 1 <= count <= MAX_CARDS:
+        raise InputError(f"ZEUS_GPU=virtual:{text}: {count} cards asked for; a virtual machine has 1 to {MAX_CARDS}.")
+    spec = VirtualSpec(name, count)
+    for option in options:
+        key, _, value = option.partition("=")
+        if key == "clock" and value in ("virtual", "real"):
+            spec = replace(spec, virtual_clock=value == "virtual")
+        elif key == "load":
+            presets.load(name, value)
+            spec = replace(spec, load=value)
+        elif key == "speed" and re.fullmatch(r"\d+(\.\d+)?", value) and float(value) > 0:
+            spec = replace(spec, speed=float(value))
+        else:
+            raise InputError(
+                f"ZEUS_GPU=virtual:{text}: cannot read '{option}'. Options are clock=virtual, load=NAME and speed=N."
+            )
+    return spec
+
+
+def virtual_gpus(text: str) -> list[VirtualGpu]:
+    """The cards that `ZEUS_GPU=virtual:<text>` names, the same for every process with the same ZEUS_VIRTUAL_STATE."""
+    spec = parse(text)
+    path = Path(os.environ.get("ZEUS_VIRTUAL_STATE") or default_path(spec.kind)).absolute()
+    return _shared_machine(spec, path).gpus
+
+
+@functools.cache  # one machine per process, so that the script and its monitor share one clock and its timers
+def _shared_machine(spec: VirtualSpec, path: Path) -> VirtualMachine:
+    card = presets.card(spec.card)
+    fresh = MachineState((CardState(limit_watts=float(card.default_watts)),) * spec.count)
+    if not spec.virtual_clock:
+        begin = RealClock(spec.speed).now()
+        fresh = MachineState(tuple(replace(c, since=begin, busy_until=begin) for c in fresh.cards))
+    holder = FileState(path, spec.kind, fresh)
+    shared = StateClock if rank() is None else RankClock
+    clock = shared(holder) if spec.virtual_clock else RealClock(spec.speed)
+    return VirtualMachine(card, presets.load(spec.card, spec.load), holder, clock, name=str(path))
+
+
+class StateClock(VirtualClock):
+    """A virtual clock kept in the machine's state, so that every process reads the same time."""
+
+    def __init__(self, holder: StateHolder) -> None:
+        super().__init__()
+        self._holder = holder
+
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self._holder.read().now
+
+    def _set(self, moment: float) -> None:
+        with self._holder.change() as box:
+            box.state = replace(box.state, now=max(moment, box.state.now))
+
+
+class RankClock(StateClock):
+    """One of several ranks: they run side by side, so each has its own position and the shared clock is the furthest.
+
+    Positions meet where ranks do: see `position` and `meet`.
+    """
+
+    def __init__(self, holder: StateHolder) -> None:
+        super().__init__(holder)
+        self._now = holder.read().now
+        _rank_clocks.add(self)
+
+    def now(self) -> float:
+        """This rank's position."""
+        return self._now
+
+    def _set(self, moment: float) -> None:
+        self._now = max(moment, self._now)
+        super()._set(self._now)
+
+
+_rank_clocks: weakref.WeakSet[RankClock] = weakref.WeakSet()
+
+
+def position() -> float:
+    """How far this rank has come on its virtual clock; 0 for a process that has none of its own."""
+    return max((clock.now() for clock in _rank_clocks), default=0.0)
+
+
+def meet(moment: float) -> None:
+    """Ranks have waited for each other: this one goes on at the moment at which the last of them arrived."""
+    for clock in list(_rank_clocks):
+        clock.move_to(moment)
+
+
+class VirtualMachine:
+    """Some equal cards, their clock, and the load that runs on them.
+
+    >>> machine = VirtualMachine.in_memory("v100")
+    >>> gpu = machine.gpus[0]
+    >>> machine.run([0], seconds=10, watts=200)
+    >>> gpu.energy(), machine.clock.now()
+    (2000.0, 10.0)
+    """
+
+    def __init__(self, card: Card, load: Load, holder: StateHolder, clock: Clock, name: str) -> None:
+        self.card = card
+        self.load = load
+        self.clock = clock
+        self.holder = holder
+        self.gpus = [VirtualGpu(self, i, _uuid(f"{name}:{i}")) for i in range(len(holder.read().cards))]
+
+    @classmethod
+    def in_memory(cls, card: str, count: int = 1, load: str = "compute-bound") -> VirtualMachine:
+        """A machine on a virtual clock that only this process sees."""
+        preset = presets.card(card)
+        holder = MemoryState(MachineState((CardState(limit_watts=float(preset.default_watts)),) * count))
+        return cls(preset, presets.load(card, load), holder, StateClock(holder), name=f"memory-{card}")
+
+    def run(self, indices: Sequence[int], seconds: float, watts: float | Sequence[float]) -> None:
+        """Keep these cards busy at this power for this long, once they have done what another process asked before."""
+        draws = watts if isinstance(watts, Sequence) else [watts] * len(indices)
+        with self.holder.change() as box:
+            now = self.clock.now()
+            begin = max([now, *(box.state.cards[index].busy_until for index in indices)])
+            for index, draw in zip(indices, draws, strict=True):
+                card = box.state.cards[index]
+                used = card.joules_at(begin, self.card.idle_watts)
+                busy = replace(card, joules=used, since=begin, busy_watts=draw, busy_until=begin + seconds)
+                box.state = box.state.with_card(index, busy)
+        self.clock.sleep(begin - now + seconds)
+
+    def step(self, indices: Sequence[int], batch_size: int) -> None:
+        """Run one training step of this many samples on each of these cards; the slowest card sets the pace."""
+        cards = self.holder.read().cards
+        done = [operate(self.card, self.load, batch_size, cards[i].limit_watts) for i in indices]
+        self.run(indices, max(o.seconds for o in done), [o.watts for o in done])
+
+    def change_card(self, index: int, change: Callable[[CardState], CardState]) -> None:
+        """Change what one card remembers."""
+        with self.holder.change() as box:
+            box.state = box.state.with_card(index, change(box.state.cards[index]))
+
+    def lose(self, index: int) -> None:
+        """The card disappears, as a real one does when it falls off the bus."""
+        self.change_card(index, lambda card: replace(card, lost=True))
+
+
+class VirtualGpu:
+    """One card of a virtual machine."""
+
+    def __init__(self, machine: VirtualMachine, index: int, uuid: str) -> None:
+        self.machine = machine
+        self.index = index
+        card = machine.card
+        limits = (card.min_watts, card.max_watts, card.default_watts)
+        self.spec = GpuSpec(uuid, card.name, "virtual", *limits, capabilities=_CAPABILITIES, exact=True)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock this card runs on."""
+        return self.machine.clock
+
+    def _read(self) -> CardState:
+        card = self.machine.holder.read().cards[self.index]
+        if card.lost:
+            raise DeviceLost(f"virtual card {self.index} ({self.spec.uuid}) has disappeared.")
+        return card
+
+    def energy(self) -> float:
+        """Joules since the card was made."""
+        return self.energy_at(self.clock.now())
+
+    def energy_at(self, moment: float) -> float:
+        """Joules up to a moment since the card's last change, whenever this is asked."""
+        return self._read().joules_at(moment, self.machine.card.idle_watts)
+
+    def power(self) -> float:
+        """Watts drawn now."""
+        return float(self._read().watts_at(self.clock.now(), self.machine.card.idle_watts))
+
+    def samples(self) -> list[PowerSample]:
+        """A virtual card has no sample buffer: its energy is exact at any moment."""
+        raise Unsupported(f"virtual card {self.index} keeps no power samples; its energy is exact.")
+
+    def limit(self) -> float:
+        """The power limit in force, in watts."""
+        return self._read().limit_watts
+
+    def set_limit(self, watts: float) -> None:
+        """Set the power limit; it holds from the next step on."""
+        refuse_if_read_only(f"setting virtual card {self.index} to {watts:g} W")
+        check_limit(self.spec, watts)
+        self._read()
+        self.machine.change_card(self.index, lambda card: replace(card, limit_watts=float(watts)))
+
+    def persistence(self) -> bool:
+        """Whether persistence mode is on."""
+        return self._read().persistence
+
+    def set_persistence(self, on: bool) -> None:
+        """Set persistence mode."""
+        refuse_if_read_only(f"setting persistence mode of virtual card {self.index}")
+        self._read()
+        self.machine.change_card(self.index, lambda card: replace(card, persistence=on))
+
+    def temperature(self) -> float:
+        """Degrees Celsius: warmer with the power drawn."""
+        return 30.0 + 0.15 * self.power()
+
+    def processes(self) -> list[int]:
+        """A virtual card does not know its processes."""
+        raise Unsupported(f"virtual card {self.index} does not know which processes use it.")
+
+
+def step(gpus: Iterable[Gpu], batch_size: int) -> None:
+    """Tell virtual cards that a training step of this many samples each runs on them; real cards need no telling.
+
+    A rank of several that sees the cards of all of them works on its own alone.
+    """
+    machines: dict[VirtualMachine, list[int]] = {}
+    for gpu in own(list(gpus), rank()):
+        if isinstance(gpu, VirtualGpu):
+            machines.setdefault(gpu.machine, []).append(gpu.index)
+    for machine, indices in machines.items():
+        machine.step(indices, batch_size)
+
+
+def _uuid(name: str) -> str:
+    return f"GPU-{UUID(bytes=hashlib.sha256(name.encode()).digest()[:16])}"

@@ -1,0 +1,90 @@
+"""The processes that train one model together, and how they come to the same numbers.
+
+Every rank makes the same calls in the same order, at the same step counts.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Crew(Protocol):
+    """All ranks of a job.
+
+    A rank sets the limits of the GPUs that it counts (see `zeus.distributed.counting`): usually the lowest of a node.
+    """
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether this rank writes what all share. One rank of the job does."""
+
+    def gather(self, value: T) -> list[T]:
+        """The value of every rank, in the order of the ranks. No rank goes on before all have called."""
+
+    def broadcast(self, value: T) -> T:
+        """Rank 0's value."""
+
+
+class Alone:
+    """A training in one process.
+
+    >>> Alone().gather("here"), Alone().broadcast("go on")
+    (['here'], 'go on')
+    """
+
+    size = 1
+    writes = True
+
+    def gather(self, value: T) -> list[T]:
+        """Its own value."""
+        return [value]
+
+    def broadcast(self, value: T) -> T:
+        """Its own value."""
+        return value
+
+
+def crew() -> Crew:
+    """All ranks where torch.distributed is set up for several, else this process alone. Torch is not loaded for it.
+
+    >>> crew().size
+    1
+    """
+    return _torch_crew().crew() if "torch.distributed" in sys.modules else Alone()
+
+
+def broadcast(value: T) -> T:
+    """Rank 0's value on every rank, for decisions that all must take alike.
+
+    >>> broadcast("go on")
+    'go on'
+    """
+    return crew().broadcast(value)
+
+
+def barrier(ranks: Crew) -> None:
+    """Wait until every rank is here."""
+    ranks.gather(None)
+
+
+def together(ranks: Crew, joules: float, seconds: float) -> tuple[float, float]:
+    """Energy summed over all ranks, and the time of the slowest.
+
+    >>> together(Alone(), 100.0, 2.0)
+    (100.0, 2.0)
+    """
+    rows = ranks.gather((joules, seconds))
+    return sum(row[0] for row in rows), max(row[1] for row in rows)
+
+
+def _torch_crew() -> Any:
+    from zeus.distributed import torch_crew
+
+    return torch_crew

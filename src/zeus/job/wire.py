@@ -1,0 +1,280 @@
+"""The words of `zeus.job` and `zeus.profile` as JSON, versioned: store, service and files all speak this.
+
+Each dict says its `kind` and `version`. A reader that does not know the version says so and reads nothing: a guess
+would be folded into decisions for ever. Unknown is null; there is no NaN.
+
+Version 2 added what makes a fact stand alone: a trial's id, η, target and GPUs, and an outcome's stretches and epochs.
+Version 1 is read, and written for clients that know no other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from zeus.errors import InputError
+from zeus.job import (
+    Ask,
+    Decision,
+    Ending,
+    EpochPoint,
+    Gpus,
+    JobSpec,
+    Kind,
+    Outcome,
+    Pardoned,
+    Phase,
+    Profiled,
+    Stretch,
+    Target,
+    Trial,
+)
+from zeus.profile import PowerProfile, ProfileKey
+
+VERSION = 2
+VERSIONS = (1, 2)  # that are read
+
+T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]
+Word: TypeAlias = JobSpec | Trial | Outcome | Profiled | Pardoned | ProfileKey | PowerProfile
+
+_KINDS: dict[type[Any], str] = {
+    JobSpec: "job",
+    Trial: "trial",
+    Outcome: "outcome",
+    Profiled: "profiled",
+    Pardoned: "pardoned",
+    ProfileKey: "profile_key",
+    PowerProfile: "profile",
+}
+
+
+def to_text(word: Word) -> str:
+    """`to_json` as one line of JSON.
+
+    >>> to_text(Pardoned(sequence=7, batch_size=32))
+    '{"kind":"pardoned","version":2,"sequence":7,"batch_size":32}'
+    """
+    body = word.to_json() if isinstance(word, PowerProfile) else _inner(word)
+    return dumps({"kind": _KINDS[type(word)], "version": VERSION, **body})
+
+
+def to_json(word: Word, version: int = VERSION) -> Json:
+    """A dict that JSON can hold, in this version.
+
+    >>> to_json(Pardoned(sequence=7, batch_size=32))
+    {'kind': 'pardoned', 'version': 2, 'sequence': 7, 'batch_size': 32}
+    """
+    body = word.to_json() if isinstance(word, PowerProfile) else plain(word)
+    return {"kind": _KINDS[type(word)], "version": version, **(body if version > 1 else _as_version_1(word, body))}
+
+
+def _as_version_1(word: Word, body: Json) -> Json:
+    """The same, as Zeus 0.1 knows it."""
+    match word:
+        case JobSpec():
+            return {name: value for name, value in body.items() if name not in _JOB_2}
+        case Outcome():
+            return {name: value for name, value in body.items() if name not in _OUTCOME_2}
+        case Trial():
+            ask = {name: value for name, value in body["ask"].items() if name not in _ASK_2}
+            phase = Phase.DEFAULT if word.decision.phase is Phase.BASELINE else word.decision.phase
+            outcome = None if word.outcome is None else _as_version_1(word.outcome, body["outcome"])
+            return {
+                **body,
+                "ask": {**ask, "gpu_model": word.ask.gpu_model, "max_watts": word.ask.max_watts},
+                "decision": {**body["decision"], "phase": phase.value},
+                "outcome": outcome,
+            }
+        case _:
+            return body
+
+
+def from_json(data: object, wanted: type[T], *, eta: float | None = None) -> T:
+    """The word that a dict holds, which must be of the wanted kind.
+
+    Args:
+        data: What was read.
+        wanted: The kind.
+        eta: Under which a trial of version 1, which does not say, was decided.
+
+    Raises:
+        InputError: It is of another kind, or of a version that this Zeus does not know, or not sound.
+    """
+    kind = _KINDS[wanted]
+    if not isinstance(data, Mapping) or data.get("kind") != kind:
+        found = data.get("kind") if isinstance(data, Mapping) else data
+        raise InputError(f"expected a JSON object of kind {kind!r}, found {found!r}.")
+    version = data.get("version")
+    if version not in VERSIONS or isinstance(version, bool):
+        raise InputError(
+            f"{kind} of version {version!r}: this Zeus reads versions up to {VERSION}. "
+            "It was written by another one; use that, or install the newer of the two."
+        )
+    body = {name: value for name, value in data.items() if name not in ("kind", "version")}
+    if wanted is Trial and version == 1:
+        body = _from_version_1(body, eta)
+    read: Callable[[Any], T] | None = _READERS.get(wanted)
+    return _read(wanted, body) if read is None else read(body)
+
+
+def dumps(data: Json) -> str:
+    """One line of JSON, in which words may stand for their dicts."""
+    try:
+        return _ENCODER.encode(data)
+    except ValueError as wrong:
+        raise InputError(f"{data}: {wrong}. A number that is not known is null.") from wrong
+
+
+def loads(text: str) -> Json:
+    """The object on one line of JSON."""
+    try:
+        data = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as wrong:
+        raise InputError(f"{text[:80]!r} is not JSON: {wrong}.") from wrong
+    if not isinstance(data, dict):
+        raise InputError(f"{text[:80]!r}: expected a JSON object.")
+    return data
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+# The fields of each word, and whether they must be there: looked up for every trial that is read or written.
+_WORDS = (Ask, Decision, Gpus, JobSpec, Outcome, Pardoned, Profiled, ProfileKey, Target, Trial)
+_FIELDS: dict[type[Any], dict[str, bool]] = {
+    word: {one.name: one.default is MISSING for one in fields(word)} for word in _WORDS
+}
+
+
+def _types(hint: Any) -> frozenset[type[Any]]:
+    """What a field may hold, its own types alone: a whole number is also a float, and true is no number."""
+    kinds = {get_origin(one) or one for one in (get_args(hint) if isinstance(hint, UnionType) else (hint,))}
+    return frozenset(kinds | {int} if float in kinds else kinds)
+
+
+_TYPES: dict[type[Any], dict[str, frozenset[type[Any]]]] = {
+    word: {name: _types(hint) for name, hint in get_type_hints(word).items()} for word in _WORDS
+}
+_ASK_2 = ("gpus", "eta", "id", "target")
+_JOB_2 = ("baseline_every", "command_id")
+_OUTCOME_2 = ("stretches", "curve", "found_watts", "set_limits")
+_ROWS: dict[type[Any], list[str]] = {row: [one.name for one in fields(row)] for row in (Stretch, EpochPoint)}
+
+
+def _inner(word: Any) -> Any:
+    """Its fields as they are; the encoder asks for those of its own. There may be many rows, so they are lists."""
+    if type(word) in _ROWS:
+        return [getattr(word, name) for name in _ROWS[type(word)]]
+    names = _FIELDS.get(type(word))
+    if names is None:
+        raise TypeError(f"{word!r} is no word of Zeus and cannot be written as JSON")
+    return {name: getattr(word, name) for name in names}
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_inner)
+
+
+def plain(value: Any) -> Any:
+    """A value as what JSON is made of: dicts, lists, strings and numbers."""
+    if type(value) in _FIELDS:
+        return {name: plain(inner) for name, inner in _inner(value).items()}
+    if isinstance(value, StrEnum):
+        return value.value
+    if type(value) in _ROWS:
+        return [plain(one) for one in _inner(value)]
+    return [plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def _read(cls: type[T], body: object) -> T:
+    """A flat dataclass from exactly its fields; those with a default may be missing."""
+    if not isinstance(body, Mapping):
+        raise InputError(f"{cls.__name__} {body!r}: expected a JSON object.")
+    known = _FIELDS[cls]
+    if strange := sorted(set(body) - set(known)):
+        raise InputError(f"{cls.__name__} has no {', '.join(map(repr, strange))}; it has {', '.join(known)}.")
+    missing = [name for name, needed in known.items() if needed and name not in body]
+    if missing:
+        raise InputError(f"{cls.__name__} {dict(body)!r} lacks {', '.join(missing)}.")
+    types = _TYPES[cls]
+    for name, value in body.items():
+        if type(value) not in types[name]:
+            raise InputError(f"{cls.__name__}: {name}={value!r}: give {_named(types[name])}.")
+    return cls(**body)
+
+
+def _named(types: Iterable[type[Any]]) -> str:
+    return " or ".join(sorted("null" if one is NoneType else one.__name__ for one in types))
+
+
+def _with(body: object, **readers: Callable[[Any], Any]) -> Json:
+    """The body with some of its fields read further."""
+    if not isinstance(body, Mapping):
+        raise InputError(f"{body!r}: expected a JSON object.")
+    try:
+        return {**body, **{name: read(body[name]) for name, read in readers.items() if name in body}}
+    except InputError:
+        raise
+    except (TypeError, ValueError) as wrong:
+        raise InputError(f"{dict(body)!r}: {wrong}.") from wrong
+
+
+def _outcome(body: object) -> Outcome:
+    return _read(Outcome, _with(body, ending=Ending, stretches=stretches_from_json, curve=_curve))
+
+
+def stretches_from_json(rows: list[Any]) -> tuple[Stretch, ...]:
+    """Stretches from their rows."""
+    return tuple(Stretch(Kind(kind), *rest) for kind, *rest in rows)
+
+
+def _curve(rows: list[Any]) -> tuple[EpochPoint, ...]:
+    return tuple(EpochPoint(*row) for row in rows)
+
+
+def _gpus(body: object) -> Gpus:
+    return _read(Gpus, body)
+
+
+def _target(body: object) -> Target | None:
+    return None if body is None else _read(Target, body)
+
+
+def _ask(body: object) -> Ask:
+    return _read(Ask, _with(body, gpus=_gpus, target=_target))
+
+
+def _from_version_1(body: Json, eta: float | None) -> Json:
+    """A trial of version 1 named its GPUs by a label and left its η to its job."""
+    ask = body.get("ask")
+    if not isinstance(ask, Mapping) or "max_watts" not in ask:
+        return body
+    if eta is None:
+        raise InputError("a trial of version 1 does not say its eta, and it is not known here.")
+    rest = {name: value for name, value in ask.items() if name not in ("gpu_model", "max_watts")}
+    gpus = Gpus.of_label(str(ask.get("gpu_model", "")), ask["max_watts"])
+    return {**body, "ask": {**rest, "gpus": plain(gpus), "eta": eta}}
+
+
+def _decision(body: object) -> Decision:
+    return _read(Decision, _with(body, phase=Phase))
+
+
+def _trial(body: object) -> Trial:
+    def outcome(body: object) -> Outcome | None:
+        return None if body is None else _outcome(body)
+
+    return _read(Trial, _with(body, ask=_ask, decision=_decision, outcome=outcome))
+
+
+_READERS: dict[type[Any], Callable[[Any], Any]] = {
+    JobSpec: lambda body: _read(JobSpec, _with(body, batch_sizes=tuple, power_limits=tuple)),
+    Trial: _trial,
+    Outcome: _outcome,
+    PowerProfile: PowerProfile.from_json,
+}

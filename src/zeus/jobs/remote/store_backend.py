@@ -1,0 +1,150 @@
+"""A store as a backend: each verb is one of the store's, which is opened when it is first needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import uuid4
+
+from zeus.env import patience as patience_to_begin
+from zeus.errors import InputError, StoreError
+from zeus.job import Gpus, JobSpec, Outcome, Trial
+from zeus.jobs.folds import Folds
+from zeus.jobs.local import LocalJob, knowledge_of, record_run
+from zeus.jobs.messages import Ended, EpochUsed, Message, ProfileMade, Ran
+from zeus.jobs.remote.backend import Heartbeat, Registered, Which
+from zeus.jobs.remote.retry import Contact, Patience
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.store import Store
+from zeus.store.wait_limit import at_most
+from zeus.trial.knowledge import Knowledge
+
+T = TypeVar("T")
+
+
+class StoreBackend:
+    """A `Backend` over a store.
+
+    Args:
+        open_it: Opens it; called again until it succeeds.
+        address: Of the store, with no secret in it.
+        contact: Waits for it.
+    """
+
+    def __init__(self, open_it: Callable[[], Store], address: str, contact: Contact | None = None) -> None:
+        self.address = address
+        self.contact = contact or Contact(f"the store {address}")
+        self.begin = Patience.to_begin(patience_to_begin())
+        self._open = open_it
+        self._store: Store | None = None
+        self._lock = threading.Lock()
+        self._folds = Folds()
+
+    def store(self) -> Store:
+        """Opened.
+
+        Raises:
+            InputError: It never can be.
+            StoreError: It is away.
+        """
+        with self._lock:
+            if self._store is None:
+                self._store = self._open()
+            return self._store
+
+    def _say(self, verb: Callable[[Store], T], patience: Patience, begins: bool = False) -> T:
+        """A store that cannot be opened is bad input where a run begins. Later on it is no fault of what is said."""
+
+        def once(seconds: float) -> T:
+            with at_most(seconds):
+                try:
+                    store = self.store()
+                except InputError as wrong:
+                    if begins:
+                        raise
+                    raise StoreError(str(wrong)) from wrong
+                return verb(store)
+
+        return self.contact.call(once, patience)
+
+    def _of_job(self, job_id: str, verb: Callable[[LocalJob], T], patience: Patience, begins: bool = False) -> T:
+        return self._say(lambda store: verb(LocalJob(store, job_id, self._folds)), patience, begins)
+
+    def find(self, job_id: str, patience: Patience) -> Registered:
+        """As registered there."""
+        return self._of_job(job_id, lambda job: Registered(job.spec, job.life), patience, begins=True)
+
+    def register(self, spec: JobSpec, void: bool, patience: Patience) -> Registered:
+        """Made, found or revised."""
+        job = self._say(lambda store: LocalJob.register(store, spec, self._folds, void=void), patience, begins=True)
+        return Registered(job.spec, job.life)
+
+    def ask(
+        self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, patience: Patience
+    ) -> tuple[Trial, Registered]:
+        """Under a key of its own, as the answer to one that was made may be lost."""
+        key = uuid4().hex
+
+        def ask(job: LocalJob) -> tuple[Trial, Registered]:
+            return job.ask(gpus, recurrence, max_tries, key=key), Registered(job.spec, job.life)
+
+        return self._of_job(spec.id, ask, patience)
+
+    def trial(self, spec: JobSpec, which: Which, patience: Patience) -> tuple[Trial, Outcome | None]:
+        """As it stands."""
+        kept = self._say(lambda store: store.trial(spec.id, which.number, trial_id=which.id), patience)
+        return kept.trial, kept.so_far
+
+    def heartbeat(
+        self, spec: JobSpec, which: Which, so_far: Outcome | None, next_cost: float | None, patience: Patience
+    ) -> Heartbeat:
+        """The policy's word."""
+
+        def beat(job: LocalJob) -> Heartbeat:
+            job.hand(which.number, which.id)
+            if so_far is None or next_cost is None:
+                return Heartbeat(job.renew(which.number, so_far), True)
+            go_on = job.progress(which.number, so_far, next_cost)
+            return Heartbeat(job.trial(which.number), go_on)
+
+        return self._of_job(spec.id, beat, patience)
+
+    def deliver(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:
+        """The verb that says it."""
+
+        def say(store: Store) -> Trial | None:
+            match message:
+                case Ended(job_id, number, outcome, trial_id):
+                    return store.tell(job_id, number, outcome, trial_id=trial_id)
+                case Ran():
+                    return record_run(store, message)
+                case EpochUsed(job_id, size, gpus, joules, seconds, life):
+                    store.profiled(job_id, size, gpus, joules=joules, seconds=seconds, life=life)
+                case ProfileMade(key, profile):
+                    store.put_profile(key, profile)
+            return None
+
+        return self._say(say, patience)
+
+    def knowledge(self, spec: JobSpec, trial: Trial, patience: Patience) -> Knowledge:
+        """Of the newest trials."""
+        return self._say(lambda store: knowledge_of(store, spec.id, trial), patience)
+
+    def excuse(self, job: Registered, numbers: list[int], patience: Patience) -> None:
+        """A revision of the job."""
+        self._say(lambda store: store.excuse(job.spec.id, numbers, life=job.life), patience)
+
+    def profile(self, key: ProfileKey, patience: Patience) -> PowerProfile | None:
+        """As kept."""
+        return self._say(lambda store: store.get_profile(key), patience)
+
+    def profiles(self, job_id: str, patience: Patience) -> dict[ProfileKey, PowerProfile]:
+        """All that are kept."""
+        return self._say(lambda store: store.profiles(job_id), patience)
+
+    def close(self) -> None:
+        """The store's connections."""
+        with self._lock:
+            if self._store is not None:
+                self._store.close()

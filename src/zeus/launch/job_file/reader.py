@@ -1,0 +1,220 @@
+"""Reads job.toml strictly and checks it whole: every mistake is a sentence with a line number, before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+import string
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from zeus.env import Mode
+from zeus.errors import InputError
+from zeus.job import MAX_TRIES, JobSpec
+from zeus.launch.job_file.schema import NEEDED, SPEC, TABLES, TOP, Kind
+from zeus.launch.job_file.toml_lines import key_lines
+from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, Metrics
+from zeus.policy.registry import find_policy
+
+
+def read_job_file(path: Path) -> JobFile:
+    """Read and check it.
+
+    Raises:
+        InputError: Each thing that is wrong, on a line of its own, with where it stands and what to write instead.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # an editor may have marked it as UTF-8
+    except (OSError, UnicodeDecodeError) as failed:
+        raise InputError(f"{path} cannot be read: {failed}. Name a job file, as in `zeus run job.toml`.") from failed
+    return parse_job_file(text, str(path))
+
+
+def parse_job_file(text: str, name: str = "job.toml") -> JobFile:
+    """The same, from the text of a file of this name."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as wrong:
+        raise InputError(f"{name} is not TOML: {wrong}. Texts stand in quotes, lists in [brackets].") from wrong
+    return _Reader(name, text).read(data)
+
+
+class _Reader:
+    """Collects everything that is wrong with a file."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name = name
+        self._lines = key_lines(text)
+        self._wrong: list[tuple[int, str]] = []
+
+    def read(self, data: dict[str, Any]) -> JobFile:
+        self._check(data, TOP)
+        for table, known in TABLES.items():
+            if isinstance(data.get(table), dict):
+                self._check(data[table], known, table)
+        for key in NEEDED:
+            if key not in data:
+                self._say(0, f"{key} is missing: add a line `{key} = ...` before the first [table].")
+        self._raise()
+        rates, metrics = data.get("learning_rate"), data.get("metrics")
+        if rates is not None and "base" not in rates:
+            self._blame(("learning_rate",), "base is missing: give the learning rate at default_batch_size.")
+        self._check_env(data.get("env", {}))
+        if metrics is not None:
+            self._check_metrics(metrics)
+        command = self._command(data["command"], rates is not None)
+        sizes = data["batch_sizes"]
+        if not self._wrong and metrics is not None and len(sizes) > 1 and not _names(command, "batch_size"):
+            self._blame(
+                ("command",),
+                "command: a script that is only watched cannot be told its batch size otherwise. Write {batch_size} "
+                "where it takes it, as in `--batch-size {batch_size}`.",
+            )
+        spec = self._spec(data)
+        self._raise()
+        assert spec is not None
+        gpus = data.get("gpus", "all")
+        return JobFile(
+            spec=spec,
+            command=command,
+            learning_rate=None if rates is None else LearningRate(**rates),
+            metrics=None if metrics is None else Metrics(**metrics),
+            env=data.get("env", {}),
+            gpus=None if gpus == "all" else tuple(gpus),
+            mode=None if "mode" not in data else Mode(data["mode"]),
+            max_tries=data.get("max_tries", MAX_TRIES),
+        )
+
+    # ------------------------------------------------------------------ keys and kinds
+
+    def _check(self, data: dict[str, Any], known: Mapping[str, Kind], table: str = "") -> None:
+        for key, value in data.items():
+            path = (table, key) if table else (key,)
+            if key not in known:
+                self._blame(path, _unknown(key, known, table))
+            elif not known[key][0](value):
+                what = key if key == "env" else f"{key} = {_shown(value)}"  # which may hold secrets
+                self._blame(path, f"{what}: give {known[key][1]}.")
+
+    def _check_env(self, env: dict[str, Any]) -> None:
+        for key, value in env.items():
+            if not isinstance(value, str):
+                self._blame(("env", key), f'{key}: give a text in "quotes".')  # never its value
+            elif not key or "=" in key or "\0" in key + value:
+                self._blame(
+                    ("env", key), f"{key!r}: no variable can have such a name, or a value with a null character."
+                )
+            elif key.startswith("ZEUS_"):
+                self._blame(("env", key), f"{key} is for Zeus itself: set it in the environment of `zeus run`.")
+            elif key in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+                self._blame(("env", key), f"{key}: say which GPUs with `gpus`, so that these are the ones measured.")
+
+    # ------------------------------------------------------------------ what the values mean
+
+    def _spec(self, data: dict[str, Any]) -> JobSpec | None:
+        given = {name: data[key] for key, (name, _) in SPEC.items() if key in data}
+        given.setdefault("job_id", data["name"])
+        given["baseline_every"] = data.get("baseline", {}).get("every", 0)
+        given["command_id"] = hashlib.sha256(data["command"].encode()).hexdigest()[:16]
+        try:
+            if "policy" in given:
+                find_policy(given["policy"])
+        except InputError as wrong:
+            self._blame(("policy",), str(wrong))
+            return None
+        try:
+            return JobSpec(**given)
+        except InputError as wrong:  # "eta_knob=2: give ...", of which the user knows the field as `eta`
+            field, _, rest = str(wrong).partition("=")
+            key = next((key for key, (name, _) in SPEC.items() if name == field), field)
+            self._blame((key,), f"{key} = {rest}")
+            return None
+
+    def _check_metrics(self, metrics: dict[str, Any]) -> None:
+        sources = [key for key in ("regex", "file") if metrics.get(key)]
+        if len(sources) != 1:
+            what = "both regex and file are given: leave one out" if sources else "give regex or file"
+            self._blame(("metrics",), f"[metrics]: {what}, to say where the metric is found.")
+        if metrics.get("file") and (metrics.get("epoch_regex") or metrics.get("epoch_line")):
+            self._blame(("metrics", "file"), "file: each of its lines ends an epoch; leave the epoch_ keys out.")
+        for key in ("regex", "epoch_regex"):
+            try:
+                groups = re.compile(metrics.get(key, "()") or "()").groups
+            except re.error as wrong:
+                self._blame(("metrics", key), f"{key} = {_shown(metrics[key])} is no regular expression: {wrong}.")
+                continue
+            if groups != 1:
+                self._blame(
+                    ("metrics", key),
+                    f"{key} = {_shown(metrics[key])} has {groups} groups: put the {_MEANS[key]} in one pair of "
+                    "parentheses, and write (?:...) for any other.",
+                )
+
+    def _command(self, text: str, has_rate: bool) -> tuple[str, ...]:
+        try:
+            parts = tuple(shlex.split(text))
+        except ValueError as wrong:
+            self._blame(("command",), f"command: {wrong}. Quote it as for a shell.")
+            return ()
+        if "\0" in text:
+            self._blame(("command",), "command: no argument can hold a null character.")
+        for part in parts:
+            self._check_placeholders(part, has_rate)
+        return parts
+
+    def _check_placeholders(self, part: str, has_rate: bool) -> None:
+        values: dict[str, float] = {**dict.fromkeys(PLACEHOLDERS, 1), "learning_rate": 0.5, "target_metric": 0.5}
+        try:
+            names = [name for _, name, _, _ in string.Formatter().parse(part) if name is not None]
+            strange = next((name for name in names if name not in PLACEHOLDERS), None)
+            if strange is None:
+                part.format(**values)
+        except ValueError as wrong:
+            self._blame(
+                ("command",), f"command: {part!r}: {wrong}. Write {{{{ and }}}} for braces of the script's own."
+            )
+            return
+        if strange is not None:
+            near = get_close_matches(strange, PLACEHOLDERS, n=1)
+            hint = f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(PLACEHOLDERS)}."
+            self._blame(("command",), f"command: {{{strange}}} is not known; {hint}")
+        elif "learning_rate" in names and not has_rate:
+            self._blame(("command",), "command: {learning_rate} needs a [learning_rate] table with its `base`.")
+
+    # ------------------------------------------------------------------ what is said
+
+    def _blame(self, path: tuple[str, ...], what: str) -> None:
+        line = next((self._lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._lines), 0)
+        self._say(line, what)
+
+    def _say(self, line: int, what: str) -> None:
+        self._wrong.append((line, what))
+
+    def _raise(self) -> None:
+        if self._wrong:
+            ordered = sorted(self._wrong, key=lambda one: one[0])
+            raise InputError("\n".join(f"{self._name}{f', line {line}' if line else ''}: {it}" for line, it in ordered))
+
+
+def _names(command: Sequence[str], name: str) -> bool:
+    """Whether a command has this placeholder."""
+    return any(found == name for part in command for _, found, _, _ in string.Formatter().parse(part))
+
+
+_MEANS = {"regex": "metric", "epoch_regex": "number of the epoch"}
+
+
+def _unknown(key: str, known: Mapping[str, Kind], table: str) -> str:
+    if table and key in TOP:
+        return f"{key} stands below [{table}] and so belongs to it: move it above the first [table]."
+    where = f"{key} is not known in [{table}]" if table else f"{key} is not known"
+    near = get_close_matches(key, known, n=1, cutoff=0.5)
+    return f"{where}. Did you mean {near[0]}?" if near else f"{where}. Known: {', '.join(known)}."
+
+
+def _shown(value: Any) -> str:
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)

@@ -1,0 +1,85 @@
+"""Which keys a job file may have, and what each may hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zeus.env import Mode
+from zeus.training.learning_rate import RULES
+
+EPOCH_LINES = ("", "begin", "end")
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _gpus(value: Any) -> bool:
+    if not isinstance(value, list):
+        return bool(value == "all")
+    return bool(value) and all(_whole(one) and one >= 0 for one in value) and len(set(value)) == len(value)
+
+
+TEXT = (lambda value: isinstance(value, str) and bool(value.strip()), 'a text in "quotes"')
+ANY_TEXT = (lambda value: isinstance(value, str), 'a text in "quotes"')
+NUMBER = (_number, "a number")
+WHOLE = (_whole, "a whole number")
+YES_NO = (lambda value: isinstance(value, bool), "true or false")
+SIZES = (lambda value: isinstance(value, list) and all(map(_whole, value)), "a list of whole numbers such as [32, 64]")
+WATTS = (lambda value: isinstance(value, list) and all(map(_number, value)), "a list of watts such as [250, 200]")
+Kind = tuple[Callable[[Any], bool], str]
+
+SPEC: Mapping[str, tuple[str, Kind]] = {  # what is in the file -> what it is in JobSpec
+    "job_id": ("job_id", TEXT),
+    "name": ("job_id_prefix", TEXT),
+    "batch_sizes": ("batch_sizes", SIZES),
+    "default_batch_size": ("default_batch_size", WHOLE),
+    "target_metric": ("target_metric", NUMBER),
+    "higher_is_better": ("higher_is_better_metric", YES_NO),
+    "max_epochs": ("max_epochs", WHOLE),
+    "eta": ("eta_knob", NUMBER),
+    "beta": ("beta_knob", NUMBER),
+    "window": ("window_size", WHOLE),
+    "policy": ("policy", TEXT),
+    "power_limits": ("power_limits", WATTS),
+    # Seldom needed, so that they keep the names that they have in JobSpec.
+    "num_pruning_rounds": ("num_pruning_rounds", WHOLE),
+    "mab_prior_mean": ("mab_prior_mean", NUMBER),
+    "mab_prior_precision": ("mab_prior_precision", NUMBER),
+    "mab_num_explorations": ("mab_num_explorations", WHOLE),
+    "mab_seed": ("mab_seed", WHOLE),
+}
+TABLE = (lambda value: isinstance(value, dict), "a table")
+TOP: Mapping[str, Kind] = {
+    **{key: kind for key, (_, kind) in SPEC.items()},
+    "command": TEXT,
+    "max_tries": (lambda value: _whole(value) and value >= 1, "a whole number of at least 1"),
+    "gpus": (_gpus, '"all", or a list of different indices such as [0, 1]'),
+    "mode": (lambda value: value in tuple(Mode), '"optimize", "observe" or "off"'),
+    "learning_rate": TABLE,
+    "metrics": TABLE,
+    "env": TABLE,
+    "baseline": TABLE,
+}
+TABLES: Mapping[str, Mapping[str, Kind]] = {
+    "learning_rate": {
+        "base": (lambda value: _number(value) and value > 0, "a number above 0"),
+        "rule": (lambda value: value in RULES, " or ".join(f'"{rule}"' for rule in RULES)),
+    },
+    "baseline": {
+        "every": (lambda value: _whole(value) and value >= 0, "a whole number of recurrences, or 0 for never"),
+    },
+    "metrics": {
+        "regex": ANY_TEXT,
+        "epoch_regex": ANY_TEXT,
+        "file": ANY_TEXT,
+        "epoch_line": (lambda value: value in EPOCH_LINES, '"begin" or "end", or leave it out'),
+    },
+}
+NEEDED = ("name", "command", "batch_sizes", "default_batch_size", "target_metric", "max_epochs")

@@ -1,0 +1,71 @@
+"""What a job file says, as values."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from zeus.env import Mode
+from zeus.job import MAX_TRIES, JobSpec
+from zeus.training.learning_rate import scale
+
+PLACEHOLDERS = ("batch_size", "learning_rate", "seed", "epochs", "target_metric")
+
+
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """[learning_rate]: what suits the default batch size, and how it grows with the size."""
+
+    base: float
+    rule: str = "sqrt"
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """[metrics]: how an unmodified script is read."""
+
+    regex: str = ""
+    epoch_regex: str = ""
+    file: str = ""
+    epoch_line: str = ""  # whether an epoch line begins or ends its epoch; empty: told by what surrounds it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """What a job file says."""
+
+    spec: JobSpec
+    command: tuple[str, ...]  # with placeholders
+    learning_rate: LearningRate | None = None
+    metrics: Metrics | None = None  # None: the script uses ZeusDataLoader
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[int, ...] | None = None  # None: all that are visible
+    mode: Mode | None = None  # None: as ZEUS_MODE says
+    max_tries: int = MAX_TRIES
+
+    def rate(self, batch_size: int) -> float | None:
+        """The learning rate for this size."""
+        if self.learning_rate is None:
+            return None
+        return scale(self.learning_rate.base, self.spec.default_batch_size, batch_size, self.learning_rate.rule)
+
+    def arguments(self, batch_size: int, seed: int) -> list[str]:
+        """The command of a trial."""
+        values = {
+            "batch_size": batch_size,
+            "learning_rate": self.rate(batch_size),
+            "seed": seed,
+            "epochs": self.spec.max_epochs,
+            "target_metric": self.spec.target_metric,
+        }
+        return [part.format(**values) for part in self.command]
+
+
+def trial_seed(job_seed: int | None, number: int) -> int:
+    """The seed of a trial: another for each, the same whenever it is asked for.
+
+    >>> trial_seed(0, 1) == trial_seed(0, 1) != trial_seed(0, 2)
+    True
+    """
+    return int.from_bytes(hashlib.sha256(f"{job_seed}:{number}".encode()).digest()[:4], "big") >> 1

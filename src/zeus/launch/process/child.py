@@ -1,0 +1,164 @@
+"""The command of one trial: guarded, its output in a log, stopped and ended with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, TracebackType
+
+from zeus.errors import LaunchError
+from zeus.launch.process import guard
+from zeus.launch.process.log_file import LogFile
+from zeus.launch.process.output import Output
+
+GONE_SECONDS = guard.GRACE_SECONDS + 2 * guard.KILLED_SECONDS  # in which the guards have ended all that they can end
+
+
+class Child:
+    """A running command. Leaving its `with` block ends it, and whatever it has started.
+
+    While it runs, Ctrl-Z stops all of it before this process, and all of it goes on when this process does.
+
+    Args:
+        command: Run without a shell, in the current folder.
+        environ: All of its environment.
+        log: Where its output is kept.
+        hear: Told of each chunk of its output, on another thread, and in the end of an empty one.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        log: Path,
+        hear: Callable[[bytes], None] = lambda chunk: None,
+    ) -> None:
+        self._guards, there = socket.socketpair()
+        output, written = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__, str(there.fileno()), str(output), *command],
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+                pass_fds=(there.fileno(), output),
+                start_new_session=True,  # Ctrl-C is the launcher's, which passes it on
+            )
+        except OSError as failed:
+            os.close(output)
+            self._guards.close()
+            raise LaunchError(f"{command[0]} cannot be started: {failed}.") from failed
+        finally:
+            there.close()
+            os.close(written)
+        self.log = log
+        self._kept = LogFile(log)
+        self._output = Output(output, self._kept, hear)
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit status as a shell would say it; None while it runs on, or anything that it has started."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        return status if status >= 0 else guard.BY_SIGNAL - status
+
+    def send(self, number: signal.Signals) -> None:
+        """Send this to the command and its group; SIGSTOP, SIGCONT and SIGKILL to all that it has started."""
+        with contextlib.suppress(OSError):  # it has ended
+            self._guards.send(bytes([number]))
+
+    def end(self, *signals: signal.Signals, grace: float = guard.GRACE_SECONDS) -> None:
+        """Ask it to end, each time a little less kindly, and return when it has."""
+        try:
+            for number in signals:
+                self.send(number)
+                if self.wait(grace) is not None:
+                    return
+        finally:  # also where the user cannot wait
+            self.send(signal.SIGKILL)
+            self._see_off()
+
+    def _see_off(self) -> None:
+        """Wait for the guards to be gone: the last of them stays until all that the command started is."""
+        with contextlib.suppress(OSError):
+            self._guards.shutdown(socket.SHUT_WR)
+            self._guards.settimeout(GONE_SECONDS)
+            self._guards.recv(1)
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        if self._process.returncode < 0:  # perhaps both guards were killed
+            for pid in [pid for pid, _, session in guard.processes() if session == self._process.pid]:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def close_output(self) -> None:
+        """It has ended: read what is left of its output."""
+        self._output.close()
+
+    @property
+    def end_of_output(self) -> str:
+        """The last of what it wrote, also where the log could not be written."""
+        return self._kept.end.decode(errors="replace")
+
+    def check(self, status: int) -> None:
+        """Whether an exit status says something about the trial at all, of whatever batch size.
+
+        Raises:
+            LaunchError: The command could not be run, or somebody ended it.
+        """
+        by = status - guard.BY_SIGNAL
+        if status in (guard.CANNOT_RUN, guard.NOT_FOUND):
+            raise LaunchError(
+                f"the command could not be run (exit code {status}): {' '.join(self.end_of_output.splitlines()[-1:])} "
+                f"Its output is in {self.log}."
+            )
+        if by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) or self._process.returncode < 0:  # or its guard was
+            raise LaunchError(
+                f"the command was ended from outside by {_name(by)}. Run it again to go on; its output is in "
+                f"{self.log}."
+            )
+
+    # ------------------------------------------------------------------ with
+
+    def __enter__(self) -> Child:
+        stops = signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+        self._pauses = stops and threading.current_thread() is threading.main_thread()
+        if self._pauses:
+            signal.signal(signal.SIGTSTP, self._pause)
+        return self
+
+    def _pause(self, number: int, frame: FrameType | None) -> None:
+        self.send(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self.send(signal.SIGCONT)  # we go on
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        try:
+            interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+            if self._process.poll() is None:
+                self.end(*((signal.SIGINT,) if interrupted else ()), signal.SIGTERM)
+            else:
+                self._see_off()
+        finally:
+            if self._pauses:
+                signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+            self.close_output()
+            self._guards.close()
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of those without a name
+        return f"signal {number}"

@@ -1,0 +1,95 @@
+"""The CSV file of `ZeusMonitor(log_file=...)`: one line a window, appended, written when its energy is known."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import logging
+import threading
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+
+from zeus.errors import InputError
+from zeus.monitor.fork import renew_after_fork
+from zeus.monitor.measurement import Measurement
+
+log = logging.getLogger(__name__)
+
+
+class WindowLog:
+    """Appends `start_time,window_name,elapsed_time,gpu0_energy,...`; the times are wall-clock seconds.
+
+    A line waits until its last samples have arrived, so that logging never holds up the training loop; what still
+    waits at the end is written then. A disk that is full costs the log, never the training.
+    """
+
+    def __init__(self, path: Path, gpu_indices: list[int]) -> None:
+        self._path = path
+        self._gpus = gpu_indices
+        self._lock = threading.RLock()  # a monitor may be forgotten, and its log closed, in the midst of a write
+        self._waiting: deque[tuple[str, float, Measurement]] = deque()
+        self._failed = False
+        header = ["start_time", "window_name", "elapsed_time", *(f"gpu{i}_energy" for i in gpu_indices)]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a+", newline="", buffering=1)
+        try:
+            with suppress(OSError):  # several ranks may begin the same file: one writes the header
+                fcntl.flock(self._file, fcntl.LOCK_EX)
+            self._file.seek(0)
+            found = next(csv.reader(self._file), None)
+            if found is not None and found != header:
+                raise InputError(
+                    f"{path} was written for other GPUs (its columns are {','.join(found)}; these would be "
+                    f"{','.join(header)}). Name another log_file; nothing was written."
+                )
+            self._csv = csv.writer(self._file, lineterminator="\n")
+            if found is None:
+                self._csv.writerow(header)
+            with suppress(OSError):
+                fcntl.flock(self._file, fcntl.LOCK_UN)
+        except BaseException:
+            self._file.close()
+            raise
+        renew_after_fork(self)
+
+    def add(self, key: str, start: float, measurement: Measurement) -> None:
+        """Take a window, to be written when its energy is known."""
+        self._waiting.append((key, start, measurement))
+        self.write()
+
+    def write(self) -> None:
+        """Write those at the head of the queue that need no waiting."""
+        with self._lock:
+            while self._waiting and self._waiting[0][2].is_ready:
+                self._write(*self._waiting.popleft())
+
+    def _write(self, key: str, start: float, measurement: Measurement) -> None:
+        energy = measurement.gpu_energy
+        try:
+            self._csv.writerow([start, key, measurement.time, *(energy.get(i, "") for i in self._gpus)])
+        except (OSError, ValueError) as why:  # a full disk; a file closed by somebody else
+            if not self._failed:
+                log.warning("%s cannot be written (%s): windows are missing from it.", self._path, why)
+            self._failed = True
+
+    def close(self) -> None:
+        """Write what still waits. Waiting for samples is done without the lock: whoever brings them wants to write."""
+        while self._waiting:
+            try:
+                line = self._waiting.popleft()
+            except IndexError:  # the thread was quicker
+                break
+            _ = line[2].gpu_energy
+            with self._lock:
+                self._write(*line)
+        with self._lock:
+            try:
+                self._file.close()
+            except OSError as why:
+                log.warning("%s could not be closed: %s", self._path, why)
+
+    def after_fork(self) -> None:
+        """Lines still waiting at a fork are the parent's to write, and its thread may have held the lock."""
+        self._lock = threading.RLock()
+        self._waiting = deque()

@@ -1,0 +1,103 @@
+"""Chunks of training steps under one power limit, each measured as one window."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from zeus.device.gpu import Clock
+from zeus.distributed.crew import Crew, barrier, together
+from zeus.errors import DeviceError
+from zeus.monitor import Measurement, ZeusMonitor
+from zeus.profile import Slice
+
+CHUNK_SECONDS = 0.1  # what a chunk of steps lasts at least: shorter ones the sensors blur
+WINDOW = "zeus: profiling chunk"
+
+
+class _Chunk(NamedTuple):
+    limit: float
+    steps: int
+    measurement: Measurement
+
+
+class Chunks:
+    """The chunk that is being measured, and those whose energy is not known yet."""
+
+    def __init__(self, monitor: ZeusMonitor, ranks: Crew, clock: Clock) -> None:
+        self._monitor, self._ranks, self._clock = monitor, ranks, clock
+        self._pending: deque[_Chunk] = deque()
+        self._began, self._steps = 0.0, 0
+        self.is_open = False
+
+    def open(self) -> None:
+        """Begin a chunk, unless one is open."""
+        if self.is_open:
+            return
+        with self._all_here():
+            self._monitor.begin_window(WINDOW, restart=True)
+        self._began, self._steps, self.is_open = self._clock.now(), 0, True
+
+    def step(self) -> None:
+        """A step has ended."""
+        self._steps += self.is_open
+
+    def is_long_enough(self, pace: float | None) -> bool:
+        """Whether the open chunk can be closed. Several ranks have a common pace, so all cut at the same step."""
+        if pace is not None:
+            return self._steps * pace >= CHUNK_SECONDS
+        return self.is_open and self._clock.now() - self._began >= CHUNK_SECONDS
+
+    def close(self, limit: float | None) -> None:
+        """End the open chunk, which ran at this limit."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        with self._all_here():
+            measurement = self._monitor.end_window(WINDOW, cancel=True)
+        if self._steps and limit is not None:
+            self._pending.append(_Chunk(limit, self._steps, measurement))
+
+    def abandon(self) -> None:
+        """End the open chunk without a result."""
+        if self.is_open:
+            self.is_open = False
+            self._monitor.end_window(WINDOW, sync_execution=False, cancel=True)
+
+    def forget(self) -> None:
+        """Drop every chunk, and touch no GPU."""
+        self._pending.clear()
+        self.is_open = False
+
+    def drop(self) -> None:
+        """Drop every chunk: they were measured under a limit that is not in force any more."""
+        self._pending.clear()
+        self.abandon()
+
+    def next(self, ailment: str | None) -> Slice | None:
+        """The oldest chunk whose energy is known by now, over all ranks. Several ranks wait, so that all learn alike.
+
+        Args:
+            ailment: What is broken on this rank; every rank is told.
+        """
+        while self._pending and (self._ranks.size > 1 or self._pending[0].measurement.is_ready):
+            limit, steps, measurement = self._pending.popleft()
+            own = math.nan if ailment else measurement.total_energy
+            joules, seconds = together(self._ranks, own, measurement.seconds)
+            if not math.isfinite(joules):
+                raise DeviceError(ailment or "the energy of a GPU is not known any more")
+            if seconds > 0:
+                return Slice(limit, steps, seconds, joules)
+        return None
+
+    @contextlib.contextmanager
+    def _all_here(self) -> Iterator[None]:
+        """Several ranks: all have done the same steps here, and none goes on before this is done."""
+        if self._ranks.size > 1:
+            barrier(self._ranks)
+        yield
+        if self._ranks.size > 1:
+            barrier(self._ranks)

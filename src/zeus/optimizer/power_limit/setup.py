@@ -1,0 +1,133 @@
+"""What a `GlobalPowerLimitOptimizer` starts with: its cards, the limits to try, what is known of them already."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from zeus.device.clock import REAL, clock_of
+from zeus.device.gpu import Clock, Gpu
+from zeus.distributed.crew import Crew
+from zeus.env import orders
+from zeus.errors import InputError
+from zeus.monitor import ZeusMonitor
+from zeus.monitor.all_ranks import count_gpus
+from zeus.optimizer.power_limit import profiler
+from zeus.optimizer.power_limit.candidates import candidates
+from zeus.optimizer.power_limit.profile_files import FileProfile, Profiles, best_nearby
+from zeus.optimizer.power_limit.profiler import Plan, State
+from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
+from zeus.profile import PowerProfile, ProfileKey
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user gave, or a launcher in the user's place."""
+
+    selector: OptimumSelector | None
+    wait_steps: int
+    warmup_steps: int
+    profile_steps: int
+    pl_step: float
+    power_limits: Sequence[float]
+    profile_path: str | Path | None
+    profiles: Profiles | None
+    key: ProfileKey | None
+    start_watts: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The same on every rank, but for the GPUs that this rank counts and the clock they are on."""
+
+    gpus: tuple[Gpu, ...]
+    clock: Clock
+    max_watts: float  # MAXPOWER of all GPUs of the job
+    found: float | None  # the lowest limit found, in watts; None where limits cannot be read
+    selector: OptimumSelector
+    plan: Plan | None  # None: there is no limit to choose
+    key: ProfileKey
+    profiles: Profiles | None
+    stored: PowerProfile | None  # of an earlier run
+
+    def begin(self) -> State | None:
+        """The profiler's first state, with all that is known from earlier runs."""
+        known = {one.limit_watts: (one,) for one in self.stored.slices} if self.stored is not None else {}
+        return profiler.start(self.plan, known) if self.plan is not None else None
+
+
+def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
+    """Look at the cards and at what is kept. Every rank must ask, and all come to the same."""
+    if not wishes.pl_step > 0:
+        raise InputError(f"pl_step={wishes.pl_step!r}: give watts above 0.")
+    if wishes.profiles is None and wishes.profile_path is None and wishes.key is None:
+        wishes = _of_launcher(wishes, monitor, ranks)
+    count, max_watts = count_gpus(monitor, ranks)
+    gpus = tuple(monitor.counted.values())
+    limits = candidates(list(monitor.gpus.values()), wishes.pl_step, (), ranks)
+    found = limits[0] if limits else None
+    if wishes.power_limits:
+        limits = candidates(list(monitor.gpus.values()), wishes.pl_step, wishes.power_limits, ranks)
+    selector = wishes.selector or ZeusCost(0.5, max(1, count))
+    if isinstance(selector, ZeusCost) and selector.max_watts is None and limits:
+        selector = copy.copy(selector)  # the user's own may serve other GPUs, of another MAXPOWER
+        selector.max_watts = max_watts
+    wait_steps = max(1, wishes.wait_steps) if ranks.size > 1 else wishes.wait_steps  # ranks learn each other's pace
+    plan = (
+        Plan(limits, selector, wishes.start_watts, wait_steps, wishes.warmup_steps, wishes.profile_steps)
+        if limits
+        else None
+    )
+    model = next((gpu.spec.name for gpu in monitor.gpus.values()), "")
+    key = wishes.key or ProfileKey("", 0, model, count)
+    named = None if wishes.profile_path is None else Path(wishes.profile_path)
+    profiles: Profiles | None = wishes.profiles if named is None else FileProfile(named)
+    stored = None
+    if plan is not None:
+        kept = _kept(profiles, key, strictly=named is not None)
+        stored = kept if _all_have(ranks, kept) else None
+        if stored is None and plan.start_watts is None:
+            near = best_nearby(profiles, key, plan)
+            plan = replace(plan, start_watts=near if _all_have(ranks, near) else None)
+    clock = clock_of(gpus[0]) if gpus else REAL
+    return Setup(gpus, clock, max_watts, found, selector, plan, key, profiles, stored)
+
+
+def _of_launcher(wishes: Wishes, monitor: ZeusMonitor, ranks: Crew) -> Wishes:
+    """With the job's profiles, limits and η, where a launcher has opened a trial for this script."""
+    told = orders()
+    if told.job_id is None or told.trial is None:
+        return wishes
+    from zeus.optimizer.power_limit.launched_trial import launched_arguments  # which takes some time to load
+
+    found: dict[str, Any] = launched_arguments(told, monitor, ranks, ())
+    return replace(
+        wishes,
+        profiles=found.get("profiles"),
+        key=found.get("key"),
+        selector=wishes.selector or found.get("optimum_selector"),
+        power_limits=wishes.power_limits or found.get("power_limits", ()),
+    )
+
+
+def _kept(profiles: Profiles | None, key: ProfileKey, *, strictly: bool) -> PowerProfile | None:
+    """The profile kept of an earlier run. Only a file that the user named is worth an error."""
+    try:
+        return profiles.get(key) if profiles is not None else None
+    except Exception as failed:
+        if strictly:
+            raise
+        log.warning("the power profile kept for this training is not used: %s", failed)
+        return None
+
+
+def _all_have(ranks: Crew, value: PowerProfile | float | None) -> bool:
+    """Whether every rank read the same: a walk from another beginning would part them."""
+    mine = repr(value)
+    return all(theirs == mine for theirs in ranks.gather(mine))

@@ -1,0 +1,248 @@
+"""What the paper's policy remembers of a job: a value folded from its history, one event at a time.
+
+Each GPU model has its own side: its own walk, bound and crashes. Observations are kept with the arm, so that what was
+learnt on one model can be translated to another (§7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from zeus.cost import CostModel, ceiling
+from zeus.errors import InputError
+from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
+from zeus.policy.paper.pruning import Walk
+from zeus.policy.paper.stopping import Cheapest, cost_limit
+from zeus.policy.paper.thompson import NOTHING, Sample
+from zeus.policy.paper.transfer import Arm, Observation
+
+PATIENCE = 3  # later trials that may end before an open one no longer holds exploration back
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A trial that is running, as far as others must know."""
+
+    batch_size: int
+    phase: Phase
+    gpu_model: str
+    later_ended: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What is particular to one GPU model."""
+
+    walk: Walk
+    cheapest: Cheapest
+    crashed: frozenset[int] = frozenset()
+    # Sizes whose first epoch did not fit under the bound, and what it would cost.
+    aside: Mapping[int, float] = field(default_factory=dict)
+    looks: Mapping[int, int] = field(default_factory=dict)  # runs of each size that ended by themselves
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A job's history, folded. `observe` costs the same however long it is."""
+
+    job: JobSpec
+    rounds: int  # of pruning
+    sequence: int = 0  # of the last event
+    arms: Mapping[int, Arm] = field(default_factory=dict)
+    sides: Mapping[str, Side] = field(default_factory=dict)
+    epoch_costs: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by GPU model, by size
+    open: Mapping[int, Open] = field(default_factory=dict)  # by trial number
+    spent: Mapping[int, float | None] = field(default_factory=dict)  # by recurrence not yet converged; None: not known
+
+    # ------------------------------------------------------------------ what is known
+
+    def side(self, gpu_model: str) -> Side:
+        """The side of this GPU model. A new one takes over what has survived pruning on others, if any is that far."""
+        if gpu_model in self.sides:
+            return self.sides[gpu_model]
+        done = [side.walk for side in self.sides.values() if side.walk.done and side.walk.sizes]
+        if not done:
+            walk = Walk.start(self.job.batch_sizes, self.job.default_batch_size, self.rounds)
+        else:
+            sizes = tuple(sorted({size for walk in done for size in walk.sizes}))
+            walk = Walk.start(sizes, done[0].default, rounds=0)
+        return Side(walk, Cheapest(self.job.window_size))
+
+    def costs(self, size: int, gpu_model: str) -> Sample:
+        """What a size has cost on this GPU model, translations included."""
+        return self.all_costs((size,), gpu_model)[size]
+
+    def all_costs(self, sizes: Iterable[int], gpu_model: str) -> dict[int, Sample]:
+        """What each of these sizes has cost on this GPU model, translations included."""
+        arms, epoch = self.arms, self.epoch_costs.get(gpu_model, {})
+        return {size: arms[size].costs(gpu_model, epoch.get(size)) if size in arms else NOTHING for size in sizes}
+
+    def limit(self, gpu_model: str) -> float | None:
+        """β·min C. With a single size there is nothing else to try, so that nothing is stopped."""
+        return cost_limit(self.side(gpu_model).cheapest, self.job.beta_knob) if len(self.job.batch_sizes) > 1 else None
+
+    def fitting(self, sizes: Iterable[int], gpu_model: str, limit: float | None) -> list[int]:
+        """Those of which at least one epoch is known to fit under the bound, or nothing is known."""
+        known, aside, most = self.epoch_costs.get(gpu_model, {}), self.side(gpu_model).aside, ceiling(limit)
+        return [size for size in sizes if (known.get(size) or aside.get(size, 0.0)) <= most]
+
+    def best_known(self, gpu_model: str) -> int:
+        """The size with the least mean cost; before anything converged, the default."""
+        side = self.side(gpu_model)
+        usable = [size for size in self.job.batch_sizes if size not in side.crashed]
+        if not usable:
+            raise all_crashed(self.job, gpu_model)
+        seen = {size: costs.mean for size, costs in self.all_costs(usable, gpu_model).items() if costs.count}
+        converged = [size for size in seen if self.arms[size].converged]
+        if converged:
+            return min(converged, key=lambda size: (size not in side.walk.sizes, seen[size], size))
+        return min(usable, key=lambda size: (abs(size - self.job.default_batch_size), size))
+
+    def explored_by_another(self, gpu_model: str) -> bool:
+        """Whether a running trial explores the walk's current size and has not been out for too long."""
+        current = self.side(gpu_model).walk.current
+        return any(
+            one.phase is Phase.PRUNING
+            and one.batch_size == current
+            and one.gpu_model == gpu_model
+            and one.later_ended < PATIENCE
+            for one in self.open.values()
+        )
+
+    def looks(self, gpu_model: str) -> Mapping[int, int]:
+        """Runs of each size that ended by themselves or are on their way."""
+        looks = dict(self.side(gpu_model).looks)
+        for one in self.open.values():
+            if one.gpu_model == gpu_model:
+                looks[one.batch_size] = looks.get(one.batch_size, 0) + 1
+        return looks
+
+    # ------------------------------------------------------------------ what happens
+
+    def observe(self, event: Event) -> Past:
+        """The next event of the job's history."""
+        if event.sequence <= self.sequence:
+            raise InputError(
+                f"job {self.job.id!r}: event {event.sequence} after event {self.sequence}. Each is observed once, "
+                "in the order of sequence numbers."
+            )
+        match event:
+            case Trial():
+                return self._trial(event)
+            case Profiled():
+                epoch = _model(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
+                here = {**self.epoch_costs.get(event.gpu_model, {}), event.batch_size: epoch}
+                known = {**self.epoch_costs, event.gpu_model: here}
+                return replace(self, sequence=event.sequence, epoch_costs=known)
+            case Pardoned():
+                sides = {model: _pardon(side, event) for model, side in self.sides.items()}
+                return replace(self, sequence=event.sequence, sides=sides)
+
+    # What follows happens for every trial: a new value is made at once, which costs a third of `replace`.
+
+    def _trial(self, trial: Trial) -> Past:
+        if trial.decision.batch_size not in self.job.batch_sizes:  # asked before the job's sizes were revised
+            return replace(self, sequence=trial.sequence)
+        ending, mine, running = trial.ending, trial.ask.number, dict(self.open)
+        running.pop(mine, None)
+        if ending is Ending.OPEN:
+            return self._ask(trial, running)
+        if trial.outcome is None or ending is Ending.LOST:
+            return replace(self, sequence=trial.sequence, open=running)
+        for number, one in running.items():
+            if number < mine:
+                running[number] = replace(one, later_ended=one.later_ended + 1)
+        return self._learn(trial, trial.outcome, running)
+
+    def _ask(self, trial: Trial, running: dict[int, Open]) -> Past:
+        model, sides = trial.ask.gpu_model, self.sides
+        if model not in sides:
+            sides = {**sides, model: self.side(model)}
+        running[trial.ask.number] = Open(trial.decision.batch_size, trial.decision.phase, model)
+        return Past(self.job, self.rounds, trial.sequence, self.arms, sides, self.epoch_costs, running, self.spent)
+
+    def _learn(self, trial: Trial, outcome: Outcome, running: dict[int, Open]) -> Past:
+        ask, size, ending = trial.ask, trial.decision.batch_size, outcome.ending
+        model = ask.gpu_model
+        side, arms, cost = self.side(model), self.arms, cost_of(trial, self.job.eta_knob)
+        crashed, aside, looks = side.crashed, side.aside, side.looks
+        if ending is Ending.CRASHED:
+            crashed = crashed | {size}
+        elif outcome.epochs:
+            looks = {**looks, size: looks.get(size, 0) + 1}
+        elif trial.decision.phase is not Phase.PRUNING and outcome.next_epoch_cost is not None:
+            aside = {**aside, size: outcome.next_epoch_cost}
+
+        observation = _observation(trial, outcome, cost)
+        if observation is not None:
+            arm = arms[size] if size in arms else Arm(self.job.window_size)
+            arms = {**arms, size: arm.add(observation)}
+
+        spent, cheapest = dict(self.spent), side.cheapest
+        so_far = spent.pop(ask.recurrence, 0.0)
+        # As in the ledger's tally: a try that told no energy and did no epoch adds nothing.
+        total = (
+            so_far if cost is None and not outcome.epochs else None if so_far is None or cost is None else so_far + cost
+        )
+        if ending is not Ending.CONVERGED and ask.attempt < MAX_TRIES and not ask.last:
+            spent[ask.recurrence] = total
+        elif ending is Ending.CONVERGED and total is not None:
+            cheapest = cheapest.add(total)
+        walk = _walk_on(side.walk, trial, ending, cost)
+        sides = {**self.sides, model: Side(walk, cheapest, crashed, aside, looks)}
+        return Past(self.job, self.rounds, trial.sequence, arms, sides, self.epoch_costs, running, spent)
+
+
+def all_crashed(job: JobSpec, gpu_model: str) -> InputError:
+    """Why nothing can be offered."""
+    return InputError(
+        f"job {job.id!r}: each batch size of {list(job.batch_sizes)} crashed or ran out of memory"
+        + (f" on {gpu_model}" if gpu_model else "")
+        + ". Mend the training script or offer smaller sizes, then allow them again."
+    )
+
+
+def cost_of(trial: Trial, eta: float) -> float | None:
+    """Equation 2 for this attempt alone, in joules; None where its energy is not known."""
+    if trial.outcome is None or trial.outcome.joules is None:
+        return None
+    return _model(eta, trial.ask.gpus.max_watts).cost(trial.outcome.joules, trial.outcome.seconds)
+
+
+@lru_cache(maxsize=64)  # few jobs and GPUs, many trials
+def _model(eta: float, max_watts: float) -> CostModel:
+    return CostModel(eta, max_watts)
+
+
+def _observation(trial: Trial, outcome: Outcome, cost: float | None) -> Observation | None:
+    """What the arm learns: its own try's cost, never the recurrence's."""
+    if cost is None or not outcome.epochs:
+        return None
+    match outcome.ending:
+        case Ending.CONVERGED:
+            return Observation(trial.ask.gpu_model, cost, outcome.epochs)
+        case Ending.STOPPED | Ending.NOT_CONVERGED if trial.decision.phase is not Phase.PRUNING:
+            # A run that was stopped must not look cheap.
+            return Observation(trial.ask.gpu_model, max(cost, trial.decision.cost_limit or 0.0), None)
+        case _:
+            return None
+
+
+def _walk_on(walk: Walk, trial: Trial, ending: Ending, cost: float | None) -> Walk:
+    """Only the exploration of the current size moves the walk; what comes late or from elsewhere is learnt beside."""
+    size, converged = trial.decision.batch_size, ending is Ending.CONVERGED
+    if trial.decision.phase is Phase.PRUNING and not walk.done and size == walk.current:
+        walk = walk.step(converged=converged, cost=cost)
+    elif converged and cost is not None:
+        walk = walk.learn(size, cost)
+    return walk.without(size) if ending is Ending.CRASHED else walk
+
+
+def _pardon(side: Side, event: Pardoned) -> Side:
+    if event.batch_size not in side.crashed:
+        return side
+    looks = {size: n for size, n in side.looks.items() if size != event.batch_size}
+    walk = side.walk.restore(event.batch_size)
+    return replace(side, crashed=side.crashed - {event.batch_size}, walk=walk, looks=looks)

@@ -1,0 +1,1 @@
+"""The default policy: a curve over batch sizes, learnt from every epoch."""

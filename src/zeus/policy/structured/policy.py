@@ -1,0 +1,229 @@
+"""Ours: Cost(b) = Epochs(b) x EpochCost(b), where one epoch tells EpochCost and neighbours tell of each other's Epochs.
+
+    nothing known ──▶ b0 ──▶ is a try of another size worth it? ──yes──▶ EXPLORING, stopped once it is hopeless
+                                         └──no──▶ the best known, or one that may be as good (SAMPLING)
+
+docs/structured-policy.md has the model, the formulas and what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from zeus.cost import fits
+from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
+from zeus.policy.paper.state import all_crashed
+from zeus.policy.paper.thompson import Rng
+from zeus.policy.structured.normal import beyond, cdf, exp, gain
+from zeus.policy.structured.state import Knowledge
+
+HORIZON = 10.0  # recurrences over which a better size pays back its trial
+OVERDUE = 0.5  # of the recurrences since a size last ran, over which what was missed may pay for another look
+REACH = 2.0  # octaves from the best known within which sizes are tried
+TRIES = 3  # explorations in one recurrence
+AT_ONCE = 2  # explorations in flight
+EARLY = 1  # of them before anything has reached the target, when none can be stopped yet
+SMALLER = 1.02  # of two trials worth the same the smaller size first: it is the surer to fit in memory
+TEMPER = 0.4  # of the posterior's spread in sampling
+LEAST_LEFT = 0.1  # of the epochs that a run has done: it is never believed to be closer to its end
+
+
+class Worth(NamedTuple):
+    """What a run of a size promises, in units of a recurrence at the best known."""
+
+    arm: int
+    value: float  # what its end may save, less the price
+    price: float  # of what is left of the run, beyond a recurrence at the best known
+    delta: float  # log of its believed cost over that of the best known
+    spread: float  # standard deviation of that log
+    overdue: bool  # whether it is worth it only because it has not run for so long
+
+
+@dataclass(frozen=True, slots=True)
+class StructuredPolicy:
+    """The structured policy; an ablation goes without the alarm that notices drift."""
+
+    name: str = "structured"
+    version: int = 1
+    alarm: bool = True
+
+    def start(self, job: JobSpec) -> Knowledge:
+        """Nothing has happened yet."""
+        return Knowledge.start(job, self.alarm)
+
+    def observe(self, state: Knowledge, event: Event) -> Knowledge:
+        """The next event of the job's history."""
+        return state.observe(event)
+
+    def decide(self, state: Knowledge, rng: Rng, ask: Ask) -> Decision:
+        """The batch size of the next trial."""
+        usable = state.usable(ask.gpu_model)
+        if not usable:
+            raise all_crashed(state.job, ask.gpu_model)
+        best = state.best(ask.gpu_model, usable)
+        size = state.job.batch_sizes[best]
+        failed = state.failed.get(ask.recurrence, ())
+        if ask.last:
+            return Decision(size, Phase.UNBOUNDED, f"the last try: {size}, the best known, with no bound")
+        if len(usable) == 1:
+            only = "only batch size" if len(state.job.batch_sizes) == 1 else "only batch size that has not crashed"
+            return Decision(size, Phase.SAMPLING, f"{size} is the {only}")
+        if not state.converged:
+            return _search(state, ask, usable, failed)
+        return _explore_or_not(state, rng, ask, usable, best, failed)
+
+    def keep_going(self, state: Knowledge, trial: Trial, epochs: int, cost: float) -> bool:
+        """Whether a trial that ran so many epochs may begin the next, after which it would have this cost."""
+        if epochs >= state.job.max_epochs:
+            return False
+        limit, arm, model = trial.decision.cost_limit, state.arms.get(trial.batch_size), trial.ask.gpu_model
+        if limit is None:
+            return True
+        if not epochs or arm is None or not state.converged:  # after a revision there may be nothing to compare with
+            return fits(cost, limit)
+        best = state.best(model, state.usable(model) or [arm])
+        return arm == best or (fits(cost, limit) and _goes_on(state, model, arm, best, epochs))
+
+
+def _explore_or_not(
+    state: Knowledge, rng: Rng, ask: Ask, usable: list[int], best: int, failed: tuple[int, ...]
+) -> Decision:
+    """The try that is most worth it; if none is, the best known or one that may be as good."""
+    size = state.job.batch_sizes[best]
+    if len(failed) >= TRIES:
+        return Decision(size, Phase.SAMPLING, f"{size}, the best known, after {len(failed)} tries that failed")
+    if not state.costs.get(ask.gpu_model):
+        return Decision(size, Phase.SAMPLING, f"{size}, the best known: what an epoch costs here is not known yet")
+    limit = state.job.beta_knob * exp(state.log_cost(best, ask.gpu_model))
+    costs = state.epoch_costs(ask.gpu_model).mean
+    reach = [arm for arm in _in_reach(state, usable, best) if arm == best or fits(exp(costs[arm]), limit)]
+    worth = _most_worth(state, ask.gpu_model, reach, best, failed, AT_ONCE)
+    if worth is not None:
+        return Decision(state.job.batch_sizes[worth.arm], Phase.EXPLORING, _why(state, worth, size), limit)
+    if not failed:
+        other = _sample(state, ask.gpu_model, reach, best, rng)
+        if other != best:
+            drawn = state.job.batch_sizes[other]
+            return Decision(drawn, Phase.SAMPLING, f"{drawn}, which may be as good as {size}", limit)
+    return Decision(size, Phase.SAMPLING, f"{size}, the best known: no other is worth a try")
+
+
+def _in_reach(state: Knowledge, usable: list[int], best: int) -> list[int]:
+    """Arms next to the best known or not far from it, but none beyond a size that never reached the target."""
+    octaves = state.octaves
+    here = octaves[best]
+    low = max((arm for arm in usable if arm < best and state.is_dead(arm)), default=-1)
+    high = min((arm for arm in usable if arm > best and state.is_dead(arm)), default=len(octaves))
+    return [
+        arm for arm in usable if low < arm < high and (abs(arm - best) <= 1 or abs(octaves[arm] - here) <= REACH + 1e-9)
+    ]
+
+
+def _most_worth(
+    state: Knowledge, model: str, reach: list[int], best: int, failed: tuple[int, ...], at_once: int
+) -> Worth | None:
+    """The exploration with the largest value above 0."""
+    others = state.exploring
+    if len(others) >= at_once:
+        return None
+    horizon = min(HORIZON, state.in_flight / 2) if others else HORIZON
+    alone = not others and not failed
+    open_arms = {one.arm for one in state.running.values()}
+    found, most = None, 0.0
+    for arm in reach:
+        if arm != best and arm not in failed and arm not in others:
+            overdue = _overdue(state, arm, best) if alone and arm not in open_arms else 0.0
+            worth = _worth(state, model, arm, best, 0, horizon, overdue)
+            value = worth.value * (SMALLER if arm < best else 1.0)
+            if value > most:
+                found, most = worth, value
+    return found
+
+
+def _worth(state: Knowledge, model: str, arm: int, best: int, done: int, horizon: float, overdue: float) -> Worth:
+    """V = max(H G(δ, s), O G(δ, S)) - price: what the rest of a run is worth after so many epochs; none at its launch.
+
+    H G(δ, s): the saving over the horizon if one run may move the belief by s. O G(δ, S): what was missed since the
+    size last ran if its cost is only known up to S.
+    """
+    belief, costs, noise = state.lessons.belief, state.epoch_costs(model), state.lessons.noise
+    usual = state.log_cost(best, model)
+    delta = state.log_cost(arm, model) - usual
+    cost_variance = costs.apart(arm, best)
+    spread = math.sqrt(belief.apart(arm, best) + cost_variance)
+    moved = max(belief.var[arm] - float(belief.cov[arm, best]), 0.0) / math.sqrt(max(belief.var[arm], 1e-12) + noise)
+    price = _price(state, arm, best, delta, math.sqrt(spread * spread + noise), exp(costs.mean[arm] - usual), done)
+    taught = horizon * gain(delta, math.sqrt(moved * moved + cost_variance))
+    value = max(taught, overdue * gain(delta, spread)) - price
+    return Worth(arm, value, price, delta, spread, taught <= price)
+
+
+def _price(
+    state: Knowledge, arm: int, best: int, delta: float, deviation: float, epoch_cost: float, done: int
+) -> float:
+    """E[cost of the rest of a run | `done` epochs were not enough] / C - 1.
+
+    No launch counts on an end after the first epoch, so that one epoch never makes the rest dearer than the whole was.
+    """
+    spent = done * epoch_cost
+    least = max(done, 1) * epoch_cost if state.converged else 0.0
+    known = arm in state.converged  # where its bound is close, luck alone may break it
+    whole = beyond(delta, deviation, least, state.job.beta_knob if known else math.inf)
+    if not known and abs(arm - best) == 1:  # little is known across a wide gap, but its bound limits the loss
+        whole = min(whole, beyond(delta, deviation, least, state.job.beta_knob))
+    return max(whole - spent, LEAST_LEFT * spent) - 1
+
+
+def _goes_on(state: Knowledge, model: str, arm: int, best: int, done: int) -> bool:
+    """Whether the rest of a run is worth its price after so many epochs."""
+    return _worth(state, model, arm, best, done, HORIZON, _overdue(state, arm, best)).value >= 0
+
+
+def _overdue(state: Knowledge, arm: int, best: int) -> float:
+    """Half the recurrences since a size last ran; 0 for sizes that never converged, except neighbours of the best."""
+    return OVERDUE * state.unseen(arm) if arm in state.converged or abs(arm - best) == 1 else 0.0
+
+
+def _sample(state: Knowledge, model: str, reach: list[int], best: int, rng: Rng) -> int:
+    """Thompson among the sizes that converged, with a tempered spread; none that would be stopped after one epoch."""
+    known = [arm for arm in reach if arm in state.converged]
+    if len(known) < 2:
+        return best
+    draws = state.draw(known, TEMPER, rng)
+    drawn = min(known, key=lambda arm: (state.log_cost(arm, model) + draws[arm], arm))
+    return drawn if drawn == best or _goes_on(state, model, drawn, best, 1) else best
+
+
+def _search(state: Knowledge, ask: Ask, usable: list[int], failed: tuple[int, ...]) -> Decision:
+    """Nothing has reached the target yet: the default; where that failed, the likeliest to do so for its cost."""
+    model, sizes = ask.gpu_model, state.job.batch_sizes
+    if not failed and not state.missed:
+        best = state.best(model, usable)
+        reach = _in_reach(state, usable, best) if state.running and len(usable) > 2 else []
+        beside = _most_worth(state, model, reach, best, failed, EARLY)
+        if beside is not None:
+            return Decision(sizes[beside.arm], Phase.EXPLORING, _why(state, beside, sizes[best]))
+        return Decision(sizes[best], Phase.SAMPLING, f"{sizes[best]}, as nothing has reached the target yet")
+    epochs, costs, most = state.lessons.belief, state.epoch_costs(model), math.log(state.job.max_epochs)
+
+    def hope(arm: int) -> float:
+        chance = cdf((most - epochs.mean[arm]) / math.sqrt(epochs.var[arm] + state.lessons.noise))
+        return math.log(max(chance, 1e-300)) - costs.mean[arm]
+
+    arm = min(usable, key=lambda arm: (arm in failed, state.missed.get(arm, 0.0), -hope(arm), arm))
+    reason = f"{sizes[arm]}: nothing has reached the target yet, and this is the likeliest to for what it costs"
+    return Decision(sizes[arm], Phase.EXPLORING, reason)
+
+
+def _why(state: Knowledge, worth: Worth, best: int) -> str:
+    size = state.job.batch_sizes[worth.arm]
+    price = f"costs about {worth.price:.2g} recurrences" if worth.price > 0.005 else "costs nothing on average"
+    chance = cdf(-worth.delta / max(worth.spread, 1e-9))
+    saving = gain(worth.delta, worth.spread) / max(chance, 1e-12)
+    why = f"trying {size}: {100 * chance:.0f} % chance to beat {best} by {100 * saving:.0f} % on average; {price}"
+    if not worth.overdue:
+        return why
+    last = state.ran.get(worth.arm)
+    return f"{why}, and it {'never ran' if last is None else f'last ran {state.ended - last} recurrences ago'}"

@@ -1,0 +1,248 @@
+"""What the structured policy knows of a job: a value folded from its history, one event at a time.
+
+Epochs(b) is the job's, wherever it ran; EpochCost(b) and crashes are a GPU model's (§7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+
+from zeus.cost import CostModel
+from zeus.errors import InputError
+from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
+from zeus.policy.paper.state import PATIENCE, cost_of
+from zeus.policy.paper.thompson import Rng
+from zeus.policy.structured import curve
+from zeus.policy.structured.curve import Belief, Prior
+from zeus.policy.structured.drift import THRESHOLD, Lesson, Lessons, altered
+from zeus.policy.structured.normal import above, exp
+
+EXACT = 1e-6  # variance of a profiled log EpochCost
+KNOWN_WELL = 2  # runs of a size that converged, before another may ring the alarm
+STALE = 0.2  # of log EpochCost: when a run shows it to be so far off, its profile was of other data
+MEMORY = 4  # runs of a size over which the share that misses the target is remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """An open trial, as far as others must know, and what was expected of it."""
+
+    arm: int
+    explores: bool
+    gpu_model: str
+    expected: tuple[float, float] | None = None
+    later_ended: int = 0
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """A job's history, folded. `observe` costs the same however long it is."""
+
+    job: JobSpec
+    lessons: Lessons
+    sequence: int = 0
+    costs: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # log EpochCost, by GPU model and arm
+    curves: Mapping[str, Belief] = field(default_factory=dict, compare=False)  # what follows from `costs`
+    crashed: frozenset[tuple[str, int]] = frozenset()
+    running: Mapping[int, Running] = field(default_factory=dict)  # by trial number
+    failed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # arms that failed, by recurrence under way
+    missed: Mapping[int, float] = field(default_factory=dict)  # runs to max_epochs that missed the target, fading
+    ended: int = 0  # runs that reached the target
+    ran: Mapping[int, int] = field(default_factory=dict)  # `ended` when each arm was last seen to run
+    alarmed: int = 0  # `ended` when the alarm last rang
+
+    @classmethod
+    def start(cls, job: JobSpec, alarm: bool = True) -> Knowledge:
+        """Nothing has happened yet. Without its alarm it never learns that things have changed."""
+        threshold = THRESHOLD if alarm else math.inf
+        return cls(job, Lessons(job.batch_sizes, job.default_batch_size, job.window_size, threshold=threshold))
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def octaves(self) -> tuple[float, ...]:
+        """log2 of each size."""
+        return curve.octaves(self.job.batch_sizes)
+
+    @property
+    def arms(self) -> Mapping[int, int]:
+        """The index of each size."""
+        return _arms(self.job.batch_sizes)
+
+    @property
+    def converged(self) -> Mapping[int, int]:
+        """How often each arm reached the target."""
+        return self.lessons.counts
+
+    def is_dead(self, arm: int) -> bool:
+        """Whether an arm ran to max_epochs and never reached the target."""
+        return arm in self.missed and arm not in self.converged
+
+    def unseen(self, arm: int) -> int:
+        """Recurrences since an arm last ran, of those since the alarm last rang: before, there was nothing to fear."""
+        return self.ended - max(self.ran.get(arm, 0), self.alarmed)
+
+    @property
+    def in_flight(self) -> int:
+        """Trials running, the one that is being asked for included."""
+        return 1 + sum(one.later_ended < PATIENCE for one in self.running.values())
+
+    @property
+    def exploring(self) -> set[int]:
+        """Arms that running trials explore, on whatever GPU: what they teach of Epochs holds on all."""
+        return {one.arm for one in self.running.values() if one.explores and one.later_ended < PATIENCE}
+
+    def usable(self, gpu_model: str) -> list[int]:
+        """Arms that have not crashed on this GPU model."""
+        return [arm for arm in range(len(self.job.batch_sizes)) if (gpu_model, arm) not in self.crashed]
+
+    def epoch_costs(self, gpu_model: str) -> Belief:
+        """What is believed of log EpochCost(b) on a GPU model; of a new one, that its curve is that of another."""
+        known = self.curves.get(gpu_model)
+        return _epoch_costs(self.job, self.costs, gpu_model) if known is None else known
+
+    def log_cost(self, arm: int, gpu_model: str) -> float:
+        """Log of what reaching the target with this size is believed to cost, runs that miss it included."""
+        log_epochs = self.lessons.belief.mean[arm]
+        wasted = 0.0
+        if arm in self.missed:
+            runs = min(self.converged.get(arm, 1), MEMORY)
+            wasted = math.log1p(self.missed[arm] / runs * self.job.max_epochs * exp(-log_epochs))
+        return log_epochs + wasted + self.epoch_costs(gpu_model).mean[arm]
+
+    def best(self, gpu_model: str, usable: list[int]) -> int:
+        """The arm of the least believed cost among those that converged; before, the one nearest to the default."""
+        known = [arm for arm in usable if arm in self.converged]
+        if known:
+            return min(known, key=lambda arm: (self.log_cost(arm, gpu_model), arm))
+        home = self.arms[self.job.default_batch_size]
+        return min(
+            usable, key=lambda arm: (self.missed.get(arm, 0.0), abs(self.octaves[arm] - self.octaves[home]), arm)
+        )
+
+    def draw(self, arms: list[int], temper: float, rng: Rng) -> dict[int, float]:
+        """A draw of each arm's log Epochs about its mean, with their covariance and so much of its spread."""
+        cov = self.lessons.belief.cov[arms][:, arms]
+        cov.flat[:: len(arms) + 1] += 1e-9
+        root = np.linalg.cholesky(cov)
+        draws = temper * (root @ [rng.gauss(0.0, 1.0) for _ in arms])
+        return dict(zip(arms, draws.tolist(), strict=True))
+
+    # ------------------------------------------------------------------ what happens
+
+    def observe(self, event: Event) -> Knowledge:
+        """The next event of the job's history."""
+        if event.sequence <= self.sequence:
+            raise InputError(
+                f"job {self.job.id!r}: event {event.sequence} after event {self.sequence}. Each is observed once, "
+                "in the order of sequence numbers."
+            )
+        if event.batch_size not in self.arms:  # of before the job's sizes were revised
+            return altered(self, sequence=event.sequence, ended=self.ended + _reached(event))
+        match event:
+            case Profiled():
+                epoch = CostModel(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
+                return altered(self, sequence=event.sequence)._profiled(event.gpu_model, event.batch_size, epoch)
+            case Pardoned():
+                arm = self.arms[event.batch_size]
+                crashed = frozenset(one for one in self.crashed if one[1] != arm)
+                return altered(self, sequence=event.sequence, crashed=crashed)
+            case Trial():
+                return altered(self, sequence=event.sequence)._trial(event)
+
+    def _profiled(self, gpu_model: str, size: int, cost: float) -> Knowledge:
+        costs = {**self.costs, gpu_model: {**self.costs.get(gpu_model, {}), self.arms[size]: math.log(cost)}}
+        curves = {model: _epoch_costs(self.job, costs, model) for model in costs}
+        return altered(self, costs=costs, curves=curves)
+
+    def _trial(self, trial: Trial) -> Knowledge:
+        others = {n: one for n, one in self.running.items() if n != trial.number}
+        if trial.outcome is None and trial.ending is Ending.OPEN:
+            return altered(self, running={**others, trial.number: self._launch(trial)})
+        if trial.outcome is None or trial.ending is Ending.LOST:
+            return altered(self, running=others)
+        waited = {
+            n: replace(one, later_ended=one.later_ended + 1) if n < trial.number else one for n, one in others.items()
+        }
+        ended = self.ended + _reached(trial)
+        ran = {**self.ran, self.arms[trial.batch_size]: ended} if trial.outcome.epochs else self.ran
+        now = altered(self._learn(trial, trial.outcome), running=waited, ended=ended, ran=ran)
+        return now if now.lessons.alarms == self.lessons.alarms else altered(now, alarmed=ended)
+
+    def _launch(self, trial: Trial) -> Running:
+        arm, lessons = self.arms[trial.batch_size], self.lessons
+        expected = None
+        if lessons.counts.get(arm, 0) >= KNOWN_WELL:
+            expected = lessons.belief.mean[arm], lessons.belief.var[arm] + lessons.noise
+        explores = trial.decision.phase is Phase.EXPLORING or trial.decision.cost_limit is not None
+        return Running(arm, explores, trial.ask.gpu_model, expected)
+
+    def _learn(self, trial: Trial, outcome: Outcome) -> Knowledge:
+        arm, model, recurrence = self.arms[trial.batch_size], trial.ask.gpu_model, trial.ask.recurrence
+        failed = {r: arms for r, arms in self.failed.items() if r != recurrence}
+        converged = outcome.ending is Ending.CONVERGED
+        if not converged and trial.ask.attempt < MAX_TRIES and not trial.ask.last:
+            failed[recurrence] = (*self.failed.get(recurrence, ()), arm)
+        now = altered(self, failed=failed)
+        if outcome.ending is Ending.CRASHED:
+            return altered(now, crashed=self.crashed | {(model, arm)})
+        cost = cost_of(trial, self.job.eta_knob)
+        epoch = cost / outcome.epochs if cost is not None and outcome.epochs else outcome.next_epoch_cost
+        if epoch and self._is_news(model, arm, epoch, outcome.epochs):
+            now = now._profiled(model, trial.batch_size, epoch)
+        if converged:
+            begun = self.running.get(trial.number)
+            lesson = Lesson(arm, math.log(outcome.epochs))
+            now = now._taught(self.lessons.add(lesson, begun.expected if begun else None))
+            if arm in now.missed:
+                now = altered(now, missed={**now.missed, arm: now.missed[arm] * (1 - 1 / MEMORY)})
+            return now
+        if not outcome.epochs:
+            return now
+        if outcome.ending is Ending.NOT_CONVERGED:
+            now = altered(now, missed={**self.missed, arm: self.missed.get(arm, 0.0) + 1})
+        belief = self.lessons.belief
+        least = above(belief.mean[arm], belief.var[arm], self.lessons.noise, math.log(outcome.epochs))
+        if least is None:
+            return now
+        value, doubt = least
+        return now._taught(self.lessons.add(Lesson(arm, value, 2 ** round(math.log2(doubt), 1))))
+
+    def _is_news(self, model: str, arm: int, epoch: float, epochs: int) -> bool:
+        """Whether a run tells what an epoch costs: of a size never profiled, or by more than profiling adds to it."""
+        known = self.costs.get(model, {}).get(arm)
+        return known is None or (epochs > 1 and abs(math.log(epoch) - known) > STALE)
+
+    def _taught(self, lessons: Lessons) -> Knowledge:
+        """With one more lesson; when it rings the alarm, sizes that missed the target get another chance."""
+        missed = self.missed if lessons.alarms == self.lessons.alarms else {}
+        return altered(self, lessons=lessons, missed=missed)
+
+
+def _reached(event: Event) -> bool:
+    return isinstance(event, Trial) and event.outcome is not None and event.outcome.ending is Ending.CONVERGED
+
+
+@lru_cache(maxsize=256)
+def _arms(sizes: tuple[int, ...]) -> Mapping[int, int]:
+    return {size: arm for arm, size in enumerate(sizes)}
+
+
+def _epoch_costs(job: JobSpec, costs: Mapping[str, Mapping[int, float]], gpu_model: str) -> Belief:
+    before = curve.prior(job.batch_sizes, job.default_batch_size, curve.EPOCH_COST)
+    own = costs.get(gpu_model, {})
+    others = [model for model in sorted(costs) if model != gpu_model and len(costs[model]) > len(own)]
+    if others:
+        most = max(others, key=lambda model: len(costs[model]))
+        before = replace(before, means=np.array([_known(before, costs[most]).mean]))
+    return _known(before, own)
+
+
+def _known(before: Prior, known: Mapping[int, float]) -> Belief:
+    arms = sorted(known)
+    return curve.learn(before, arms, [known[arm] for arm in arms], [EXACT] * len(arms))

@@ -1,0 +1,140 @@
+"""What a policy knows of its job, as rows that people read: a command, a service and a page show the same."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+from zeus.job import Ending, Event, JobSpec, Outcome, Pardoned, Trial
+from zeus.policy.paper.state import Past, cost_of
+from zeus.policy.paper.thompson import Belief, Certain, Gaussian, Sample, beliefs
+from zeus.policy.structured.normal import exp
+from zeus.policy.structured.state import Knowledge
+
+VAGUE = 1.0  # standard deviation of a log cost, from which on a belief is not worth showing
+
+
+class Standing(StrEnum):
+    """Whether a batch size is still offered."""
+
+    OFFERED = "offered"
+    UNTRIED = "untried"
+    PRUNED = "pruned"  # it did not reach the target
+    ASIDE = "aside"  # not even one epoch of it fits under the bound
+    CRASHED = "crashed"  # not offered again until the owner says so
+
+
+@dataclass(frozen=True, slots=True)
+class SizeView:
+    """One batch size: what its mean cost is believed to be, in joules, and what that rests on."""
+
+    batch_size: int
+    standing: Standing
+    runs: int  # that ended by themselves
+    converged: int  # of them, within the window where there is one
+    mean: float | None  # None: nothing is known
+    spread: float | None  # standard deviation of the belief about the mean; 0: no doubt is left
+
+
+@runtime_checkable
+class Shows(Protocol):
+    """A policy that can say what it believes."""
+
+    def view(self, state: Any, gpu_model: str) -> tuple[SizeView, ...]:
+        """A row for each batch size, ascending."""
+
+
+def view(policy: object, state: object, job: JobSpec, events: Iterable[Event], gpu_model: str) -> tuple[SizeView, ...]:
+    """What a policy in this state believes of each size on this GPU model; `events` serve where it cannot say."""
+    if isinstance(policy, Shows):
+        return policy.view(state, gpu_model)
+    if isinstance(state, Past):
+        return _of_past(state, gpu_model)
+    rows = from_events(job, events, gpu_model)
+    return _of_knowledge(state, rows, gpu_model) if isinstance(state, Knowledge) else rows
+
+
+def from_events(job: JobSpec, events: Iterable[Event], gpu_model: str) -> tuple[SizeView, ...]:
+    """For a policy that keeps its beliefs to itself: the costs of runs that converged, and who crashed."""
+    runs, costs = Counter[int](), dict.fromkeys(job.batch_sizes, Sample())
+    converged, crashed = Counter[int](), set[int]()
+    for event in events:
+        match event:
+            case Pardoned(batch_size=size):
+                crashed.discard(size)
+            case Trial(outcome=Outcome() as outcome) if event.ended is not None and event.ask.gpu_model == gpu_model:
+                size, cost = event.batch_size, cost_of(event, job.eta_knob)
+                if outcome.ending is Ending.CRASHED:
+                    crashed.add(size)
+                elif outcome.epochs:
+                    runs[size] += 1
+                if outcome.ending is Ending.CONVERGED:
+                    converged[size] += 1
+                    if cost is not None and size in costs:
+                        costs[size] = costs[size].add(cost)
+    rows = []
+    for size, seen in costs.items():
+        standing = Standing.CRASHED if size in crashed else Standing.OFFERED if runs[size] else Standing.UNTRIED
+        mean = seen.mean if seen.count else None
+        spread = math.sqrt(seen.variance / seen.count) if seen.count > 1 else None
+        rows.append(SizeView(size, standing, runs[size], converged[size], mean, spread))
+    return tuple(rows)
+
+
+def _of_knowledge(state: Knowledge, rows: tuple[SizeView, ...], gpu_model: str) -> tuple[SizeView, ...]:
+    """The structured policy's: the cost of a run by the curves of Epochs and EpochCost, where they say anything."""
+    epochs, costs = state.lessons.belief, state.epoch_costs(gpu_model)
+    shown = []
+    for arm, row in enumerate(rows):
+        standing, mean, spread = row.standing, None, None
+        if (gpu_model, arm) in state.crashed:
+            standing = Standing.CRASHED
+        elif state.is_dead(arm) and state.converged:  # before anything has, all are offered still
+            standing = Standing.PRUNED
+        deviation = math.sqrt(epochs.var[arm] + costs.var[arm])
+        if deviation < VAGUE:
+            mean = exp(state.log_cost(arm, gpu_model))
+            spread = mean * deviation
+        shown.append(replace(row, standing=standing, mean=mean, spread=spread))
+    return tuple(shown)
+
+
+def _of_past(state: Past, gpu_model: str) -> tuple[SizeView, ...]:
+    """The paper's: Algorithm 2's posterior of every size."""
+    job = state.job
+    prior = Gaussian(job.mab_prior_mean, job.mab_prior_precision)
+    arms = beliefs({size: state.costs(size, gpu_model) for size in job.batch_sizes}, prior)
+    rows = []
+    for size in job.batch_sizes:
+        arm = state.arms.get(size)
+        seen = None if arm is None else arm.seen.get(gpu_model)
+        runs, converged = state.side(gpu_model).looks.get(size, 0), 0 if seen is None else seen.epochs.count
+        rows.append(SizeView(size, _standing(state, size, gpu_model), runs, converged, *_spread(arms[size])))
+    return tuple(rows)
+
+
+def _standing(state: Past, size: int, gpu_model: str) -> Standing:
+    side = state.side(gpu_model)
+    if size in side.crashed:
+        return Standing.CRASHED
+    # A walk drops those that failed only when its round is over; those of this round that failed are no longer ahead.
+    gone = size not in side.walk.sizes or not (side.walk.done or size in side.walk.ahead or size in side.walk.converged)
+    if gone:
+        return Standing.PRUNED
+    if not state.fitting((size,), gpu_model, state.limit(gpu_model)):
+        return Standing.ASIDE
+    return Standing.OFFERED if side.looks.get(size) else Standing.UNTRIED
+
+
+def _spread(belief: Belief) -> tuple[float | None, float | None]:
+    match belief:
+        case Certain(mean):
+            return mean, 0.0
+        case Gaussian(mean, precision) if precision > 0:
+            return mean, 1 / math.sqrt(precision)
+        case _:
+            return None, None

@@ -1,0 +1,60 @@
+"""Figure 1 (§2.2): what the best batch size, the best power limit and both together save on a V100."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from zeus.reproduce import drawing, style
+from zeus.reproduce.derived import default_point, points
+from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.study import Study
+from zeus.simulate.workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "figure_01"
+TITLE = "Energy that a better batch size, power limit or both would save (V100)"
+KNOBS = {
+    "Default": style.GREY,
+    "Batch size opt.": style.SKY,
+    "Power limit opt.": style.ORANGE,
+    "Both": style.GREEN,
+}
+
+
+def usage(workload: Workload) -> dict[str, float]:
+    """Energy against Default, by which knob was turned."""
+    every, default = points(workload), default_point(workload)
+    chosen = {
+        "Default": [default],
+        "Batch size opt.": [one for one in every if one.limit_watts == default.limit_watts],
+        "Power limit opt.": [one for one in every if one.batch_size == default.batch_size],
+        "Both": every,
+    }
+    return {knob: min(one.joules for one in some) / default.joules for knob, some in chosen.items()}
+
+
+def panel_of(workloads: Mapping[str, Workload], name: str, title: str) -> Panel:
+    """All workloads on one GPU."""
+    lines = [(one, knob, used) for one, w in workloads.items() for knob, used in usage(w).items()]
+    return Panel(name, title, ("workload", "knobs", "energy_ratio"), rows(lines), (6.4, 3.4))
+
+
+def compute(study: Study) -> Result:
+    """From the traces alone."""
+    panel = panel_of(study.main, NAME, "Energy to accuracy against Default, V100")
+    numbers = []
+    for short, knob in (("batch", "Batch size opt."), ("limit", "Power limit opt."), ("joint", "Both")):
+        saved = [100 * (1 - ratio) for ratio in panel.where(knobs=knob).column("energy_ratio")]
+        numbers += [Number(f"{NAME}.{short}_low", min(saved)), Number(f"{NAME}.{short}_high", max(saved))]
+    return Result((panel,), tuple(numbers))
+
+
+def draw(axes: Axes, panel: Panel) -> None:
+    """Four bars a workload."""
+    drawing.bars(axes, panel, "workload", "knobs", "energy_ratio", KNOBS)
+    axes.set_ylabel("Energy / Default's")
+    axes.set_ylim(0, 1.05)
+    drawing.legend_below(axes)

@@ -1,0 +1,64 @@
+"""Figure 2 (§2.3): DeepSpeech2's energy against its time, and the Pareto front between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from zeus.reproduce import drawing, style
+from zeus.reproduce.derived import default_point, front, points
+from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.study import Study
+from zeus.simulate.workload import Workload
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "figure_02"
+TITLE = "Energy and time of DeepSpeech2 in every configuration (V100)"
+COLUMNS = ("batch_size", "limit_watts", "tta_seconds", "eta_joules", "average_watts", "on_front", "default")
+
+
+def panel_of(workload: Workload, name: str, title: str) -> Panel:
+    """Every feasible configuration of a workload."""
+    every, default = sorted(points(workload), key=lambda p: p.seconds), default_point(workload)
+    best = set(front(every))
+    lines = [(*one, one.joules / one.seconds, one in best, one == default) for one in every]
+    return Panel(name, title, COLUMNS, rows(lines))
+
+
+def compute(study: Study) -> Result:
+    """From the traces alone."""
+    workload = study.main["DeepSpeech2"]
+    whole = panel_of(workload, f"{NAME}a", "DeepSpeech2: every configuration (V100)")
+    near = panel_of(workload, f"{NAME}b", "DeepSpeech2: the Pareto front (batch size, power limit)")
+    every = points(workload)
+    least, fastest = min(every, key=lambda p: p.joules), min(every, key=lambda p: p.seconds)
+    watts = whole.column("average_watts")
+    numbers = (
+        Number(f"{NAME}.energy_batch", least.batch_size),
+        Number(f"{NAME}.energy_limit", least.limit_watts),
+        Number(f"{NAME}.time_batch", fastest.batch_size),
+        Number(f"{NAME}.time_limit", fastest.limit_watts),
+        Number(f"{NAME}.heavy_load", max(watts)),
+        Number(f"{NAME}.light_load", min(watts)),
+        Number(f"{NAME}.default_beaten", "no" if whole.where(default=True, on_front=True).rows else "yes"),
+    )
+    return Result((whole, near), numbers)
+
+
+def draw(axes: Axes, panel: Panel) -> None:
+    """The whole with the two lines of average power, or the front from near."""
+    near = panel.name.endswith("b")
+    drawing.front(axes, panel, zoom=near, annotate=near)
+    if not near:
+        seconds, _ = drawing.seconds_scaled(panel.column("tta_seconds"))
+        joules, _ = drawing.scaled(panel.column("eta_joules"))
+        ends = np.array([0.0, max(panel.column("tta_seconds"))])
+        for watts, look in ((max(panel.column("average_watts")), "--"), (min(panel.column("average_watts")), ":")):
+            label = f"{watts:.0f} W on average"
+            axes.plot(ends / seconds, ends * watts / joules, look, color=style.GREY, label=label, zorder=1)
+        axes.set_ylim(0, 1.05 * max(panel.column("eta_joules")) / joules)
+        axes.set_xlim(left=0)
+    axes.legend(loc="upper right" if near else "upper left")

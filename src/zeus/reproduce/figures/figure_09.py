@@ -1,0 +1,76 @@
+"""Figure 9 (§6.3): a cluster of recurring jobs under Default, Grid Search and Zeus. Here a composite of two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zeus.errors import InputError
+from zeus.reproduce import drawing, style
+from zeus.reproduce.derived import unknown
+from zeus.reproduce.figures.figure_07 import FREE
+from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.study import Study
+from zeus.simulate.cluster.composite import composite
+from zeus.simulate.cluster.groups import Row, simulate
+from zeus.simulate.cluster.match import match
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "figure_09"
+TITLE = "Energy and time of a cluster's recurring jobs, against Default (V100, composite cluster)"
+POLICIES = {"default": "Default", "grid": "Grid Search", "grid-free": FREE, "paper": "Zeus"}
+NUMBERS = ("energy_low", "energy_high", "time_low", "time_high", "below_grid")
+
+
+def compute(study: Study) -> Result:
+    """One seed: thousands of jobs are the sample."""
+    try:
+        trace = composite(study.data)
+        clusters = match(trace, study.main)
+    except InputError as wrong:
+        return unknown(NAME, NUMBERS, str(wrong))
+    found = simulate(clusters, list(POLICIES))
+    panels = tuple(
+        Panel(
+            f"{NAME}{letter}",
+            f"{what.capitalize()} of all jobs of a workload, with exploration",
+            ("workload", "method", "ratio", "jobs", "cumulative_regret"),
+            rows(
+                (r.workload, POLICIES[r.policy], getattr(r, f"{what}_ratio"), r.jobs, r.cumulative_regret)
+                for r in found
+            ),
+            (6.6, 3.6),
+        )
+        for letter, what in (("a", "energy"), ("b", "time"))
+    )
+    jobs = sum(cluster.jobs for cluster in clusters)
+    remark = f"{jobs} jobs of {len(trace.groups)} groups; {trace.source}. Other jobs than the paper's."
+    return Result(panels, _numbers(found), remark)
+
+
+def _numbers(found: list[Row]) -> tuple[Number, ...]:
+    regret = {(row.policy, row.workload): row.cumulative_regret or 0.0 for row in found}
+    zeus = [row for row in found if row.policy == "paper"]
+    energy, time = ([100 * (1 - ratio) for ratio in some] for some in zip(*map(_ratios, zeus), strict=True))
+    below = sum(
+        regret["paper", row.workload] < min(regret[grid, row.workload] for grid in ("grid", "grid-free"))
+        for row in zeus
+    )
+    values = (min(energy), max(energy), -min(time), max(time), below)
+    return tuple(Number(f"{NAME}.{name}", value) for name, value in zip(NUMBERS, values, strict=True))
+
+
+def _ratios(row: Row) -> tuple[float, float]:
+    return row.energy_ratio, row.time_ratio
+
+
+def draw(axes: Axes, panel: Panel) -> None:
+    """Four bars a workload; log, as a Grid Search that is charged for failures goes far above Default."""
+    drawing.bars(axes, panel, "workload", "method", "ratio", style.METHODS)
+    axes.set_yscale("log")
+    axes.set_ylim(0.2, 1.4 * max(panel.column("ratio")))
+    drawing.plain_ticks(axes.yaxis, (0.25, 0.5, 1, 2, 5, 10, 50, 200))
+    axes.axhline(1, color=style.BLACK, linewidth=0.8)
+    axes.set_ylabel(("Energy" if panel.name.endswith("a") else "Time") + " / Default's")
+    drawing.legend_below(axes)

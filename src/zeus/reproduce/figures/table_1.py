@@ -1,0 +1,49 @@
+"""Tables 1 and 2 (§6.1): the workloads and cards, as the traces at hand hold them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from zeus.reproduce import drawing, style
+from zeus.reproduce.derived import not_at_hand
+from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
+from zeus.reproduce.study import ORDER, Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAME = "table_1"
+TRAINED = 4  # times, with different seeds (§6.1)
+TITLE = "Workloads, batch sizes and power limits in the traces (Tables 1 and 2)"
+
+
+def compute(study: Study) -> Result:
+    """From the traces alone."""
+    lines: list[tuple[Cell, ...]] = []
+    for gpu, workloads in study.workloads.items():
+        for name, w in workloads.items():
+            runs = [len(some) for some in w.runs.values()]
+            card = style.GPUS.get(gpu, gpu)
+            lines.append((card, name, w.default, len(w.sizes), len(w.limits), min(runs), max(runs), w.horizon))
+    columns = ("gpu", "workload", "b0", "batch_sizes", "power_limits", "runs_fewest", "runs_most", "recurrences")
+    panel = Panel(NAME, "Recurrences replayed: 2 x batch sizes x limits", columns, rows(lines), (6.4, 3.4))
+    limits = [limit for w in study.main.values() for limit in w.limits]
+    traced = {f"{w.name} at {size}": len(some) for w in study.main.values() for size, some in w.runs.items()}
+    fewer = ", ".join(f"{what} ({number})" for what, number in traced.items() if number < TRAINED) or "none"
+    held = f"Up to {max(traced.values())} for a size; fewer than {TRAINED}: {fewer}."
+    defaults = ", ".join(str(w.default) for w in study.main.values())
+    return Result((panel,), (
+        Number(f"{NAME}.defaults", defaults),
+        Number(f"{NAME}.limit_low", min(limits)),
+        Number(f"{NAME}.limit_high", max(limits)),
+        Number(f"{NAME}.runs", min(traced.values()), note=held),
+        Number(f"{NAME}.gpus", sum(gpu in study.workloads for gpu in ORDER), note=not_at_hand(study)),
+    ))  # fmt: skip
+
+
+def draw(axes: Axes, panel: Panel) -> None:
+    """Horizons by GPU."""
+    colours = {card: style.CARDS.get(card, style.GREY) for card in panel.values("gpu")}
+    drawing.bars(axes, panel, "workload", "gpu", "recurrences", colours)
+    axes.set_ylabel("Recurrences")
+    drawing.legend_below(axes)

@@ -1,0 +1,307 @@
+"""What the routes take, checked at the door; what they mean is `zeus.job`'s affair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from zeus.errors import InputError
+from zeus.job import MAX_TRIES, Gpus, JobSpec, Outcome
+from zeus.job.checks import LEAST, MOST
+from zeus.job.wire import VERSION, from_json
+
+NAME_LENGTH = 200
+PREFIX_LENGTH = 180  # a hash is added to it
+SIZES = 1000  # batch sizes, power limits
+
+DEFAULT_POLICY: str = next(str(one.default) for one in fields(JobSpec) if one.name == "policy")
+
+
+def _no_dots(name: str) -> str:
+    """Which every browser and proxy would take for a folder."""
+    if name in (".", ".."):
+        raise ValueError("give a name that is not . or ..")
+    return name
+
+
+# Neither control characters nor those that turn or break a line, by which a name could pass for another.
+_SHOWN = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+
+Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=f"^{_SHOWN}+$"), AfterValidator(_no_dots)]
+Prefix = Annotated[Name, Field(max_length=PREFIX_LENGTH)]
+Text = Annotated[str, Field(max_length=NAME_LENGTH, pattern=f"^{_SHOWN}*$")]
+Key = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=r"^[\x21-\x7e]+$")]
+Whole = Annotated[int, Field(ge=1, le=2**53, strict=True)]
+Above = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False, strict=True)]
+NotBelow = Annotated[float, Field(ge=0, le=MOST, allow_inf_nan=False, strict=True)]
+Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False, strict=True)]
+Gpus_ = Annotated[int, Field(ge=1, le=100_000, strict=True)]
+Version = Annotated[int, Field(strict=True)]
+Yes = Annotated[bool, Field(strict=True)]
+
+
+class Body(BaseModel):
+    """A JSON object with these names and no others."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Spec(Body):
+    """A job, with the names of `JobSpec`."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {
+                    "job_id": "sentiment",
+                    "job_id_prefix": "sentiment",
+                    "batch_sizes": [8, 16, 32, 64, 128],
+                    "default_batch_size": 32,
+                    "target_metric": 0.84,
+                    "max_epochs": 10,
+                }
+            ]
+        },
+    )
+
+    kind: str = "job"
+    version: Version = VERSION
+    job_id: Name | None = None
+    job_id_prefix: Prefix = "job"
+    batch_sizes: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)]
+    default_batch_size: Whole
+    eta_knob: NotBelow = 0.5
+    beta_knob: Above = 2.0
+    target_metric: Number = 0.5
+    higher_is_better_metric: Yes = True
+    max_epochs: Whole = 100
+    num_pruning_rounds: Annotated[int, Field(ge=0, le=1000, strict=True)] = 2
+    window_size: Annotated[int, Field(ge=0, le=10**9, strict=True)] = 0
+    mab_prior_mean: Number = 0.0
+    mab_prior_precision: NotBelow = 0.0
+    mab_num_explorations: Annotated[int, Field(ge=1, le=10**6, strict=True)] = 2
+    mab_seed: Annotated[int, Field(ge=0, le=2**53, strict=True)] | None = None
+    policy: Name = DEFAULT_POLICY
+    power_limits: Annotated[list[Above], Field(max_length=SIZES)] = []
+    command_id: Annotated[str, Field(max_length=64, pattern="^[0-9a-f]*$")] = ""
+    baseline_every: Annotated[int, Field(ge=0, le=10**6, strict=True)] = 0
+
+    def job(self) -> JobSpec:
+        """As everything else speaks of it."""
+        names = {one.name for one in fields(JobSpec)}
+        body = {name: value for name, value in self.model_dump().items() if name in names}
+        return from_json({"kind": self.kind, "version": self.version, **body}, JobSpec)
+
+
+class Register(Body):
+    """A job to be made, found or revised."""
+
+    spec: Spec
+
+
+class Change(Body):
+    """What an owner may change; what is left out stays."""
+
+    eta_knob: NotBelow | None = None
+    beta_knob: Above | None = None
+    window_size: Annotated[int, Field(ge=0, le=10**9, strict=True)] | None = None
+    max_epochs: Whole | None = None
+    policy: Name | None = None
+    batch_sizes: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)] | None = None
+    default_batch_size: Whole | None = None
+    target_metric: Number | None = None
+    higher_is_better_metric: Yes | None = None
+    power_limits: Annotated[list[Above], Field(max_length=SIZES)] | None = None
+    baseline_every: Annotated[int, Field(ge=0, le=10**6, strict=True)] | None = None
+
+
+class Cards(Body):
+    """The GPUs that a trial runs on."""
+
+    gpu_name: Text = ""
+    gpus: Gpus_ = 1
+    max_watts: Above
+
+    def place(self) -> Gpus:
+        """As everything else speaks of them."""
+        return Gpus(self.gpu_name, self.gpus, self.max_watts)
+
+
+class AskFor(Cards):
+    """Where a trial would run, and of which recurrence it is."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"gpu_name": "Tesla V100", "gpus": 1, "max_watts": 250}]},
+    )
+
+    recurrence: Whole | None = None
+    max_tries: Annotated[int, Field(ge=1, le=10_000, strict=True)] = MAX_TRIES
+
+
+# Rows of an outcome, in the order of the fields of `zeus.job.Stretch` and `zeus.job.EpochPoint`.
+StretchRow = tuple[
+    Annotated[str, Field(max_length=20)],
+    NotBelow | None,
+    Yes,
+    Whole,
+    NotBelow | None,
+    NotBelow,
+    Whole,
+    NotBelow,
+    NotBelow,
+]
+EpochRow = tuple[Whole, Number | None, NotBelow | None, NotBelow, NotBelow | None]
+ROWS, POINTS = 1000, 2000  # at most, of an outcome
+
+
+class End(Body):
+    """How a trial ended, or what it has used so far (ending `lost`)."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"ending": "converged", "joules": 5.2e6, "seconds": 31000, "epochs": 7, "metric": 0.843}]
+        },
+    )
+
+    kind: str = "outcome"
+    version: Version = VERSION
+    ending: Annotated[str, Field(max_length=20)]
+    joules: NotBelow | None = None
+    seconds: NotBelow = 0.0
+    epochs: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
+    metric: Number | None = None
+    next_epoch_cost: NotBelow | None = None
+    stretches: Annotated[list[StretchRow], Field(max_length=ROWS)] = []
+    curve: Annotated[list[EpochRow], Field(max_length=POINTS)] = []
+    found_watts: Above | None = None
+    set_limits: Yes = False
+
+    def outcome(self) -> Outcome:
+        """As everything else speaks of it."""
+        told = self.model_dump()
+        for name in ("joules", "seconds", "next_epoch_cost"):
+            if told[name] is not None and 0 < told[name] < LEAST:
+                raise InputError(f"{name}={told[name]}: give 0, or at least {LEAST}.")
+        return from_json(told, Outcome)
+
+
+class Heartbeat(Body):
+    """A trial is alive."""
+
+    so_far: End | None = None
+    next_cost: NotBelow | None = None  # what it would have cost after the next epoch
+
+
+class Epoch(Cards):
+    """What an epoch of a batch size uses became known."""
+
+    batch_size: Whole
+    joules: Above
+    seconds: Above
+
+
+class Late(Cards):
+    """A run that began while the service was away, with the default batch size, and how it ended."""
+
+    spec: Spec
+    batch_size: Whole
+    key: Key
+    outcome: End
+
+
+class Pardon(Body):
+    """A batch size that crashed may be offered again."""
+
+    batch_size: Whole
+
+
+class Excuse(Body):
+    """Trials that the script crashed, whatever their batch sizes."""
+
+    trials: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)]
+
+
+class Reset(Body):
+    """A job forgets its facts, if this is still its pulse."""
+
+    pulse: Key | None = None
+
+
+class Measured(Body):
+    """Some training steps under one limit."""
+
+    power_limit: Above
+    energy: NotBelow
+    time: Above
+    steps: Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)] = 1
+
+
+class Profile(Body):
+    """A power profile, in the form of its file."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"measurements": [{"power_limit": 250, "energy": 2053.7, "time": 9.2, "steps": 40}]}]
+        },
+    )
+
+    kind: str = "profile"
+    version: Version = VERSION
+    measurements: Annotated[list[Measured], Field(max_length=SIZES)]
+    unmeasured: Annotated[list[Above], Field(max_length=SIZES)] = []
+
+
+class Login(Body):
+    """A token, typed once."""
+
+    token: Annotated[str, Field(max_length=400)]
+
+
+# ---------------------------------------------------------------------- what goes wrong, for the OpenAPI
+
+
+class Wrong(BaseModel):
+    """What it is called, and what to do."""
+
+    code: str
+    message: str
+
+
+class Problem(BaseModel):
+    """How /api/v1 says no."""
+
+    error: Wrong
+
+
+class Message(BaseModel):
+    """How the five old routes say no."""
+
+    message: str
+
+
+STATUSES = {
+    400: "This is not JSON.",
+    401: "A token is needed, or this one is wrong.",
+    403: "The token's scope is too small, or the request comes from elsewhere.",
+    404: "There is no such job, trial or profile.",
+    408: "The body came too slowly.",
+    409: "What is stored says otherwise, and stands.",
+    413: "The body is too large.",
+    422: "What was given cannot be used; the message says why.",
+    429: "Too many requests of one client.",
+    503: "The store is away; try again.",
+}
+
+
+def problems(
+    shape: type[BaseModel] = Problem, only: Iterable[int] = tuple(STATUSES)
+) -> dict[int | str, dict[str, Any]]:
+    """What a route may answer beside what it is for."""
+    return {status: {"model": shape, "description": STATUSES[status]} for status in only}

@@ -1,0 +1,92 @@
+"""A cluster made of two real ones, for where no table of recurring training jobs is at hand (§6.3).
+
+Neither source alone says what is needed: Microsoft's Philly trace has durations of real training jobs but not which of
+them recur; Alibaba's DLRM trace of 2025 has real groups that overlap, but of inference instances. So
+
+- group sizes, order of submission and overlap are those of the DLRM applications;
+- durations are those of Philly jobs: each application takes consecutive jobs of one (virtual cluster, GPU count),
+  long-lived applications those with long jobs; its submissions are drawn together or apart so that as many of its
+  jobs overlap as did in the application.
+
+It is neither cluster, and nothing computed from it is a statement about either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from zeus.errors import InputError
+from zeus.simulate.cluster.tables import ClusterTrace, collect
+from zeus.simulate.traces.csv_tables import number, read_lines
+
+DLRM: Final = Path("alibaba_gpu_v2025_dlrm") / "disaggregated_DLRM_trace.csv"
+PHILLY: Final = Path("philly_jobs_adaptdl") / "philly.csv"
+SOURCE: Final = (
+    "composite: durations of Microsoft Philly training jobs, group sizes and overlap of Alibaba DLRM inference "
+    "applications of 2025 (neither cluster as it was)"
+)
+
+
+def composite(data: Path | str) -> ClusterTrace:
+    """From the folder that holds both traces. The same every time: nothing is drawn."""
+    groups = sorted(_applications(Path(data) / DLRM).items(), key=lambda item: (_mean_life(item[1]), item[0]))
+    queues = sorted(_durations(Path(data) / PHILLY), key=lambda queue: (math.fsum(queue) / len(queue), queue))
+
+    def jobs() -> Iterator[tuple[str, float, float]]:
+        for rank, (name, lives) in enumerate(groups):
+            queue = queues[rank * len(queues) // len(groups)]
+            taken = [queue[(rank + i) % len(queue)] for i in range(len(lives))]
+            stretch = math.fsum(taken) / math.fsum(end - start for start, end in lives)
+            for (start, _), took in zip(lives, taken, strict=True):
+                yield name, start * stretch, start * stretch + took
+
+    return collect(SOURCE, jobs())
+
+
+def _applications(path: Path) -> dict[str, list[tuple[float, float]]]:
+    """Lives of instances by application, by start; of those only that are seen to begin and to end."""
+    lives: dict[str, list[tuple[float, float]]] = {}
+    for line, row in _dicts(path, ("app_name", "creation_time", "deletion_time")):
+        if row["creation_time"] and row["deletion_time"]:
+            start, end = (number(path, line, column, row[column]) for column in ("creation_time", "deletion_time"))
+            if end > start:
+                lives.setdefault(row["app_name"], []).append((start, end))
+    return {name: sorted(each) for name, each in lives.items()}
+
+
+def _durations(path: Path) -> list[list[float]]:
+    """Durations of jobs in order of submission, by virtual cluster and number of GPUs."""
+    queues: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    for line, row in _dicts(path, ("timestamp", "duration", "num_gpus", "cluster")):
+        took = number(path, line, "duration", row["duration"])
+        if took > 0:
+            queues.setdefault((row["cluster"], row["num_gpus"]), []).append((row["timestamp"], took))
+    if not queues:
+        raise InputError(f"{path}: no job took any time. At least one is needed.")
+    return [[took for _, took in sorted(queue)] for queue in queues.values()]
+
+
+def _mean_life(lives: list[tuple[float, float]]) -> float:
+    return math.fsum(end - start for start, end in lives) / len(lives)
+
+
+def _dicts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Lines of a CSV whose header names these columns among others."""
+    if not path.exists():
+        raise InputError(
+            f"{path}: there is no such file. Set ZEUS_DATA to the folder that holds {path.parent.name}, or give a "
+            "table of your own with --groups."
+        )
+    lines = read_lines(path)
+    _, header = next(lines, (1, []))
+    if missing := [column for column in columns if column not in header]:
+        raise InputError(f"{path}, line 1: missing column {', '.join(missing)}.")
+    for line, cells in lines:
+        if not cells:  # a blank line
+            continue
+        if len(cells) != len(header):
+            raise InputError(f"{path}, line {line}: {len(cells)} cells where the header has {len(header)}.")
+        yield line, dict(zip(header, cells, strict=True))

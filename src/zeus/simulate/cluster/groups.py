@@ -1,0 +1,178 @@
+"""A whole cluster replayed (§6.3): each group a recurring job, its submissions as far apart as the trace has them.
+
+Submissions overlap: the next may come before the last has ended, and the policy then decides without knowing how that
+one will end (§4.4). A traced job that ran r times as long as the mean of its cluster is r times as much work: energy
+and time are charged r-fold, while the policy learns the cost of one unit of work. On the time line of the trace a
+Default run of the matched workload takes exactly as long as the traced job did, so that under Default jobs overlap as
+they did in the cluster, and under a policy less or more as it is faster or slower.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from zeus.simulate import baselines, regret
+from zeus.simulate.cluster.match import Cluster
+from zeus.simulate.cluster.tables import Group
+from zeus.simulate.parallel import spread
+from zeus.simulate.replay import Flight, Recurrence, World, job_of
+from zeus.simulate.workload import Workload
+
+TASK_JOBS = 4_000  # handed to a worker at once: about a second, so that a progress bar moves
+
+
+class Totals(NamedTuple):
+    """What the jobs of a group used, all tries."""
+
+    tries: int = 0
+    failed: int = 0  # jobs that did not reach the target in any try
+    energy: float = 0.0  # joules
+    time: float = 0.0  # seconds
+    cost: float = 0.0  # Equation 2
+    work: float = 0.0  # in jobs of the cluster's mean length
+
+    def add(self, one: Recurrence, ratio: float) -> Totals:
+        """One more job, this many times as much work as the mean."""
+        return Totals(
+            self.tries + len(one.tries),
+            self.failed + (not one.converged),
+            self.energy + ratio * one.joules,
+            self.time + ratio * one.seconds,
+            self.cost + ratio * one.cost,
+            self.work + ratio,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One workload under one policy: one bar of Figure 9."""
+
+    workload: str
+    policy: str
+    seed: int
+    groups: int
+    jobs: int
+    tries: int
+    failed: int
+    energy: float
+    time: float
+    cost: float
+    cumulative_regret: float | None  # None where no size always reaches the target
+    energy_ratio: float  # against Default
+    time_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """What JobSpec asks of every group."""
+
+    eta: float = 0.5
+    beta: float = 2.0
+    window: int = 0
+
+
+def simulate(
+    clusters: Sequence[Cluster],
+    policies: Sequence[str],
+    knobs: Knobs = Knobs(),  # noqa: B008
+    *,
+    seed: int = 0,
+    workers: int = 1,
+    progress: Callable[[int], None] = lambda jobs: None,
+) -> list[Row]:
+    """Each cluster under each policy; `progress` hears of every so many jobs done. Any number of workers, same rows."""
+    tasks: list[_Task] = []
+    for policy in policies:
+        for cluster in clusters:
+            baselines.contender(policy, cluster.workload, knobs.eta)  # what cannot run is refused before anything does
+            tasks += _tasks(cluster, policy, seed, knobs)
+    found: dict[tuple[str, str], list[Totals]] = {}
+    for task, totals in zip(tasks, spread(_run, tasks, workers), strict=True):
+        found.setdefault((task.policy, task.workload.name), []).extend(totals)
+        progress(sum(len(group.starts) for group in task.groups))
+    return [
+        _row(cluster, policy, seed, knobs, found[policy, cluster.workload.name])
+        for policy in policies
+        for cluster in clusters
+    ]
+
+
+def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, mean_runtime: float, seed: int) -> Totals:
+    """One group: its submissions, and what becomes of them, in order of time."""
+    who = baselines.contender(policy, workload, knobs.eta)
+    job = job_of(workload, eta_knob=knobs.eta, beta_knob=knobs.beta, window_size=knobs.window)
+    luck = zlib.crc32(f"{seed}:{group.name}".encode())
+    world = World(workload, who.policy, job, luck, who.limits(workload, knobs.eta), alone=False)
+    usual = baselines.default(workload).seconds
+    ahead: list[tuple[float, int, Flight]] = []  # by when something next happens to each job
+    totals = Totals()
+
+    def until(now: float, totals: Totals) -> Totals:
+        while ahead and ahead[0][0] <= now:
+            when, number, one = heappop(ahead)
+            runtime = group.runtimes[number - 1]
+            if world.goes_on(one):
+                heappush(ahead, (when + one.run.seconds * runtime / usual, number, one))
+                continue
+            over = Recurrence(tuple(one.tries))
+            charged = over if who.failures_charged else over.charged_if_converged()
+            totals = totals.add(charged, runtime / mean_runtime)
+        return totals
+
+    for number, start in enumerate(group.starts, start=1):
+        totals = until(start, totals)
+        one = world.submit(number)
+        heappush(ahead, (start + one.run.seconds * group.runtimes[number - 1] / usual, number, one))
+    return until(math.inf, totals)
+
+
+class _Task(NamedTuple):
+    """Some groups of one cluster under one policy: what a worker is given."""
+
+    workload: Workload
+    policy: str
+    knobs: Knobs
+    groups: tuple[Group, ...]
+    mean_runtime: float
+    seed: int
+
+
+def _run(task: _Task) -> list[Totals]:
+    rest = (task.mean_runtime, task.seed)
+    return [replay_group(task.workload, task.policy, task.knobs, group, *rest) for group in task.groups]
+
+
+def _tasks(cluster: Cluster, policy: str, seed: int, knobs: Knobs) -> Iterator[_Task]:
+    mean = cluster.mean_runtime
+    part: list[Group] = []
+    for group in cluster.groups:
+        part.append(group)
+        if sum(len(one.starts) for one in part) >= TASK_JOBS or group is cluster.groups[-1]:
+            yield _Task(cluster.workload, policy, knobs, tuple(part), mean, seed)
+            part = []
+
+
+def _row(cluster: Cluster, policy: str, seed: int, knobs: Knobs, totals: Iterable[Totals]) -> Row:
+    tries, failed, energy, time, cost, work = (sum(column) for column in zip(*totals, strict=True))
+    usual, workload = baselines.default(cluster.workload), cluster.workload
+    best_known = any(workload.always_converges(size) for size in workload.sizes)
+    return Row(
+        workload=workload.name,
+        policy=policy,
+        seed=seed,
+        groups=len(cluster.groups),
+        jobs=cluster.jobs,
+        tries=int(tries),
+        failed=int(failed),
+        energy=energy,
+        time=time,
+        cost=cost,
+        cumulative_regret=cost - work * regret.optimum(workload, knobs.eta) if best_known else None,
+        energy_ratio=energy / (work * usual.joules),
+        time_ratio=time / (work * usual.seconds),
+    )

@@ -1,0 +1,1 @@
+"""The paper's published traces, and the workloads made from them (§6.1)."""

@@ -1,0 +1,99 @@
+"""Workloads from a folder of traces in the form that the paper published: any GPU, any workload (§6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from zeus.errors import InputError
+from zeus.profile import PowerProfile, Slice
+from zeus.simulate.traces.rows import PowerRow, TrainingRow, WorkloadKey, read_power, read_training
+from zeus.simulate.workload import Workload
+from zeus.simulate.workload_file import Setting, example, find, table_1
+
+TRAINING = "summary_train.csv"
+
+
+def load(
+    traces: Path | str, gpu: str, names: Iterable[str] | None = None, settings: Mapping[str, Setting] | None = None
+) -> dict[str, Workload]:
+    """The named workloads on this GPU, or all that both the settings (default: Table 1) and the folder's traces hold.
+
+    Raises:
+        InputError: The folder has no such GPU, or not what a named workload needs.
+    """
+    known = table_1() if settings is None else settings
+    path = _power_file(Path(traces), gpu)
+    power, training = read_power(path), read_training(Path(traces) / TRAINING)
+    on, here = path.stem.removeprefix("summary_power_"), _keys(power) & _keys(training)
+    if names is None:
+        names = [name for name, setting in known.items() if setting.key in here]
+        if not names:
+            looked = f"{path.name} and {TRAINING}"
+            raise InputError(f"{traces}: none of {', '.join(known)} is in both {looked}.{_hint(here)}")
+    try:
+        found = [find(name, known) for name in names]
+    except InputError as wrong:
+        raise InputError(f"{wrong}{_hint(here - {setting.key for setting in known.values()})}") from None
+    return {name: from_rows(name, on, known[name], power, training) for name in found}
+
+
+def from_rows(name: str, gpu: str, setting: Setting, power: list[PowerRow], training: list[TrainingRow]) -> Workload:
+    """The workload of this setting, from both traces."""
+    max_watts = max(row.limit_watts for row in power)
+    epochs: dict[int, list[Slice]] = {}
+    for row in power:
+        if row.workload == setting.key:
+            epoch = Slice(row.limit_watts, 1, row.seconds_per_epoch, row.average_watts * row.seconds_per_epoch)
+            epochs.setdefault(row.batch_size, []).append(epoch)
+    runs: dict[int, list[int | None]] = {}
+    for run in training:
+        if run.workload == setting.key and run.target_metric == setting.target:
+            runs.setdefault(run.batch_size, []).append(run.target_epoch)
+    sizes = sorted(set(epochs) & set(runs))
+    if not sizes:
+        targets = sorted({row.target_metric for row in training if row.workload == setting.key})
+        raise InputError(
+            f"{name} on {gpu}: no batch size is in both traces for {'/'.join(setting.key)} at target "
+            f"{setting.target:g}; power of {sorted(epochs)}, targets {targets}. Mend its target in the workloads file."
+        )
+    # b0 may not fit on a smaller GPU: then it is the largest that does.
+    default = max((size for size in sizes if size <= setting.default), default=sizes[0])
+    return Workload(
+        name,
+        gpu,
+        max_watts,
+        setting.max_epochs,
+        default,
+        {size: tuple(runs[size]) for size in sizes},
+        {size: PowerProfile.of(epochs[size]) for size in sizes},
+    )
+
+
+def gpus(traces: Path | str) -> list[str]:
+    """The GPUs whose power trace is in this folder."""
+    return sorted(path.stem.removeprefix("summary_power_") for path in Path(traces).glob("summary_power_*.csv"))
+
+
+def _power_file(folder: Path, gpu: str) -> Path:
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder. Traces are {TRAINING} and summary_power_{{gpu}}.csv of each GPU.")
+    for name in gpus(folder):
+        if name.lower() == gpu.lower():
+            return folder / f"summary_power_{name}.csv"
+    there = ", ".join(gpus(folder)) or "no power trace at all"
+    raise InputError(f"{folder}: no summary_power_{gpu}.csv for GPU {gpu!r}. There: {there}.")
+
+
+def _keys(rows: Iterable[PowerRow | TrainingRow]) -> set[WorkloadKey]:
+    return {row.workload for row in rows}
+
+
+def _hint(keys: set[WorkloadKey]) -> str:
+    """What to add to the file for workloads that the traces hold and the settings do not."""
+    if not keys:
+        return ""
+    key = min(keys)
+    shown = example("/".join(key), Setting(key, 0.5, 100, 32))
+    held = ", ".join("/".join(one) for one in sorted(keys))
+    return f" The traces also hold {held}: to use one, give --workloads FILE with its target, max_epochs and b0:{shown}"

@@ -1,0 +1,197 @@
+"""The paper's published traces, read strictly: power and epoch time by limit, and epochs to target by run (§6.1).
+
+A replay is only as honest as its input, so a reader takes a file whole or refuses it: the first fault raises
+`InputError` with the file, the line and what is wrong there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from zeus.errors import InputError
+from zeus.simulate.traces.csv_tables import read_lines
+
+POWER_COLUMNS: Final = (
+    "dataset",
+    "network",
+    "batch_size",
+    "optimizer",
+    "power_limit",
+    "time_per_epoch",
+    "average_power",
+)
+TRAINING_COLUMNS: Final = (
+    "dataset",
+    "network",
+    "batch_size",
+    "optimizer",
+    "learning_rate",
+    "run",
+    "target_metric",
+    "target_epoch",
+)
+
+_WHOLE = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+Row = TypeVar("Row")
+
+
+class WorkloadKey(NamedTuple):
+    """What tells workloads apart in the traces: the same network trained two ways is two workloads."""
+
+    dataset: str
+    network: str
+    optimizer: str
+
+
+def published(root: Path | None = None) -> Path:
+    """The folder of the paper's published traces: in ZEUS_DATA, or beside the repository at `root` (default: here)."""
+    data = os.environ.get("ZEUS_DATA") or (root or Path()) / ".." / "shared" / "data"
+    return Path(data) / "nsdi23_traces"
+
+
+@dataclass(frozen=True, slots=True)
+class PowerRow:
+    """One training epoch of a workload on one GPU model, at one batch size and one power limit."""
+
+    dataset: str
+    network: str
+    batch_size: int
+    optimizer: str
+    limit_watts: float
+    seconds_per_epoch: float
+    average_watts: float
+
+    @property
+    def workload(self) -> WorkloadKey:
+        """The workload that this row belongs to."""
+        return WorkloadKey(self.dataset, self.network, self.optimizer)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """One training run, and the epoch (from 1) in which it first met one target; None if it never did."""
+
+    dataset: str
+    network: str
+    batch_size: int
+    optimizer: str
+    learning_rate: float
+    run: int
+    target_metric: float
+    target_epoch: int | None
+
+    @property
+    def workload(self) -> WorkloadKey:
+        """The workload that this row belongs to."""
+        return WorkloadKey(self.dataset, self.network, self.optimizer)
+
+
+def read_power(path: Path | str) -> list[PowerRow]:
+    """Read a `summary_power_{gpu}.csv`, in file order."""
+
+    def row(cell: _Cells) -> PowerRow:
+        return PowerRow(
+            dataset=cell.text("dataset"),
+            network=cell.text("network"),
+            batch_size=cell.whole("batch_size"),
+            optimizer=cell.text("optimizer"),
+            limit_watts=cell.positive("power_limit"),
+            seconds_per_epoch=cell.positive("time_per_epoch"),
+            average_watts=cell.positive("average_power"),
+        )
+
+    return _read(Path(path), POWER_COLUMNS, row, lambda r: (*r.workload, r.batch_size, r.limit_watts))
+
+
+def read_training(path: Path | str) -> list[TrainingRow]:
+    """Read a `summary_train.csv`, in file order."""
+
+    def row(cell: _Cells) -> TrainingRow:
+        return TrainingRow(
+            dataset=cell.text("dataset"),
+            network=cell.text("network"),
+            batch_size=cell.whole("batch_size"),
+            optimizer=cell.text("optimizer"),
+            learning_rate=cell.positive("learning_rate"),
+            run=cell.whole("run"),
+            target_metric=cell.not_negative("target_metric"),
+            target_epoch=None if cell["target_epoch"] == "nan" else cell.whole("target_epoch", "; nan: never"),
+        )
+
+    def key(r: TrainingRow) -> tuple[object, ...]:
+        return (*r.workload, r.batch_size, r.learning_rate, r.run, r.target_metric)
+
+    return _read(Path(path), TRAINING_COLUMNS, row, key)
+
+
+class _Fault(Exception):
+    """What is wrong with a line; `_read` knows which line of which file."""
+
+
+class _Cells(dict[str, str]):
+    """The cells of one line by column, each read as what its column promises."""
+
+    def text(self, column: str) -> str:
+        if not self[column] or self[column] != self[column].strip():
+            raise _Fault(f"{column} is {self[column]!r}; a name without spaces around it is needed")
+        return self[column]
+
+    def whole(self, column: str, otherwise: str = "") -> int:
+        if not _WHOLE.fullmatch(self[column]) or int(self[column]) == 0:
+            raise _Fault(f"{column} is {self[column]!r}; a whole number of at least 1 is needed{otherwise}")
+        return int(self[column])
+
+    def positive(self, column: str) -> float:
+        value = self.not_negative(column)
+        if value == 0:
+            raise _Fault(f"{column} is {self[column]!r}; a number above 0 is needed")
+        return value
+
+    def not_negative(self, column: str) -> float:
+        value = float(self[column]) if _NUMBER.fullmatch(self[column]) else math.nan
+        if not math.isfinite(value):
+            raise _Fault(f"{column} is {self[column]!r}, which is not a finite number")
+        if value < 0:
+            raise _Fault(f"{column} is {self[column]!r}, which is negative")
+        return value
+
+
+def _read(
+    path: Path, columns: tuple[str, ...], parse: Callable[[_Cells], Row], key: Callable[[Row], tuple[object, ...]]
+) -> list[Row]:
+    rows: list[Row] = []
+    first_seen: dict[tuple[object, ...], int] = {}
+    for line, cells in read_lines(path):
+        try:
+            if line == 1:
+                _check_header(cells, columns)
+                continue
+            if len(cells) != len(columns):
+                raise _Fault(f"{len(cells)} cells where {len(columns)} are needed ({', '.join(columns)})")
+            row = parse(_Cells(zip(columns, cells, strict=True)))
+            if (earlier := first_seen.setdefault(key(row), line)) != line:
+                raise _Fault(f"the same key as on line {earlier}: {', '.join(str(part) for part in key(row))}")
+        except _Fault as fault:
+            raise InputError(f"{path}, line {line}: {fault}.") from None
+        rows.append(row)
+    if not rows:
+        raise InputError(f"{path}, line 1: no rows. A header and at least one row are needed.")
+    return rows
+
+
+def _check_header(cells: list[str], columns: tuple[str, ...]) -> None:
+    if missing := [column for column in columns if column not in cells]:
+        raise _Fault(f"missing column {', '.join(missing)}; the header must be {','.join(columns)}")
+    if extra := [cell for cell in cells if cell not in columns]:
+        raise _Fault(f"extra column {', '.join(extra)}; the header must be {','.join(columns)}")
+    if tuple(cells) != columns:
+        raise _Fault(f"columns {','.join(cells)} are out of order or repeated; the header must be {','.join(columns)}")

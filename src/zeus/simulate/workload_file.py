@@ -1,0 +1,167 @@
+"""Which workloads there are (Table 1): rows of the traces, target, max_epochs and b0, from a TOML file."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from zeus.errors import InputError
+from zeus.simulate.traces.rows import WorkloadKey
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """What stands in for a workload's traces: a load of the virtual GPUs, and Epochs(b) = epochs · 2^(bend·d²)."""
+
+    load: str  # of `zeus.device.virtual.presets`
+    batch_sizes: tuple[int, ...]
+    best: float  # the size that needs the fewest epochs; d = log2(b / best)
+    epochs: float  # there
+    below: float  # bend for smaller sizes
+    above: float  # for larger ones
+    noise: float  # standard deviation of log Epochs from run to run
+    least: int  # smaller sizes never reach the target
+    most: int  # larger ones neither
+
+    def mean_epochs(self, size: int) -> float:
+        """Epochs(b) without noise."""
+        d = math.log2(size / self.best)
+        return float(self.epochs * 2 ** ((self.below if d < 0 else self.above) * d * d))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One workload of an evaluation."""
+
+    key: WorkloadKey
+    target: float
+    max_epochs: int
+    default: int  # b0
+    virtual: Stand | None = None
+
+
+def table_1() -> dict[str, Setting]:
+    """The six workloads of the paper."""
+    return dict(_table_1())
+
+
+@cache
+def _table_1() -> dict[str, Setting]:
+    name = "workloads.toml"
+    return parse(files("zeus.simulate").joinpath(name).read_text(encoding="utf-8"), name)
+
+
+def read(path: Path | str) -> dict[str, Setting]:
+    """The workloads of a file in the form of `workloads.toml`."""
+    try:
+        return parse(Path(path).read_text(encoding="utf-8"), str(path))
+    except OSError as why:
+        raise InputError(f"{path}: cannot be read ({why.strerror or why}).") from why
+    except UnicodeDecodeError as why:
+        raise InputError(f"{path}: not a text in UTF-8 ({why}).") from why
+
+
+def parse(text: str, where: str) -> dict[str, Setting]:
+    """The workloads of this text."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as why:
+        raise InputError(f"{where}: not TOML ({why}).") from why
+    if not tables:
+        raise InputError(f"{where}: no workload. Give a table for each, such as{example()}")
+    return {name: _setting(f"{where}, [{name}]", table) for name, table in tables.items()}
+
+
+def find(name: str, known: Mapping[str, Setting]) -> str:
+    """The known workload of this name; case does not matter."""
+    for one in known:
+        if one.lower() == name.lower():
+            return one
+    near = get_close_matches(name.lower(), [one.lower() for one in known], n=1)
+    hint = "".join(f" Did you mean {one!r}?" for one in known if near and one.lower() == near[0])
+    raise InputError(f"no workload is named {name!r}.{hint} Known: {', '.join(known)}.")
+
+
+def example(name: str = "NeuMF", setting: Setting | None = None) -> str:
+    """What a workload looks like in the file."""
+    shown = setting or _table_1()["NeuMF"]
+    key = shown.key
+    return (
+        f'\n["{name}"]\ndataset = "{key.dataset}"\nnetwork = "{key.network}"\noptimizer = "{key.optimizer}"\n'
+        f"target = {shown.target:g}\nmax_epochs = {shown.max_epochs}\ndefault = {shown.default}\n"
+    )
+
+
+def _name(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+Check: TypeAlias = tuple[Callable[[Any], bool], str]
+_NAME: Final[Check] = (_name, "a name")
+_WHOLE: Final[Check] = (_whole, "a whole number of at least 1")
+_SPREAD: Final[Check] = (lambda value: _number(value) and value >= 0, "a number of at least 0")
+_SIZES: Final[Check] = (
+    lambda value: isinstance(value, list) and bool(value) and all(_whole(one) for one in value),
+    "a list of whole numbers",
+)
+_WORKLOAD: Final[dict[str, Check]] = {
+    "dataset": _NAME,
+    "network": _NAME,
+    "optimizer": _NAME,
+    "target": (_number, "a finite number"),
+    "max_epochs": _WHOLE,
+    "default": _WHOLE,
+}
+_VIRTUAL: Final[dict[str, Check]] = {
+    "load": _NAME,
+    "batch_sizes": _SIZES,
+    "best": (lambda value: _number(value) and value > 0, "a number above 0"),
+    "epochs": (lambda value: _number(value) and value >= 1, "a number of at least 1"),
+    "below": _SPREAD,
+    "above": _SPREAD,
+    "noise": _SPREAD,
+    "least": _WHOLE,
+    "most": _WHOLE,
+}
+
+
+def _setting(where: str, table: Any) -> Setting:
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: {table!r} is no table. A workload looks like this:{example()}")
+    own = {field: value for field, value in table.items() if field != "virtual"}
+    _check(where, own, _WORKLOAD)
+    stand = table.get("virtual")
+    if stand is not None:
+        _check(f"{where}, virtual", stand, _VIRTUAL)
+        stand = Stand(**{**stand, "batch_sizes": tuple(sorted(set(stand["batch_sizes"])))})
+    key = WorkloadKey(table["dataset"], table["network"], table["optimizer"])
+    return Setting(key, float(table["target"]), table["max_epochs"], table["default"], stand)
+
+
+def _check(where: str, table: Any, fields: Mapping[str, Check]) -> None:
+    if not isinstance(table, dict):
+        raise InputError(f"{where}: {table!r} is no table.")
+    for strange in sorted(set(table) - set(fields)):
+        near = get_close_matches(strange, fields, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(fields)}."
+        raise InputError(f"{where}: unknown key {strange!r}; {hint}")
+    for field, (sound, wanted) in fields.items():
+        if field not in table:
+            raise InputError(f"{where}: {field!r} is missing; give {wanted}.")
+        if not sound(table[field]):
+            raise InputError(f"{where}: {field} is {table[field]!r}; give {wanted}.")

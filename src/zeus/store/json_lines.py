@@ -1,0 +1,212 @@
+"""All facts of some jobs as lines of JSON, for export and import: jobs, then what happened to them, then profiles."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from zeus.errors import InputError
+from zeus.job import JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
+from zeus.job.checks import is_whole, need
+from zeus.job.wire import Json, dumps, from_json, loads, to_json
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.store.api import Job
+
+
+@dataclass(slots=True)
+class History:
+    """Everything about one job but its profiles."""
+
+    revisions: list[Job] = field(default_factory=list)
+    trials: list[Kept] = field(default_factory=list)
+    notes: list[Profiled | Pardoned] = field(default_factory=list)
+
+    @property
+    def sequence(self) -> int:
+        """The last one used."""
+        return max([*(kept.trial.sequence for kept in self.trials), *(note.sequence for note in self.notes)], default=0)
+
+    @property
+    def recurrences(self) -> int:
+        """The last one begun."""
+        return max((kept.trial.ask.recurrence for kept in self.trials), default=0)
+
+
+@dataclass(slots=True)
+class Dump:
+    """What is exported."""
+
+    jobs: dict[str, History] = field(default_factory=dict)
+    profiles: dict[ProfileKey, PowerProfile] = field(default_factory=dict)
+
+
+def write(dump: Dump) -> list[str]:
+    """The lines, in one order for the same facts."""
+    lines: list[Json] = []
+    for job_id, history in sorted(dump.jobs.items()):
+        for job in history.revisions:
+            lines.append({"line": "job", **job_to_json(job)})
+        for kept in history.trials:
+            lines.append({"line": "trial", "job": job_id, **kept_to_json(kept)})
+        for note in history.notes:
+            lines.append({"line": "event", "job": job_id, "event": to_json(note)})
+    for key in sorted(dump.profiles, key=lambda key: (key.job, key.batch_size, key.gpu_model, key.gpu_count)):
+        lines.append({"line": "profile", "key": to_json(key), "profile": to_json(dump.profiles[key])})
+    return [dumps(line) for line in lines]
+
+
+def read(lines: Iterable[str]) -> Dump:
+    """What the lines say; an error names the line."""
+    histories: defaultdict[str, History] = defaultdict(History)
+    dump = Dump()
+    revisions: defaultdict[str, list[Json]] = defaultdict(list)  # as read: they say what older trials do not
+    for place, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            _take(loads(text), histories, dump, revisions)
+        except KeyError as missing:
+            raise InputError(f"line {place}: {missing} is missing.") from missing
+        except InputError as wrong:
+            raise InputError(f"line {place}: {wrong}") from wrong
+    dump.jobs = dict(histories)
+    for job_id, history in dump.jobs.items():
+        _sound(job_id, history)
+    return dump
+
+
+def _take(
+    data: Json, histories: defaultdict[str, History], dump: Dump, revisions: defaultdict[str, list[Json]]
+) -> None:
+    match data.get("line"):
+        case "job":
+            job = job_from_json(data, uuid4().hex)
+            before = histories[job.id].revisions
+            revisions[job.id].append(data)
+            before.append(replace(job, generation=before[0].generation) if before else job)
+        case "trial":
+            job_id = _text(data, "job")
+            kept = kept_from_json(data, eta_of(revisions[job_id], data["trial"]))
+            histories[job_id].trials.append(_with_target(kept, revisions[job_id]))
+        case "event":
+            histories[_text(data, "job")].notes.append(note_from_json(data["event"]))
+        case "profile":
+            dump.profiles[from_json(data["key"], ProfileKey)] = from_json(data["profile"], PowerProfile)
+        case other:
+            raise InputError(f"{other!r} is not a line of an export: expected job, trial, event or profile.")
+
+
+def _text(data: Json, name: str) -> str:
+    need(isinstance(data[name], str), name, data[name], "a text")
+    return str(data[name])
+
+
+def _time(data: Json, name: str) -> str:
+    """A time as `utc` writes it: others would not sort."""
+    text = _text(data, name)
+    try:
+        sound = datetime.fromisoformat(text).astimezone(UTC).isoformat(timespec="microseconds") == text
+    except (ValueError, OverflowError):
+        sound = False
+    need(sound, name, text, "a time like 2023-11-14T22:13:20.250000+00:00")
+    return text
+
+
+def _with_target(kept: Kept, revisions: list[Json]) -> Kept:
+    """With the target that its job had when it was asked for, where an export of before does not say it."""
+    trial, since = kept.trial, [one["spec"] for one in revisions if int(one.get("since", 0)) < kept.trial.asked]
+    if trial.ask.target is not None or not since:
+        return kept
+    spec = from_json(since[-1], JobSpec)
+    return replace(kept, trial=replace(trial, ask=replace(trial.ask, target=spec.target)))
+
+
+def _sound(job_id: str, history: History) -> None:
+    """Refuse what a store could not have written: numbers that are used twice or left out."""
+    marks = [n.sequence for n in history.notes]
+    for kept in history.trials:
+        marks += [m for m in (kept.trial.asked, kept.trial.lost, kept.trial.ended) if m is not None]
+    rows: list[tuple[str, list[Any]]] = [
+        ("revisions", [job.revision for job in history.revisions]),
+        ("sequence numbers", sorted(marks)),
+    ]
+    numbers = [kept.trial.number for kept in history.trials]
+    if numbers != sorted(set(numbers)):
+        raise InputError(f"job {job_id!r}: its trials are not in order, each once. Export the whole job again.")
+    for name, row in rows:
+        if row != list(range(1, len(row) + 1)) or (name == "revisions" and not row):
+            raise InputError(f"job {job_id!r}: its {name} are not 1, 2, 3, ... in order. Export the whole job again.")
+
+
+def job_to_json(job: Job) -> Json:
+    """One revision of a job. Its generation stays behind: an imported job begins another life."""
+    names = ("policy_version", "revision", "at")
+    later = {"excused": job.excused, "first": job.first}  # which were not always kept
+    return {**{name: getattr(job, name) for name in names}, **later, "spec": to_json(job.spec)}
+
+
+def job_from_json(data: Json, generation: str) -> Job:
+    """One revision of a job."""
+    if lacking := [name for name in ("policy_version", "revision", "at", "spec") if name not in data]:
+        raise InputError(f"a job lacks {', '.join(lacking)}.")
+    later: Json = {"first": 1, "since": 0, **data, "excused": data.get("excused") or []}
+    for name, least in (("policy_version", 1), ("revision", 1), ("first", 1), ("since", 0)):
+        need(is_whole(later[name], least), name, later[name], f"a whole number of at least {least}")
+    excused = later["excused"]
+    sound = isinstance(excused, list) and all(is_whole(number, 1) for number in excused)
+    need(sound, "excused", excused, "a list of trial numbers")
+    return Job(
+        spec=from_json(data["spec"], JobSpec),
+        policy_version=later["policy_version"],
+        revision=later["revision"],
+        at=_time(data, "at"),
+        generation=generation,
+        excused=tuple(excused),
+        first=later["first"],
+    )
+
+
+def eta_of(revisions: list[Json], trial: object) -> float | None:
+    """The η that a trial of version 1 was decided under, which was kept with its job's latest revision."""
+    asked = trial.get("asked") if isinstance(trial, dict) else None
+    if not revisions or not isinstance(asked, int):
+        return None
+    job = revisions[-1]
+    try:
+        found = [eta for until, eta in job.get("etas") or () if asked <= until]
+        return float(found[0] if found else job["spec"]["eta_knob"])
+    except (TypeError, ValueError, KeyError) as wrong:
+        raise InputError(f"a job with etas={job.get('etas')!r}: {wrong}.") from wrong
+
+
+def note_from_json(data: object) -> Profiled | Pardoned:
+    """An event that is not a trial's."""
+    if isinstance(data, dict) and data.get("kind") == "pardoned":
+        return from_json(data, Pardoned)
+    return from_json(data, Profiled)
+
+
+def kept_to_json(kept: Kept) -> Json:
+    """A trial and its times."""
+    return {
+        "asked_at": kept.asked_at,
+        "changed_at": kept.changed_at,
+        "leased_until": kept.leased_until,
+        "so_far": None if kept.so_far is None else to_json(kept.so_far),
+        "trial": to_json(kept.trial),
+    }
+
+
+def kept_from_json(data: Json, eta: float | None = None) -> Kept:
+    """A trial and its times; `eta` serves where a trial of version 1 does not say its own."""
+    return Kept(
+        trial=from_json(data["trial"], Trial, eta=eta),
+        asked_at=_time(data, "asked_at"),
+        changed_at=_time(data, "changed_at"),
+        leased_until=None if data["leased_until"] is None else _time(data, "leased_until"),
+        so_far=None if data["so_far"] is None else from_json(data["so_far"], Outcome),
+    )

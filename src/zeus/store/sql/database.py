@@ -1,0 +1,316 @@
+"""A database, its connections and its transactions. Statements go straight to the driver.
+
+SQLAlchemy writes each statement's text, once for each kind of database, and keeps a pool of connections. To run a
+statement through it as well would cost more than SQLite takes to do the work.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import Any, cast
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect, Engine
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection
+
+from zeus.errors import InputError, StoreError
+from zeus.store.address import shown
+from zeus.store.sql.silent_server import hung_up_after
+from zeus.store.sql.upgrade import bring_up_to_date, make_file
+from zeus.store.wait_limit import allowed
+
+BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
+# Errors that pass: it is busy, its disk is full, or that fails at the moment.
+PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PROTOCOL,
+}
+NAP_SECONDS = 0.01  # at most, between two tries; a random share of it, so that all who wait have the same chance
+SILENT_SECONDS = 5.0  # beyond that, for which a server that does not answer is taken for busy
+CONNECT_SECONDS = 10.0  # how long a server may take to answer at first
+CONNECTIONS = 15  # at most, at one time; a thread that finds none free waits for one
+IDLE_SECONDS = 60.0  # how long Postgres lets a process hold a job without a word; deciding takes milliseconds
+
+
+WAITS = "zeus_waits"  # milliseconds for which a connection was told to wait
+
+
+class Conflict(StoreError):
+    """Somebody else made the same thing first. Nothing was changed."""
+
+
+class Mode(Enum):
+    """What a transaction is for."""
+
+    READ = "read"
+    SNAPSHOT = "snapshot"  # reads that must all be of one moment
+    WRITE = "write"
+
+
+class Statement:
+    """A statement that is built once and run often; `values` names the columns it writes."""
+
+    def __init__(self, core: sa.ClauseElement, values: Sequence[str] | None = None) -> None:
+        self._core = core
+        self._values = None if values is None else list(values)
+        self._texts: dict[str, str] = {}
+
+    def text(self, dialect: Dialect) -> str:
+        """As this kind of database takes it, with named parameters."""
+        known = self._texts.get(dialect.name)
+        if known is None:
+            known = self._texts[dialect.name] = str(self._core.compile(dialect=dialect, column_keys=self._values))
+        return known
+
+
+CLOCK = Statement(sa.text("SELECT extract(epoch FROM clock_timestamp())"))
+
+
+class Transaction:
+    """Statements that happen together."""
+
+    def __init__(self, cursor: Any, dialect: Dialect, wall: Callable[[], float] | None = None) -> None:
+        self._cursor, self._dialect, self._wall = cursor, dialect, wall
+
+    def now(self) -> float:
+        """Seconds since 1970 by the one clock that all who use this database share.
+
+        For Postgres that is the server's, as clients on other machines may be minutes ahead. SQLite has no clock of
+        its own, and all of its users share that of their machine.
+        """
+        if self._wall is not None:
+            return self._wall()
+        return time.time() if self._dialect.name == "sqlite" else float(self.row(CLOCK, {})[0])
+
+    def run(self, statement: Statement, values: dict[str, Any]) -> None:
+        """What gives no rows."""
+        self._cursor.execute(statement.text(self._dialect), values)
+
+    def run_each(self, statement: Statement, values: list[dict[str, Any]]) -> None:
+        """Once for each of these."""
+        if values:
+            self._cursor.executemany(statement.text(self._dialect), values)
+
+    def row(self, statement: Statement, values: dict[str, Any]) -> Any:
+        """The one row, or None."""
+        self._cursor.execute(statement.text(self._dialect), values)
+        return self._cursor.fetchone()
+
+    def rows(self, statement: Statement, values: dict[str, Any] | None = None) -> list[Any]:
+        """All rows."""
+        self._cursor.execute(statement.text(self._dialect), values or {})
+        found: list[Any] = self._cursor.fetchall()
+        return found
+
+
+class Database:
+    """One database, up to date. Nobody waits for ever: neither for a process that hangs nor for a machine that left.
+
+    Raises:
+        InputError: It can never be opened so.
+        StoreError: It is away or busy.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        busy_seconds: float = BUSY_SECONDS,
+        connections: int = CONNECTIONS,
+        wall: Callable[[], float] | None = None,
+    ) -> None:
+        self._busy_seconds = busy_seconds
+        self._wall = wall
+        make = _sqlite if url.startswith("sqlite") else _postgres
+        self._engine = make(url, busy_seconds, connections)
+        # SQLite's writers wait in a way of their own.
+        self._writers = _sqlite(url, 0.0, connections) if url.startswith("sqlite") else self._engine
+        self._dialect = self._engine.dialect
+        self._pid = os.getpid()
+        # Whoever forgets to close a store lets go of its connections with the store itself.
+        weakref.finalize(self, _let_go, {self._engine, self._writers}, self._pid).atexit = False
+        self._driver = driver = cast("Any", self._dialect.loaded_dbapi)
+        self._errors = (driver.Error, SQLAlchemyError)
+        self._not_data: type[Exception] = driver.DataError
+        self._conflict: type[Exception] = driver.IntegrityError
+        self.name = shown(url)
+        try:
+            if url.startswith("sqlite"):
+                make_file(Path(cast("str", self._engine.url.database)))
+            bring_up_to_date(self._engine)
+        except DBAPIError as wrong:
+            kind = StoreError if _is_away(wrong.orig) else InputError
+            raise kind(f"the store {self.name} cannot be opened: {_said(wrong)}. Check ZEUS_STORE.") from wrong
+
+    @contextmanager
+    def transaction(self, mode: Mode) -> Iterator[Transaction]:
+        """All that is run within happens at its end, or, where an exception leaves it, nothing does."""
+        if self._pid != os.getpid():  # a forked child does not touch its parent's connections
+            for engine in {self._engine, self._writers}:
+                engine.dispose(close=False)
+            self._pid = os.getpid()
+        ending = False
+        try:
+            connection, cursor = self._begin(mode)
+            try:
+                yield Transaction(cursor, self._dialect, self._wall)
+                ending = True
+                connection.commit()
+            except BaseException:
+                try:
+                    connection.rollback()
+                except self._errors:
+                    connection.invalidate()
+                raise
+            finally:
+                connection.close()  # back to the pool
+        except self._conflict as wrong:
+            raise Conflict(f"the store {self.name} was changed by others: {_said(wrong)}. Try again.") from wrong
+        except self._not_data as wrong:
+            raise InputError(f"the store cannot hold what was given: {_said(wrong)}.") from wrong
+        except self._errors as wrong:
+            unsure = ending and mode is Mode.WRITE
+            so = "Whether the change was made is not known." if unsure else "Nothing was changed; try again."
+            raise StoreError(f"the store {self.name} did not answer: {_said(wrong)}. {so}") from wrong
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        for engine in {self._engine, self._writers}:
+            engine.dispose()
+
+    def _begin(self, mode: Mode) -> tuple[PoolProxiedConnection, Any]:
+        engine, again = self._writers if mode is Mode.WRITE else self._engine, False
+        while True:
+            connection = engine.raw_connection()
+            try:
+                return connection, self._begin_on(connection, mode)
+            except BaseException as wrong:
+                away = isinstance(wrong, self._driver.Error) and self._dialect.is_disconnect(
+                    wrong, connection.dbapi_connection, None
+                )
+                connection.invalidate()
+                if again or not away:
+                    raise
+            engine.dispose()  # the server was restarted or hung up before anything began: once more, connected anew
+            again = True
+
+    def _begin_on(self, connection: PoolProxiedConnection, mode: Mode) -> Any:
+        cursor: Any = connection.cursor()
+        seconds = allowed(self._busy_seconds)
+        if mode is not Mode.WRITE or self._dialect.name != "sqlite":
+            self._wait_at_most(connection, cursor, seconds)
+        if self._dialect.name != "sqlite":
+            level = "REPEATABLE READ" if mode is Mode.SNAPSHOT else "READ COMMITTED"
+            cursor.execute(f"BEGIN ISOLATION LEVEL {level}")
+        elif mode is Mode.WRITE:
+            # A reader that turns writer halfway is refused where another one writes: who will write says so first.
+            _begin_in_turn(cursor, seconds)
+        else:
+            cursor.execute("BEGIN")
+        return cursor
+
+    def _wait_at_most(self, connection: PoolProxiedConnection, cursor: Any, seconds: float) -> None:
+        """For others who hold what is asked for. Said to the database only where it was told otherwise before."""
+        milliseconds = max(1, int(seconds * 1000))
+        if connection.info.get(WAITS) != milliseconds:
+            is_sqlite = self._dialect.name == "sqlite"
+            cursor.execute(f"{'PRAGMA busy_timeout' if is_sqlite else 'SET lock_timeout'} = {milliseconds}")
+            connection.info[WAITS] = milliseconds
+
+
+def _let_go(engines: set[Engine], pid: int) -> None:
+    for engine in engines:
+        engine.dispose(close=os.getpid() == pid)  # a forked child does not hang up for its parent
+
+
+def _sqlite(url: str, busy_seconds: float, connections: int) -> Engine:
+    engine = sa.create_engine(url, paramstyle="named", pool_size=connections, max_overflow=0)
+
+    def set_up(connection: Any, record: Any) -> None:
+        connection.isolation_level = None  # the driver's own idea of when to begin is not ours
+        record.info[WAITS] = int(allowed(busy_seconds) * 1000)
+        for pragma in (f"busy_timeout={record.info[WAITS]}", "synchronous=NORMAL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    sa.event.listen(engine, "connect", set_up)
+    return engine
+
+
+def _begin_in_turn(cursor: Any, busy_seconds: float) -> None:
+    """Wait for other writers. SQLite's own waiting is ever longer naps, in which newcomers overtake without end."""
+    deadline = None
+    while True:
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as wrong:
+            now = time.monotonic()
+            deadline = deadline or now + busy_seconds
+            if not _is_busy(wrong) or now >= deadline:
+                raise
+            time.sleep(random.uniform(0.0, NAP_SECONDS))
+
+
+def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
+    try:
+        url, milliseconds = sa.make_url(address), max(1, int(busy_seconds * 1000))
+    except (ArgumentError, ValueError):  # whose words hold all of it
+        raise InputError(f"{shown(address)} is not the address of a database. Check ZEUS_STORE.") from None
+    patience = {"keepalives_idle": 30, "tcp_user_timeout": milliseconds}
+    patience = {name: value for name, value in patience.items() if name not in url.query}
+    try:
+        engine = sa.create_engine(url, connect_args=patience, pool_size=connections, max_overflow=0)
+    except ImportError as missing:
+        raise InputError(f"Postgres needs its driver ({missing}): pip install 'zeus-energy[postgres]'.") from missing
+
+    def set_up(connection: Any, record: Any) -> None:
+        connection.autocommit = True  # as above
+        record.info[WAITS] = max(1, int(allowed(busy_seconds) * 1000))
+        connection.execute(f"SET lock_timeout = {record.info[WAITS]}")
+        # For a machine that lost its power or its network while it held a job.
+        connection.execute(f"SET idle_in_transaction_session_timeout = {int(IDLE_SECONDS * 1000)}")
+
+    drivers: Any = cast("Any", engine.dialect.loaded_dbapi).Connection
+
+    class Connection(drivers):  # type: ignore[misc]
+        def wait(self, *arguments: Any, **options: Any) -> Any:  # all that the driver does ends here
+            with hung_up_after(allowed(busy_seconds) + SILENT_SECONDS, self.pgconn.socket):
+                return super().wait(*arguments, **options)
+
+    def connect(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
+        if "connect_timeout" not in url.query:
+            options["connect_timeout"] = max(2, math.ceil(allowed(CONNECT_SECONDS)))  # it knows no less
+        return Connection.connect(*arguments, **options)
+
+    sa.event.listen(engine, "do_connect", connect)
+    sa.event.listen(engine, "connect", set_up)
+    return engine
+
+
+def _is_away(wrong: BaseException | None) -> bool:
+    """Whether a database that cannot be opened may be there again later: it is down or busy, not wrong."""
+    if isinstance(wrong, sqlite3.Error):
+        return getattr(wrong, "sqlite_errorcode", 0) & 0xFF in PASSING
+    return any(one.__name__ == "OperationalError" for one in type(wrong).__mro__)
+
+
+def _is_busy(wrong: sqlite3.Error) -> bool:
+    return getattr(wrong, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY  # not set where Python itself refuses
+
+
+def _said(wrong: BaseException) -> str:
+    """What the database said, on one line."""
+    cause = wrong.orig if isinstance(wrong, DBAPIError) else wrong
+    return " ".join(str(cause).split()).rstrip(".")

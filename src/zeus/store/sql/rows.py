@@ -1,0 +1,380 @@
+"""Rows of the database to facts and back, each within a transaction that its caller holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from secrets import token_hex
+from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
+
+import sqlalchemy as sa
+
+from zeus.job import Ask, Event, Kept, Outcome, Pardoned, Profiled, Trial, history
+from zeus.job.wire import dumps, from_json, loads, to_text
+from zeus.store import json_lines as jsonl
+from zeus.store import rules
+from zeus.store.api import START, Job, Log, Point
+from zeus.store.json_lines import History
+from zeus.store.sql.database import Statement, Transaction
+from zeus.store.sql.tables import ASKS, EVENTS, JOBS, MARKS, NUMBERS, PLACES, PROFILES, REVISIONS, TRIALS
+
+LATELY = 256  # trials that are not parsed again; the tries of a recurrence and what runs at the same time are fewer
+Note = TypeVar("Note", Profiled, Pardoned)
+
+
+class JobRow(NamedTuple):
+    """A row of JOBS."""
+
+    id: str
+    generation: str
+    sequence: int
+    trials: int
+    recurrences: int
+    job: str
+    mark: str
+
+
+class TrialRow(NamedTuple):
+    """A row of TRIALS."""
+
+    job_id: str
+    number: int
+    recurrence: int
+    sequence: int
+    asked_at: str
+    changed_at: str
+    leased_until: str | None
+    so_far: str | None
+    trial: str
+
+
+# `of` and `nr` name the row, as the names of columns stand for what is written.
+_OF: sa.BindParameter[str] = sa.bindparam("of")
+_NR: sa.BindParameter[int] = sa.bindparam("nr", type_=sa.Integer)
+_AFTER: sa.BindParameter[int] = sa.bindparam("after", type_=sa.Integer)
+_NOW: sa.BindParameter[str] = sa.bindparam("now", type_=sa.Text)
+_JOBS = sa.select(*(JOBS.c[name] for name in JobRow._fields))
+_JOB = _JOBS.where(JOBS.c.id == _OF)
+_TRIALS = sa.select(*(TRIALS.c[name] for name in TrialRow._fields)).where(TRIALS.c.job_id == _OF)
+_CHANGES = ("sequence", "changed_at", "leased_until", "so_far", "trial")
+
+ALL_JOBS = Statement(_JOBS)
+IDS = Statement(sa.select(JOBS.c.id).order_by(JOBS.c.id))
+FIND_JOB = Statement(_JOB)
+# Nothing but the row itself is asked for: Postgres would read the rest as it was before the row was free to take.
+TAKE_JOB = Statement(_JOB.with_for_update())
+MAKE_JOB = Statement(sa.insert(JOBS), JobRow._fields)
+REVISE_JOB = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("job",))
+ADD_REVISION = Statement(sa.insert(REVISIONS), ("job_id", "revision", "job"))
+REVISIONS_OF = Statement(sa.select(REVISIONS.c.job).where(REVISIONS.c.job_id == _OF).order_by(REVISIONS.c.revision))
+ADVANCE = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("sequence", "trials", "recurrences", "mark"))
+ADD_MARK = Statement(sa.insert(MARKS), ("job_id", "sequence", "mark"))
+FIND_MARK = Statement(sa.select(MARKS.c.mark).where(MARKS.c.job_id == _OF, MARKS.c.sequence == _NR))
+FIND_TRIAL = Statement(_TRIALS.where(TRIALS.c.number == _NR))
+SOME_TRIALS = Statement(_TRIALS.order_by(TRIALS.c.number).limit(_NR).offset(_AFTER))
+COUNT = Statement(sa.select(sa.func.count()).select_from(TRIALS).where(TRIALS.c.job_id == _OF))
+TRIES = Statement(_TRIALS.where(TRIALS.c.recurrence == _NR).order_by(TRIALS.c.number))
+LAPSED = Statement(_TRIALS.where(TRIALS.c.leased_until <= _NOW).order_by(TRIALS.c.number))
+OPEN = Statement(sa.insert(TRIALS), TrialRow._fields)
+CHANGE = Statement(sa.update(TRIALS).where(TRIALS.c.job_id == _OF, TRIALS.c.number == _NR), _CHANGES)
+FACTS = Statement(
+    sa.union_all(
+        sa.select(TRIALS.c.trial, sa.literal_column("1")).where(TRIALS.c.job_id == _OF, TRIALS.c.sequence > _AFTER),
+        sa.select(EVENTS.c.event, sa.literal_column("0")).where(EVENTS.c.job_id == _OF, EVENTS.c.sequence > _AFTER),
+    )
+)
+ADD_NOTE = Statement(sa.insert(EVENTS), ("job_id", "sequence", "event"))
+NOTES = Statement(sa.select(EVENTS.c.event).where(EVENTS.c.job_id == _OF).order_by(EVENTS.c.sequence))
+FORGET = [
+    Statement(sa.delete(column.table).where(column == _OF))
+    for column in (
+        ASKS.c.job_id,
+        MARKS.c.job_id,
+        PLACES.c.job_id,
+        TRIALS.c.job_id,
+        EVENTS.c.job_id,
+        REVISIONS.c.job_id,
+        PROFILES.c.job,
+    )
+]
+FORGET_JOB = Statement(sa.delete(JOBS).where(JOBS.c.id == _OF))
+RESTART_JOB = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), tuple(name for name in JobRow._fields if name != "id"))
+FIND_ASK = Statement(sa.select(ASKS.c.number).where(ASKS.c.job_id == _OF, ASKS.c.key == sa.bindparam("key")))
+KEEP_ASK = Statement(sa.insert(ASKS), ("job_id", "key", "number"))
+FIND_NUMBER = Statement(sa.select(NUMBERS.c.trials).where(NUMBERS.c.job_id == _OF))
+PUT_NUMBER = Statement(
+    sa.text(
+        "INSERT INTO zeus_numbers (job_id, trials) VALUES (:job_id, :trials)"
+        " ON CONFLICT (job_id) DO UPDATE SET trials = excluded.trials"
+    )
+)
+
+
+def find_job(db: Transaction, job_id: str) -> JobRow:
+    """Its row."""
+    row = db.row(FIND_JOB, {"of": job_id})
+    if row is None:
+        raise rules.no_job(job_id, job_ids(db))
+    return JobRow(*row)
+
+
+def take_job(db: Transaction, job_id: str) -> JobRow:
+    """Its row, which nobody else changes until this transaction ends."""
+    row = take_job_if_any(db, job_id)
+    if row is None:
+        raise rules.no_job(job_id, job_ids(db))
+    return row
+
+
+def take_job_if_any(db: Transaction, job_id: str) -> JobRow | None:
+    """Its row likewise, or None where there is no such job."""
+    row = db.row(TAKE_JOB, {"of": job_id})
+    return None if row is None else JobRow(*row)
+
+
+def job_ids(db: Transaction) -> list[str]:
+    """All, in order."""
+    return [job_id for (job_id,) in db.rows(IDS)]
+
+
+def all_jobs(db: Transaction) -> list[JobRow]:
+    """In no order."""
+    return [JobRow(*row) for row in db.rows(ALL_JOBS)]
+
+
+def to_job(row: JobRow) -> Job:
+    """Its latest revision."""
+    return _read_job(row.job, row.generation)
+
+
+@lru_cache(64)
+def _read_job(text: str, generation: str) -> Job:
+    return jsonl.job_from_json(loads(text), generation)
+
+
+def revisions_of(db: Transaction, row: JobRow) -> list[Job]:
+    """The first one first."""
+    return [jsonl.job_from_json(loads(text), row.generation) for (text,) in db.rows(REVISIONS_OF, {"of": row.id})]
+
+
+def insert_job(db: Transaction, past: History, used: int = 0) -> None:
+    """A job with its revisions, trials and other events; so many numbers were used in lives before."""
+    latest = past.revisions[-1]
+    texts = [dumps(jsonl.job_to_json(job)) for job in past.revisions]
+    row = JobRow(
+        id=latest.id,
+        generation=latest.generation,
+        sequence=past.sequence,
+        trials=max(used, latest.first - 1, *(kept.trial.number for kept in past.trials), 0),
+        recurrences=past.recurrences,
+        job=texts[-1],
+        mark="",
+    )
+    db.run(MAKE_JOB, row._asdict())
+    revisions = [{"job_id": latest.id, "revision": number, "job": text} for number, text in enumerate(texts, 1)]
+    db.run_each(ADD_REVISION, revisions)
+    db.run_each(OPEN, [_row_of(latest.id, kept) for kept in past.trials])
+    db.run_each(ADD_NOTE, [_note_row(latest.id, note) for note in past.notes])
+
+
+def revise_job(db: Transaction, row: JobRow, job: Job, *, void: bool = False) -> Job:
+    """The job as it is from now on: as in its row, or its next revision, if it may leave trials out of account."""
+    known = to_job(row)
+    if job == known:
+        return job
+    if not void and (refused := rules.voids(known, job, (kept.trial for kept in trials_of(db, row)))) is not None:
+        raise refused
+    text = dumps(jsonl.job_to_json(job))
+    db.run(ADD_REVISION, {"job_id": job.id, "revision": job.revision, "job": text})
+    db.run(REVISE_JOB, {"of": job.id, "job": text})
+    return job
+
+
+def forget_job(db: Transaction, job: JobRow) -> None:
+    """All that is kept under its id, but for the last trial number that was given."""
+    for statement in (*FORGET, FORGET_JOB):
+        db.run(statement, {"of": job.id})
+    db.run(PUT_NUMBER, {"job_id": job.id, "trials": max(job.trials, numbers_used(db, job.id) or 0)})
+
+
+def numbers_used(db: Transaction, job_id: str) -> int | None:
+    """The last trial number that was given in lives of a job that were forgotten; None: none was."""
+    found = db.row(FIND_NUMBER, {"of": job_id})
+    return None if found is None else int(found[0])
+
+
+def restart_job(db: Transaction, job: Job) -> None:
+    """Nothing but its first revision. Its row stays: on Postgres whoever waits for it would find none in its place."""
+    for statement in FORGET:
+        db.run(statement, {"of": job.id})
+    text = dumps(jsonl.job_to_json(job))
+    begun = JobRow(job.id, job.generation, 0, job.first - 1, 0, text, "")._asdict()
+    db.run(RESTART_JOB, {"of": begun.pop("id"), **begun})
+    db.run(ADD_REVISION, {"job_id": job.id, "revision": job.revision, "job": text})
+
+
+def advance(db: Transaction, job: JobRow, sequence: int, ask: Ask | None = None) -> None:
+    """The sequence number was used, by an ask or by something else."""
+    trials = job.trials if ask is None else ask.number
+    recurrences = job.recurrences if ask is None else max(job.recurrences, ask.recurrence)
+    mark = token_hex(8)
+    db.run(ADVANCE, {"of": job.id, "sequence": sequence, "trials": trials, "recurrences": recurrences, "mark": mark})
+    db.run(ADD_MARK, {"job_id": job.id, "sequence": sequence, "mark": mark})
+
+
+def tries_of(db: Transaction, job: JobRow, recurrence: int | None) -> list[Trial]:
+    """The trials of one recurrence."""
+    if recurrence is None or not 1 <= recurrence <= job.recurrences:
+        return []
+    return [_to_kept(row).trial for row in db.rows(TRIES, {"of": job.id, "nr": recurrence})]
+
+
+def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") -> Kept:
+    """A trial of a job whose row is at hand."""
+    found = db.row(FIND_TRIAL, {"of": job.id, "nr": number}) if 1 <= number <= job.trials else None
+    if found is None:
+        raise rules.no_trial(job.id, number, job.trials)
+    kept = _to_kept(found)
+    rules.meant(job.id, kept.trial, trial_id)
+    return kept
+
+
+def trials_of(db: Transaction, job: JobRow, after: int = 0, most: int | None = None) -> list[Kept]:
+    """By number: without the first `after` of them, at most so many."""
+    number, after = job.trials if most is None else min(most, job.trials), min(after, job.trials)
+    return [_to_kept(row) for row in db.rows(SOME_TRIALS, {"of": job.id, "after": after, "nr": number})]
+
+
+def count_of(db: Transaction, job: JobRow) -> int:
+    """How many trials it has. Numbers may be left out: those that were given in lives before."""
+    found = db.row(COUNT, {"of": job.id})
+    return 0 if found is None else int(found[0])
+
+
+def to_trial(text: str) -> Trial:
+    """The trial that a text holds. What this process wrote a moment ago it need not read again."""
+    known = _lately.get(text)
+    return _keep(text, from_json(loads(text), Trial)) if known is None else known
+
+
+_lately: dict[str, Trial] = {}
+
+
+def _keep(text: str, trial: Trial) -> Trial:
+    if len(_lately) >= LATELY:
+        _lately.clear()
+    _lately[text] = trial
+    return trial
+
+
+def _to_kept(values: tuple[Any, ...]) -> Kept:
+    row = TrialRow(*values)
+    return Kept(
+        trial=to_trial(row.trial),
+        asked_at=row.asked_at,
+        changed_at=row.changed_at,
+        leased_until=row.leased_until,
+        so_far=None if row.so_far is None else from_json(loads(row.so_far), Outcome),
+    )
+
+
+def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
+    """The row that a trial is kept as."""
+    trial = kept.trial
+    text = to_text(trial)
+    _keep(text, trial)
+    return {
+        "job_id": job_id,
+        "number": trial.ask.number,
+        "recurrence": trial.ask.recurrence,
+        "sequence": trial.sequence,
+        "asked_at": kept.asked_at,
+        "changed_at": kept.changed_at,
+        "leased_until": kept.leased_until,
+        "so_far": None if kept.so_far is None else to_text(kept.so_far),
+        "trial": text,
+    }
+
+
+def open_trial(db: Transaction, job_id: str, kept: Kept) -> None:
+    """Write a new one."""
+    db.run(OPEN, _row_of(job_id, kept))
+
+
+def change_trial(db: Transaction, job_id: str, kept: Kept) -> None:
+    """Write a trial as it stands now."""
+    row = _row_of(job_id, kept)
+    db.run(CHANGE, {"of": job_id, "nr": row["number"], **{name: row[name] for name in _CHANGES}})
+
+
+def expire(db: Transaction, job: JobRow, now: str) -> list[Trial]:
+    """Lose what has lapsed."""
+    lost: list[Trial] = []
+    for row in db.rows(LAPSED, {"of": job.id, "now": now}):
+        kept = _to_kept(row)
+        trial = kept.trial.lose(job.sequence + len(lost) + 1, kept.so_far)
+        change_trial(db, job.id, replace(kept, trial=trial, changed_at=now, leased_until=None))
+        lost.append(trial)
+    if lost:
+        advance(db, job, lost[-1].sequence)
+    return lost
+
+
+def events_after(db: Transaction, job: JobRow, since: int) -> list[Event]:
+    """What happened after this sequence number, in order."""
+    if since >= job.sequence:
+        return []
+    found = db.rows(FACTS, {"of": job.id, "after": since})
+    facts = [to_trial(text) if trial else jsonl.note_from_json(loads(text)) for text, trial in found]
+    return [event for event in history(facts) if event.sequence > since]
+
+
+def log_after(db: Transaction, job: JobRow, since: Point = START) -> Log:
+    """What happened after this point, or from the start where it is not one of this history."""
+    end = Point(job.sequence, job.mark)
+    begin = since if since in (START, end) or since.mark == _mark_at(db, job, since.sequence) else START
+    return Log(begin, events_after(db, job, begin.sequence), end)
+
+
+def _mark_at(db: Transaction, job: JobRow, sequence: int) -> str | None:
+    """The mark of a point; None: there is no such point. What was imported, or is of version 0.1, has none."""
+    found = db.row(FIND_MARK, {"of": job.id, "nr": sequence}) if sequence <= job.sequence else None
+    return (None if sequence > job.sequence else "") if found is None else str(found[0])
+
+
+def add_event(db: Transaction, job: JobRow, note: Note) -> Note:
+    """Something happened that is not a trial's."""
+    db.run(ADD_NOTE, _note_row(job.id, note))
+    advance(db, job, note.sequence)
+    return note
+
+
+def notes_of(db: Transaction, job_id: str) -> list[Profiled | Pardoned]:
+    """The events that are not a trial's, in order."""
+    return [jsonl.note_from_json(loads(text)) for (text,) in db.rows(NOTES, {"of": job_id})]
+
+
+def _note_row(job_id: str, note: Profiled | Pardoned) -> dict[str, Any]:
+    return {"job_id": job_id, "sequence": note.sequence, "event": to_text(note)}
+
+
+def pulse(db: Transaction) -> dict[str, str]:
+    """What changes with each job's facts or terms."""
+    return {row.id: pulse_of(row) for row in all_jobs(db)}
+
+
+def pulse_of(row: JobRow) -> str:
+    """What changes with this job's facts or terms."""
+    return f"{row.generation}:{row.sequence}:{row.mark}:{crc32(row.job.encode()):08x}"
+
+
+def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
+    """The trial that this key has opened."""
+    found = None if key is None else db.row(FIND_ASK, {"of": job.id, "key": key})
+    return None if found is None else find_trial(db, job, found[0]).trial
+
+
+def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
+    """So that it is known when it comes again."""
+    db.run(KEEP_ASK, {"job_id": job_id, "key": key, "number": number})

@@ -1,0 +1,328 @@
+"""The store in a database: SQLite for one machine, Postgres for many.
+
+A verb is one transaction that first takes its job: on SQLite the whole database (BEGIN IMMEDIATE), on Postgres the
+job's row (SELECT ... FOR UPDATE), after which each statement sees all that was committed before (READ COMMITTED). Both
+go with the process that holds them. Only the modules below this one know SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from uuid import uuid4
+
+from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.store import json_lines as jsonl
+from zeus.store import rules
+from zeus.store.address import address_of
+from zeus.store.api import LEASE_SECONDS, START, Decide, Job, Log, Point, Request, utc
+from zeus.store.json_lines import Dump, History
+from zeus.store.sql import profile_rows, rows
+from zeus.store.sql.database import BUSY_SECONDS, CONNECTIONS, Conflict, Database, Mode, Transaction
+from zeus.store.sql.rows import take_job
+from zeus.store.sql.token_rows import SqlTokens
+from zeus.store.tokens import Tokens
+
+REGISTER_TRIES = 20  # of which each but the last was overtaken by others who make and remove the same job
+
+
+class SqlStore:
+    """A `Store` over one database."""
+
+    def __init__(
+        self,
+        url: str,
+        wall: Callable[[], float] | None = None,
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        self._url = url
+        self._database = Database(url, busy_seconds, connections, wall)
+
+    @property
+    def address(self) -> str:
+        """Of the database."""
+        return address_of(self._url)
+
+    # ------------------------------------------------------------------ jobs
+
+    def register(
+        self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True, void: bool = False, revive: bool = True
+    ) -> Job:
+        """Made, found or revised."""
+        for left in reversed(range(REGISTER_TRIES)):
+            try:
+                return self._register(spec, policy_version, revise=revise, void=void, revive=revive)
+            except Conflict:  # somebody else was first to make it, and may have removed it again since
+                if not left:
+                    raise
+        raise AssertionError
+
+    def _register(self, spec: JobSpec, policy_version: int, *, revise: bool, void: bool, revive: bool) -> Job:
+        with self._write() as db:
+            row = rows.take_job_if_any(db, spec.id)
+            now = utc(db.now())
+            if row is None:
+                used = rows.numbers_used(db, spec.id)
+                if used is not None and not revive:
+                    raise rules.removed(spec.id)
+                job = rules.created(spec, policy_version, now, lambda: secrets.randbelow(2**31), uuid4().hex, used or 0)
+                rows.insert_job(db, History([job]))
+                return job
+            known = rows.to_job(row)
+            job = rules.revised(known, spec, policy_version, now)
+            if job != known and not revise:
+                raise rules.differs(known, job)
+            return rows.revise_job(db, row, job, void=void)
+
+    def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]], *, void: bool = False) -> Job:
+        """Its next revision."""
+        with self._write() as db:
+            row = take_job(db, job_id)
+            known = rows.to_job(row)
+            job = rules.revised(known, *change(known), utc(db.now()))
+            return rows.revise_job(db, row, job, void=void)
+
+    def job(self, job_id: str) -> Job:
+        """Its latest revision."""
+        with self._read() as db:
+            return rows.to_job(rows.find_job(db, job_id))
+
+    def jobs(self) -> list[Job]:
+        """All, by id."""
+        with self._read() as db:
+            return sorted((rows.to_job(row) for row in rows.all_jobs(db)), key=lambda job: job.id)
+
+    def revisions(self, job_id: str) -> list[Job]:
+        """The first one first."""
+        with self._read() as db:
+            return rows.revisions_of(db, rows.find_job(db, job_id))
+
+    def forget(self, job_id: str) -> None:
+        """Remove a job and its profiles."""
+        with self._write() as db:
+            rows.forget_job(db, take_job(db, job_id))
+
+    def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
+        """Its next life."""
+        with self._write() as db:
+            row, now = take_job(db, job_id), utc(db.now())
+            known, found = rows.to_job(row), rows.pulse_of(row)
+            life, last = uuid4().hex, row.trials
+            job = rules.begun_again(known, policy_version, now, life, last=last, pulse=found, expected=pulse)
+            rows.restart_job(db, job)
+            return job
+
+    # ------------------------------------------------------------------ trials
+
+    def ask(
+        self,
+        job_id: str,
+        request: Request,
+        decide: Decide,
+        *,
+        lease: float = LEASE_SECONDS,
+        key: str | None = None,
+    ) -> Trial:
+        """Expire, decide, open."""
+        while True:
+            with self._write() as db:
+                row, now = take_job(db, job_id), db.now()
+                at = utc(now)
+                if rows.expire(db, row, at):
+                    continue  # committed first: what `decide` has seen and folded can then not be undone
+                if (before := rows.asked_before(db, row, key)) is not None:
+                    return before
+                job = rows.to_job(row)
+                if request.resume:
+                    lately = rows.trials_of(db, row, max(0, rows.count_of(db, row) - rules.LATELY))
+                    request = rules.resumed(request, [one.trial for one in lately])
+                tries = rows.tries_of(db, row, request.recurrence)
+                ask = rules.next_ask(job.spec, request, row.trials + 1, row.recurrences, tries, uuid4().hex)
+                decision = decide(job, ask, partial(rows.log_after, db, row))
+                trial = Trial(ask=ask, decision=decision, asked=row.sequence + 1)
+                kept = Kept(trial=trial, asked_at=at, changed_at=at, leased_until=utc(now + lease))
+                rows.open_trial(db, job_id, kept)
+                rows.advance(db, row, trial.asked, ask)
+                if key is not None:
+                    rows.keep_ask(db, job_id, key, ask.number)
+                return trial
+
+    def renew(
+        self,
+        job_id: str,
+        number: int,
+        so_far: Outcome | None = None,
+        *,
+        trial_id: str = "",
+        lease: float = LEASE_SECONDS,
+    ) -> Trial:
+        """Hold on to an open trial."""
+        so_far = rules.lost(so_far)
+        with self._write() as db:
+            row = take_job(db, job_id)
+            kept = rows.find_trial(db, row, number, trial_id)
+            if kept.leased_until is not None:
+                until = utc(db.now() + lease)
+                rows.change_trial(db, job_id, replace(kept, leased_until=until, so_far=so_far or kept.so_far))
+            return kept.trial
+
+    def tell(self, job_id: str, number: int, outcome: Outcome, *, trial_id: str = "") -> Trial:
+        """End a trial, once."""
+        with self._write() as db:
+            row = take_job(db, job_id)
+            kept = rows.find_trial(db, row, number, trial_id)
+            trial = rules.told(job_id, kept.trial, outcome, row.sequence + 1)
+            if trial is not kept.trial:
+                now = utc(db.now())
+                rows.change_trial(db, job_id, replace(kept, trial=trial, changed_at=now, leased_until=None))
+                rows.advance(db, row, trial.sequence)
+            return trial
+
+    def expire(self, job_id: str) -> list[Trial]:
+        """Lose what has lapsed."""
+        with self._write() as db:
+            return rows.expire(db, take_job(db, job_id), utc(db.now()))
+
+    def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
+        """As it stands."""
+        with self._read() as db:
+            return rows.find_trial(db, rows.find_job(db, job_id), number, trial_id)
+
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
+        """By number."""
+        with self._read() as db:
+            return rows.trials_of(db, rows.find_job(db, job_id), after, most)
+
+    def count(self, job_id: str) -> int:
+        """How many there are."""
+        with self._read() as db:
+            return rows.count_of(db, rows.find_job(db, job_id))
+
+    # ------------------------------------------------------------------ other facts
+
+    def facts(self, job_id: str, since: int = 0) -> list[Event]:
+        """Events after this sequence number."""
+        with self._read() as db:
+            return rows.events_after(db, rows.find_job(db, job_id), since)
+
+    def log(self, job_id: str, since: Point = START) -> Log:
+        """Events after this point."""
+        with self._database.transaction(Mode.SNAPSHOT) as db:
+            return rows.log_after(db, rows.find_job(db, job_id), since)
+
+    def notes(self, job_id: str) -> list[Profiled | Pardoned]:
+        """In order."""
+        with self._read() as db:
+            return rows.notes_of(db, rows.find_job(db, job_id).id)
+
+    def profiled(
+        self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, life: str = ""
+    ) -> Profiled:
+        """Note an epoch's cost."""
+        with self._write() as db:
+            row = take_job(db, job_id)
+            rules.same_life(rows.to_job(row), life)
+            note = Profiled(
+                sequence=row.sequence + 1,
+                batch_size=batch_size,
+                gpu_model=gpus.label,
+                joules=joules,
+                seconds=seconds,
+                max_watts=gpus.max_watts,
+            )
+            return rows.add_event(db, row, note)
+
+    def pardon(self, job_id: str, batch_size: int) -> Pardoned:
+        """Note a pardon."""
+        with self._write() as db:
+            row = take_job(db, job_id)
+            return rows.add_event(db, row, Pardoned(sequence=row.sequence + 1, batch_size=batch_size))
+
+    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> Job:
+        """A revision."""
+        with self._write() as db:
+            row = take_job(db, job_id)
+            known = rules.same_life(rows.to_job(row), life)
+            return rows.revise_job(db, row, rules.excused(known, numbers, utc(db.now()), row.trials))
+
+    def get_profile(self, key: ProfileKey) -> PowerProfile | None:
+        """Of exactly this key."""
+        with self._read() as db:
+            return profile_rows.find_profile(db, key)
+
+    def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
+        """Of one job."""
+        with self._read() as db:
+            return profile_rows.profiles_of(db, job_id)
+
+    def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """In place of the last."""
+        with self._write() as db:
+            profile_rows.put_profile(db, key, profile)
+
+    # ------------------------------------------------------------------ for a service
+
+    def pulse(self) -> dict[str, str]:
+        """What changes with each job."""
+        with self._read() as db:
+            return rows.pulse(db)
+
+    def settle(self, job_id: str, gpus: Gpus) -> None:
+        """Where the job's clients run."""
+        with self._write() as db:
+            profile_rows.put_place(db, take_job(db, job_id).id, gpus)
+
+    def settled(self, job_id: str) -> Gpus | None:
+        """As settled."""
+        with self._read() as db:
+            return profile_rows.find_place(db, rows.find_job(db, job_id).id)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Kept in the same database."""
+        return SqlTokens(self._database)
+
+    # ------------------------------------------------------------------ export and import
+
+    def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
+        """As lines of JSON."""
+        dump, wanted = Dump(), None if job_ids is None else list(job_ids)
+        with self._database.transaction(Mode.SNAPSHOT) as db:
+            found = rows.all_jobs(db) if wanted is None else [rows.find_job(db, one) for one in wanted]
+            for row in found:
+                past = History(rows.revisions_of(db, row), rows.trials_of(db, row), rows.notes_of(db, row.id))
+                dump.jobs[row.id] = past
+            profiles = profile_rows.all_profiles(db)
+        dump.profiles = {key: one for key, one in profiles.items() if wanted is None or key.job in wanted}
+        return jsonl.write(dump)
+
+    def import_lines(self, lines: Iterable[str]) -> list[str]:
+        """All or nothing."""
+        dump = jsonl.read(lines)
+        try:
+            with self._write() as db:
+                if both := sorted(set(dump.jobs) & set(rows.job_ids(db))):
+                    raise rules.already_here(both)
+                for past in dump.jobs.values():
+                    rows.insert_job(db, past, rows.numbers_used(db, past.revisions[-1].id) or 0)
+                for key, profile in dump.profiles.items():
+                    profile_rows.put_profile(db, key, profile)
+        except Conflict as wrong:  # somebody registered one of them meanwhile
+            raise rules.already_here(sorted(dump.jobs)) from wrong
+        return sorted(dump.jobs)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._database.close()
+
+    def _write(self) -> AbstractContextManager[Transaction]:
+        return self._database.transaction(Mode.WRITE)
+
+    def _read(self) -> AbstractContextManager[Transaction]:
+        return self._database.transaction(Mode.READ)

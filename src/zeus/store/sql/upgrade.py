@@ -1,0 +1,174 @@
+"""Bringing a database up to date: what is missing is made, what is old is upgraded."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from zeus.errors import InputError, StoreError
+from zeus.store.wait_limit import allowed
+
+HEAD = "0006"  # the newest step under migrations/versions
+MIGRATIONS = Path(__file__).parent / "migrations"
+ADVISORY_LOCK = 0x5A455553  # "ZEUS"
+TABLE, OLD_TABLE = "zeus_version", "alembic_version"
+LOCK_SECONDS, NAP_SECONDS = 60.0, 0.02  # an upgrade takes seconds
+PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ESTALE}  # it may work later
+MADE = b"A store was made beside this file.\n"
+
+
+def make_file(path: Path) -> None:
+    """An empty file for a store where there is none, which only its owner may read and write.
+
+    Raises:
+        InputError: The file is empty, and a store was kept in it: SQLite would begin another one in its place.
+        StoreError: The disk is full, or fails.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        wal = path.with_name(f"{path.name}-wal")
+        was_store = _size(_lock_of(path)) > 0 or _size(wal) > 0
+        is_empty = path.stat().st_size == 0  # looked at last: somebody may be making the store now
+    except OSError as wrong:
+        kind = StoreError if wrong.errno in PASSING else InputError
+        raise kind(f"{path} cannot be opened: {wrong.strerror}. Check ZEUS_STORE.") from wrong
+    if is_empty and was_store:
+        raise InputError(
+            f"{path} is empty (0 bytes), but a store was kept in it. Put a backup in its place; to begin anew, remove "
+            f"it together with {path.name}-wal and {path.name}.lock."
+        )
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.lstat().st_size if not path.is_symlink() else 0
+    except FileNotFoundError:
+        return 0
+
+
+def bring_up_to_date(engine: Engine) -> None:
+    """Create what is missing and upgrade what is old; one process at a time, and all or nothing."""
+    if _version(engine) == HEAD:
+        return
+    with _alone(engine) as connection:
+        _migrate(connection, HEAD)
+
+
+def _version(engine: Engine) -> str | None:
+    with engine.connect() as connection:
+        return _version_on(connection, TABLE)
+
+
+def _version_on(connection: Connection, table: str) -> str | None:
+    if not sa.inspect(connection).has_table(table):
+        return None
+    found: str | None = connection.scalar(sa.text(f"SELECT version_num FROM {table}"))
+    return found
+
+
+_one = threading.Lock()  # alembic's operations go by one global
+
+
+@contextmanager
+def _alone(engine: Engine) -> Iterator[Connection]:
+    with _one:
+        if engine.dialect.name != "sqlite":
+            with engine.begin() as connection:
+                connection.exec_driver_sql("BEGIN")  # the driver does not begin by itself, here and below
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
+                yield connection
+            return
+        with _locked(Path(str(engine.url.database))) as lock:
+            with engine.begin() as connection:
+                mode = connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()  # stays with the file
+                if mode != "wal":
+                    raise InputError(
+                        f"SQLite cannot keep a write-ahead log at {engine.url.database} (it says {mode!r}): this file "
+                        "system lacks shared memory. Set ZEUS_STORE to a file on a local disk."
+                    )
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                yield connection
+            with suppress(OSError):  # a full disk; all else is done
+                os.pwrite(lock, MADE, 0)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """A lock beside a file, which goes with its process, however that ends. Whoever may use the file may lock it.
+
+    Raises:
+        InputError: It is a link: what it leads to is not ours to open.
+        StoreError: Others hold it for too long.
+    """
+    beside = _lock_of(path)
+    mode = path.stat().st_mode & 0o666
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        lock = os.open(beside, flags, mode)
+    except OSError as wrong:
+        if wrong.errno == errno.ELOOP:
+            raise InputError(f"{beside} is a symbolic link, and a lock is none. Remove it.") from wrong
+        kind = StoreError if wrong.errno in PASSING else InputError
+        raise kind(f"{beside} cannot be opened: {wrong.strerror}. Check ZEUS_STORE.") from wrong
+    try:
+        deadline = time.monotonic() + allowed(LOCK_SECONDS)
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise StoreError(f"{path} is being upgraded by another process, which holds {beside}.") from None
+                time.sleep(NAP_SECONDS)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _migrate(connection: Connection, head: str) -> None:
+    # Most of the time there is nothing to migrate, and alembic takes longer to import than an ask takes.
+    from alembic.operations import Operations
+    from alembic.runtime.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    script = ScriptDirectory(str(MIGRATIONS))
+    steps = list(script.walk_revisions("base", head))[::-1]
+    found = _version_on(connection, TABLE) or _take_over(connection)
+    known = [step.revision for step in steps]
+    if found is not None and found not in known:
+        raise InputError(
+            f"the store is of version {found}; this Zeus knows versions up to {HEAD}. It was written by a newer one: "
+            "install that, or set ZEUS_STORE to another store."
+        )
+    context = MigrationContext.configure(connection, opts={"version_table": TABLE})
+    with Operations.context(context):
+        if found is not None:
+            context.stamp(script, found)
+        for step in steps[known.index(found) + 1 if found else 0 :]:
+            step.module.upgrade()
+            context.stamp(script, step.revision)
+
+
+def _take_over(connection: Connection) -> str | None:
+    """The version of a store that Zeus 0.1 has made, which kept it under alembic's own name.
+
+    That name belongs to whoever else keeps tables in the same database, and is given back. Without a table of ours
+    beside it, it is somebody else's.
+    """
+    found = _version_on(connection, OLD_TABLE) if sa.inspect(connection).has_table("zeus_jobs") else None
+    if found is not None:
+        connection.execute(sa.text(f"DROP TABLE {OLD_TABLE}"))
+    return found
