@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ pytest.importorskip("fastapi", reason="the service is not installed")
 import httpx
 
 from live import live
-from served import DONE, V100, Answer, Heard, odd_service, remote, says
+from served import DONE, SPEC, V100, Answer, Heard, odd_service, outbox, remote, says
 from waiting import PATIENCE_SECONDS
-from zeus.job import Ending, Outcome
+from zeus.job import Ask, Decision, Ending, Outcome, Phase, Trial
+from zeus.optimizer.batch_size.known import Mine
+from zeus.optimizer.batch_size.messages import Ended
 from zeus.store.memory import MemoryStore
+from zeus.wire import to_json
 
 
 def hangs(request: Heard) -> None:
@@ -77,3 +81,30 @@ def test_an_ask_whose_answer_was_lost_is_repeated_and_opens_one_trial(
         trial = remote(url, tmp_path).ask(V100)
     assert lost == [201]
     assert [kept.trial for kept in store.trials("asr")] == [trial]
+
+
+ASK = Ask(number=7, recurrence=1, gpus=V100, eta=SPEC.eta_knob)
+OPEN = Trial(ask=ASK, decision=Decision(16, Phase.DEFAULT, ""), asked=1)
+IN_VERSION_1 = says(200, json.dumps(to_json(replace(OPEN, outcome=DONE, ended=2), 1)))  # which does not say its eta
+
+
+def test_an_answer_in_version_1_holds_nothing_up_where_the_job_is_not_known(tmp_path: Path) -> None:
+    with odd_service(IN_VERSION_1) as url:
+        box = outbox(url, tmp_path)
+        for number in (7, 8):
+            box.spool.put(Ended("a job that nobody here has seen", number, DONE))
+        box.deliver()
+        assert box.spool.waiting() == []
+        assert not (tmp_path / "refused").exists()
+
+
+def test_an_answer_in_version_1_is_read_by_the_eta_of_the_job_where_that_is_known(tmp_path: Path) -> None:
+    with odd_service(IN_VERSION_1) as url:
+        box = outbox(url, tmp_path)
+        box.known.keep_spec(SPEC)
+        box.known.keep(SPEC.id, Mine(OPEN))
+        box.spool.put(Ended(SPEC.id, 7, DONE))
+        box.deliver()
+        mine = box.known.trial(SPEC.id, 7)
+    assert mine is not None and mine.is_heard
+    assert (mine.trial.outcome, mine.trial.ask.eta) == (DONE, SPEC.eta_knob)
