@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,9 +23,10 @@ from zeus.errors import InputError, NotKnown, StoreError
 from zeus.job import Ask, Decision, Ending
 from zeus.store import Job, Store, open_store
 from zeus.store.api import Facts, Log
-from zeus.store.sql import SqlStore
+from zeus.store.sql import SqlStore, silent_server
 from zeus.store.sql.database import Database, Mode, Statement
-from zeus.store.sql.upgrade import HEAD
+from zeus.store.sql.silent_server import hung_up_after
+from zeus.store.sql.upgrade import ADVISORY_LOCK, HEAD
 from zeus.store.wait_limit import at_most
 
 
@@ -88,6 +91,32 @@ def test_a_server_that_takes_everything_and_answers_nothing_is_waited_for_but_no
     sound(store)
 
 
+def test_a_forked_child_neither_waits_for_its_parents_lock_nor_hangs_up_on_its_parents_server(store: Store) -> None:
+    def live() -> None:
+        silent_server.LOOK_SECONDS = 0.01
+        signal.alarm(60)  # ends a child that waits for ever
+        assert ask(store).number == 1
+        mine, _theirs = socket.socketpair()
+        with hung_up_after(0.3, mine.fileno()):
+            assert mine.recv(1) == b""  # by now its watcher has looked at all calls that are older
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs, hung_up_after(0.3, ours.fileno()), silent_server._lock:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                live()
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        theirs.sendall(b"an answer")
+        assert ours.recv(100) == b"an answer"
+    assert ask(store).number == 2
+    sound(store)
+
+
 def test_connections_that_were_cut_are_replaced_before_a_verb_begins(store: Store, admin: Any) -> None:
     for number in (1, 2, 3):
         hang_up(admin)
@@ -133,6 +162,14 @@ def test_a_job_that_others_hold_for_too_long_is_said_to_be_busy(url: str, store:
             ask(hasty)
     assert ask(hasty).number == 1
     hasty.close()
+
+
+def test_a_database_that_others_are_making_for_too_long_is_said_to_be_busy_and_not_wrong(url: str, admin: Any) -> None:
+    admin.execute("SELECT pg_advisory_lock(%s)", [ADVISORY_LOCK])
+    with at_most(0.05), pytest.raises(StoreError, match=r"cannot be opened: .*lock timeout"):
+        open_store(url)
+    admin.execute("SELECT pg_advisory_unlock(%s)", [ADVISORY_LOCK])
+    open_store(url).close()
 
 
 def test_jobs_do_not_wait_for_one_another(url: str, store: Store, admin: Any) -> None:
