@@ -20,7 +20,7 @@ from zeus.job import Gpus, JobSpec
 from zeus.store import Request, open_store
 from zeus.store.address import mount_of, refuse_network
 from zeus.store.sql import SqlStore
-from zeus.store.sql.upgrade import HEAD
+from zeus.store.sql.upgrade import HEAD, make_file
 from zeus.store.wait_limit import at_most
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
@@ -239,6 +239,22 @@ def test_an_empty_file_becomes_a_store_unless_one_was_kept_in_it(tmp_path: Path)
     assert path.stat().st_size == 0
     (tmp_path / "zeus.db.lock").unlink()
     open_store(f"sqlite:///{path}").close()  # its owner said so
+
+
+class Overtaken(type(Path())):  # type: ignore[misc]
+    """A path beside whose file others make their store just when somebody looks for its lock."""
+
+    def with_name(self, name: str) -> Path:
+        if name.endswith(".lock"):
+            open_store(f"sqlite:///{self}").close()
+        return Path(self).with_name(name)
+
+
+def test_a_file_in_which_another_process_makes_its_store_meanwhile_is_taken(tmp_path: Path) -> None:
+    path = Overtaken(tmp_path / "zeus.db")
+    make_file(path)
+    assert (tmp_path / "zeus.db.lock").stat().st_size > 0
+    assert versions(tmp_path / "zeus.db") == [(HEAD,)]
 
 
 def test_what_others_have_not_written_back_yet_is_not_lost_with_an_empty_file(tmp_path: Path) -> None:
