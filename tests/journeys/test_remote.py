@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ pytest.importorskip("fastapi", reason="the service is not installed")
 
 import zeus as zeus_package
 from launch_place import SCRIPT, Place, tries
+from live import live
 from served import DONE, SPEC, V100, Served, outbox, remote
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.main import main
@@ -28,6 +30,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.profile import PowerProfile, ProfileKey, Slice
 from zeus.store import MemoryStore
+from zeus.trial.estimate import Knowledge
 
 Zeus = Callable[..., tuple[int, str, str]]
 AWAY = {"ZEUS_PATIENCE": "0"}  # nobody waits for one that does not come
@@ -160,6 +163,16 @@ def test_an_optimizer_takes_a_services_address(served: Served, tmp_path: Path) -
         optimizer.on_evaluate(0.9)
         assert optimizer.converged
     assert [one[1] for one in endings(served, "asr")] == [Ending.CONVERGED] * 2
+
+
+def test_a_training_learns_nothing_from_another_trial_with_the_number_of_its_own(tmp_path: Path) -> None:
+    with live(MemoryStore()) as url:
+        job = remote(url, tmp_path)
+        job.profiled(16, V100, joules=3.0, seconds=1.0)
+        trial = job.ask(V100)
+        assert job.knowledge(trial).epoch is not None
+        former = replace(trial, ask=replace(trial.ask, id="0123456789abcdef"))  # before a backup was restored
+        assert job.knowledge(former) == Knowledge()
 
 
 # ---------------------------------------------------------------------- one that is away

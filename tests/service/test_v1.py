@@ -199,6 +199,24 @@ def test_a_trial_is_meant_by_its_id_where_one_is_given(client: TestClient, store
     assert client.post(f"{one}/tell", json=END).status_code == 200  # as version 0.1 tells it
 
 
+def test_knowledge_is_told_of_the_trial_that_is_meant_or_not_at_all(client: TestClient, store: MemoryStore) -> None:
+    client.post(f"{ASR}/profiled", json={**PLACE, "batch_size": 16, "joules": 3.0, "seconds": 1.0})
+    ask(client)
+    path = f"{ASR}/trials/1/knowledge"
+    mine = client.get(path, params={"trial_id": store.trial("asr", 1).trial.id})
+    assert (mine.status_code, mine.json()["epoch"]) == (200, [3.0, 1.0])
+    assert client.get(path).json() == mine.json()  # as version 0.1 asks
+    former = client.get(path, params={"trial_id": "0123456789abcdef"})  # as of a store before a backup was restored
+    assert former.status_code == 404, former.text
+
+
+@pytest.mark.parametrize("wire", ["9" * 5000, "0", "-1", "two", ""])
+def test_a_client_that_names_no_version_that_can_be_is_answered_in_version_1(client: TestClient, wire: str) -> None:
+    answer = client.get(f"{ASR}/registration", headers={"Zeus-Wire": wire})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["spec"]["version"] == 1
+
+
 def test_what_a_job_has_learnt_is_voided_only_if_that_is_asked_for(client: TestClient) -> None:
     number = ask(client)["ask"]["number"]
     client.post(f"{ASR}/trials/{number}/tell", json=END)
