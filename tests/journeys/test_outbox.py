@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from served import DONE, SPEC, V100
+from zeus.device.clock import VirtualClock
 from zeus.errors import InputError, NotKnown, StoreError
 from zeus.job import Ending, Outcome
 from zeus.jobs.messages import Ended
 from zeus.jobs.remote.job import ResilientJob
 from zeus.jobs.remote.offline_cache import KEPT_SECONDS
 from zeus.jobs.remote.outbox import Outbox
-from zeus.jobs.remote.retry import Patience
+from zeus.jobs.remote.retry import Contact, Patience
 from zeus.jobs.remote.spool import default_folder
 from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.store import MemoryStore, Store
@@ -28,7 +29,9 @@ class Leaving:
 
     def __init__(self, folder: Path) -> None:
         self.store, self.is_away = MemoryStore(), False
-        self.backend = StoreBackend(self._open, "memory")
+        self.clock = VirtualClock()
+        self.contact = Contact("the store", clock=self.clock.now, sleep=self.clock.sleep)
+        self.backend = StoreBackend(self._open, "memory", self.contact)
         self.backend.begin = Patience(0.0, 0.0)
         self.folder = folder
 
@@ -86,6 +89,23 @@ def test_what_is_refused_of_another_trial_leaves_the_running_one_known(leaving: 
     leaving.away(True)
     so_far = Outcome(ending=Ending.LOST, joules=1.0, seconds=1.0, epochs=1)
     assert job.progress(trial.number, so_far, 1.0)
+
+
+def test_a_heartbeat_that_waits_for_the_store_does_not_undo_an_end_that_is_told_meanwhile(leaving: Leaving) -> None:
+    job = ResilientJob.register(leaving.outbox(), SPEC)
+    trial = job.ask(V100)
+    leaving.away(True)
+
+    def end() -> None:
+        first_wait.stop()
+        job.tell(trial.number, DONE)
+
+    first_wait = leaving.clock.every(0.01, end)
+    beat = job.renew(trial.number, Outcome(ending=Ending.LOST, joules=1.0, seconds=1.0, epochs=1))
+    assert (beat.outcome, job.trial(trial.number).outcome) == (DONE, DONE)
+    leaving.away(False)
+    leaving.outbox().deliver()
+    assert leaving.store.trial(SPEC.id, trial.number).trial.outcome == DONE
 
 
 def test_a_job_in_use_is_known_for_ever(leaving: Leaving) -> None:
