@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -16,10 +18,9 @@ from chaos.disks import fill, free, size, tiny_disk
 from launch_place import Place, tries
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.launch.job_file import Metrics
-from zeus.launch.process import log_file
 from zeus.launch.process.log_file import LogFile
+from zeus.launch.process.matcher import Matcher
 from zeus.launch.process.output import Output
-from zeus.launch.script_events import Line
 from zeus.launch.script_lines import LONGEST, Lines, reader_of
 
 # What a training does that speaks for itself, without the weight of torch; before that it prints 1 MB.
@@ -152,6 +153,45 @@ def test_an_expression_that_takes_too_long_for_every_line_ends_the_run_with_what
     assert done.returncode == 1
     assert "takes too long for one line after another" in done.stderr
     assert "Write it without a repeat inside a repeat" in done.stderr
+
+
+def test_a_matcher_that_somebody_kills_is_replaced_and_no_line_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    matcher = Matcher("acc=([0-9.]+)")
+    for asked in (["acc=0.5"], ["hello", "acc=0.6"]):
+        matcher._process.kill()
+        matcher._process.wait()
+        assert matcher.search(asked)[-1] == [[asked[-1].removeprefix("acc=")]]
+    matcher.close()
+    assert caplog.text == ""  # no line took too long
+
+
+class KilledHalfway(Matcher):
+    """Whose first two processes are killed while they answer."""
+
+    kills = 2
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if not self.kills:
+            return super()._start()
+        self.kills -= 1
+        half = "import os, signal; input(); os.write(1, b'[[[\"0.'); os.kill(os.getpid(), signal.SIGKILL)"
+        return subprocess.Popen([sys.executable, "-c", half], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_a_matcher_that_is_killed_while_it_answers_is_asked_until_it_does() -> None:
+    matcher = KilledHalfway("acc=([0-9.]+)")
+    assert matcher.search(["acc=0.5"]) == [[["0.5"]]]
+    matcher.close()
+
+
+def test_lines_that_come_after_the_end_are_counted_and_belong_to_no_trial() -> None:
+    lines = Lines(reader_of(Metrics(regex=r"acc=(\S+)")), lambda: None)
+    lines.hear(b"acc=0.5\n")
+    lines.close()
+    for chunk in (b"acc=0.6\nacc=0.7", b""):
+        lines.hear(chunk)
+    assert [lines.next(0), lines.next(0)] == [(Line("1", 0.5), None), None]
+    assert lines.lines == 3
 
 
 BOMBS = {

@@ -90,7 +90,7 @@ class Matcher:
             answer = self._process.stdout.readline()
         except BrokenPipeError:
             answer = b""
-        if not answer:
+        if not answer.endswith(b"\n"):  # not a whole one
             self._ended_by = self._process.wait()
             self.close()
             self._process = self._start()
