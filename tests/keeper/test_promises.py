@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos.disks import fill, tiny_disk
 from zeus.device.keeper.core import Keeper, Loan
 from zeus.device.keeper.notes import Note, Notes
 from zeus.device.keeper.restore import Ending
@@ -332,6 +333,36 @@ def test_a_note_of_a_newer_version_is_kept_and_its_gpu_is_not_lent(bench: Bench)
         bench.keeper.lend(bench.uuids)
     assert note.read_text() == text
     bench.keeper.lend(bench.uuids[1:]).give_back()
+
+
+def test_what_a_dead_keeper_left_is_put_back_also_on_a_full_disk(tmp_path: Path) -> None:
+    with tiny_disk(tmp_path / "disk", 64) as disk:
+        bench = Bench(disk)
+        loan = bench.keeper.lend(bench.uuids)
+        loan.set(dict.fromkeys(bench.uuids, 150))
+        bench.killed(loan)
+        assert bench.another().lent() == []  # somebody looked, so that the locks are empty
+        fill(disk)
+        assert {r.ending for r in bench.another().recover()} == {Ending.RESTORED}
+        assert bench.limits() == [250, 250]
+
+
+def test_on_a_full_disk_nothing_is_lent_and_nothing_is_changed(tmp_path: Path) -> None:
+    with tiny_disk(tmp_path / "disk", 64) as disk:
+        bench = Bench(disk)
+        ballast = fill(disk)
+        with pytest.raises(OSError, match="No space left"):  # a limit that nobody could put back
+            bench.keeper.lend(bench.uuids)
+        assert (bench.limits(), bench.notes.uuids()) == ([250, 250], [])
+        ballast.unlink()
+        loan = bench.another().lend(bench.uuids, patience=0)
+        loan.set(dict.fromkeys(bench.uuids, 200))
+        fill(disk)
+        with pytest.raises(OSError, match="No space left"):
+            loan.set(dict.fromkeys(bench.uuids, 150))
+        assert bench.limits() == [200, 200]
+        assert {r.ending for r in loan.give_back()} == {Ending.RESTORED}
+        assert bench.limits() == [250, 250]
 
 
 def test_what_is_on_lease_by_a_live_keeper_is_not_recovered(bench: Bench) -> None:
