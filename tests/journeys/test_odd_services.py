@@ -13,14 +13,14 @@ import pytest
 pytest.importorskip("fastapi", reason="the service is not installed")
 
 import httpx
-from zeus.optimizer.batch_size.known import Mine
-from zeus.optimizer.batch_size.messages import Ended
-from zeus.wire import to_json
 
 from live import live
 from served import DONE, SPEC, V100, Answer, Heard, odd_service, outbox, remote, says
 from waiting import PATIENCE_SECONDS
 from zeus.job import Ask, Decision, Ending, Outcome, Phase, Trial
+from zeus.job.wire import to_json
+from zeus.jobs.messages import Ended
+from zeus.jobs.remote.offline_cache import Mine
 from zeus.store.memory import MemoryStore
 
 

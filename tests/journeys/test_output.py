@@ -18,9 +18,11 @@ from chaos.disks import fill, free, size, tiny_disk
 from launch_place import Place, tries
 from waiting import PATIENCE_SECONDS, eventually
 from zeus.launch.job_file import Metrics
+from zeus.launch.process import log_file
 from zeus.launch.process.log_file import LogFile
 from zeus.launch.process.matcher import Matcher
 from zeus.launch.process.output import Output
+from zeus.launch.script_events import Line
 from zeus.launch.script_lines import LONGEST, Lines, reader_of
 
 # What a training does that speaks for itself, without the weight of torch; before that it prints 1 MB.
