@@ -143,7 +143,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             sound &= run("SQLite", f"sqlite:///{folder}/zeus.db", options.policy)
     if options.only != "sqlite":
-        from postgres import PostgresServer
+        from support.postgres import PostgresServer
 
         try:
             server = PostgresServer.start()

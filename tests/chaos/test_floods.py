@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from live import PLACE, SPEC, bearer, live, token
-from waiting import PATIENCE_SECONDS, eventually
+from support.live import PLACE, SPEC, bearer, live, token
+from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.service import request_limits
 from zeus.service.app import Settings
 from zeus.service.connections import Connection
