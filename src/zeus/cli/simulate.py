@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from zeus import env
 from zeus.cli.output import joules, print_json
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
@@ -92,7 +92,7 @@ def load(
     from zeus.simulate.traces.rows import published as folder
 
     known = None if file is None else workload_file.read(file)
-    if traces is None and os.environ.get("ZEUS_DATA") and not gpu.startswith(VIRTUAL):
+    if traces is None and env.data() is not None and not gpu.startswith(VIRTUAL):
         traces = folder()
     if traces is not None and not gpu.startswith(VIRTUAL):
         found = published.load(traces, gpu, names, known)

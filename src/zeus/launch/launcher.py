@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from zeus import env
 from zeus.cost import CostModel
 from zeus.device.find import SLURM, find
 from zeus.device.gpu import Gpu
@@ -208,9 +208,9 @@ class Launcher:
             seed=seed,
             outcome_file=str(outcome_file(log)),
         )
-        inherited = {name: value for name, value in os.environ.items() if name not in ORDERS}
+        inherited = env.inherited(ORDERS)
         mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self._mode
-        chosen = {"ZEUS_MODE": str(mode), **mask(self.file.gpus, self._gpus, os.environ)}
+        chosen = {"ZEUS_MODE": str(mode), **mask(self.file.gpus, self._gpus, env.HERE)}
         return {**inherited, **self.file.env, **chosen, **written(orders)}
 
 
@@ -242,7 +242,7 @@ def _crash(batch_size: int, ran: Ran) -> Crash:
 
 
 def _check_command(file: JobFile) -> None:
-    program, paths = file.command[0], file.env.get("PATH", os.environ.get("PATH"))
+    program, paths = file.command[0], file.env.get("PATH", env.HERE.get("PATH"))
     if "{" not in program and shutil.which(program, path=paths) is None:
         raise InputError(
             f"command: {program!r} is not found, or may not be run. It is run without a shell, in the current folder; "

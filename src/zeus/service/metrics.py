@@ -6,13 +6,13 @@ process's own, or of all workers together where PROMETHEUS_MULTIPROC_DIR names a
 
 from __future__ import annotations
 
-import os
 from collections import Counter as Count
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from zeus import env
 from zeus.service.overview import Overview
 from zeus.store import Store
 
@@ -26,7 +26,7 @@ class Metrics:
     def __init__(self, store: Store, overview: Overview) -> None:
         self._store = store
         self._overview = overview
-        self._shared = bool(os.environ.get("PROMETHEUS_MULTIPROC_DIR"))
+        self._shared = env.shared_metrics()
         self._registry = CollectorRegistry()
         labels = ("method", "route")
         self._seconds = Histogram(

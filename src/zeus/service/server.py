@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from zeus import env
 from zeus.errors import InputError
 from zeus.service.app import THREADS, Settings, create
 from zeus.service.auth import is_loopback
@@ -58,7 +59,7 @@ class Plan:
 
 def application() -> Any:
     """What each worker serves."""
-    plan = Plan.from_json(os.environ[PLAN])
+    plan = Plan.from_json(env.HERE[PLAN])
     if plan.workers > 1:
         _end_with_parent()
     _log()
@@ -69,11 +70,11 @@ def serve(plan: Plan) -> None:
     """Until a signal ends it; requests that have begun are answered before."""
     import uvicorn
 
-    os.environ[PLAN] = plan.to_json()
+    env.put({PLAN: plan.to_json()})
     _allow_files(plan.connections)
     shared = tempfile.mkdtemp(prefix="zeus-metrics-") if plan.workers > 1 else None
     if shared is not None:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared
+        env.put({"PROMETHEUS_MULTIPROC_DIR": shared})
     try:
         uvicorn.run(
             "zeus.service.server:application",

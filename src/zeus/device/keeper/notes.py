@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote, unquote
 
+from zeus import env
 from zeus.errors import NotPermitted
 
 _VERSION = 1
@@ -108,15 +109,15 @@ class Notes:
     @classmethod
     def here(cls) -> Notes:
         """This process's folder, made where needed and refused where somebody else could write in it."""
-        chosen = os.environ.get("ZEUS_KEEPER_STATE")
+        chosen = env.keeper_state()
         if chosen:
             return cls(_private_folder(Path(chosen).absolute()))
         name = _folder_name()
         if os.geteuid() == 0:
             with contextlib.suppress(OSError):  # /run may be read-only in a container
                 return cls(_private_folder(Path("/run/zeus") / name))
-        elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
-            return cls(_private_folder(Path(runtime) / "zeus" / name))
+        elif (runtime := env.runtime_folder()) is not None:
+            return cls(_private_folder(runtime / "zeus" / name))
         mine = _private_folder(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
         return cls(_private_folder(mine / name))
 
@@ -192,9 +193,9 @@ def boot_id() -> str:
 
 def _folder_name() -> str:
     """Virtual machines keep their notes apart: those of another one name cards that are not here."""
-    if not os.environ.get("ZEUS_GPU", "").startswith("virtual"):
+    if not env.is_virtual():
         return "keeper"
-    state = os.environ.get("ZEUS_VIRTUAL_STATE")
+    state = env.virtual_state()
     return f"keeper-virtual-{zlib.crc32(os.path.abspath(state).encode()):08x}" if state else "keeper-virtual"  # noqa: PTH100
 
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from zeus import env
 from zeus.device.keeper import protocol
 from zeus.device.keeper.connection import Connection
 from zeus.device.keeper.core import Keeper
@@ -213,7 +214,7 @@ def _group_name(gid: int | None, bare: bool = False) -> str:
 
 def notify(state: str) -> None:
     """Tell systemd, where it started us."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
+    address = env.notify_socket()
     if address.startswith(("/", "@")):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
+from zeus import env
 from zeus.errors import InputError
 from zeus.optimizer.power_limit.profiler import Plan, choose
 from zeus.profile import PowerProfile, ProfileKey, nearest
@@ -117,8 +118,7 @@ class FileProfile:
 
 def default_profiles() -> FolderProfiles:
     """The user's own folder."""
-    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return FolderProfiles(Path(data) / "zeus" / "profiles")
+    return FolderProfiles(env.data_folder() / "profiles")
 
 
 def write(path: Path, data: dict[str, Any]) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.policy_moves import jobs, live, moves
 
+from support.policy_moves import jobs, live, moves
 from support.stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopped
 from zeus.cost import fits
 from zeus.errors import InputError
