@@ -26,7 +26,6 @@ TRAINER = """
 import logging, os, random, sys, time
 from zeus.device.find import machine
 from zeus.device.keeper import Observing, lend
-from support.paths import SOURCES
 logging.basicConfig()
 print("started", flush=True)
 gpus = machine()
@@ -127,7 +126,8 @@ def says(process: subprocess.Popen[str], word: str) -> str:
     for line in process.stdout:
         if line.startswith(word):
             return line.removeprefix(word).strip()
-    raise AssertionError(f"the process ended without saying {word!r}")
+    end = process.stderr.read()[-2000:] if process.stderr is not None else ""
+    raise AssertionError(f"the process ended without saying {word!r}: {end}")
 
 
 def pipes_of(pid: int) -> set[str]:
