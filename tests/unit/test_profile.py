@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from zeus.cost import CostModel
 from zeus.errors import InputError
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 
 watts = st.integers(50, 700).map(float)
 slices = st.builds(
-    Slice,
+    LimitSlice,
     limit_watts=watts,
     steps=st.integers(1, 10_000),
     seconds=st.floats(1e-3, 1e4),
@@ -47,12 +47,12 @@ def test_equation_7_picks_a_measured_limit_that_none_undercuts(profile: PowerPro
 
 
 def test_of_equal_limits_the_highest_is_picked() -> None:
-    profile = PowerProfile.of([Slice(w, 1, 1.0, 100.0) for w in (150.0, 250.0, 200.0)])
+    profile = PowerProfile.of([LimitSlice(w, 1, 1.0, 100.0) for w in (150.0, 250.0, 200.0)])
     assert profile.best_limit(CostModel(0.5, 250)) == 250
 
 
 @given(st.lists(slices, min_size=1, max_size=30))
-def test_slices_of_one_limit_are_added_up(parts: list[Slice]) -> None:
+def test_slices_of_one_limit_are_added_up(parts: list[LimitSlice]) -> None:
     profile = PowerProfile.of(parts)
     assert sum(s.steps for s in profile.slices) == sum(s.steps for s in parts)
     assert math.fsum(s.joules for s in profile.slices) == pytest.approx(math.fsum(s.joules for s in parts))
@@ -74,7 +74,7 @@ def test_a_profile_survives_json(profile: PowerProfile) -> None:
 
 
 def test_a_limit_that_is_not_whole_survives_json_too() -> None:
-    profile = PowerProfile.of([Slice(187.5, 3, 0.25, 40)], [212.5])
+    profile = PowerProfile.of([LimitSlice(187.5, 3, 0.25, 40)], [212.5])
     assert PowerProfile.from_json(json.loads(json.dumps(profile.to_json()))) == profile
 
 
@@ -114,7 +114,7 @@ def test_what_is_not_a_profile_is_refused(data: dict[str, object]) -> None:
 
 
 def test_a_limit_that_was_not_measured_has_no_cost() -> None:
-    profile = PowerProfile.of([Slice(250, 1, 1.0, 200.0)], [100])
+    profile = PowerProfile.of([LimitSlice(250, 1, 1.0, 200.0)], [100])
     with pytest.raises(InputError, match="nothing was measured at 100 W"):
         profile.step_cost(CostModel(0.5, 250), 100)
 
@@ -129,4 +129,4 @@ def test_an_empty_profile_has_no_best_limit() -> None:
 )
 def test_a_slice_has_steps_and_time_and_known_energy(steps: int, seconds: float, joules: float) -> None:
     with pytest.raises(InputError):
-        Slice(250, steps, seconds, joules)
+        LimitSlice(250, steps, seconds, joules)

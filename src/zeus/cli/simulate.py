@@ -16,7 +16,7 @@ from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
 
 if TYPE_CHECKING:
-    from zeus.simulate.results import Run
+    from zeus.simulate.results import ReplayResult
     from zeus.simulate.workload import Workload
 
 VIRTUAL = "virtual:"
@@ -123,7 +123,7 @@ def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: b
     return pairs
 
 
-def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any]) -> Iterator[Run]:
+def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any]) -> Iterator[ReplayResult]:
     """Each in turn, with a bar on a terminal."""
     from rich.console import Console
     from rich.progress import track
@@ -138,7 +138,7 @@ def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any
         yield one(workload, name, seed, **knobs)
 
 
-def _tell(gpu: str, runs: Sequence[Run]) -> None:
+def _tell(gpu: str, runs: Sequence[ReplayResult]) -> None:
     from itertools import groupby
     from statistics import fmean
 

@@ -21,8 +21,8 @@ from zeus.launch.epoch_limits import STEP_WATTS
 from zeus.launch.job_file.values import JobFile, trial_seed
 from zeus.launch.metrics_lock import claim
 from zeus.launch.process.guard import GRACE_SECONDS
-from zeus.launch.progress import Live, Ran
-from zeus.launch.recurrence import Recurrence, recur
+from zeus.launch.progress import FinishedTrial, Live
+from zeus.launch.recurrence import LaunchedRecurrence, recur
 from zeus.launch.script import ScriptRunner, outcome_file
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
@@ -40,7 +40,7 @@ OTHERS = {"command_id": "command", "higher_is_better_metric": "direction (higher
 class Hooks:
     """Who wants to know what."""
 
-    on_trial: Callable[[Trial, Ran | None], None] = lambda trial, ran: None  # asked for (no Ran), or ended
+    on_trial: Callable[[Trial, FinishedTrial | None], None] = lambda trial, ran: None  # asked for (no Ran), or ended
     on_live: Callable[[Live], None] = lambda live: None
 
 
@@ -75,7 +75,7 @@ class Launcher:
         self.revision = self._revision(revise)  # what registering changes, in words; empty: nothing
         self.job = self.jobs.register(file.spec, void=revise)
         _make(self.logs)
-        self.ran: dict[int, Ran] = {}
+        self.ran: dict[int, FinishedTrial] = {}
 
     def _revision(self, revise: bool) -> str:
         """What this job file changes about a job that is there already.
@@ -112,7 +112,7 @@ class Launcher:
         """What a trial here is charged."""
         return CostModel(self.job.spec.eta_knob, self.gpus.max_watts)
 
-    def recur(self) -> Recurrence:
+    def recur(self) -> LaunchedRecurrence:
         """One recurrence."""
         tried: list[Trial] = []
 
@@ -237,7 +237,7 @@ def _differs(known: object, wanted: object) -> bool:
     return known != wanted and "" not in (known, wanted)
 
 
-def _crash(batch_size: int, ran: Ran) -> Crash:
+def _crash(batch_size: int, ran: FinishedTrial) -> Crash:
     return Crash(batch_size, ran.outcome.epochs, ran.exit_code, ran.end_of_output)
 
 

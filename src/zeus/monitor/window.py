@@ -18,7 +18,7 @@ from zeus.device.find import find
 from zeus.device.gpu import Clock, Gpu, Ticker
 from zeus.distributed import counting
 from zeus.errors import DeviceError, InputError, WindowError
-from zeus.monitor.energy import Estimate
+from zeus.monitor.energy import EnergyEstimate
 from zeus.monitor.measurement import Measurement
 from zeus.monitor.meter import Mark, Meter, meter_for
 from zeus.monitor.other_processes import warn_of_strangers
@@ -223,7 +223,7 @@ class ZeusMonitor:
         # Decided now: a lower rank that ends before this is read has counted it all the same.
         counted = [i for i, gpu in self._gpus.items() if roll is None or roll.mine(gpu.spec.uuid)]
 
-        def resolve() -> dict[int, Estimate]:
+        def resolve() -> dict[int, EnergyEstimate]:
             return {i: meters[i].read(begin.marks[i], end.marks[i]) for i in counted}
 
         cpus = self._cpus if self._cpus and (roll is None or roll.mine(counting.CPUS)) else {}

@@ -20,7 +20,7 @@ JOB = "zeus_job"  # `job` is Prometheus's own word, for what it scrapes
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
-class Metrics:
+class ServiceMetrics:
     """The numbers of one service."""
 
     def __init__(self, store: Store, overview: Overview) -> None:

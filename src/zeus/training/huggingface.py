@@ -10,7 +10,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit.huggingface import batch_size_of
 from zeus.training.energy_log import EnergyLog
-from zeus.training.framework_trial import Follower
+from zeus.training.framework_trial import FrameworkTrial
 
 try:
     from transformers import TrainerCallback
@@ -123,7 +123,7 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None) -> None:
-        self._follower = Follower(metric, optimizer)
+        self._follower = FrameworkTrial(metric, optimizer)
 
     @property
     def monitor(self) -> ZeusMonitor:

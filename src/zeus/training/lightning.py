@@ -14,7 +14,7 @@ from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import launched_arguments
 from zeus.training.energy_log import EnergyLog
-from zeus.training.framework_trial import Follower
+from zeus.training.framework_trial import FrameworkTrial
 
 try:
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -182,7 +182,7 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None, batch_size: int | None = None) -> None:
         super().__init__()
-        self._follower = Follower(metric, optimizer)
+        self._follower = FrameworkTrial(metric, optimizer)
         self._batch_size = batch_size
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -24,7 +24,7 @@ from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import power_arguments
 from zeus.optimizer.power_limit.profile_files import Profiles
 from zeus.optimizer.power_limit.selector import OptimumSelector
-from zeus.training.script_trial import Report, open_report
+from zeus.training.script_trial import ScriptTrial, open_report
 from zeus.training.session import Session
 from zeus.training.summary import Summary, sentence
 
@@ -212,7 +212,7 @@ def _working_gpus() -> list[Gpu]:
     return own(list(find().values()), rank()) if env.is_virtual() else []
 
 
-def _told_to(report: Report) -> dict[str, Any]:
+def _told_to(report: ScriptTrial) -> dict[str, Any]:
     """What a session hears from a launcher's trial, and tells it."""
     return {
         "keep_going": report.keep_going,

@@ -20,7 +20,7 @@ from zeus.jobs.remote.job import ResilientJob
 from zeus.jobs.remote.outbox import Outbox
 from zeus.jobs.remote.service_backend import ServiceBackend
 from zeus.jobs.remote.store_backend import StoreBackend
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import MemoryStore, Store
 
 SPEC = JobSpec(
@@ -35,7 +35,9 @@ HERE = Gpus("V100", 2, 500.0)
 CONVERGED = Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=1.0, epochs=4, metric=0.9)
 STOPPED = Outcome(ending=Ending.STOPPED, joules=10.0, seconds=1.0, epochs=1, next_epoch_cost=300.0)
 SO_FAR = Outcome(ending=Ending.LOST, joules=40.0, seconds=3.0, epochs=2)
-PROFILE = PowerProfile.of([Slice(250.0, 10, 1.0, 200.0), Slice(150.0, 10, 1.2, 150.0)], limits=[250, 150, 100])
+PROFILE = PowerProfile.of(
+    [LimitSlice(250.0, 10, 1.0, 200.0), LimitSlice(150.0, 10, 1.2, 150.0)], limits=[250, 150, 100]
+)
 
 Register = Callable[[JobSpec], RecurringJob]
 
@@ -68,7 +70,7 @@ def job(kept: tuple[Store, Register]) -> RecurringJob:
 
 def test_the_nearest_profile_of_another_size_is_found_on_the_same_gpus_alone(job: RecurringJob) -> None:
     key = ProfileKey(SPEC.id, 16, "V100", 2)
-    other = PowerProfile.of([Slice(150.0, 10, 1.2, 150.0)])
+    other = PowerProfile.of([LimitSlice(150.0, 10, 1.2, 150.0)])
     assert job.near(key) is None
     job.put(key, PROFILE)
     job.put(ProfileKey(SPEC.id, 32, "V100", 1), PROFILE)

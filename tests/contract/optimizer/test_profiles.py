@@ -13,11 +13,11 @@ import pytest
 from support.waiting import PATIENCE_SECONDS
 from zeus.errors import InputError
 from zeus.optimizer.power_limit.profile_files import FileProfile, FolderProfiles, Profiles, default_profiles, write
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 
 KEY = ProfileKey("asr", 128, "Tesla V100-PCIE-32GB", 4)
-PROFILE = PowerProfile.of([Slice(250, 10, 1.0, 200), Slice(150, 10, 1.2, 150)], limits=[250, 150, 100])
-OTHER = PowerProfile.of([Slice(250, 20, 2.0, 300)], limits=[250])
+PROFILE = PowerProfile.of([LimitSlice(250, 10, 1.0, 200), LimitSlice(150, 10, 1.2, 150)], limits=[250, 150, 100])
+OTHER = PowerProfile.of([LimitSlice(250, 20, 2.0, 300)], limits=[250])
 ODD_JOBS = ["", "..", "../up", "a/b", "a__b", "a b", "a%2Fb", "naïve 训练", ".hidden", "C:\\x", "a\nb", "*?"]
 
 
@@ -99,7 +99,7 @@ def test_a_corrupt_file_is_an_error_that_names_what_is_wrong(
 
 def test_writers_at_the_same_time_leave_one_whole_profile(place: Callable[[], Profiles]) -> None:
     place().put(KEY, PROFILE)
-    candidates = [PowerProfile.of([Slice(250, n, float(n), 100.0 * n)] * n) for n in range(1, 9)]
+    candidates = [PowerProfile.of([LimitSlice(250, n, float(n), 100.0 * n)] * n) for n in range(1, 9)]
     seen: list[PowerProfile | None] = []
     ready = threading.Barrier(len(candidates) + 1)
 
@@ -132,7 +132,7 @@ def test_a_folder_takes_a_job_of_any_name_and_stays_in_its_place(tmp_path: Path,
 def test_a_folder_keeps_every_key_apart(tmp_path: Path) -> None:
     folder = FolderProfiles(tmp_path)
     for n, job in enumerate(ODD_JOBS, start=1):
-        folder.put(replace(KEY, job=job), PowerProfile.of([Slice(250, n, 1.0, 1.0)]))
+        folder.put(replace(KEY, job=job), PowerProfile.of([LimitSlice(250, n, 1.0, 1.0)]))
     for n, job in enumerate(ODD_JOBS, start=1):
         found = folder.get(replace(KEY, job=job))
         assert found is not None
@@ -175,7 +175,7 @@ def test_keys_that_look_alike_and_long_ones_have_files_of_their_own(tmp_path: Pa
     ]
     folder = FolderProfiles(tmp_path)
     for i, key in enumerate(keys):
-        folder.put(key, PowerProfile.of([Slice(100.0 + i, 1, 1.0, 1.0)]))
+        folder.put(key, PowerProfile.of([LimitSlice(100.0 + i, 1, 1.0, 1.0)]))
     for i, key in enumerate(keys):
         kept = folder.get(key)
         assert kept is not None

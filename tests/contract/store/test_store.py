@@ -16,7 +16,7 @@ from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Profiled, Target, Trial, history
 from zeus.job.wire import from_json, to_json
 from zeus.policy.registry import find_policy
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import Job, MemoryStore, Store
 from zeus.store.api import Facts
 from zeus.store.tokens import Scope, Token
@@ -27,7 +27,9 @@ V100, A40S = Gpus("V100", 1, 250.0), Gpus("A40", 2, 600.0)
 STOPPED = Outcome(ending=Ending.STOPPED, joules=10.0, seconds=1.0, epochs=1)
 SO_FAR = Outcome(ending=Ending.LOST, joules=40.0, seconds=3.0, epochs=2)
 KEY = ProfileKey("asr", 16, "V100", 4)
-PROFILE = PowerProfile.of([Slice(250.0, 10, 1.0, 200.0), Slice(150.0, 10, 1.2, 150.0)], limits=[250, 150, 100])
+PROFILE = PowerProfile.of(
+    [LimitSlice(250.0, 10, 1.0, 200.0), LimitSlice(150.0, 10, 1.2, 150.0)], limits=[250, 150, 100]
+)
 
 
 @pytest.fixture
@@ -401,7 +403,7 @@ def test_profiled_costs_and_pardons_are_events_like_others(store: Store) -> None
 def test_a_profile_is_kept_under_exactly_its_key(place: Place) -> None:
     store = place.open()
     assert store.get_profile(KEY) is None
-    store.put_profile(KEY, PowerProfile.of([Slice(250, 1, 1.0, 1.0)]))
+    store.put_profile(KEY, PowerProfile.of([LimitSlice(250, 1, 1.0, 1.0)]))
     store.put_profile(KEY, PROFILE)
     assert place.open().get_profile(KEY) == PROFILE
     for other in (

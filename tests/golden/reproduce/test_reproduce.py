@@ -14,7 +14,7 @@ from support import small_traces
 from support.published import TRACES, needs_traces
 from zeus.cli.main import main
 from zeus.errors import InputError
-from zeus.reproduce import expected, reference, run, study
+from zeus.reproduce import expected, pipeline, reference, study
 from zeus.reproduce.panel import Number
 
 KEYS = {"id", "quantity", "paper", "ours", "unit", "tolerance", "within", "where", "note"}
@@ -34,7 +34,7 @@ def published() -> study.Study:
 
 
 def numbers(data: study.Study, *names: str) -> dict[str, Number]:
-    return {number.id: number for name in names for number in run.module(name).compute(data).numbers}
+    return {number.id: number for name in names for number in pipeline.module(name).compute(data).numbers}
 
 
 class TestThePublishedTraces:
@@ -76,21 +76,21 @@ class TestThePublishedTraces:
 def test_every_number_of_the_paper_is_computed_or_says_why_not(small: study.Study) -> None:
     known = [*expected.read(), *reference.expected()]
     assert len({one.id for one in known}) == len(known)
-    computed = set(numbers(small, *run.FIGURES))
+    computed = set(numbers(small, *pipeline.FIGURES))
     assert computed == {one.id for one in known if not one.missing}
 
 
 def test_each_figure_of_the_paper_is_drawn_or_said_to_be_missing() -> None:
-    listed = {*run.FIGURES, *(one.figure for one in expected.read() if one.missing)}
+    listed = {*pipeline.FIGURES, *(one.figure for one in expected.read() if one.missing)}
     assert {f"figure_{number:02}" for number in range(1, 24)} <= listed
 
 
 def test_every_panel_can_be_drawn(small: study.Study) -> None:
-    for name in run.FIGURES:
-        panels = run.module(name).compute(small).panels
+    for name in pipeline.FIGURES:
+        panels = pipeline.module(name).compute(small).panels
         assert panels, name
         for panel in panels[:1]:
-            assert run.picture((name, panel, 30)).startswith(b"\x89PNG")
+            assert pipeline.picture((name, panel, 30)).startswith(b"\x89PNG")
 
 
 def test_a_run_writes_the_whole_report(
@@ -149,7 +149,7 @@ def test_the_same_seeds_give_the_same_bytes_whatever_the_processes(tmp_path: Pat
     traces = small_traces.write(tmp_path / "traces")
     some = ("figure_06", "figure_12")
     for name, processes in (("one", 1), ("two", 2)):
-        run.reproduce(study.read(traces, seeds=2), tmp_path / name, some, processes, dpi=30)
+        pipeline.reproduce(study.read(traces, seeds=2), tmp_path / name, some, processes, dpi=30)
     one, two = (
         {p.relative_to(f): p.read_bytes() for p in f.rglob("*.*")} for f in (tmp_path / "one", tmp_path / "two")
     )
@@ -159,7 +159,7 @@ def test_the_same_seeds_give_the_same_bytes_whatever_the_processes(tmp_path: Pat
 
 def test_unknown_figures_and_folders_without_the_main_gpu_are_refused(tmp_path: Path, small: study.Study) -> None:
     with pytest.raises(InputError, match=r"figure_99.*Known: table_1, figure_01"):
-        run.reproduce(small, tmp_path / "out", ("figure_99",))
+        pipeline.reproduce(small, tmp_path / "out", ("figure_99",))
     assert not (tmp_path / "out").exists()
     with pytest.raises(InputError, match=r"no summary_power_v100\.csv"):
         study.read(tmp_path)

@@ -23,7 +23,7 @@ from zeus.policy.registry import find_policy
 from zeus.simulate import virtual
 from zeus.simulate.baselines import contender
 from zeus.simulate.limit_plans import JustInTime, Limits
-from zeus.simulate.replay import Recurrence, draw, job_of, replay
+from zeus.simulate.replay import ReplayedRecurrence, draw, job_of, replay
 from zeus.simulate.traces import published
 from zeus.simulate.workload import Workload
 from zeus.store.memory import MemoryStore
@@ -176,7 +176,7 @@ def check(workload: Workload, policy: str, concurrency: int) -> None:
     real = Real(workload, policy)
     past = one_by_one(real) if concurrency == 1 else in_flight(real, concurrency)
     made = partial(limits_of, policy=policy)
-    replayed: list[Recurrence] = list(
+    replayed: list[ReplayedRecurrence] = list(
         replay(
             workload,
             find_policy(policy),

@@ -24,7 +24,7 @@ from zeus.cli.main import main
 from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Stretch, Trial
 from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import recur
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.service.app import create
 from zeus.service.dashboard.export import export
 from zeus.store import open_store
@@ -100,7 +100,7 @@ def learnt(url: str) -> LocalJob:
     job = LocalJob.register(store, SPEC)
     for size, joules in EPOCH_JOULES.items():
         job.profiled(size, PLACE, joules=joules, seconds=joules / 150)
-        profile = PowerProfile.of([Slice(250, 10, 1.0, 230.0), Slice(175, 10, 1.1, 165.0)])
+        profile = PowerProfile.of([LimitSlice(250, 10, 1.0, 230.0), LimitSlice(175, 10, 1.1, 165.0)])
         job.put(ProfileKey("sentiment", size, "V100", 1), profile)
     for _ in range(12):
         recur(job, PLACE, run)

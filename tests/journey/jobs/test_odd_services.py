@@ -19,7 +19,7 @@ from support.served import DONE, SPEC, V100, Answer, Heard, odd_service, outbox,
 from support.waiting import PATIENCE_SECONDS
 from zeus.job import Ask, Decision, Ending, Outcome, Phase, Trial
 from zeus.job.wire import to_json
-from zeus.jobs.messages import Ended
+from zeus.jobs.messages import TrialEnded
 from zeus.jobs.remote.offline_cache import Mine
 from zeus.store.memory import MemoryStore
 
@@ -92,7 +92,7 @@ def test_an_answer_in_version_1_holds_nothing_up_where_the_job_is_not_known(tmp_
     with odd_service(IN_VERSION_1) as url:
         box = outbox(url, tmp_path)
         for number in (7, 8):
-            box.spool.put(Ended("a job that nobody here has seen", number, DONE))
+            box.spool.put(TrialEnded("a job that nobody here has seen", number, DONE))
         box.deliver()
         assert box.spool.waiting() == []
         assert not (tmp_path / "refused").exists()
@@ -103,7 +103,7 @@ def test_an_answer_in_version_1_is_read_by_the_eta_of_the_job_where_that_is_know
         box = outbox(url, tmp_path)
         box.known.keep_spec(SPEC)
         box.known.keep(SPEC.id, Mine(OPEN))
-        box.spool.put(Ended(SPEC.id, 7, DONE))
+        box.spool.put(TrialEnded(SPEC.id, 7, DONE))
         box.deliver()
         mine = box.known.trial(SPEC.id, 7)
     assert mine is not None and mine.is_heard

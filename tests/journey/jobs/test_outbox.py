@@ -13,7 +13,7 @@ from support.served import DONE, SPEC, V100
 from zeus.device.clock import VirtualClock
 from zeus.errors import InputError, NotKnown, StoreError
 from zeus.job import Ending, Outcome
-from zeus.jobs.messages import Ended
+from zeus.jobs.messages import TrialEnded
 from zeus.jobs.remote.job import ResilientJob
 from zeus.jobs.remote.offline_cache import KEPT_SECONDS
 from zeus.jobs.remote.outbox import Outbox
@@ -83,7 +83,7 @@ def test_what_is_refused_of_another_trial_leaves_the_running_one_known(leaving: 
     box = leaving.outbox()
     job = ResilientJob.register(box, SPEC)
     trial = job.ask(V100)
-    box.spool.put(Ended(SPEC.id, trial.number, DONE, "another one"))
+    box.spool.put(TrialEnded(SPEC.id, trial.number, DONE, "another one"))
     box.deliver()
     assert not box.spool.waiting()
     leaving.away(True)

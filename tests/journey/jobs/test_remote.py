@@ -29,7 +29,7 @@ from zeus.jobs.local import LocalJob
 from zeus.jobs.remote.job import ResilientJob
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import MemoryStore
 from zeus.trial.estimate import Knowledge
 
@@ -143,7 +143,7 @@ def test_the_verbs_over_a_service_refuse_what_those_over_a_store_refuse(served: 
         job.ask(V100, trial.ask.recurrence)
     with pytest.raises(NotKnown):
         job.trial(99)
-    key, profile = ProfileKey("asr", 16, "V100", 1), PowerProfile.of([Slice(250, 10, 1.0, 230.0)])
+    key, profile = ProfileKey("asr", 16, "V100", 1), PowerProfile.of([LimitSlice(250, 10, 1.0, 230.0)])
     assert job.get(key) is None
     job.put(key, profile)
     assert job.get(key) == profile

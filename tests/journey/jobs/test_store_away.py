@@ -23,7 +23,7 @@ from zeus.jobs.remote.retry import Contact
 from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import MemoryStore, Store, open_store
 from zeus.store.sql import SqlStore
 from zeus.store.wait_limit import at_most
@@ -123,7 +123,7 @@ def test_what_is_measured_meanwhile_arrives_too_and_the_bound_holds(leaving: Lea
     assert job.progress(bounded.number, SO_FAR, limit / 2)
     assert not job.progress(bounded.number, SO_FAR, limit * 2)
     job.profiled(16, V100, joules=3.0, seconds=1.0)
-    job.put(key, PowerProfile.of([Slice(250, 10, 1.0, 230.0)]))
+    job.put(key, PowerProfile.of([LimitSlice(250, 10, 1.0, 230.0)]))
     ended = job.tell(bounded.number, DONE)
     with pytest.raises(AlreadyDone):
         job.tell(bounded.number, Outcome(ending=Ending.CRASHED))

@@ -11,7 +11,7 @@ import pytest
 from zeus.errors import InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.jobs.local import LocalJob
-from zeus.launch.recurrence import Recurrence, recur
+from zeus.launch.recurrence import LaunchedRecurrence, recur
 from zeus.store.memory import MemoryStore
 
 PLACE = Gpus("V100", 1, 250.0)
@@ -50,11 +50,11 @@ def bounded(costs: dict[int, float]) -> Callable[[Trial], Outcome]:
     return run
 
 
-def sizes(recurrence: Recurrence) -> list[int]:
+def sizes(recurrence: LaunchedRecurrence) -> list[int]:
     return [one.batch_size for one in recurrence.tries]
 
 
-def cost(one: Recurrence) -> float | None:
+def cost(one: LaunchedRecurrence) -> float | None:
     use = one.use(1.0)
     return None if use is None else use.cost
 

@@ -17,7 +17,7 @@ from zeus.env import Mode
 from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.jobs.local import LocalJob
 from zeus.jobs.open import gpus_of
-from zeus.launch.job_file import Metrics
+from zeus.launch.job_file import MetricsSource
 from zeus.launch.script import ScriptRunner
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
@@ -140,7 +140,7 @@ def test_a_lease_is_renewed_while_the_script_runs(
         job.tell(trial.number, Outcome(ending=Ending.CONVERGED, joules=1.0, seconds=1.0, epochs=1))
         ran = ScriptRunner(job=job, clock=hasty).run(trial, command, os.environ, log)
     else:
-        metrics = Metrics(regex=r"acc=(\d)")
+        metrics = MetricsSource(regex=r"acc=(\d)")
         watcher = Watcher(job=job, monitor=monitor, metrics=metrics, mode=Mode.OFF, clock=hasty)
         ran = watcher.run(trial, command, os.environ, log)
     assert (ran.outcome.ending, ran.exit_code) == (Ending.CONVERGED, 0)

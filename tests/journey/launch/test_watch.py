@@ -13,7 +13,7 @@ from support.paths import EXAMPLES
 from support.waiting import eventually
 from zeus.errors import InputError
 from zeus.job import Ending, Gpus
-from zeus.launch.recurrence import Recurrence
+from zeus.launch.recurrence import LaunchedRecurrence
 from zeus.store.memory import MemoryStore
 
 V100 = "Tesla V100-PCIE-32GB"
@@ -26,7 +26,7 @@ def place(tmp_path: Path) -> Place:
     return here
 
 
-def recur(place: Place, monkeypatch: pytest.MonkeyPatch) -> Recurrence:
+def recur(place: Place, monkeypatch: pytest.MonkeyPatch) -> LaunchedRecurrence:
     launcher = place.launcher(monkeypatch)
     try:
         return launcher.recur()

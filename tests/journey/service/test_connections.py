@@ -17,7 +17,7 @@ from support.live import SPEC, bearer, live, token
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.service import request_limits
 from zeus.service.app import Settings, create
-from zeus.service.connections import Connection
+from zeus.service.connections import HttpConnection
 from zeus.store import MemoryStore
 from zeus.store.tokens import Scope
 
@@ -68,14 +68,14 @@ def status(address: str, path: str = "/healthz") -> int:
 def test_a_request_whose_head_does_not_end_is_hung_up_on(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(Connection, "HEAD_SECONDS", SOON)
+    monkeypatch.setattr(HttpConnection, "HEAD_SECONDS", SOON)
     with live(store) as address, connected(address, begun) as slow:
         assert heard(slow) == b""
         assert status(address) == 200
 
 
 def test_bytes_that_drip_in_do_not_prolong_a_head(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Connection, "HEAD_SECONDS", SOON)
+    monkeypatch.setattr(HttpConnection, "HEAD_SECONDS", SOON)
     with live(store) as address, connected(address, b"GET /healthz HTTP/1.1\r\n") as slow:
 
         def is_cut() -> bool:
@@ -94,7 +94,7 @@ def test_a_second_request_on_a_connection_has_the_same_time(
     whole = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with live(store) as address, connected(address, whole) as slow:
         assert slow.recv(65_536).startswith(b"HTTP/1.1 200")
-        monkeypatch.setattr(Connection, "HEAD_SECONDS", SOON)
+        monkeypatch.setattr(HttpConnection, "HEAD_SECONDS", SOON)
         slow.sendall(whole[:20])
         assert b"HTTP/1.1" not in heard(slow)
 
@@ -110,10 +110,10 @@ def test_a_body_that_comes_too_slowly_is_refused(store: MemoryStore, monkeypatch
 
 
 def test_an_answer_that_nobody_reads_is_cut_off(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Connection, "READ_SECONDS", SOON)
+    monkeypatch.setattr(HttpConnection, "READ_SECONDS", SOON)
     ask = b"GET /static/plotly.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4
     lost: list[bool] = []
-    monkeypatch.setattr(Connection, "connection_lost", _noted(Connection.connection_lost, lost))
+    monkeypatch.setattr(HttpConnection, "connection_lost", _noted(HttpConnection.connection_lost, lost))
     with live(store) as address, connected(address, ask) as lazy:
         eventually(lambda: bool(lost))
         length = len(httpx.get(f"{address}/static/plotly.min.js", timeout=PATIENCE_SECONDS).content)
@@ -121,7 +121,7 @@ def test_an_answer_that_nobody_reads_is_cut_off(store: MemoryStore, monkeypatch:
 
 
 def _noted(real: object, lost: list[bool]) -> object:
-    def connection_lost(self: Connection, exc: Exception | None) -> None:
+    def connection_lost(self: HttpConnection, exc: Exception | None) -> None:
         real(self, exc)  # type: ignore[operator]
         lost.append(True)
 

@@ -14,7 +14,7 @@ from zeus.errors import InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Trial
 from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import recur
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store.memory import MemoryStore
 
 CHROMIUM = shutil.which("chromium")
@@ -57,7 +57,7 @@ def fill(store: MemoryStore, name: str, factor: float = 1.0) -> None:
         )
 
     for size in (8, 16):
-        slices = [Slice(float(w), 10, 100 / w, 0.8 * 100) for w in (250, 200, 150)]
+        slices = [LimitSlice(float(w), 10, 100 / w, 0.8 * 100) for w in (250, 200, 150)]
         store.put_profile(ProfileKey(name, size, "V100", 1), PowerProfile.of(slices))
         job.profiled(size, PLACE, joules=1000.0 * factor, seconds=8.0)
     for _ in range(8):

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from zeus.job import Ending, Gpus, JobSpec, Outcome
 from zeus.jobs.local import LocalJob
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.service.app import Settings, create
 from zeus.store import MemoryStore
 
@@ -43,7 +43,7 @@ def furnished() -> MemoryStore:
         number = job.ask(Gpus("Tesla V100", 1, 250.0)).number
         job.tell(number, Outcome(ending=Ending.CONVERGED, joules=joules, seconds=1.0, epochs=2))
     job.ask(Gpus("Tesla V100", 1, 250.0))
-    job.put(ProfileKey("sentiment", 32, "Tesla V100", 1), PowerProfile.of([Slice(250.0, 10, 1.0, 200.0)]))
+    job.put(ProfileKey("sentiment", 32, "Tesla V100", 1), PowerProfile.of([LimitSlice(250.0, 10, 1.0, 200.0)]))
     return store
 
 

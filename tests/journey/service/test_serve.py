@@ -23,7 +23,7 @@ from support.paths import SOURCES
 from support.served import hold_port
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.service.app import Settings
-from zeus.service.server import Plan, address, hosts_of
+from zeus.service.server import ServerPlan, address, hosts_of
 
 
 @pytest.fixture
@@ -86,8 +86,8 @@ def test_tokens_that_would_travel_in_the_clear_are_warned_of(
 
 def test_a_worker_hears_all_that_the_command_was_told() -> None:
     settings = Settings(open=False, hosts=frozenset({"a", "b"}), per_second=3, log_json=True)
-    plan = Plan("sqlite:///x.db", "::1", 7070, 2, "c", "k", ("10.0.0.1",), 20, settings)
-    assert Plan.from_json(plan.to_json()) == plan
+    plan = ServerPlan("sqlite:///x.db", "::1", 7070, 2, "c", "k", ("10.0.0.1",), 20, settings)
+    assert ServerPlan.from_json(plan.to_json()) == plan
     assert address(plan) == "https://[::1]:7070"
 
 

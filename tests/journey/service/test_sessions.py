@@ -11,7 +11,7 @@ from support.waiting import eventually
 from zeus.service import auth
 from zeus.service.app import Settings, create
 from zeus.store import MemoryStore
-from zeus.store.tokens import Scope, Session, Token
+from zeus.store.tokens import Scope, Token, TokenSession
 
 
 @pytest.fixture
@@ -66,7 +66,9 @@ def test_a_session_ends_with_its_time_and_only_hashes_are_kept(store: MemoryStor
 def test_sessions_are_kept_until_they_are_over(place: Place) -> None:
     tokens = place.open().tokens
     tokens.add(Token("a1", "me", Scope.READ, "h", "2024-01-01T00:00:00.000000+00:00"))
-    short, long = (Session(name, "a1", f"2024-01-0{day}T00:00:00.000000+00:00") for name, day in (("s", 2), ("l", 9)))
+    short, long = (
+        TokenSession(name, "a1", f"2024-01-0{day}T00:00:00.000000+00:00") for name, day in (("s", 2), ("l", 9))
+    )
     tokens.begin(short, "2024-01-01T00:00:00.000000+00:00")
     tokens.begin(long, "2024-01-02T00:00:00.000000+00:00")
     assert (tokens.session("s"), place.open().tokens.session("l")) == (None, long)

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from support.paths import ROOT
 from zeus.job import Ending, Outcome, Target
 from zeus.job.wire import to_json
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 from zeus.service.app import Settings, create
 from zeus.store import MemoryStore
 from zeus.store.address import log_file, log_folder
@@ -22,7 +22,9 @@ from zeus.store.address import log_file, log_folder
 SPEC = {"job_id": "asr", "job_id_prefix": "asr", "batch_sizes": [8, 16, 32], "default_batch_size": 16, "eta_knob": 1.0}
 PLACE = {"gpu_name": "V100", "gpus": 2, "max_watts": 500.0}
 END = {"ending": "converged", "joules": 100.0, "seconds": 1.0, "epochs": 4, "metric": 0.9}
-PROFILE = to_json(PowerProfile.of([Slice(250.0, 10, 1.0, 200.0), Slice(150.0, 10, 1.2, 150.0)], limits=[250, 150, 100]))
+PROFILE = to_json(
+    PowerProfile.of([LimitSlice(250.0, 10, 1.0, 200.0), LimitSlice(150.0, 10, 1.2, 150.0)], limits=[250, 150, 100])
+)
 ASR = "/api/v1/jobs/asr"
 
 

@@ -24,7 +24,7 @@ from zeus.job import Ask, Decision, Ending
 from zeus.store import Job, Store, open_store
 from zeus.store.api import Facts, Log
 from zeus.store.sql import SqlStore, silent_server
-from zeus.store.sql.database import Database, Mode, Statement
+from zeus.store.sql.database import Database, Statement, TransactionMode
 from zeus.store.sql.silent_server import hung_up_after
 from zeus.store.sql.upgrade import ADVISORY_LOCK, HEAD
 from zeus.store.wait_limit import at_most
@@ -184,7 +184,7 @@ def test_jobs_do_not_wait_for_one_another(url: str, store: Store, admin: Any) ->
 def test_the_servers_own_idea_of_isolation_does_not_matter(url: str, admin: Any) -> None:
     admin.execute(f"ALTER DATABASE {admin.info.dbname} SET default_transaction_isolation = 'serializable'")
     database, show = Database(url), Statement(sa.text("SHOW transaction_isolation"))
-    for mode, level in ((Mode.WRITE, "read committed"), (Mode.SNAPSHOT, "repeatable read")):
+    for mode, level in ((TransactionMode.WRITE, "read committed"), (TransactionMode.SNAPSHOT, "repeatable read")):
         with database.transaction(mode) as db:
             assert db.row(show, {}) == (level,)
     database.close()

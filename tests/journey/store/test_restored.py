@@ -17,7 +17,7 @@ from zeus.job import Ending, Gpus, JobSpec, Outcome
 from zeus.jobs.folds import Folds
 from zeus.jobs.local import LocalJob
 from zeus.jobs.report import full, report
-from zeus.service.metrics import Metrics
+from zeus.service.metrics import ServiceMetrics
 from zeus.service.overview import Overview
 from zeus.store import Store, open_store
 
@@ -120,7 +120,7 @@ def test_a_job_that_cannot_be_read_hides_no_other_and_can_be_removed(
     rows = {row["job"]: row for row in Overview(running.store, Folds()).briefs(running.store.pulse())}
     assert (rows["asr"]["phase"], rows["good"]["trials"]) == ("unreadable", 1)
     assert "joules=1e+308" in rows["asr"]["remark"]
-    text = Metrics(running.store, Overview(running.store, Folds())).text().decode()
+    text = ServiceMetrics(running.store, Overview(running.store, Folds())).text().decode()
     assert 'zeus_job_recurrences{zeus_job="good"} 1.0' in text
     url = ("--store", f"sqlite:///{running.path}")
     for arguments, code in ((["list"], 0), (["forget", "asr", "--yes"], 2), (["forget", "asr", "--yes", "--force"], 0)):

@@ -16,9 +16,9 @@ from zeus.cost import CostModel
 from zeus.job import Ask, Decision, Ending, EpochPoint, Gpus, Kept, Kind, Outcome, Phase, Stretch, Target, Trial
 from zeus.job.amount import Amount
 from zeus.job.charge import Spent, Tally, overshoot, spent
-from zeus.job.default import Basis
-from zeus.job.ledger import End, Saving, open_ledger, totals
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.job.defaults import Basis
+from zeus.job.ledger import RecurrenceEnd, Saving, open_ledger, totals
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 
 COST = CostModel(SPEC.eta_knob, GPUS.max_watts)
 A40 = Gpus("A40", 1, 300.0)
@@ -143,7 +143,13 @@ def test_how_a_recurrence_ended() -> None:
         running(7, 5, 32, None),
     ]
     rows = open_ledger(SPEC, trials).recurrences
-    assert [one.end for one in rows] == [End.CONVERGED, End.UNFINISHED, End.FAILED, End.OPEN, End.OPEN]
+    assert [one.end for one in rows] == [
+        RecurrenceEnd.CONVERGED,
+        RecurrenceEnd.UNFINISHED,
+        RecurrenceEnd.FAILED,
+        RecurrenceEnd.OPEN,
+        RecurrenceEnd.OPEN,
+    ]
     assert (rows[0].batch_size, rows[0].epochs) == (8, 6)
     assert [one.known_joules for one in rows] == [30.0, 10.0, 10.0, 3.0, None]
     assert [one.unknown_tries for one in rows] == [0, 0, 0, 1, 0]
@@ -190,7 +196,7 @@ def test_a_saving_is_a_default_for_each_recurrence_that_converged_minus_all_that
         assert saving is None
         return
     counted = [one for one in ledger.finished if one.use is not None]
-    worth = [ledger.default_of(one) for one in counted if one.end is End.CONVERGED]
+    worth = [ledger.default_of(one) for one in counted if one.end is RecurrenceEnd.CONVERGED]
     used = sum(one.use.joules for one in counted if one.use is not None)
     assert (saving is None) == (not worth)
     if saving is not None:
@@ -479,7 +485,7 @@ def test_a_power_profile_serves_where_units_say_nothing() -> None:
     world = _steady_world()
     world.run(1, 16, [150.0])
     high, low = world.epoch[16, TOP], world.epoch[16, 150.0]
-    slices = [Slice(250, 40, high.seconds, high.joules), Slice(150, 20, low.seconds / 2, low.joules / 2)]
+    slices = [LimitSlice(250, 40, high.seconds, high.joules), LimitSlice(150, 20, low.seconds / 2, low.joules / 2)]
     key = ProfileKey("asr", 16, "V100", 1)
     ledger = open_ledger(SPEC, world.kepts, profiles={key: PowerProfile.of(slices)})
     assert ledger.defaults["V100"].basis is Basis.ESTIMATED
@@ -487,7 +493,7 @@ def test_a_power_profile_serves_where_units_say_nothing() -> None:
     for other in (
         {replace(key, gpu_count=2): PowerProfile.of(slices)},
         {replace(key, batch_size=8): PowerProfile.of(slices)},
-        {key: PowerProfile.of([slices[0], Slice(150, 1, 1.0, 1.0)])},
+        {key: PowerProfile.of([slices[0], LimitSlice(150, 1, 1.0, 1.0)])},
         {key: PowerProfile.of(slices[:1])},
     ):
         assert open_ledger(SPEC, world.kepts, profiles=other).defaults["V100"].basis is Basis.AS_IT_RAN

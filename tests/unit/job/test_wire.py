@@ -28,7 +28,7 @@ from zeus.job import (
     Trial,
 )
 from zeus.job.wire import dumps, from_json, loads, to_json
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.trial.knowledge import Knowledge, knowledge_from_json, knowledge_to_json
 
 WHOLE = st.integers(1, 10**9)
@@ -101,7 +101,7 @@ def trials(draw: st.DrawFn) -> Trial:
     return trial
 
 
-SLICES = st.builds(Slice, ABOVE, WHOLE, ABOVE, ABOVE)
+SLICES = st.builds(LimitSlice, ABOVE, WHOLE, ABOVE, ABOVE)
 PROFILES = st.builds(PowerProfile.of, st.lists(SLICES, max_size=4), st.lists(ABOVE, max_size=4))
 EVENTS = st.builds(
     Profiled, sequence=WHOLE, batch_size=WHOLE, gpu_model=st.text(), joules=ABOVE, seconds=ABOVE, max_watts=ABOVE

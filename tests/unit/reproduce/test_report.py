@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zeus.job.pareto import ParetoPoint, front
 from zeus.reproduce.compare import compare
-from zeus.reproduce.derived import Point, front, geometric_mean, over_seeds
+from zeus.reproduce.derived import geometric_mean, over_seeds
 from zeus.reproduce.expected import Expected
 from zeus.reproduce.panel import Number, Panel, rows
 from zeus.reproduce.report import Section, html
 
 numbers = st.floats(-1e6, 1e6)
-points = st.lists(st.builds(Point, st.just(8), st.just(100.0), st.floats(1, 100), st.floats(1, 100)), min_size=1)
+points = st.lists(st.builds(ParetoPoint, st.just(8), st.just(100.0), st.floats(1, 100), st.floats(1, 100)), min_size=1)
 
 
 def says(paper: float | str, tolerance: float | str | None, missing: str = "") -> Expected:
@@ -57,7 +58,7 @@ def test_a_tolerance_that_is_neither_a_number_nor_the_seeds_is_refused() -> None
 
 
 @given(points)
-def test_nobody_beats_the_front_and_the_front_beats_everybody(every: list[Point]) -> None:
+def test_nobody_beats_the_front_and_the_front_beats_everybody(every: list[ParetoPoint]) -> None:
     best = front(every)
     assert set(best) <= set(every)
     for one in every:

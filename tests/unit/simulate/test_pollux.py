@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.paths import ROOT
 from support.published import TRACES
 from zeus.errors import InputError
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate import pollux
 from zeus.simulate.pollux import NoiseScale
 from zeus.simulate.results import simulate
@@ -31,7 +31,7 @@ WATTS = (200.0, 100.0)
 
 def workload(seconds: dict[int, float], epochs: dict[int, int | None]) -> Workload:
     profiles = {
-        size: PowerProfile.of(Slice(watts, 1, each * 200 / watts, each * 150) for watts in WATTS)
+        size: PowerProfile.of(LimitSlice(watts, 1, each * 200 / watts, each * 150) for watts in WATTS)
         for size, each in seconds.items()
     }
     return Workload("DeepSpeech2", "toy", 200.0, 50, min(seconds), {b: (n,) for b, n in epochs.items()}, profiles)

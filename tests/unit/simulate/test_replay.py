@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from zeus.errors import InputError
 from zeus.job import Ending, Event, Phase, Trial
 from zeus.policy.registry import find_policy
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate import baselines, regret
-from zeus.simulate.replay import Recurrence, draw, job_of, replay
+from zeus.simulate.replay import ReplayedRecurrence, draw, job_of, replay
 from zeus.simulate.results import simulate
 from zeus.simulate.workload import Workload
 
 NAMES = ["paper", "paper:no-pruning", "paper:no-early-stop", "paper:no-jit", "default", "grid", "grid-free", "oracle"]
 
 
-def epoch(watts: float, seconds: float, average: float) -> Slice:
-    return Slice(watts, 1, seconds, average * seconds)
+def epoch(watts: float, seconds: float, average: float) -> LimitSlice:
+    return LimitSlice(watts, 1, seconds, average * seconds)
 
 
 PROFILES = {
@@ -55,7 +55,7 @@ def play(name: str, workload: Workload = SMALL, seed: int = 0, n: int = 40, eta:
 # ---------------------------------------------------------------------- what is charged
 
 
-def is_hopeless(workload: Workload, one: Recurrence, name: str = "") -> bool:
+def is_hopeless(workload: Workload, one: ReplayedRecurrence, name: str = "") -> bool:
     """Every size that this contender offers has run to max_epochs twice without the target."""
     missed = Counter(t.decision.batch_size for t in one.tries if t.outcome.ending is Ending.NOT_CONVERGED)
     return all(missed[size] >= 2 for size in ([workload.default] if name == "default" else workload.sizes))
@@ -327,7 +327,7 @@ def test_where_nothing_converges_all_is_charged_and_no_best_is_defined() -> None
         assert not any(one.converged for one in past)
         assert all(t.outcome.epochs == 3 for one in past for t in one.tries)
         assert all(len(one.tries) == 20 or is_hopeless(hopeless, one, name) for one in past)
-        assert not any(is_hopeless(hopeless, Recurrence(one.tries[:-1]), name) for one in past)
+        assert not any(is_hopeless(hopeless, ReplayedRecurrence(one.tries[:-1]), name) for one in past)
     assert simulate(hopeless, "paper", 0, recurrences=3).cumulative_regret is None
     with pytest.raises(InputError, match="no best choice is defined"):
         baselines.contender("oracle", hopeless, 0.5)
@@ -348,7 +348,7 @@ def test_a_policy_that_names_no_limit_is_not_replayed_as_if_it_did() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_replay_is_a_function_of_its_seed(name: str) -> None:
-    def past(seed: int) -> list[Recurrence]:
+    def past(seed: int) -> list[ReplayedRecurrence]:
         return list(play(name, seed=seed, n=25, concurrency=2))
 
     assert past(3) == past(3)

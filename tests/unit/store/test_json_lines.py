@@ -12,7 +12,7 @@ from zeus.errors import InputError
 from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch
 from zeus.jobs.local import LocalJob
 from zeus.jobs.report import brief_of, full, report
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import MemoryStore
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16, mab_seed=1)
@@ -36,7 +36,9 @@ def lines() -> list[str]:
     job.renew(job.ask(HERE).number, Outcome(ending=Ending.LOST, joules=1.0, seconds=1.0))
     job.profiled(16, HERE, joules=50.0, seconds=5.0)
     store.pardon("asr", 16)
-    store.put_profile(ProfileKey("asr", 16, "V100", 1), PowerProfile.of([Slice(250.0, 10, 1.0, 200.0)], limits=[150]))
+    store.put_profile(
+        ProfileKey("asr", 16, "V100", 1), PowerProfile.of([LimitSlice(250.0, 10, 1.0, 200.0)], limits=[150])
+    )
     return store.export()
 
 

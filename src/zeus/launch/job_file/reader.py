@@ -17,7 +17,7 @@ from zeus.errors import InputError
 from zeus.job import MAX_TRIES, JobSpec
 from zeus.launch.job_file.schema import NEEDED, SPEC, TABLES, TOP, Kind
 from zeus.launch.job_file.toml_lines import key_lines
-from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, Metrics
+from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource
 from zeus.policy.registry import find_policy
 
 
@@ -82,7 +82,7 @@ class _Reader:
             spec=spec,
             command=command,
             learning_rate=None if rates is None else LearningRate(**rates),
-            metrics=None if metrics is None else Metrics(**metrics),
+            metrics=None if metrics is None else MetricsSource(**metrics),
             env=data.get("env", {}),
             gpus=None if gpus == "all" else tuple(gpus),
             mode=None if "mode" not in data else Mode(data["mode"]),

@@ -13,7 +13,7 @@ import pytest
 from support.disks import fill, tiny_disk
 from zeus.device.keeper.core import Keeper, Loan
 from zeus.device.keeper.notes import Note, Notes
-from zeus.device.keeper.restore import Ending
+from zeus.device.keeper.restore import Restoration
 from zeus.device.virtual import VirtualGpu, VirtualMachine
 from zeus.errors import DeviceError, InputError, LeaseRefused, NoDevice, NotPermitted, ReadOnly
 
@@ -78,7 +78,7 @@ def test_what_was_found_comes_back(bench: Bench) -> None:
     assert loan.found == dict(zip(bench.uuids, [250, 200], strict=True))
     assert loan.set(dict.fromkeys(bench.uuids, 150)) == dict.fromkeys(bench.uuids, 150)
     assert bench.limits() == [150, 150]
-    assert {r.ending for r in loan.give_back()} == {Ending.RESTORED}
+    assert {r.ending for r in loan.give_back()} == {Restoration.RESTORED}
     assert bench.limits() == [250, 200]
     assert bench.notes.uuids() == []
     assert loan.give_back() == []
@@ -143,7 +143,7 @@ def test_a_card_that_fails_a_few_times_is_still_put_back(bench: Bench) -> None:
     loan = bench.keeper.lend(bench.uuids)
     loan.set(dict.fromkeys(bench.uuids, 150))
     bench.gpus[0].failures = 3
-    assert {r.ending for r in loan.give_back()} == {Ending.RESTORED}
+    assert {r.ending for r in loan.give_back()} == {Restoration.RESTORED}
     assert bench.limits() == [250, 250]
 
 
@@ -152,11 +152,11 @@ def test_a_lost_card_keeps_its_note_and_holds_up_nobody(bench: Bench) -> None:
     loan.set(dict.fromkeys(bench.uuids, 150))
     bench.machine.lose(bench.gpus[0].index)
     endings = {r.uuid: r.ending for r in loan.give_back()}
-    assert endings == {bench.uuids[0]: Ending.FAILED, bench.uuids[1]: Ending.RESTORED}
+    assert endings == {bench.uuids[0]: Restoration.FAILED, bench.uuids[1]: Restoration.RESTORED}
     assert bench.gpus[1].limit() == 250
-    assert [r.ending for r in bench.another().recover()] == [Ending.FAILED]
+    assert [r.ending for r in bench.another().recover()] == [Restoration.FAILED]
     bench.machine.change_card(bench.gpus[0].index, lambda card: replace(card, lost=False))
-    assert [r.ending for r in bench.another().recover()] == [Ending.RESTORED]
+    assert [r.ending for r in bench.another().recover()] == [Restoration.RESTORED]
     assert bench.limits() == [250, 250]
 
 
@@ -164,7 +164,7 @@ def test_somebody_elses_limit_is_left_alone(bench: Bench) -> None:
     loan = bench.keeper.lend(bench.uuids[:1])
     loan.set({bench.uuids[0]: 150})
     bench.gpus[0].set_limit(220)
-    assert [r.ending for r in loan.give_back()] == [Ending.LEFT]
+    assert [r.ending for r in loan.give_back()] == [Restoration.LEFT]
     assert bench.gpus[0].limit() == 220
     assert bench.notes.uuids() == []
 
@@ -187,7 +187,7 @@ def test_a_cap_that_equals_an_earlier_limit_of_ours_outlives_a_crash(bench: Benc
     loan.set({bench.uuids[0]: 150})
     bench.gpus[0].set_limit(200)
     bench.killed(loan)
-    assert [r.ending for r in bench.another().recover()] == [Ending.LEFT]
+    assert [r.ending for r in bench.another().recover()] == [Restoration.LEFT]
     assert bench.gpus[0].limit() == 200
 
 
@@ -196,7 +196,7 @@ def test_a_cap_next_to_the_limit_found_or_to_ours_is_still_somebody_elses(bench:
     loan = bench.keeper.lend(bench.uuids[:1])
     loan.set({bench.uuids[0]: 150})
     bench.gpus[0].set_limit(watts)
-    assert [r.ending for r in loan.give_back()] == [Ending.LEFT]
+    assert [r.ending for r in loan.give_back()] == [Restoration.LEFT]
     assert bench.gpus[0].limit() == watts
 
 
@@ -256,7 +256,7 @@ def test_read_only_refuses_lending_setting_and_restoring(bench: Bench, monkeypat
         loan.set({bench.uuids[0]: 125})
     with pytest.raises(ReadOnly):
         bench.keeper.lend(bench.uuids[1:])
-    assert [r.ending for r in loan.give_back()] == [Ending.FAILED]
+    assert [r.ending for r in loan.give_back()] == [Restoration.FAILED]
     assert bench.limits() == [150, 250]
     monkeypatch.delenv("ZEUS_READ_ONLY")
     bench.another().recover()
@@ -277,18 +277,18 @@ def leave(bench: Bench, in_force: float, note: Note) -> None:
 @pytest.mark.parametrize(
     ("in_force", "ours", "ending", "after"),
     [
-        (250, (), Ending.UNCHANGED, 250),  # killed after lending
-        (250, (150,), Ending.UNCHANGED, 250),  # killed between writing down and setting
-        (150, (150,), Ending.RESTORED, 250),  # killed between setting and answering
-        (200, (200, 150), Ending.RESTORED, 250),  # the same, at a second limit
-        (150, (200, 150), Ending.RESTORED, 250),
-        (250, (200, 150), Ending.UNCHANGED, 250),  # killed between putting back and dropping the note
-        (175, (200, 150), Ending.LEFT, 175),  # and then somebody set another
-        (249.5, (150,), Ending.LEFT, 249.5),
+        (250, (), Restoration.UNCHANGED, 250),  # killed after lending
+        (250, (150,), Restoration.UNCHANGED, 250),  # killed between writing down and setting
+        (150, (150,), Restoration.RESTORED, 250),  # killed between setting and answering
+        (200, (200, 150), Restoration.RESTORED, 250),  # the same, at a second limit
+        (150, (200, 150), Restoration.RESTORED, 250),
+        (250, (200, 150), Restoration.UNCHANGED, 250),  # killed between putting back and dropping the note
+        (175, (200, 150), Restoration.LEFT, 175),  # and then somebody set another
+        (249.5, (150,), Restoration.LEFT, 249.5),
     ],
 )
 def test_a_keeper_killed_at_any_moment_leaves_enough_to_put_back(
-    bench: Bench, in_force: float, ours: tuple[float, ...], ending: Ending, after: float
+    bench: Bench, in_force: float, ours: tuple[float, ...], ending: Restoration, after: float
 ) -> None:
     leave(bench, in_force, Note(bench.uuids[0], bench.notes.boot, 250.0, ours_watts=ours))
     assert [r.ending for r in bench.keeper.recover()] == [ending]
@@ -298,7 +298,7 @@ def test_a_keeper_killed_at_any_moment_leaves_enough_to_put_back(
 
 def test_a_limit_that_was_being_set_may_be_in_force_as_the_driver_rounded_it(bench: Bench) -> None:
     leave(bench, 149.6, Note(bench.uuids[0], bench.notes.boot, 250.0, ours_watts=(200.0,), setting_watts=150.0))
-    assert [r.ending for r in bench.keeper.recover()] == [Ending.RESTORED]
+    assert [r.ending for r in bench.keeper.recover()] == [Restoration.RESTORED]
     assert bench.gpus[0].limit() == 250
 
 
@@ -311,14 +311,14 @@ def test_lending_first_puts_back_what_a_dead_keeper_left(bench: Bench) -> None:
 
 def test_a_note_from_another_boot_is_void(bench: Bench) -> None:
     leave(bench, 150, Note(bench.uuids[0], "another boot", 250.0, ours_watts=(150.0,)))
-    assert [r.ending for r in bench.keeper.recover()] == [Ending.VOID]
+    assert [r.ending for r in bench.keeper.recover()] == [Restoration.VOID]
     assert bench.gpus[0].limit() == 150
     assert bench.notes.uuids() == []
 
 
 def test_a_note_that_cannot_be_read_stops_nobody(bench: Bench) -> None:
     (bench.notes.folder / f"{bench.uuids[0]}.json").write_text("{")
-    assert [r.ending for r in bench.keeper.recover()] == [Ending.VOID]
+    assert [r.ending for r in bench.keeper.recover()] == [Restoration.VOID]
     bench.keeper.lend(bench.uuids).give_back()
 
 
@@ -327,7 +327,7 @@ def test_a_note_of_a_newer_version_is_kept_and_its_gpu_is_not_lent(bench: Bench)
     text = json.dumps({"zeus": 2, "uuid": bench.uuids[0], "limits": "in a way that only that version knows"})
     note.write_text(text)
     (outcome,) = bench.keeper.recover()
-    assert outcome.ending is Ending.FAILED
+    assert outcome.ending is Restoration.FAILED
     assert "newer" in outcome.message and str(note) in outcome.message
     with pytest.raises(DeviceError, match="newer"):
         bench.keeper.lend(bench.uuids)
@@ -343,7 +343,7 @@ def test_what_a_dead_keeper_left_is_put_back_also_on_a_full_disk(tmp_path: Path)
         bench.killed(loan)
         assert bench.another().lent() == []  # somebody looked, so that the locks are empty
         fill(disk)
-        assert {r.ending for r in bench.another().recover()} == {Ending.RESTORED}
+        assert {r.ending for r in bench.another().recover()} == {Restoration.RESTORED}
         assert bench.limits() == [250, 250]
 
 
@@ -361,7 +361,7 @@ def test_on_a_full_disk_nothing_is_lent_and_nothing_is_changed(tmp_path: Path) -
         with pytest.raises(OSError, match="No space left"):
             loan.set(dict.fromkeys(bench.uuids, 150))
         assert bench.limits() == [200, 200]
-        assert {r.ending for r in loan.give_back()} == {Ending.RESTORED}
+        assert {r.ending for r in loan.give_back()} == {Restoration.RESTORED}
         assert bench.limits() == [250, 250]
 
 

@@ -98,14 +98,14 @@ def test_hostile_numbers_and_depths_are_input_errors(line: bytes) -> None:
 def test_lines_do_not_depend_on_how_the_stream_was_cut(lines: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(line + b"\n" for line in lines)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
-    reader, seen = protocol.Lines(), []
+    reader, seen = protocol.LineBuffer(), []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         seen += reader.feed(stream[start:end])
     assert seen == lines
 
 
 def test_an_endless_line_is_refused() -> None:
-    reader = protocol.Lines()
+    reader = protocol.LineBuffer()
     with pytest.raises(InputError, match="65536"):
         for _ in range(3):
             list(reader.feed(b"x" * 40000))

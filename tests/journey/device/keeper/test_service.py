@@ -203,7 +203,9 @@ def test_a_connection_without_a_lease_ends_however_much_it_talks(
     ours, theirs = socket.socketpair()
     keeper = Keeper(VirtualMachine.in_memory("v100").gpus.copy, Notes(tmp_path))
     stop, stopped = os.pipe()
-    serving = threading.Thread(target=connection.Connection(theirs, Peer.of(theirs), keeper, "system", stop).serve)
+    serving = threading.Thread(
+        target=connection.KeeperConnection(theirs, Peer.of(theirs), keeper, "system", stop).serve
+    )
     serving.start()
     try:
         with ours, contextlib.suppress(BrokenPipeError, ConnectionResetError):

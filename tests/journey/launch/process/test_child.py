@@ -14,12 +14,12 @@ import pytest
 
 from support.launch_place import Place, is_running
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.launch.job_file import Metrics
+from zeus.launch.job_file import MetricsSource
 from zeus.launch.process.child import Child
 from zeus.launch.process.log_file import LogFile
 from zeus.launch.process.output import Output
 from zeus.launch.script_events import Line
-from zeus.launch.script_lines import Lines, reader_of
+from zeus.launch.script_lines import ScriptLines, reader_of
 
 # Starts a process that holds its output open: a daemon with a session of its own, or one that will not be asked to end.
 OTHER = """
@@ -83,10 +83,10 @@ def test_a_run_that_is_to_outlive_its_terminal_does(tmp_path: Path) -> None:
 
 
 @contextmanager
-def follow(written: bytes, log: Path, metrics: Metrics) -> Iterator[list[Line]]:
+def follow(written: bytes, log: Path, metrics: MetricsSource) -> Iterator[list[Line]]:
     """The lines of an output that nobody ends."""
     there, here = os.pipe()
-    lines, found = Lines(reader_of(metrics), lambda: None), list[Line]()
+    lines, found = ScriptLines(reader_of(metrics), lambda: None), list[Line]()
     output = Output(there, LogFile(log), lines.hear)
     os.write(here, written)
     try:
@@ -100,12 +100,12 @@ def follow(written: bytes, log: Path, metrics: Metrics) -> Iterator[list[Line]]:
 
 
 def test_a_disk_that_is_full_costs_the_log_and_no_line() -> None:
-    with follow(b"acc=0.5\nacc=0.6\n", Path("/dev/full"), Metrics(regex=r"acc=(\S+)")) as found:
+    with follow(b"acc=0.5\nacc=0.6\n", Path("/dev/full"), MetricsSource(regex=r"acc=(\S+)")) as found:
         assert [one.metric for one in found] == [0.5, 0.6]
 
 
 def test_binary_output_and_lines_that_have_no_end_are_read_as_far_as_they_go(tmp_path: Path) -> None:
     written = b"\xff\xfe acc=0.5\r" + b"x" * 50_000 + b"\rhalf acc=0.6 ... acc=0.7\n\nacc=0.8"
-    with follow(written, tmp_path / "log", Metrics(regex=r"acc=(\S+)")) as found:
+    with follow(written, tmp_path / "log", MetricsSource(regex=r"acc=(\S+)")) as found:
         assert [one.metric for one in found] == [0.5, 0.6, 0.8]
     assert (tmp_path / "log").read_bytes() == written

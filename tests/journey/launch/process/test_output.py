@@ -17,13 +17,13 @@ import pytest
 from support.disks import fill, free, size, tiny_disk
 from support.launch_place import Place, tries
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.launch.job_file import Metrics
+from zeus.launch.job_file import MetricsSource
 from zeus.launch.process import log_file
 from zeus.launch.process.log_file import LogFile
 from zeus.launch.process.matcher import Matcher
 from zeus.launch.process.output import Output
 from zeus.launch.script_events import Line
-from zeus.launch.script_lines import LONGEST, Lines, reader_of
+from zeus.launch.script_lines import LONGEST, ScriptLines, reader_of
 
 # What a training does that speaks for itself, without the weight of torch; before that it prints 1 MB.
 SPEAKS = """
@@ -187,7 +187,7 @@ def test_a_matcher_that_is_killed_while_it_answers_is_asked_until_it_does() -> N
 
 
 def test_lines_that_come_after_the_end_are_counted_and_belong_to_no_trial() -> None:
-    lines = Lines(reader_of(Metrics(regex=r"acc=(\S+)")), lambda: None)
+    lines = ScriptLines(reader_of(MetricsSource(regex=r"acc=(\S+)")), lambda: None)
     lines.hear(b"acc=0.5\n")
     lines.close()
     for chunk in (b"acc=0.6\nacc=0.7", b""):
@@ -237,13 +237,13 @@ def test_a_line_without_end_takes_little_memory_wherever_it_comes_from(tmp_path:
         out.write(b'\n{"epoch": 1, "metric": 0.5}\n')
 
     def follow() -> None:
-        lines = Lines(reader_of(Metrics(file=str(file))), lambda: None)
+        lines = ScriptLines(reader_of(MetricsSource(file=str(file))), lambda: None)
         lines.follow(file)
         assert lines.next(PATIENCE_SECONDS) == (Line("1", 0.5), None)
         lines.close()
 
     def hear() -> None:
-        lines = Lines(reader_of(Metrics(regex=r"acc=(\S+)")), lambda: None)
+        lines = ScriptLines(reader_of(MetricsSource(regex=r"acc=(\S+)")), lambda: None)
         for _ in range(1000):
             lines.hear(b"x" * 65_536)
         lines.hear(b"\nacc=0.5")
@@ -256,7 +256,7 @@ def test_a_line_without_end_takes_little_memory_wherever_it_comes_from(tmp_path:
 
 
 def test_of_a_long_line_the_beginning_is_looked_at() -> None:
-    lines = Lines(reader_of(Metrics(regex=r"acc=(\S+)")), lambda: None)
+    lines = ScriptLines(reader_of(MetricsSource(regex=r"acc=(\S+)")), lambda: None)
     lines.hear(b"acc=0.5 " + b"x" * LONGEST + b" acc=0.6\n" + b"x" * 10 * LONGEST + b"acc=0.7\nacc=0.8\n")
     lines.hear(b"")
     lines.close()

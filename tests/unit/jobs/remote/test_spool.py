@@ -20,19 +20,27 @@ from hypothesis import strategies as st
 from support.served import hold_port
 from zeus.errors import AlreadyDone, InputError, NotAllowed, StoreError
 from zeus.job import Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
-from zeus.jobs.messages import Ended, EpochUsed, Message, ProfileMade, Ran, message_from_json, message_to_json
+from zeus.jobs.messages import (
+    EpochUsed,
+    Message,
+    OfflineRun,
+    ProfileMade,
+    TrialEnded,
+    message_from_json,
+    message_to_json,
+)
 from zeus.jobs.remote.client import Service
 from zeus.jobs.remote.offline_cache import KEPT_SECONDS, Known, Mine
 from zeus.jobs.remote.retry import LONGEST_REST, LONGEST_WAIT, QUICK, REST_SECONDS, Failed, Patience
 from zeus.jobs.remote.spool import REFUSED_SECONDS, Spool, default_folder
-from zeus.profile import PowerProfile, ProfileKey, Slice
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 
 HERE = "sqlite:////srv/zeus.db"
 
 
-def number(number: int) -> Ended:
+def number(number: int) -> TrialEnded:
     """A message that is known by its number."""
-    return Ended("asr", number, Outcome(ending="lost"))
+    return TrialEnded("asr", number, Outcome(ending="lost"))
 
 
 def at(folder: Path) -> Spool:
@@ -60,7 +68,7 @@ def test_any_order_of_putting_delivering_and_dying_loses_nothing_and_keeps_the_o
 
         def deliver(fates: list[str]) -> None:
             def send(message: Message) -> None:
-                assert isinstance(message, Ended)
+                assert isinstance(message, TrialEnded)
                 fate = fates.pop(0) if fates else "taken"
                 match fate:
                     case "away":
@@ -99,7 +107,7 @@ def test_one_process_delivers_at_a_time_and_takes_along_what_comes_meanwhile(tmp
     spool, heard = at(tmp_path), list[int]()
 
     def send(message: Message) -> None:
-        assert isinstance(message, Ended)
+        assert isinstance(message, TrialEnded)
         if message.number == 0:
             spool.put(number(1))
             at(tmp_path).deliver(lambda other: heard.append(-1))  # another process: it leaves it to this one
@@ -163,10 +171,10 @@ def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
 SPEC = JobSpec(job_id="a/b c", job_id_prefix="a", batch_sizes=(8, 16), default_batch_size=8, mab_seed=3)
 V100S = Gpus("V100", 2, 500.0)
 DONE = Outcome(ending="converged", joules=5.0, seconds=1.0, epochs=2, metric=0.9)
-PROFILE = PowerProfile.of([Slice(250.0, 10, 1.0, 200.0)])
+PROFILE = PowerProfile.of([LimitSlice(250.0, 10, 1.0, 200.0)])
 MESSAGES = [
-    Ended(SPEC.id, 7, DONE),
-    Ran(SPEC, V100S, 16, "key", DONE),
+    TrialEnded(SPEC.id, 7, DONE),
+    OfflineRun(SPEC, V100S, 16, "key", DONE),
     EpochUsed(SPEC.id, 16, V100S, 12.5, 0.5),
     ProfileMade(ProfileKey(SPEC.id, 16, "V100", 2), PROFILE),
 ]

@@ -24,7 +24,7 @@ from zeus.optimizer.power_limit.selector import (
     Time,
     ZeusCost,
 )
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 
 CHUNK_SECONDS = 0.1
 LIMITS = (250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0)
@@ -59,7 +59,7 @@ class Training:
                     took = steps * seconds * self.noise()
                     self.steps[limit] += steps
                     self.measured[limit] += steps
-                    state = profiler.measured(state, Slice(limit, steps, took, took * watts * self.noise()))
+                    state = profiler.measured(state, LimitSlice(limit, steps, took, took * watts * self.noise()))
         raise AssertionError(f"not done after {most} steps: {state}")
 
     def _set(self, limit: float) -> None:
@@ -77,7 +77,7 @@ def curve_of(slowdowns: list[float], limits: tuple[float, ...] = LIMITS, step_se
 
 
 def known_of(curve: Curve, *limits: float) -> Known:
-    return {w: (Slice(w, 10, 10 * curve[w][0], 10 * curve[w][0] * curve[w][1]),) for w in limits}
+    return {w: (LimitSlice(w, 10, 10 * curve[w][0], 10 * curve[w][0] * curve[w][1]),) for w in limits}
 
 
 BOWL = curve_of([1.0, 1.01, 1.03, 1.07, 1.15, 1.4, 2.0])  # costs .5: 250 239.9 231.8 227.4 230 262.5 350
@@ -281,8 +281,8 @@ def test_of_steps_longer_than_the_ceiling_each_limit_gets_one() -> None:
 
 def test_a_chunk_of_another_limit_changes_nothing() -> None:
     state = profiler.start(Plan(LIMITS, Energy(), wait_steps=0, warmup_steps=0))
-    assert profiler.measured(state, Slice(100, 10, 1.0, 100.0)) is state
-    assert profiler.measured(state, Slice(250, 10, 0.1, 100.0)) is not state
+    assert profiler.measured(state, LimitSlice(100, 10, 1.0, 100.0)) is state
+    assert profiler.measured(state, LimitSlice(250, 10, 0.1, 100.0)) is not state
 
 
 def test_events_that_do_not_belong_to_a_state_change_nothing() -> None:
@@ -291,7 +291,7 @@ def test_events_that_do_not_belong_to_a_state_change_nothing() -> None:
     assert profiler.step(measuring, 0.1) is measuring
     done = Training(BOWL).run(measuring)
     assert profiler.step(done, 0.1) is done
-    assert profiler.measured(done, Slice(250, 10, 1.0, 100.0)) is done
+    assert profiler.measured(done, LimitSlice(250, 10, 1.0, 100.0)) is done
 
 
 def test_known_limits_outside_the_plan_are_left_out() -> None:
@@ -305,15 +305,15 @@ def test_chunks_while_power_is_still_on_its_way_are_left_out() -> None:
     coming_down = [400.0, 320.0, 220.0]
     while isinstance(state, Measuring) and state.limit == 250:
         watts = coming_down.pop(0) if coming_down else 200.0
-        state = profiler.measured(state, Slice(250, 1, 0.1, 0.1 * watts))
+        state = profiler.measured(state, LimitSlice(250, 1, 0.1, 0.1 * watts))
     assert not isinstance(state, Waiting)
     assert PowerProfile.of(state.known[250.0]).at(250).watts == 200
 
 
 def test_of_two_chunks_that_differ_none_is_thrown_away_so_that_their_scatter_shows() -> None:
     plan = Plan((250.0, 100.0), Energy(), wait_steps=0, warmup_steps=0, profile_steps=1)
-    state = profiler.measured(profiler.start(plan), Slice(250, 30, 0.1, 20.0))
-    state = profiler.measured(state, Slice(250, 30, 0.1, 22.0))
+    state = profiler.measured(profiler.start(plan), LimitSlice(250, 30, 0.1, 20.0))
+    state = profiler.measured(state, LimitSlice(250, 30, 0.1, 22.0))
     assert not isinstance(state, Waiting)
     assert len(state.known[250.0]) == 2
     assert profiler.spread(plan.selector, state.known, state.known[250.0]) > 0.05

@@ -21,7 +21,7 @@ from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.policy.registry import find_policy
 from zeus.policy.structured import curve, normal, policy
 from zeus.policy.structured.drift import Lesson, Lessons
-from zeus.policy.structured.state import Knowledge, Running
+from zeus.policy.structured.state import Running, StructuredState
 
 OURS = find_policy("structured")
 SIZES = (8, 16, 32, 64, 128)
@@ -73,7 +73,7 @@ def test_max_epochs_ends_every_run_and_one_without_a_bound_is_never_refused_befo
 
 
 @st.composite
-def launches(draw: st.DrawFn) -> list[tuple[Knowledge, Trial]]:
+def launches(draw: st.DrawFn) -> list[tuple[StructuredState, Trial]]:
     """Every launch of a job's life, in which runs converge, are stopped or stay open, some after a long wait."""
     sizes = draw(
         st.lists(st.sampled_from([2**n for n in range(3, 14)]), min_size=2, max_size=6, unique=True).map(sorted)
@@ -98,7 +98,7 @@ def launches(draw: st.DrawFn) -> list[tuple[Knowledge, Trial]]:
 
 @given(launches())
 def test_what_has_just_been_launched_is_not_stopped_unless_something_was_learnt(
-    launched: list[tuple[Knowledge, Trial]],
+    launched: list[tuple[StructuredState, Trial]],
 ) -> None:
     for state, trial in launched:
         arm = state.arms[trial.batch_size]
@@ -110,7 +110,7 @@ def test_what_has_just_been_launched_is_not_stopped_unless_something_was_learnt(
 
 @given(launches())
 def test_the_rest_of_a_run_is_worth_more_after_an_epoch_that_was_believed_in(
-    launched: list[tuple[Knowledge, Trial]],
+    launched: list[tuple[StructuredState, Trial]],
 ) -> None:
     for state, _ in launched:
         best = state.best("", state.usable(""))
@@ -122,7 +122,7 @@ def test_the_rest_of_a_run_is_worth_more_after_an_epoch_that_was_believed_in(
 
 @given(launches(), st.floats(1e-3, 1e9))
 def test_before_its_first_epoch_only_its_bound_may_refuse_a_run(
-    launched: list[tuple[Knowledge, Trial]], cost: float
+    launched: list[tuple[StructuredState, Trial]], cost: float
 ) -> None:
     for state, trial in launched:
         assert OURS.keep_going(state, trial, 0, cost) is fits(cost, trial.decision.cost_limit)

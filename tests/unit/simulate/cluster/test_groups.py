@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from zeus.errors import InputError
 from zeus.policy.registry import find_policy
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate import baselines
 from zeus.simulate.cluster import Knobs, Totals, replay_group, simulate
 from zeus.simulate.cluster.match import match, split
@@ -21,9 +21,9 @@ from zeus.simulate.replay import job_of, replay
 from zeus.simulate.workload import Workload
 
 PROFILES = {
-    8: PowerProfile.of([Slice(200, 1, 7, 770), Slice(100, 1, 8.5, 680)]),
-    16: PowerProfile.of([Slice(200, 1, 6, 900), Slice(100, 1, 9, 810)]),
-    32: PowerProfile.of([Slice(200, 1, 4, 720), Slice(100, 1, 7, 665)]),
+    8: PowerProfile.of([LimitSlice(200, 1, 7, 770), LimitSlice(100, 1, 8.5, 680)]),
+    16: PowerProfile.of([LimitSlice(200, 1, 6, 900), LimitSlice(100, 1, 9, 810)]),
+    32: PowerProfile.of([LimitSlice(200, 1, 4, 720), LimitSlice(100, 1, 7, 665)]),
 }
 SMALL = Workload("small", "toy", 200.0, 20, 16, {8: (5, 6), 16: (6, 8), 32: (9, 14)}, PROFILES)
 LARGE = Workload("large", "toy", 200.0, 90, 16, {8: (50, 60), 16: (60, 80), 32: (41, 44)}, PROFILES)

@@ -57,7 +57,7 @@ class Steps(Protocol):
         """One is done."""
 
 
-class Silent:
+class NoProgress:
     """Shows nothing."""
 
     def begin(self, what: str, total: int) -> None:
@@ -67,7 +67,7 @@ class Silent:
         """One is done."""
 
 
-SILENT: Final = Silent()
+SILENT: Final = NoProgress()
 
 
 def reproduce(
@@ -77,7 +77,7 @@ def reproduce(
     processes: int = 1,
     dpi: int = style.DPI,
     steps: Steps = SILENT,
-) -> list[compare.Row]:
+) -> list[compare.ComparedRow]:
     """Write every panel, report.json and report.html to `out`; the rows of the report."""
     modules = [module(name) for name in names]
     cases = list(dict.fromkeys(case for one in modules for case in _cases(one, study)))
@@ -136,7 +136,7 @@ def _draw(
 
 
 def _sections(
-    results: dict[str, Result], drawn: dict[str, list[tuple[str, bytes]]], rows: Sequence[compare.Row]
+    results: dict[str, Result], drawn: dict[str, list[tuple[str, bytes]]], rows: Sequence[compare.ComparedRow]
 ) -> list[report.Section]:
     return [
         report.Section(
