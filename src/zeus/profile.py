@@ -49,7 +49,8 @@ class LimitSlice:
 class PowerProfile:
     """Raw measurements of one (job, batch size, GPU model, GPU count), and which limits were left out.
 
-    >>> profile = PowerProfile.of([LimitSlice(250, 10, 1.0, 200), LimitSlice(150, 10, 1.2, 150)], limits=[250, 150, 100])
+    >>> slices = [LimitSlice(250, 10, 1.0, 200), LimitSlice(150, 10, 1.2, 150)]
+    >>> profile = PowerProfile.of(slices, limits=[250, 150, 100])
     >>> profile.best_limit(CostModel(eta=1, max_watts=250)), profile.unmeasured
     (150, (100,))
     """
