@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from zeus.cost import LEAST, MOST, CostModel
 from zeus.errors import InputError
@@ -136,6 +136,19 @@ class PowerProfile:
 
 def _whole(watts: float) -> float | int:
     return int(watts) if float(watts).is_integer() else watts
+
+
+class Profiles(Protocol):
+    """Where profiles are kept. `get` gives back what `put` took under an equal key, and nothing under any other."""
+
+    def get(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of exactly this key."""
+
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of the nearest other batch size of the same job on the same GPUs, by ratio."""
+
+    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """Keep this profile in place of what was kept under its key."""
 
 
 def nearest(key: ProfileKey, sizes: Iterable[int]) -> list[int]:

@@ -22,8 +22,8 @@ from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import power_arguments
-from zeus.optimizer.power_limit.profile_files import Profiles
 from zeus.optimizer.power_limit.selector import OptimumSelector
+from zeus.profile import Profiles
 from zeus.training.script_trial import ScriptTrial, open_report
 from zeus.training.session import Session
 from zeus.training.summary import Summary, sentence

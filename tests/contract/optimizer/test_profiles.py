@@ -12,8 +12,8 @@ import pytest
 
 from support.waiting import PATIENCE_SECONDS
 from zeus.errors import InputError
-from zeus.optimizer.power_limit.profile_files import FileProfile, FolderProfiles, Profiles, default_profiles, write
-from zeus.profile import LimitSlice, PowerProfile, ProfileKey
+from zeus.optimizer.power_limit.profile_files import FileProfile, FolderProfiles, default_profiles, write
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey, Profiles
 
 KEY = ProfileKey("asr", 128, "Tesla V100-PCIE-32GB", 4)
 PROFILE = PowerProfile.of([LimitSlice(250, 10, 1.0, 200), LimitSlice(150, 10, 1.2, 150)], limits=[250, 150, 100])

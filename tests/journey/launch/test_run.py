@@ -293,7 +293,7 @@ def test_a_wrong_job_file_is_refused_with_its_line_before_anything_is_changed(pl
     place.job(defualt_batch_size=3)
     done = place.run()
     assert (done.returncode, done.stdout) == (2, "")
-    assert "job.toml, line 10: defualt_batch_size is not known. Did you mean default_batch_size?" in done.stderr
+    assert "job.toml, line 10: defualt_batch_size is not known. Did you mean 'default_batch_size'?" in done.stderr
     assert nothing_was_changed(place)
 
 

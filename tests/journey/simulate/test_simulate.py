@@ -164,7 +164,7 @@ def test_traces_without_what_is_asked_for_say_what_is_there_and_what_to_add(trac
     ("change", "said"),
     [
         (("target = 0.7", ""), "'target' is missing"),
-        (("max_epochs", "max_epoch"), "unknown key 'max_epoch'; did you mean 'max_epochs'"),
+        (("max_epochs", "max_epoch"), "unknown key 'max_epoch'. Did you mean 'max_epochs'"),
         (("max_epochs = 20", "max_epochs = 0"), "max_epochs is 0"),
         (('"n"', '""'), "network is ''"),
         (("0.7", "nan"), "target is nan"),

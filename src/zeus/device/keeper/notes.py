@@ -26,6 +26,7 @@ from urllib.parse import quote, unquote
 
 from zeus import env
 from zeus.errors import NotPermitted
+from zeus.files import write_whole
 
 _VERSION = 1
 
@@ -146,13 +147,7 @@ class Notes:
     def write(self, note: Note) -> None:
         """Write this note down for good: when this returns, a crash of anybody leaves it readable."""
         path = self._path(note.uuid, "json")
-        new = path.with_suffix(".new")  # only the lock's holder writes, so one name is enough
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(fd, "w") as file:
-            file.write(note.to_json())
-            file.flush()
-            os.fsync(fd)
-        new.replace(path)
+        write_whole(path, note.to_json())
 
     def read(self, uuid: str) -> Note | None:
         """The note about this GPU, or None where there is none; a ValueError or a NewerNote where it cannot be read."""

@@ -15,7 +15,6 @@ import fcntl
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -26,6 +25,7 @@ from uuid import uuid4
 
 from zeus import env
 from zeus.errors import InputError, NotAllowed, StoreError
+from zeus.files import write_whole
 from zeus.jobs.messages import Message, NewerMessage, message_from_json, message_to_json
 from zeus.jobs.remote.retry import Failed
 
@@ -130,20 +130,13 @@ class Spool:
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
-    """Whole or not at all, and for nobody else to read.
+    """Keep this as JSON, for nobody else to read.
 
     Raises:
         StoreError: It cannot be written.
     """
-    beside = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(data, file, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        write_whole(path, json.dumps(data, allow_nan=False))
     except OSError as wrong:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
         raise StoreError(f"{path.parent} cannot be written: {wrong.strerror}. Set XDG_DATA_HOME.") from wrong

@@ -66,9 +66,9 @@ def test_command_line_names_are_understood() -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_first() -> None:
-    with pytest.raises(InputError, match=r"'v10'\. Known, nearest first: v100,"):
+    with pytest.raises(InputError, match=r"'v10'\. Did you mean 'v100'"):
         presets.card("v10")
-    with pytest.raises(InputError, match=r"'resnet'\. Known, nearest first: resnet50,"):
+    with pytest.raises(InputError, match=r"'resnet'\. Did you mean 'resnet50'"):
         presets.load("v100", "resnet")
-    with pytest.raises(InputError, match=r"'h20'\. Known, nearest first: h200,"):
+    with pytest.raises(InputError, match=r"'h20'\. Did you mean 'h200'"):
         presets.load("h20", "resnet50")

@@ -96,7 +96,7 @@ def test_everything_that_can_be_tuned_reaches_the_job() -> None:
 
 
 WRONG = [
-    ("eta = 0.5", "etta = 0.5", "etta is not known. Did you mean eta?"),
+    ("eta = 0.5", "etta = 0.5", "etta is not known. Did you mean 'eta'?"),
     ("eta = 0.5", "eta = 1.5", "eta = 1.5: give a number from 0 to 1"),
     ("eta = 0.5", 'eta = "half"', "eta = 'half': give a number"),
     ("beta = 2.0", "beta = 0.5", "beta = 0.5: give a number of at least 1"),
@@ -112,8 +112,8 @@ WRONG = [
     ("gpus", "gpus = [0, 0]", 'give "all", or a list of different indices'),
     ("gpus", "gpus = 0", 'give "all", or a list of different indices'),
     ("mode", 'mode = "optimise"', 'give "optimize", "observe" or "off"'),
-    ("command", 'command = "python {batch}"', "{batch} is not known; did you mean {batch_size}?"),
-    ("command", 'command = "python {}"', "{} is not known; known: batch_size"),
+    ("command", 'command = "python {batch}"', "{batch} is not known. Did you mean 'batch_size'?"),
+    ("command", 'command = "python {}"', "{} is not known. Known: batch_size"),
     ("command", "command = \"python -c 'print({0})'\"", "{0} is not known"),
     ("command", 'command = "python {batch_size"', "Write {{ and }} for braces of the script's own"),
     ("command", 'command = "python {epochs:nonsense}"', "command: '{epochs:nonsense}'"),
@@ -122,7 +122,7 @@ WRONG = [
     ("command", "command = ''", "give a text"),
     ("base = 4e-5", "base = 0", "base = 0: give a number above 0"),
     ("rule", 'rule = "squared"', 'give "sqrt" or "linear" or "none"'),
-    ("rule", 'rules = "sqrt"', "rules is not known in [learning_rate]. Did you mean rule?"),
+    ("rule", 'rules = "sqrt"', "rules is not known in [learning_rate]. Did you mean 'rule'?"),
     ("regex", "regex = 'val_acc=[0-9.]+'", "has 0 groups"),
     ("regex", "regex = '(val|test)_acc=([0-9.]+)'", "write (?:...) for any other"),
     ("regex", "regex = 'val_acc=('", "is no regular expression"),
