@@ -281,13 +281,7 @@ def test_a_counter_that_loses_its_count_tells_nothing_untrue(
     fake_nvml: FakeNvml, fault: object, missing: tuple[str, ...]
 ) -> None:
     assert callable(fault)
-    clock, card = FakeTime(fake_nvml), fake_nvml.cards[0]
-    for group in missing:
-        card.fail(group, "not_supported")
-    card.power_watts = 300
-    clock.sleep(5)
-    monitor = ZeusMonitor(gpus={0: nvml_gpus()[0]}, clock=clock)
-    clock.sleep(5)
+    clock, card, monitor = _watched(fake_nvml, 300, missing)
     monitor.begin_window("long")
     for _ in range(20):
         monitor.begin_window("short")
@@ -316,13 +310,7 @@ def test_a_count_lost_while_nobody_looked_is_not_made_up(
 ) -> None:
     """Idle before and after, busy in between, the counter of no use: 4,500 J told for 20,450 once."""
     assert callable(fault)
-    clock, card = FakeTime(fake_nvml), fake_nvml.cards[0]
-    for group in missing:
-        card.fail(group, "not_supported")
-    card.power_watts = 75
-    clock.sleep(5)
-    monitor = ZeusMonitor(gpus={0: nvml_gpus()[0]}, clock=clock)
-    clock.sleep(5)
+    clock, card, monitor = _watched(fake_nvml, 75, missing)
     begin = clock.now()
     monitor.begin_window("w")
     clock.sleep(5)
@@ -339,12 +327,7 @@ def test_a_count_lost_while_nobody_looked_is_not_made_up(
 
 
 def test_a_gap_that_no_counter_fills_is_bounded_by_what_the_card_can_draw(fake_nvml: FakeNvml) -> None:
-    clock, card = FakeTime(fake_nvml), fake_nvml.cards[0]
-    card.fail("counter", "not_supported")
-    card.power_watts = 75
-    clock.sleep(5)
-    monitor = ZeusMonitor(gpus={0: nvml_gpus()[0]}, clock=clock)
-    clock.sleep(5)
+    clock, card, monitor = _watched(fake_nvml, 75, ("counter",))
     begin = clock.now()
     monitor.begin_window("around")
     monitor.begin_window("long")
@@ -376,6 +359,18 @@ def test_a_timeline_tells_no_energy_of_a_time_in_which_nobody_answered(fake_nvml
     eventually(lambda: len(monitor.get_power_timeline()[0]) > before + 3)
     assert monitor.get_energy(begin, monitor._recorder.clock.wall()) is None
     monitor.stop()
+
+
+def _watched(fake_nvml: FakeNvml, watts: float, missing: tuple[str, ...]) -> tuple[FakeTime, FakeCard, ZeusMonitor]:
+    """A card that has drawn this much for a while and cannot tell some things, and a monitor that knows it."""
+    clock, card = FakeTime(fake_nvml), fake_nvml.cards[0]
+    for group in missing:
+        card.fail(group, "not_supported")
+    card.power_watts = watts
+    clock.sleep(5)
+    monitor = ZeusMonitor(gpus={0: nvml_gpus()[0]}, clock=clock)
+    clock.sleep(5)
+    return clock, card, monitor
 
 
 def _answers(reading: object) -> bool:

@@ -49,6 +49,14 @@ def virtual_v100s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Virtu
     return virtual_gpus("v100x2?clock=virtual&load=resnet50")
 
 
+def profiled(path: Path) -> GlobalPowerLimitOptimizer:
+    """After a training whose profile is kept in this file."""
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
+    train(optimizer)
+    optimizer.on_train_end()
+    return optimizer
+
+
 def train(
     optimizer: GlobalPowerLimitOptimizer, epochs: int = 30, steps: int = 20, batch_size: int = 256
 ) -> list[float]:
@@ -201,9 +209,7 @@ def test_off_touches_nothing(virtual_v100s: list[VirtualGpu], monkeypatch: pytes
 
 def test_a_known_profile_costs_nothing(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
-    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
-    train(first)
-    first.on_train_end()
+    first = profiled(path)
     second = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
     second.on_train_begin()
     assert not second.is_profiling
@@ -237,9 +243,7 @@ def test_the_walk_begins_where_that_of_the_nearest_batch_size_ended(tmp_path: Pa
 
 def test_a_profile_of_something_else_is_never_used(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
-    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
-    train(first)
-    first.on_train_end()
+    first = profiled(path)
     with pytest.raises(InputError, match="holds the power profile of"):
         GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path, key=replace(first.key, batch_size=64))
 
@@ -276,9 +280,7 @@ def test_without_permission_a_known_profile_is_still_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, virtual_v100s: list[VirtualGpu]
 ) -> None:
     path = tmp_path / "profile.json"
-    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
-    train(first)
-    first.on_train_end()
+    first = profiled(path)
     monkeypatch.setenv("ZEUS_READ_ONLY", "1")
     second = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
     assert set(train(second)) == {250.0}
@@ -472,9 +474,7 @@ def test_a_known_profile_is_still_reported_where_its_limit_can_not_be_set(
     tmp_path: Path, virtual_v100s: list[VirtualGpu]
 ) -> None:
     path = tmp_path / "profile.json"
-    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
-    train(first)
-    first.on_train_end()
+    first = profiled(path)
     for gpu in virtual_v100s:
         gpu.set_limit(250)
     second = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
@@ -492,9 +492,7 @@ def test_a_run_under_a_lower_cap_keeps_what_was_measured_above_it(
     tmp_path: Path, virtual_v100s: list[VirtualGpu]
 ) -> None:
     path = tmp_path / "profile.json"
-    first = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
-    train(first)
-    first.on_train_end()
+    first = profiled(path)
     for gpu in virtual_v100s:
         gpu.set_limit(190)
     capped = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
