@@ -1,15 +1,16 @@
-"""The energy curve of a card that tells its counter and nothing else. No clock, no device: numbers in, numbers out."""
+"""Cumulative energy of a card that reports its energy counter and no power. Pure: no clock, no device."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
 
-from zeus.monitor.energy import CurvePoint, EnergyEstimate, Source, doubt_of_gap, doubt_of_part, estimate
+from zeus.monitor.energy import EnergyEstimate, Source, estimate
+from zeus.monitor.sample_curve import CurvePoint, doubt_of_gap, doubt_of_part
 
 
 class CounterCurve:
-    """Straight lines between readings.
+    """Cumulative energy over time: straight lines between the readings of the counter.
 
     >>> curve = CounterCurve()
     >>> for second in range(5):
@@ -18,20 +19,20 @@ class CounterCurve:
     600.0
     """
 
-    STILL = 10  # steps that a counter may stand still: a card that answers draws something
+    STILL = 10  # steps: a counter that does not move for longer is wrong, because a running card draws power
     wants_counter = True
 
     def __init__(self, counter_step: float = 0.1, ceiling: float = 5000.0) -> None:
         self.counter_step = counter_step
-        self.ceiling = ceiling  # watts that the card never draws more than
-        self._counter = math.nan  # as last read
-        self._seen = math.nan  # when that was read last
+        self.ceiling = ceiling  # the card never draws more watts than this
+        self._counter = math.nan  # the last reading
+        self._seen = math.nan  # its moment
         self._times: list[float] = []
         self._joules: list[float] = []
         self._missed: list[float] = []
 
     def add_counter(self, moment: float, joules: float) -> None:
-        """A reading of the energy counter. One that has not moved says nothing new, and is passed over."""
+        """A reading of the energy counter. It is ignored if the counter has not moved."""
         if not math.isfinite(joules):
             return
         used, seen = joules - self._counter, self._seen
@@ -45,10 +46,10 @@ class CounterCurve:
         most = self.ceiling * (seconds + self.counter_step)
         missed = 0.0
         stood = seen - self._times[-1] > self.STILL * self.counter_step
-        if stood or not 0 < used <= most:  # it stood still, counts from 0 again, or has lost its count
+        if stood or not 0 < used <= most:  # it stood still, began at 0 again, or jumped
             used = joules if not stood and 0 <= joules <= most else self._watts(len(self._times) - 1) * seconds
             missed = doubt_of_gap(used, seconds, self.ceiling)
-        elif joules <= most:  # it is so low that it may have begun at 0 meanwhile, and nobody could tell
+        elif joules <= most:  # so low that it may have begun at 0 unnoticed
             missed = doubt_of_gap(used, seconds, self.ceiling)
         self._append(moment, self._joules[-1] + used, self._missed[-1] + missed)
 
@@ -60,7 +61,7 @@ class CounterCurve:
             del self._times[:2048], self._joules[:2048], self._missed[:2048]
 
     def _watts(self, k: int) -> float:
-        """The mean power between reading k - 1 and reading k."""
+        """Mean power between readings k - 1 and k."""
         if k == 0 or self._times[k] <= self._times[k - 1]:
             return 0.0
         return (self._joules[k] - self._joules[k - 1]) / (self._times[k] - self._times[k - 1])
@@ -71,7 +72,7 @@ class CounterCurve:
         return self._times[0] if self._times else math.inf
 
     def covers(self, moment: float) -> bool:
-        """Whether a reading at or after this moment is known."""
+        """Whether there is a reading at or after this moment."""
         return bool(self._times) and moment <= self._times[-1]
 
     def at(self, moment: float) -> CurvePoint:
@@ -85,13 +86,13 @@ class CounterCurve:
         if t1 <= t0:
             return CurvePoint(j1, moment, missed=m1)
         share = min(max((moment - t0) / (t1 - t0), 0.0), 1.0)
-        # The counter moves anywhere in counter_step before the reading; between readings only the sum is known.
+        # The counter lags by anything up to counter_step. Between two readings only the sum is known.
         part = max(0.0, min(moment - t0, t1 - moment))
         unsure = watts * self.counter_step / math.sqrt(12) + doubt_of_part(j1 - j0, part, t1 - t0, self.ceiling) / 2
         return CurvePoint(j0 + (j1 - j0) * share, moment, 0.0, unsure, watts, m0 + (m1 - m0) * share)
 
     def between(self, begin: CurvePoint, end: CurvePoint) -> EnergyEstimate:
-        """Energy between two points of this curve, and how far it may be off (95 %)."""
-        least = self.counter_step * max(begin.watts, end.watts)  # a whole step may fall just inside or just outside
+        """Energy between two points of this curve, with its error bound (95 %)."""
+        least = self.counter_step * max(begin.watts, end.watts)  # a whole step may fall just inside or outside
         error = max(least, 2 * math.hypot(begin.edge, end.edge))
         return estimate(begin, end, error, Source.COUNTER, self.ceiling)

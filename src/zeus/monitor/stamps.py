@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 
 from zeus.device.gpu import PowerSample
-from zeus.monitor.energy import EnergyCurve
-from zeus.monitor.sensors import SAMPLE_BUFFER
+from zeus.monitor.sample_curve import SAMPLE_BUFFER, SampleCurve
 
 
 def spacing(samples: list[PowerSample]) -> float:
@@ -41,7 +40,7 @@ class StampMapper:
             self.span = samples[-1].stamp - samples[0].stamp
         new = samples
         if self._last is not None:
-            known = [i for i, s in enumerate(samples) if abs(s.stamp - self._last) < EnergyCurve.SAME]
+            known = [i for i, s in enumerate(samples) if abs(s.stamp - self._last) < SampleCurve.SAME]
             new = samples[known[-1] + 1 :] if known else samples
         self._last = samples[-1].stamp
         if not stepped or before is None:

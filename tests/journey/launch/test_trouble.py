@@ -23,7 +23,7 @@ from zeus.device.virtual.sensors import SensedGpu, Sensors
 from zeus.errors import DeviceError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.meter import SampledMeter
-from zeus.monitor.sensors import SAMPLE_BUFFER
+from zeus.monitor.sample_curve import SAMPLE_BUFFER
 from zeus.monitor.stamps import StampMapper
 
 

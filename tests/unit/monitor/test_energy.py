@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from zeus.monitor.counter_curve import CounterCurve
 from zeus.monitor.energy import EnergyCurve, Source
-from zeus.monitor.sensors import POLLED, SAMPLE_BUFFER
+from zeus.monitor.sample_curve import POLLED, SAMPLE_BUFFER
 
 watts = st.floats(min_value=1, max_value=1500)
 OLD = 1e7  # joules on a counter that has run for a day
@@ -253,3 +253,28 @@ def test_power_that_cannot_be_is_passed_over(watts: float) -> None:
     curve = EnergyCurve(SAMPLE_BUFFER, ceiling=1050.0)
     curve.add_samples((0.02 * i, watts if i % 7 == 3 else 300.0) for i in range(600))
     assert curve.between(curve.at(1.0), curve.at(11.0)).joules == pytest.approx(3000.0)
+
+
+def test_a_counter_is_given_up_after_three_strikes_and_back_after_as_many_agreements() -> None:
+    curve, joules, sources = EnergyCurve(SAMPLE_BUFFER), OLD, []
+    for i in range(12):
+        joules += 0.0 if 3 <= i < 6 else 300.0  # it stands still for three readings
+        curve.add_samples((i + 0.02 * k, 300.0) for k in range(50))
+        curve.add_counter(i + 0.5, joules)
+        sources.append(curve.source)
+    broken = [i for i, source in enumerate(sources) if source is Source.INTEGRATED]
+    assert broken == [5, 6, 7]
+
+
+def test_a_gap_that_no_reading_fills_is_let_go_after_a_while() -> None:
+    curve = EnergyCurve(SAMPLE_BUFFER, ceiling=1000.0)
+    curve.add_samples((0.02 * i, 50.0) for i in range(100))
+    curve.add_counter(1.0, OLD + 50.0)
+    curve.add_samples((4 + 0.02 * i, 50.0) for i in range(200))
+    assert curve.wants_counter and not curve.covers(5.0)
+    curve.add_samples((8 + 0.02 * i, 50.0) for i in range(100))
+    assert not curve.wants_counter and curve.covers(5.0)
+    assert curve.source is Source.INTEGRATED
+    assert math.isnan(curve.between(curve.at(1.0), curve.at(5.0)).joules)  # the card may have drawn 2 kJ in the gap
+    curve.add_counter(9.0, OLD + 1e6)
+    assert curve.source is Source.COUNTER_AND_SAMPLES  # compared with nothing, so trusted at once
