@@ -1,11 +1,17 @@
-"""How the API reference reads our docstrings: a doctest is a block of code, a field's comment is its description."""
+"""How the API reference reads our sources. They are parsed and never imported.
+
+A doctest becomes a block of code, and the comment behind a field its description. What says nothing beyond a signature
+is left out: special methods, fields that only repeat an argument, and constants of modules that list no public names.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeAlias
 
 import griffe
+
+Place: TypeAlias = griffe.Module | griffe.Class
 
 DOCTEST = re.compile(r"^>>> .*(?:\n(?!\s*$).*)*", re.MULTILINE)
 COMMENT = re.compile(r"""^[^#"']*(?:(?:"[^"]*"|'[^']*')[^#"']*)*#\s*(?P<text>.+)$""")
@@ -13,25 +19,47 @@ FOR_TOOLS = ("noqa", "type:", "fmt:", "pragma")
 
 
 class ZeusDocstrings(griffe.Extension):
-    """Sees every object once it is read from its source; nothing is imported."""
+    """Goes over the package once all of it was parsed and dataclasses have their constructors."""
 
-    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Put doctests into fences: without them `>>>` would be a quotation."""
-        if obj.docstring is not None:
-            obj.docstring.value = DOCTEST.sub(lambda found: f"```pycon\n{found[0]}\n```", obj.docstring.value)
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Every module, class, function and field."""
+        _edit(pkg)
 
-    def on_class(self, *, cls: griffe.Class, **kwargs: Any) -> None:
-        """Leave out special methods that have nothing to say, such as `__post_init__`."""
-        for name, member in list(cls.members.items()):
-            if name.startswith("__") and name != "__init__" and not member.is_alias and member.docstring is None:
-                del cls.members[name]
 
-    def on_attribute(self, *, attr: griffe.Attribute, **kwargs: Any) -> None:
-        """Take the comment at the end of a field's line for its docstring, where it has none."""
-        if attr.docstring is not None or attr.lineno is None or attr.endlineno is None or not attr.lines_collection:
-            return
-        last = attr.lines_collection[attr.filepath][attr.endlineno - 1]
-        found = COMMENT.match(last)
-        if found and not found["text"].startswith(FOR_TOOLS):
-            text = found["text"]
-            attr.docstring = griffe.Docstring(text[0].upper() + text[1:], parent=attr, lineno=attr.lineno)
+def _edit(place: Place) -> None:
+    _fence_doctests(place)
+    for name, member in list(place.members.items()):
+        if member.is_alias:
+            continue
+        if member.is_attribute and member.docstring is None:
+            _describe_by_comment(member)
+        if _says_nothing(name, member, place):
+            del place.members[name]
+        elif member.is_module or member.is_class:
+            _edit(member)
+        else:
+            _fence_doctests(member)
+
+
+def _fence_doctests(thing: griffe.Object) -> None:
+    """Without a fence `>>>` would be a quotation."""
+    if thing.docstring is not None:
+        thing.docstring.value = DOCTEST.sub(lambda found: f"```pycon\n{found[0]}\n```", thing.docstring.value)
+
+
+def _describe_by_comment(field: griffe.Attribute) -> None:
+    if field.endlineno is None:
+        return
+    found = COMMENT.match(field.lines_collection[field.filepath][field.endlineno - 1])
+    if found and not found["text"].startswith(FOR_TOOLS):
+        text = found["text"]
+        field.docstring = griffe.Docstring(text[0].upper() + text[1:], parent=field, lineno=field.lineno)
+
+
+def _says_nothing(name: str, member: griffe.Object, place: Place) -> bool:
+    if place.is_module:
+        return member.is_attribute and "__all__" not in place.members
+    if name.startswith("__"):
+        return name not in ("__init__", "__call__")
+    is_field = "dataclass" in place.labels or str(getattr(member, "value", None)) == name
+    return member.is_attribute and member.docstring is None and is_field
