@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("mkdocstrings", reason="the site needs pip install 'zeus-energy[docs]'")
 
-from waiting import PATIENCE_SECONDS
+from support.paths import ROOT
+from support.waiting import PATIENCE_SECONDS
 
-ROOT = Path(__file__).parents[2]
 BUILD = """
 import sys
 from mkdocs.__main__ import cli
