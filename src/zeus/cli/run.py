@@ -118,60 +118,36 @@ def _told(launcher: Launcher, trials: list[Trial]) -> Json:
     try:
         return launcher.jobs.full(launcher.job.spec.id)
     except ZeusError as away:
-        from zeus.jobs.report import told_alone
+        from zeus.jobs.report import full_without_store
 
-        return {**told_alone(launcher.job.spec, trials), "remark": f"what was saved is not known: {away}"}
+        return {**full_without_store(launcher.job.spec, trials), "remark": f"what was saved is not known: {away}"}
 
 
 # ---------------------------------------------------------------------------------------------------- what is said
 
 
 def _report(launcher: Launcher, trials: dict[int, Trial], told: Json) -> Json:
+    from zeus.jobs.report import run_json
+
+    limits = {number: ran.limit_watts for number, ran in launcher.ran.items()}
     return {
-        "job": launcher.job.spec.id,
-        "recurrences": [
-            {
-                **row,
-                "recurrence": row["number"],
-                "converged": row["end"] == "converged",
-                "tries": [_try(launcher, one) for one in told["tries"] if one["recurrence"] == row["number"]],
-            }
-            for row in _rows(trials, told)
-        ],
-        "default": told["default"],
-        "recent": told["recent"],
-        "saving": _with_old_names(told["saving"], told["default"]),
-        "recent_saving": told["recent_saving"],
+        **run_json(launcher.job.spec.id, told, _numbers(trials), limits),
         "store": launcher.jobs.address,
         "logs": str(launcher.logs),
     }
 
 
-def _rows(trials: dict[int, Trial], told: Json) -> list[Json]:
+def _numbers(trials: dict[int, Trial]) -> set[int]:
     """The recurrences of this run."""
-    mine = {one.ask.recurrence for one in trials.values()}
-    return [row for row in told["history"] if row["number"] in mine]
-
-
-def _with_old_names(saving: Json | None, default: Json | None) -> Json | None:
-    """What was saved, also under the names that it had in version 0.1."""
-    if saving is None or default is None:
-        return saving
-    shares = {"joules_share": saving["share"], "seconds_share": saving["time_share"]}
-    usual = {f"default_{name}": default[name] for name in ("limit_watts", "joules", "seconds", "cost")}
-    return {**saving, **shares, **usual}
-
-
-def _try(launcher: Launcher, one: Json) -> Json:
-    ran = launcher.ran.get(one["number"])
-    return {**one, "trial": one["number"], "power_limit": None if ran is None else ran.limit_watts}
+    return {one.ask.recurrence for one in trials.values()}
 
 
 def _tell(launcher: Launcher, trials: dict[int, Trial], told: Json) -> None:
     from zeus.cli.jobs_text import tell_default
     from zeus.cli.run_view import numbered
 
-    rows = _rows(trials, told)
+    mine = _numbers(trials)
+    rows = [row for row in told["history"] if row["number"] in mine]
     for row in rows:
         tries = [one for one in told["tries"] if one["recurrence"] == row["number"]]
         sizes = " -> ".join(str(one["batch_size"]) for one in tries)

@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, astuple
 from functools import partial
 from typing import Any
 
-from zeus.cost import CostModel
 from zeus.env import prices
 from zeus.errors import InputError, NotKnown
-from zeus.job.wire import to_json
 from zeus.jobs.folds import Folds
-from zeus.jobs.report import brief, full, report, unreadable
+from zeus.jobs.report import brief, full, profiles_json, report, unreadable
 from zeus.service.dashboard.page import read
 from zeus.service.overview import sound, totals
 from zeus.store import Store
 from zeus.store.api import utc
 
 Json = dict[str, Any]
-LATELY = 200  # trials that show where a job runs
 
 
 def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
@@ -49,23 +45,7 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
 
 def _told(store: Store, name: str, folds: Folds) -> Json:
     found = report(store, name, folds)
-    return {"brief": brief(found, prices()), "full": full(found, prices()), "profiles": profiles_of(store, name)}
-
-
-def profiles_of(store: Store, job_id: str) -> list[dict[str, Any]]:
-    """All profiles of a job, each with a step's cost at each limit and the best limit (Equation 7) for the job's η."""
-    job, rows = store.job(job_id), []
-    lately = store.trials(job_id, after=max(0, store.count(job_id) - LATELY))
-    watts = {(kept.trial.ask.gpus.model, kept.trial.ask.gpus.count): kept.trial.ask.max_watts for kept in lately}
-    for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: astuple(pair[0])):
-        best, costs = None, dict[str, float]()
-        if found.slices:
-            highest = watts.get((key.gpu_model, key.gpu_count)) or max(found.limits) * key.gpu_count
-            model = CostModel(job.spec.eta_knob, highest)
-            best = found.best_limit(model)
-            costs = {f"{one.limit_watts:g}": one.step_cost(model) for one in found.slices}
-        rows.append({"key": asdict(key), "profile": to_json(found), "best_limit": best, "costs": costs})
-    return rows
+    return {"brief": brief(found, prices()), "full": full(found, prices()), "profiles": profiles_json(store, name)}
 
 
 def embed(data: dict[str, Any]) -> str:

@@ -18,12 +18,11 @@ from zeus.job import Ending, JobSpec, Kept, Trial
 from zeus.job.wire import VERSION, from_json, to_json
 from zeus.jobs.local import LocalJob, knowledge_of, record_run
 from zeus.jobs.messages import OfflineRun
-from zeus.jobs.report import attempt, full, report
+from zeus.jobs.report import full, profiles_json, report, trial_json
 from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.service import schemas
 from zeus.service.auth import Guarded, Need, who
-from zeus.service.dashboard.export import profiles_of
 from zeus.service.overview import Overview, sound, totals
 from zeus.service.trial_logs import log_of
 from zeus.store import Store
@@ -212,7 +211,7 @@ def _trials(
             and recurrence in (None, kept.trial.ask.recurrence)
         ]
         found, total = found[offset : offset + limit], len(found)
-    return {"total": total, "offset": offset, "trials": [attempt(job.spec, kept) for kept in found]}
+    return {"total": total, "offset": offset, "trials": [trial_json(job.spec, kept) for kept in found]}
 
 
 @api.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
@@ -336,8 +335,7 @@ def put_profile(request: Request, key: OfKey, body: schemas.Profile) -> Json:
 @api.get("/jobs/{job_id}/profiles/all", dependencies=[READ])
 def profiles(request: Request, job_id: JobId) -> list[Json]:
     """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
-    found = sound(job_id, lambda: profiles_of(store_of(request), job_id))
-    return [{**one, "profile": {**one["profile"], "version": wire_of(request)}} for one in found]
+    return sound(job_id, lambda: profiles_json(store_of(request), job_id, wire_of(request)))
 
 
 # ---------------------------------------------------------------------- all of it

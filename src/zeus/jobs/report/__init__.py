@@ -1,0 +1,41 @@
+"""A job as its store has it, for people and programs: `zeus jobs`, `zeus run`, the service and the page.
+
+    store ──▶ JobReport (job_report) ──▶ JSON (json): what every command, route and file prints
+
+The numbers are the ledger's (`zeus.job.ledger`): what was used, what the default would have used, what was saved.
+"""
+
+from __future__ import annotations
+
+from zeus.jobs.report.job_report import JobReport, report
+from zeus.jobs.report.json import (
+    brief,
+    brief_of,
+    default_json,
+    full,
+    full_without_store,
+    profiles_json,
+    recurrence_json,
+    run_json,
+    saving_json,
+    spec_json,
+    trial_json,
+    unreadable,
+)
+
+__all__ = [
+    "JobReport",
+    "brief",
+    "brief_of",
+    "default_json",
+    "full",
+    "full_without_store",
+    "profiles_json",
+    "recurrence_json",
+    "report",
+    "run_json",
+    "saving_json",
+    "spec_json",
+    "trial_json",
+    "unreadable",
+]
