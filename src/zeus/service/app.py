@@ -19,8 +19,7 @@ from zeus.service.metrics import ServiceMetrics
 from zeus.service.middleware import Around, client_of
 from zeus.service.overview import Overview
 from zeus.service.request_limits import BodyLimit, Rate
-from zeus.service.routes.upstream import old
-from zeus.service.routes.v1 import api
+from zeus.service.routes import admin, jobs, profiles, trials, upstream
 from zeus.store import Store
 from zeus.store.tokens import Scope
 
@@ -65,8 +64,9 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     app.state.metrics = ServiceMetrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
     error_answers.install(app)
-    app.include_router(api, tags=["v1"], responses=schemas.problems())
-    app.include_router(old, tags=["known clients"], responses=schemas.problems(schemas.Message))
+    for resource in (jobs, trials, profiles, admin):
+        app.include_router(resource.routes, tags=["v1"], responses=schemas.problems())
+    app.include_router(upstream.routes, tags=["known clients"], responses=schemas.problems(schemas.Message))
     app.include_router(page.routes)
     _health(app)
     _login(app)

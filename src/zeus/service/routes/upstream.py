@@ -8,30 +8,28 @@ A client says its GPUs only when it registers, so they are kept with the job. Ea
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import ConfigDict
 
 from zeus.cost import CostModel, Use
 from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Trial
 from zeus.jobs.local import LocalJob
+from zeus.jobs.report import spec_json
 from zeus.jobs.running import is_alike
 from zeus.policy.registry import find_policy
 from zeus.service import schemas
-from zeus.service.auth import Guarded, Need
-from zeus.service.routes.v1 import job_of, store_of
-from zeus.store.tokens import Scope
+from zeus.service.auth import Guarded
+from zeus.service.routes.dependencies import ADMIN, REPORT, job_of, store_of
 from zeus.trial.driver import Driver
 from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Measured, Terms, TrialEngine
 
 DAY = 86_400.0
 
-REPORT, ADMIN = Depends(Need(Scope.REPORT).person), Depends(Need(Scope.ADMIN).person)
-
-old = APIRouter(route_class=Guarded)
+routes = APIRouter(route_class=Guarded)
 
 
 class OldJob(schemas.Spec):
@@ -63,7 +61,7 @@ class UpstreamReport(OldTrial):
     current_epoch: schemas.Whole
 
 
-@old.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known and equal."}})
+@routes.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known and equal."}})
 def register(request: Request, response: Response, body: OldJob) -> dict[str, Any]:
     """201: new; 200: known and equal; 409: known and different. Another GPU is no difference: costs are translated."""
     store, spec = store_of(request), body.job()
@@ -75,12 +73,11 @@ def register(request: Request, response: Response, body: OldJob) -> dict[str, An
         spec = replace(spec, **{name: getattr(known, name) for name in unsaid})
     job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
     store.settle(job.id, Gpus(body.gpu_model, body.number_of_gpus, body.max_power))
-    told = {name: value for name, value in asdict(job.spec).items() if name not in ("baseline_every", "command_id")}
     here = {"max_power": body.max_power, "number_of_gpus": body.number_of_gpus, "gpu_model": body.gpu_model}
-    return {**told, **here}
+    return {**spec_json(job.spec, 1), **here}
 
 
-@old.get("/jobs/batch_size", dependencies=[REPORT])
+@routes.get("/jobs/batch_size", dependencies=[REPORT])
 def batch_size(request: Request, job_id: Annotated[schemas.Name, Query()]) -> dict[str, Any]:
     """Open a trial. A recurrence whose last try failed is tried again before another is begun."""
     store = store_of(request)
@@ -91,7 +88,7 @@ def batch_size(request: Request, job_id: Annotated[schemas.Name, Query()]) -> di
     return {"job_id": job_id, "batch_size": trial.batch_size, "trial_number": trial.number}
 
 
-@old.post("/report", dependencies=[REPORT])
+@routes.post("/report", dependencies=[REPORT])
 def report(request: Request, body: UpstreamReport) -> dict[str, Any]:
     """How far a trial has come; whether it must stop."""
     store, job = store_of(request), job_of(request, body.job_id)
@@ -138,7 +135,7 @@ def _engine(job: LocalJob, trial: Trial, so_far: Outcome | None, epoch: int) -> 
     return replace(engine, spent=Use(so_far.joules or 0.0, so_far.seconds), stretches=stretches)
 
 
-@old.patch("/trials", dependencies=[REPORT])
+@routes.patch("/trials", dependencies=[REPORT])
 def end_trial(request: Request, body: OldTrial) -> dict[str, Any]:
     """The client's word that it has ended. One that never reported an epoch has crashed; another is given up."""
     trial = _meant(request, body)
@@ -154,7 +151,7 @@ def end_trial(request: Request, body: OldTrial) -> dict[str, Any]:
     }
 
 
-@old.delete("/jobs", dependencies=[ADMIN])
+@routes.delete("/jobs", dependencies=[ADMIN])
 def forget(request: Request, job_id: Annotated[schemas.Name, Query()]) -> dict[str, Any]:
     """Remove a job."""
     store_of(request).forget(job_id)

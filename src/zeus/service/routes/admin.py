@@ -1,0 +1,55 @@
+"""What `/api/v1` says about the store as a whole: its pulse and totals, export and import, and whose token this is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse
+
+from zeus.errors import InputError
+from zeus.service import schemas
+from zeus.service.auth import who
+from zeus.service.overview import totals
+from zeus.service.routes.dependencies import ADMIN, NDJSON, READ, Json, overview_of, store_of, v1_router
+
+LINES: Json = {"requestBody": {"content": {NDJSON: {"schema": {"type": "string"}}}, "required": True}}
+
+routes = v1_router()
+
+
+@routes.get("/pulse", dependencies=[READ])
+def pulse(request: Request) -> dict[str, str]:
+    """What changes whenever a job does: a page asks for this, and then only for what has changed."""
+    return store_of(request).pulse()
+
+
+@routes.get("/summary", dependencies=[READ])
+def summary(request: Request) -> Json:
+    """What all jobs together have used and saved."""
+    return totals(overview_of(request).briefs(store_of(request).pulse()))
+
+
+@routes.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
+def export(request: Request, job: Annotated[list[schemas.Name] | None, Query()] = None) -> Response:
+    """All facts of these jobs, or of all, as JSON lines."""
+    lines = store_of(request).export(job)
+    return Response("".join(f"{line}\n" for line in lines), media_type=NDJSON)
+
+
+@routes.post("/import", dependencies=[ADMIN], openapi_extra=LINES)
+async def take_in(request: Request) -> JSONResponse:
+    """Take in what `export` gave, all or nothing."""
+    try:
+        lines = [line for line in (await request.body()).decode().split("\n") if line]
+    except UnicodeDecodeError as wrong:
+        raise InputError(f"not text: {wrong}. Give what `export` gave.") from wrong
+    return JSONResponse({"jobs": await run_in_threadpool(store_of(request).import_lines, lines)})
+
+
+@routes.get("/me")
+def me(request: Request) -> Json:
+    """Whose token this is."""
+    person = who(request)
+    return {"name": None if person is None else person.name, "scope": None if person is None else person.scope.value}

@@ -1,0 +1,115 @@
+"""`/api/v1/jobs`: register, list, show, change and remove jobs."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import Query, Request, Response
+
+from zeus.env import prices
+from zeus.errors import NotKnown
+from zeus.job import JobSpec
+from zeus.jobs.report import full, report
+from zeus.policy.registry import find_policy
+from zeus.service import schemas
+from zeus.service.overview import sound
+from zeus.service.routes.dependencies import (
+    ADMIN,
+    PAGE,
+    READ,
+    REPORT,
+    JobId,
+    Json,
+    Life,
+    Limit,
+    Offset,
+    Revise,
+    overview_of,
+    registered_job,
+    store_of,
+    v1_router,
+)
+from zeus.store.api import Job
+
+routes = v1_router()
+
+
+@routes.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known, or revised."}})
+def register(request: Request, response: Response, body: schemas.Register, revise: Revise = False) -> Json:
+    """The job of this spec: made (201), or found and revised where it differs (200)."""
+    store, spec = store_of(request), body.spec.job()
+    version = find_policy(spec.policy).version
+    with contextlib.suppress(NotKnown):
+        store.job(spec.id)
+        response.status_code = 200
+    return registered_job(request, store.register(spec, policy_version=version, void=revise))
+
+
+@routes.get("/jobs", dependencies=[READ])
+def jobs(
+    request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Annotated[str, Query(max_length=200)] = ""
+) -> Json:
+    """A page of all jobs, by id; `q`: only those whose id holds it."""
+    found = [one for one in sorted(store_of(request).pulse().items()) if q.lower() in one[0].lower()]
+    rows = overview_of(request).briefs(dict(found[offset : offset + limit]))
+    return {"total": len(found), "offset": offset, "jobs": rows}
+
+
+@routes.get("/jobs/{job_id}", dependencies=[READ])
+def show(request: Request, job_id: JobId) -> Json:
+    """Everything about one job."""
+    return sound(job_id, lambda: full(report(store_of(request), job_id, request.app.state.folds), prices()))
+
+
+@routes.get("/jobs/{job_id}/registration", dependencies=[READ])
+def registration(request: Request, job_id: JobId) -> Json:
+    """The job as registered, for programs."""
+    return registered_job(request, store_of(request).job(job_id))
+
+
+@routes.patch("/jobs/{job_id}", dependencies=[REPORT])
+def change(request: Request, job_id: JobId, body: schemas.Change, revise: Revise = False) -> Json:
+    """A revision; what is left out stays as it is."""
+    given = {name: value for name, value in body.model_dump().items() if value is not None}
+
+    def changed(job: Job) -> tuple[JobSpec, int]:
+        spec = replace(job.spec, **given)
+        return spec, find_policy(spec.policy).version
+
+    return registered_job(request, store_of(request).revise(job_id, changed, void=revise))
+
+
+@routes.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204, response_model=None)
+def forget(request: Request, job_id: JobId) -> None:
+    """Remove a job with all its facts."""
+    store_of(request).forget(job_id)
+
+
+@routes.post("/jobs/{job_id}/reset", dependencies=[ADMIN])
+def reset(request: Request, job_id: JobId, body: schemas.Reset) -> Json:
+    """Let a job learn afresh, as registered, with the newest version of its policy. With `pulse`: unless it changed."""
+    store = store_of(request)
+    version = find_policy(store.job(job_id).spec.policy).version
+    return registered_job(request, store.restart(job_id, policy_version=version, pulse=body.pulse))
+
+
+@routes.get("/jobs/{job_id}/beliefs", dependencies=[READ])
+def beliefs(request: Request, job_id: JobId) -> Json:
+    """What the policy believes of each batch size where the job last ran."""
+    told = show(request, job_id)
+    return {name: told[name] for name in ("job", "policy", "phase", "gpu_model", "next", "stuck", "sizes")}
+
+
+@routes.post("/jobs/{job_id}/excuse", dependencies=[REPORT])
+def excuse(request: Request, job_id: JobId, body: schemas.Excuse, life: Life = "") -> Json:
+    """Crashes of these trials, if they did no epoch, were the script's own: their sizes are offered again."""
+    return registered_job(request, store_of(request).excuse(job_id, body.trials, life=life))
+
+
+@routes.post("/jobs/{job_id}/pardon", dependencies=[ADMIN])
+def pardon(request: Request, job_id: JobId, body: schemas.Pardon) -> Json:
+    """A size that crashed may be offered again."""
+    store_of(request).pardon(job_id, body.batch_size)
+    return {"batch_size": body.batch_size}

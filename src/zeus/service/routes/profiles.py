@@ -1,0 +1,61 @@
+"""`/api/v1/jobs/{job}/profiles`: power profiles, and what an epoch of a batch size uses."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+
+from zeus.errors import NotKnown
+from zeus.job.wire import from_json, to_json
+from zeus.jobs.report import profiles_json
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.service import schemas
+from zeus.service.overview import sound
+from zeus.service.routes.dependencies import READ, REPORT, JobId, Json, Life, store_of, v1_router, wire_of
+
+routes = v1_router()
+
+
+def _key(
+    job_id: JobId,
+    batch_size: Annotated[int, Query(ge=1, le=2**31 - 1)],
+    gpu_model: Annotated[schemas.Text, Query()],
+    gpu_count: Annotated[int, Query(ge=1, le=100_000)],
+) -> ProfileKey:
+    return ProfileKey(job_id, batch_size, gpu_model, gpu_count)
+
+
+OfKey = Annotated[ProfileKey, Depends(_key)]
+
+
+@routes.get("/jobs/{job_id}/profiles", dependencies=[READ])
+def profile(request: Request, key: OfKey) -> Json:
+    """The power profile of exactly this key."""
+    found = store_of(request).get_profile(key)
+    if found is None:
+        raise NotKnown(f"no power profile is kept for {key}.")
+    return to_json(found, wire_of(request))
+
+
+@routes.put("/jobs/{job_id}/profiles", dependencies=[REPORT])
+def put_profile(request: Request, key: OfKey, body: schemas.Profile) -> Json:
+    """Keep it in place of what was kept under this key."""
+    found = from_json(body.model_dump(), PowerProfile)
+    store_of(request).put_profile(key, found)
+    return to_json(found, wire_of(request))
+
+
+@routes.get("/jobs/{job_id}/profiles/all", dependencies=[READ])
+def profiles(request: Request, job_id: JobId) -> list[Json]:
+    """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
+    return sound(job_id, lambda: profiles_json(store_of(request), job_id, wire_of(request)))
+
+
+@routes.post("/jobs/{job_id}/profiled", dependencies=[REPORT], status_code=201)
+def profiled(request: Request, job_id: JobId, body: schemas.Epoch, life: Life = "") -> Json:
+    """What an epoch of a size uses became known."""
+    gpus = body.place()
+    use = {"joules": body.joules, "seconds": body.seconds}
+    store_of(request).profiled(job_id, body.batch_size, gpus, **use, life=life)
+    return {"batch_size": body.batch_size, "gpu_model": gpus.label}
