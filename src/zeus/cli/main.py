@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from zeus import __version__
-from zeus.errors import InputError, ZeusError
+from zeus.errors import ZeusError
+from zeus.exit_codes import DONE, FAILED, INTERRUPTED, exit_status
 
 # name -> (module, object, one line of help); help is here so that `zeus --help` imports nothing else
 COMMANDS = {
@@ -53,21 +54,19 @@ def zeus() -> None:
 
 
 def main(args: list[str] | None = None) -> Any:
-    """Run the command line; exit 2 for bad input, 1 for what failed, 130 when interrupted."""
+    """Run the command line. The exit code is 2 for bad input, 1 for a failure and 130 after Ctrl-C."""
     try:
         status = zeus.main(args, standalone_mode=False)
     except click.ClickException as wrong:
         wrong.show()
         sys.exit(wrong.exit_code)
     except click.exceptions.Abort:
-        sys.exit(130)
-    except InputError as wrong:
-        click.echo(f"zeus: {wrong}", err=True)
-        sys.exit(2)
-    except ZeusError as failed:
-        click.echo(f"zeus: {failed}", err=True)
-        sys.exit(1)
-    except BrokenPipeError:  # whoever read our output has left; nothing more can be said there, not even at exit
+        sys.exit(INTERRUPTED)
+    except ZeusError as wrong:
+        code, line = exit_status(wrong)
+        click.echo(line, err=True)
+        sys.exit(code)
+    except BrokenPipeError:  # nobody reads our output any more, so nothing may be written there, not even at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    sys.exit(status if isinstance(status, int) else 0)
+        sys.exit(FAILED)
+    sys.exit(status if isinstance(status, int) else DONE)

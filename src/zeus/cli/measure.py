@@ -16,10 +16,10 @@ import click
 from zeus import env
 from zeus.cli.options import indices
 from zeus.cli.output import joules, known, print_json
+from zeus.launch.process.guard import failed_start, shell_status
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)  # what a terminal sends to all processes in its foreground
-NOT_FOUND, NOT_EXECUTABLE, KILLED = 127, 126, 128  # as shells answer
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -83,16 +83,14 @@ def run(command: Sequence[str], stdout: Any = None) -> int:
         for number in waiting:
             child.send_signal(number)
         status = child.wait()
-    except FileNotFoundError:
-        click.echo(f"zeus: {command[0]}: command not found", err=True)
-        return NOT_FOUND
-    except OSError as why:  # not allowed; a folder; a script that does not say what runs it
-        click.echo(f"zeus: {command[0]}: cannot be run: {why.strerror}", err=True)
-        return NOT_EXECUTABLE
+    except OSError as why:  # not found; not allowed; a folder; a script whose first line names no interpreter
+        reason = "command not found" if isinstance(why, FileNotFoundError) else f"cannot be run: {why.strerror}"
+        click.echo(f"zeus: {command[0]}: {reason}", err=True)
+        return failed_start(why)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return status if status >= 0 else KILLED - status
+    return shell_status(status)
 
 
 def _in_foreground() -> bool:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from zeus.device.find import find
 from zeus.device.gpu import Gpu
 from zeus.errors import DeviceError, InputError, NoDevice, ZeusError
+from zeus.exit_codes import exit_status
 from zeus.monitor.interrupt import until_interrupted
 from zeus.monitor.timeline import UPDATE_SECONDS
 from zeus.monitor.window import ZeusMonitor
@@ -37,12 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             measure_energy(gpus)
         else:
             show_power(gpus, asked.update_period)
-    except InputError as wrong:
-        _say(f"zeus: {wrong}")
-        return 2
-    except ZeusError as failed:
-        _say(f"zeus: {failed}")
-        return 1
+    except ZeusError as wrong:
+        code, line = exit_status(wrong)
+        _say(line)
+        return code
     return 0
 
 

@@ -17,6 +17,7 @@ from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.restore import Returned
 from zeus.device.keeper.server import serve_private, serve_system
 from zeus.errors import ZeusError
+from zeus.exit_codes import exit_status
 
 log = logging.getLogger("zeus.device.keeper")
 
@@ -49,7 +50,7 @@ def run_system(path: Path, group: str | None) -> int:
         serve_system(path, group, Keeper(cards, notes))
     except ZeusError as e:
         log.error("%s", e)
-        return 2
+        return exit_status(e)[0]
     except OSError as e:
         log.error("cannot serve %s: %s", path, e)
         return 1

@@ -69,7 +69,7 @@ class Child:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-        return status if status >= 0 else guard.BY_SIGNAL - status
+        return guard.shell_status(status)
 
     def send(self, number: signal.Signals) -> None:
         """Send this to the command and its group; SIGSTOP, SIGCONT and SIGKILL to all that it has started."""

@@ -58,7 +58,7 @@ def main(descriptor: int, output: int, command: list[str]) -> int:
         child = subprocess.Popen(command, preexec_fn=_die_with(os.getpid()))  # noqa: PLW1509 there is no thread
     except OSError as failed:
         sys.stderr.write(f"{command[0]}: cannot be run: {failed.strerror}.\n")
-        return NOT_FOUND if isinstance(failed, FileNotFoundError) else CANNOT_RUN
+        return failed_start(failed)
     child.returncode = 0  # the guard reaps it
     return _Guard(child.pid, launcher, output).stay()
 
@@ -172,6 +172,24 @@ class _Guard:
                 _send(pid, number)
 
 
+def shell_status(status: int) -> int:
+    """The exit status of a process as a shell says it: 128 + N when signal N ended it.
+
+    >>> shell_status(3), shell_status(-9)
+    (3, 137)
+    """
+    return status if status >= 0 else BY_SIGNAL - status
+
+
+def failed_start(error: OSError) -> int:
+    """The exit status of a shell whose command could not be started.
+
+    >>> failed_start(FileNotFoundError()), failed_start(PermissionError())
+    (127, 126)
+    """
+    return NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_RUN
+
+
 def processes() -> Iterator[tuple[int, int, int]]:
     """All that can be seen: each one's number, its parent's and its session's."""
     for folder in Path("/proc").glob("[0-9]*"):
@@ -234,7 +252,7 @@ def _exit_as(status: int, is_guard: bool) -> int:
     """An exit status as a shell says it; who outlives a guard that was killed ends as it did, to tell it apart."""
     if status < 0 and is_guard:
         _end_by(-status)
-    return status if status >= 0 else BY_SIGNAL - status
+    return shell_status(status)
 
 
 def _end_by(number: int) -> NoReturn:
