@@ -32,7 +32,7 @@ from zeus.store.tokens import Scope
 
 DOCS = ROOT / "docs" / "service.md"
 PASSWORD = "planted-password-of-the-database"
-AWAY = "the store did not answer; try again. The service's log says why."
+AWAY = "the store did not answer. Try again; the service's log has the reason."
 FREE = {"/healthz", "/readyz", "/login", "/logout", "/api/v1/me", "/openapi.json", "/", "/static/app.js"}
 WORDS = ("asr", "nobody", "a%2Fb", "%00", "..", "'; DROP TABLE zeus_jobs; --", "🚀", "x" * 300)
 END = {"ending": "converged", "joules": 5.0, "seconds": 1.0, "epochs": 1}

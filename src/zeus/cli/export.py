@@ -1,4 +1,4 @@
-"""`zeus export --html FILE`: the page of a store's jobs as one file that opens anywhere, offline."""
+"""`zeus export --html FILE`: writes the page of a store's jobs as one file that opens offline."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from zeus.errors import InputError, ZeusError
 
 @click.command()
 @click.argument("jobs", metavar="[JOB]...", nargs=-1)
-@click.option("--html", "output", required=True, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
-@click.option("--store", "url", metavar="URL", help="Default: ZEUS_STORE, or the user's own.")
+@click.option(
+    "--html",
+    "output",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File to write.",
+)
+@click.option("--store", "url", metavar="URL", help="Store. Default: ZEUS_STORE, or your own store.")
 def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
-    """Write the page of these jobs, or of all, to FILE."""
+    """Write the web page of these jobs, or of all jobs, to one file that opens offline."""
     try:
         from zeus.service.dashboard.export import export as page
     except ImportError as missing:
@@ -24,10 +31,10 @@ def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
 
     path = file_of(resolve(url))
     if path is not None and not path.exists():
-        raise InputError(f"there is no store at {shown(resolve(url))}. Name another with --store or ZEUS_STORE.")
+        raise InputError(f"there is no store at {shown(resolve(url))}. To use another one, set --store or ZEUS_STORE.")
     text = page(open_store(url), jobs or None)
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as wrong:
         raise InputError(f"{output} cannot be written: {wrong.strerror}.") from wrong
-    click.echo(f"zeus: {output}, {len(text) / 1e6:.1f} MB", err=True)
+    click.echo(f"zeus: wrote {output} ({len(text) / 1e6:.1f} MB)", err=True)

@@ -1,4 +1,4 @@
-"""`zeus jobs`: the recurring jobs of a store, what they have learnt and saved, and taking them elsewhere or away."""
+"""`zeus jobs`: show, export, import, remove and reset the recurring jobs of a store or a service."""
 
 from __future__ import annotations
 
@@ -24,27 +24,30 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _common(command: F) -> F:
-    command = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")(command)
-    where = "The store, such as sqlite:///path or http://host:port; default: ZEUS_STORE, or the user's own."
+    command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
+    where = "Store or service, such as sqlite:///path or http://host:port. Default: ZEUS_STORE, or your own store."
     return click.option("--store", "url", metavar="URL", help=where)(command)
 
 
 def _sure(command: F) -> F:
-    command = click.option("--yes", is_flag=True, help="Do not ask.")(command)
-    return click.option("--force", is_flag=True, help="Even while a trial of the job is running.")(command)
+    command = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
+    return click.option("--force", is_flag=True, help="Do it even if a trial of the job is running.")(command)
 
 
 @click.group()
 @click.pass_context
 def jobs(context: click.Context) -> None:
-    """Show the recurring jobs of a store, and keep it tidy."""
+    """Show and manage recurring jobs: what they have learnt, used and saved."""
     context.with_resource(warnings())
 
 
 @jobs.command("list")
 @_common
 def list_jobs(url: str | None, as_json: bool) -> None:
-    """All jobs: phase, recurrences, batch size, and the last recurrence against the default."""
+    """List all jobs.
+
+    Each line compares the job's last recurrence with the default.
+    """
     kept = _find(url)
     rows = [] if kept is None else kept.briefs()
     if as_json:
@@ -55,10 +58,12 @@ def list_jobs(url: str | None, as_json: bool) -> None:
 
 @jobs.command()
 @click.argument("job")
-@click.option("--last", type=click.IntRange(min=0), default=20, show_default=True, help="Trials to show; 0: all.")
+@click.option(
+    "--last", type=click.IntRange(min=0), default=20, show_default=True, help="Number of trials to show; 0 shows all."
+)
 @_common
 def show(job: str, last: int, url: str | None, as_json: bool) -> None:
-    """One job: what it believes of each batch size, its trials, and its saving."""
+    """Show one job: its saving, batch sizes and trials."""
     told = _existing(url).full(job)
     if as_json:
         print_json(told)
@@ -68,10 +73,15 @@ def show(job: str, last: int, url: str | None, as_json: bool) -> None:
 
 @jobs.command()
 @click.argument("names", metavar="[JOB]...", nargs=-1)
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Default: stdout.")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="File to write. Default: stdout."
+)
 @_common
 def export(names: tuple[str, ...], output: Path | None, url: str | None, as_json: bool) -> None:
-    """All facts of these jobs, or of all, as JSON lines that `zeus jobs import` takes."""
+    """Write jobs as JSON lines for `zeus jobs import`.
+
+    Without JOB: all jobs.
+    """
     lines = _existing(url).export(names)
     if output is None:
         click.echo("".join(f"{line}\n" for line in lines), nl=False)
@@ -80,23 +90,28 @@ def export(names: tuple[str, ...], output: Path | None, url: str | None, as_json
     if as_json:
         print_json({"output": str(output), "lines": len(lines)})
     else:
-        click.echo(f"zeus: {len(lines)} lines in {output}", err=True)
+        click.echo(f"zeus: wrote {len(lines)} lines to {output}", err=True)
 
 
 @jobs.command("import")
 @click.argument("file", type=click.File(encoding="utf-8"), metavar="FILE|-")
 @_common
 def import_jobs(file: Any, url: str | None, as_json: bool) -> None:
-    """Take in what `zeus jobs export` wrote, all or nothing; a job that is here already is refused."""
+    """Import what `zeus jobs export` wrote.
+
+    If a job is already in the store, nothing is imported.
+    """
     try:
         lines = file.readlines()
     except UnicodeDecodeError as wrong:
-        raise InputError(f"{file.name}: not text: {wrong}. Give a file that `zeus jobs export` wrote.") from wrong
+        raise InputError(
+            f"{file.name} is not UTF-8 text: {wrong}. Give a file that `zeus jobs export` wrote."
+        ) from wrong
     taken = _open(url).import_lines(lines)
     if as_json:
         print_json({"jobs": taken})
     else:
-        click.echo("\n".join(taken) if taken else "zeus: no jobs in it")
+        click.echo("\n".join(taken) if taken else "zeus: the file holds no jobs")
 
 
 @jobs.command()
@@ -104,10 +119,13 @@ def import_jobs(file: Any, url: str | None, as_json: bool) -> None:
 @_sure
 @_common
 def forget(job: str, yes: bool, force: bool, url: str | None, as_json: bool) -> None:
-    """Remove a job with its trials and power profiles. `export` it first to keep them."""
+    """Remove a job with its trials and power profiles.
+
+    To keep a copy, use `zeus jobs export` first.
+    """
     kept = _existing(url)
     trials = _unless_running(kept, job, force)
-    some = "all its trials" if trials is None else f"its {trials} trials"
+    some = f"its {_trials(trials)}"
     _confirm(f"Remove {job!r} with {some} and its power profiles?", yes)
     kept.forget(job)
     if as_json:
@@ -118,16 +136,25 @@ def forget(job: str, yes: bool, force: bool, url: str | None, as_json: bool) -> 
 
 @jobs.command()
 @click.argument("job")
-@click.option("--batch-size", type=int, metavar="N", help="Only let this size, which crashed, be offered again.")
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Where history goes.")
+@click.option(
+    "--batch-size", type=int, metavar="N", help="Only offer this batch size again, which crashed; forget nothing."
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="File for the history. Default: JOB-TIME.jsonl.",
+)
 @_sure
 @_common
 def reset(
     job: str, batch_size: int | None, output: Path | None, yes: bool, force: bool, url: str | None, as_json: bool
 ) -> None:
-    """Let a job learn afresh: it stays registered, and its history goes into a file that `import` takes.
+    """Make a job forget what it has learnt.
 
-    With --batch-size nothing is forgotten: a size that crashed may be offered again.
+    The job stays registered. Its trials and power profiles are saved to a file that `zeus jobs import` can read.
+
+    With --batch-size nothing is forgotten. Zeus then offers that batch size again, although it crashed.
     """
     kept = _existing(url)
     if batch_size is not None:
@@ -138,15 +165,17 @@ def reset(
         seen, trials = kept.pulse().get(job), _unless_running(kept, job, force)
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         output = output or Path(f"{''.join(c if c.isalnum() or c in '-_.' else '_' for c in job)}-{stamp}.jsonl")
-        _confirm(f"Forget the {trials} trials and the power profiles of {job!r}? They are kept in {output}.", yes)
+        _confirm(
+            f"Forget the {_trials(trials)} and the power profiles of {job!r}? They will be saved to {output}.", yes
+        )
         _write(output, kept.export([job]))
         try:
-            kept.restart(job, seen)  # what happened since is in no file
+            kept.restart(job, seen)  # anything newer is not in the file, and must not be lost
         except AlreadyDone:
             output.unlink()
             raise
         done = {"job": job, "forgotten_trials": trials, "output": str(output)}
-        told = f"{job}: learns afresh; its {trials} trials are in {output}"
+        told = f"{job}: reset; its {_trials(trials)} were saved to {output}"
     if as_json:
         print_json(done)
     else:
@@ -162,7 +191,7 @@ def _open(url: str | None) -> Jobs:
 
 
 def _find(url: str | None) -> Jobs | None:
-    """The jobs of a place; None where its file is not there, which looking must not create."""
+    """The jobs of a store or service; None if the store's file does not exist. Reading must not create it."""
     path = file_of(resolve(url))
     return None if path is not None and not path.exists() else _open(url)
 
@@ -171,16 +200,20 @@ def _existing(url: str | None) -> Jobs:
     found = _find(url)
     if found is None:
         raise InputError(
-            f"there is no store at {shown(resolve(url))} yet: the first `zeus run` makes it. "
-            "Name another with --store or ZEUS_STORE."
+            f"there is no store at {shown(resolve(url))} yet. The first `zeus run` creates it. "
+            "To use another one, set --store or ZEUS_STORE."
         )
     return found
 
 
 def _unless_running(kept: Jobs, job: str, force: bool) -> int | None:
-    """How many trials there are; None: it cannot be read. What a running one has used and learnt would be refused.
+    """The number of trials; None if the job cannot be read.
 
-    A lease that lapsed says that nobody heard of its trial lately. It may run all the same, its store out of reach.
+    A running trial could no longer report its outcome. A lapsed lease does not prove that a trial has ended: it may be
+    running without reaching its store.
+
+    Raises:
+        InputError: A trial is running, or may be, and `force` is false.
     """
     try:
         trials = kept.full(job)["tries"]
@@ -189,13 +222,15 @@ def _unless_running(kept: Jobs, job: str, force: bool) -> int | None:
     except InputError as wrong:
         if force:
             return None
-        raise InputError(f"{wrong} Whether a trial of job {job!r} is running is not known: add --force.") from wrong
+        raise InputError(
+            f"{wrong} So it is not known whether a trial of job {job!r} is running. Add --force to go ahead."
+        ) from wrong
     running = [one for one in trials if one["leased_until"] is not None]
     if running and not force:
         numbers, until = ", ".join(str(one["number"]) for one in running), max(one["leased_until"] for one in running)
         raise InputError(
-            f"job {job!r}: trial {numbers} is running, with a lease until {until}, or has ended and nobody told. "
-            "Let it end; if it is dead, add --force."
+            f"job {job!r}: trial {numbers} is running; its lease ends at {until}. Wait for it to end. If it has died "
+            "without a report, add --force."
         )
     return len(trials)
 
@@ -204,8 +239,12 @@ def _confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InputError(f"{question} Nobody can be asked here: add --yes to say so.")
+        raise InputError(f"{question} There is no terminal to ask on. Add --yes to confirm.")
     click.confirm(question, abort=True, err=True)
+
+
+def _trials(count: int | None) -> str:
+    return "trials" if count is None else jobs_text.many(count, "trial")
 
 
 def _pardon(kept: Jobs, job: str, batch_size: int) -> None:
@@ -213,7 +252,7 @@ def _pardon(kept: Jobs, job: str, batch_size: int) -> None:
 
     crashed = [row["batch_size"] for row in kept.full(job)["sizes"] if row["standing"] == Standing.CRASHED]
     if batch_size not in crashed:
-        some = f"those that did: {crashed}" if crashed else "none did"
+        some = f"these have: {crashed}" if crashed else "none has"
         raise InputError(f"job {job!r}: batch size {batch_size} has not crashed; {some}.")
     kept.pardon(job, batch_size)
 
@@ -223,6 +262,6 @@ def _write(output: Path, lines: list[str]) -> None:
         with output.open("x", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines)
             file.flush()
-            os.fsync(file.fileno())  # what it tells of may be removed next
+            os.fsync(file.fileno())  # the caller may remove the originals next
     except OSError as wrong:
         raise InputError(f"{output} cannot be written: {wrong.strerror}. Nothing was changed.") from wrong

@@ -1,4 +1,4 @@
-"""What `zeus jobs` prints for people, from the same dictionaries that `--json` prints."""
+"""What `zeus jobs` prints for people, made from the JSON that `--json` prints."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Json = dict[str, Any]
 
 
 def tell_list(rows: list[Json], store: str) -> None:
-    """All jobs."""
+    """Print a list of jobs."""
     if not rows:
-        click.echo(f"No jobs in {store}.")
+        click.echo(f"There are no jobs in {store}.")
         return
     headings = ["job", "phase", "recurrences", "size", "last energy", "last cost", "saved so far", "cost"]
     numbers = headings[2:7]
     print_table(headings, [_line(row) for row in rows], numbers=numbers)
-    click.echo("(in brackets: against the default batch size at the highest power limit)")
+    click.echo("(in brackets: compared with the default batch size at the highest power limit)")
     for row in rows:
-        if remark := row.get("remark"):  # a service of before said none
+        if remark := row.get("remark"):  # older services send none
             click.echo(f"{row['job']}: {remark}")
 
 
@@ -34,9 +34,13 @@ def _line(row: Json) -> list[str]:
         _or(row["batch_size"]),
         "-" if last is None else f"{joules(last['joules'])} ({_against(last, default, 'joules')})",
         "-" if last is None else f"{joules(last['cost'])} ({_against(last, default, 'cost')})",
-        "-" if saving is None else f"{joules(saving['joules'])} ({change(saving['share'])})",
+        "-" if saving is None else f"{joules(saving['joules'])} ({_percent(saving['share'])})",
         sparkline(row["costs"], 15),
     ]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}".replace("%", " %")
 
 
 def _against(last: Json, default: Json | None, name: str) -> str:
@@ -46,20 +50,26 @@ def _against(last: Json, default: Json | None, name: str) -> str:
 
 
 def tell_job(job: Json, last: int, now: str) -> None:
-    """One job; leases are seen as of now."""
+    """Print one job.
+
+    Args:
+        job: What `zeus jobs show --json` prints.
+        last: How many trials to show; 0: all.
+        now: The time, in UTC, that tells which leases have lapsed.
+    """
     spec = job["spec"]
     sign = ">=" if spec["higher_is_better_metric"] else "<="
     sizes = " ".join(map(str, spec["batch_sizes"]))
     click.echo(f"job {job['job']}, revision {job['revision']} of {job['registered_at']}")
     click.echo(f"  batch sizes {sizes}; default {spec['default_batch_size']}")
-    click.echo(f"  target: metric {sign} {spec['target_metric']:g} within {spec['max_epochs']} epochs")
+    click.echo(f"  target: metric {sign} {spec['target_metric']:g} within {many(spec['max_epochs'], 'epoch')}")
     window = f", window {spec['window_size']}" if spec["window_size"] else ""
     click.echo(
         f"  eta {spec['eta_knob']:g}, beta {spec['beta_knob']:g}{window}, policy {spec['policy']} "
         f"(version {job['policy_version']}), seed {spec['mab_seed']}"
     )
     if job["gpu_model"] is not None:
-        click.echo(f"  runs on {job['gpu_model'] or 'a GPU of no name'}, MAXPOWER {job['max_watts']:g} W")
+        click.echo(f"  runs on {job['gpu_model'] or 'an unnamed GPU'}, MAXPOWER {job['max_watts']:g} W")
     following = job["next"]
     click.echo(f"phase: {job['phase']}" + (f"; next: {following['reason']}" if following else ""))
     if job["stuck"]:
@@ -72,17 +82,19 @@ def tell_job(job: Json, last: int, now: str) -> None:
 
 
 def _tell_use(job: Json) -> None:
-    unknown = f", and {job['unknown_tries']} trials of unknown energy" if job["unknown_tries"] else ""
-    trials, recurrences = _many(job["trials"], "trial"), _many(job["recurrences"], "recurrence")
+    unknown = f", plus {many(job['unknown_tries'], 'trial')} of unknown energy" if job["unknown_tries"] else ""
+    trials, recurrences = many(job["trials"], "trial"), many(job["recurrences"], "recurrence")
     click.echo(f"used: {trials} in {recurrences}, {joules(job['joules'])}{unknown}")
     tell_default(job)
 
 
 def tell_default(job: Json) -> None:
-    """The default, and what was saved against it."""
+    """Print the default, and what was saved against it."""
     default = job["default"]
     if default is None:
-        click.echo("default: it has not reached the target yet, so that nothing can be compared with it")
+        click.echo(
+            "default: the default batch size has not reached the target yet, so there is nothing to compare with"
+        )
         return
     at = "" if default["limit_watts"] is None else f" at {default['limit_watts']:g} W"
     error = f" ± {joules(default['joules_error'])}" if default["joules_error"] else ""
@@ -90,25 +102,30 @@ def tell_default(job: Json) -> None:
         f"default: batch size {default['batch_size']}{at}: {joules(default['joules'])}{error}, "
         f"{seconds(default['seconds'])} ({_basis(default)}; {default['epochs']:.1f} epochs on average)"
     )
-    for name, what in (("saving", "all recurrences, exploring included"), ("recent_saving", "the latest of them")):
+    for name, what in (("saving", "all, exploration included"), ("recent_saving", "the latest")):
         saving = job[name]
         if saving is not None:
-            click.echo(f"{_many(saving['recurrences'], 'recurrence')} ({what}): {saved(saving)}")
+            click.echo(f"{many(saving['recurrences'], 'recurrence')} ({what}): {saved(saving)}")
 
 
 def _basis(default: Json) -> str:
-    """What the default rests on."""
+    """Where the default's numbers come from."""
     runs, measured = default["runs"], default["runs_measured"]
     match default["basis"]:
         case "measured":
-            return f"measured in {_many(measured, 'run')}"
+            return f"measured in {many(measured, 'run')}"
         case "estimated":
-            return f"estimated from {_many(runs, 'run')} at other power limits or on other data"
+            return f"estimated from {many(runs, 'run')} at other power limits or on other data"
         case _:
-            return f"as {_many(runs, 'run')} ran, whatever the power limit"
+            return f"as {many(runs, 'run')} ran, at whatever power limit"
 
 
-def _many(count: int, noun: str) -> str:
+def many(count: int, noun: str) -> str:
+    """A number of things.
+
+    >>> many(1, "trial"), many(12, "trial")
+    ('1 trial', '12 trials')
+    """
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
@@ -129,7 +146,7 @@ def _tell_sizes(job: Json) -> None:
     headings = ["size", "standing", "runs", "converged", "mean cost", "spread", "best limit"]
     click.echo()
     print_table(headings, rows, numbers=[name for name in headings if name != "standing"])
-    click.echo("(* the default; spread: how uncertain the mean still is)")
+    click.echo("(* default batch size; spread: how uncertain the mean cost still is)")
 
 
 def _tell_tries(tries: list[Json], last: int, now: str) -> None:

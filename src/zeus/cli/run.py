@@ -1,4 +1,4 @@
-"""`zeus run job.toml`: recurrences of a job, each ask, run, tell and again, with what they cost as they go."""
+"""`zeus run job.toml`: runs recurrences of a job and reports what they used and saved."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zeus.cli.jobs_text import many
 from zeus.cli.output import joules, print_json, seconds, warnings
 from zeus.env import quiet
 from zeus.errors import ZeusError
+from zeus.exit_codes import DONE, FAILED, NOT_REACHED
+from zeus.launch.process.guard import shell_status
 
 if TYPE_CHECKING:
     from zeus.job import Trial
@@ -22,28 +25,37 @@ if TYPE_CHECKING:
     from zeus.launch.recurrence import LaunchedRecurrence
 
 Json = dict[str, Any]
-DONE, FAILED, NOT_REACHED, BY_SIGNAL = 0, 1, 3, 128
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # all are taken like Ctrl-C
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # all are handled like Ctrl-C
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody has asked `zeus run` to end."""
+    """A signal asked `zeus run` to end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")
-        self.status = BY_SIGNAL + number  # as shells say it
+        self.status = shell_status(-number)
 
 
 @click.command()
 @click.argument("job_file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--recurrences", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="How many.")
-@click.option("--revise", is_flag=True, help="Go on with a job of this name that ran another command or direction.")
-@click.option("--json", "as_json", is_flag=True, help="A report as JSON on stdout; nothing else is written there.")
+@click.option(
+    "--recurrences",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="How often to run the job.",
+)
+@click.option("--revise", is_flag=True, help="Continue the job even if its command, target or direction has changed.")
+@click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
 def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
-    """Run the job of JOB_FILE: each recurrence is tried with other batch sizes until one reaches the target.
+    """Run the recurring job described in JOB_FILE.
 
-    Exits with 0 when each recurrence has reached it, 3 when one has not in all its tries, 1 when nothing could be run
-    any more, 2 when the job file is wrong, 128 + N when interrupted by signal N: 130 after Ctrl-C, 143 after SIGTERM.
+    Zeus chooses the batch size and the power limit. If a trial does not reach the target, the recurrence goes on with
+    another batch size.
+
+    Exit codes: 0 every recurrence reached the target; 3 one did not; 1 the job could not be run; 2 the job file is
+    wrong; 128 + N signal N ended it (130 after Ctrl-C, 143 after SIGTERM).
     """
     from zeus.cli.run_view import view
     from zeus.launch.job_file.reader import read_job_file
@@ -60,7 +72,7 @@ def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
 
         launcher = Launcher(said, Hooks(changed, shown.live), revise=revise)
         if launcher.revision and not quiet():
-            click.echo(f"zeus: job {said.spec.id!r} is revised: {launcher.revision}", err=True)
+            click.echo(f"zeus: job {said.spec.id!r} was revised: {launcher.revision}", err=True)
         status, why = _recurrences(launcher, recurrences)
     told = _told(launcher, list(trials.values()))
     if as_json:
@@ -74,28 +86,28 @@ def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
 
 
 def _recurrences(launcher: Launcher, count: int) -> tuple[int, str]:
-    """Run so many, or as many as reach their target; the exit status, and why it is not 0."""
+    """Run recurrences until one misses the target. Returns the exit code, and the reason if it is not 0."""
     try:
         with _interruptible():
             for _ in range(count):
                 this = launcher.recur()
                 if not this.converged:
                     return NOT_REACHED, _not_reached(launcher, this)
-    except ZeusError as failed:  # by now it is no longer the job file that is wrong
+    except ZeusError as failed:  # the job file has been read, so the input is not at fault
         return FAILED, str(failed)
     except Interrupted as by:
-        return by.status, f"{by}: the command was ended and its trial given up. Run it again to go on."
+        return by.status, f"{by}. The command was ended and its trial given up. Run `zeus run` again to continue."
     return DONE, ""
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Being asked to end is like Ctrl-C: the command is ended, the limit put back and the trial given up."""
+    """Turn signals that end a process into `Interrupted`, so that the launcher cleans up as after Ctrl-C."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Interrupted(number)
 
-    heeded = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup has one ignored
+    heeded = [number for number in ENDS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
     before = {number: signal.signal(number, interrupt) for number in heeded}
     try:
         yield
@@ -108,22 +120,22 @@ def _not_reached(launcher: Launcher, last: LaunchedRecurrence) -> str:
     spec = launcher.job.spec
     sign, sizes = ">=" if spec.higher_is_better_metric else "<=", sorted({one.batch_size for one in last.tries})
     return (
-        f"job {spec.id!r}: in {len(last.tries)} tries none of the batch sizes {sizes} reached a metric {sign} "
+        f"job {spec.id!r}: in {many(len(last.tries), 'trial')} none of the batch sizes {sizes} reached a metric {sign} "
         f"{spec.target_metric:g}. Offer other batch sizes, raise max_epochs, or relax the target."
     )
 
 
 def _told(launcher: Launcher, trials: list[Trial]) -> Json:
-    """The job as `zeus jobs show` tells it; as far as this run alone knows it where its store cannot be asked."""
+    """The job as `zeus jobs show --json` prints it. If the store does not answer: only what this run knows."""
     try:
         return launcher.jobs.full(launcher.job.spec.id)
     except ZeusError as away:
         from zeus.jobs.report import full_without_store
 
-        return {**full_without_store(launcher.job.spec, trials), "remark": f"what was saved is not known: {away}"}
+        return {**full_without_store(launcher.job.spec, trials), "remark": f"the saving is not known: {away}"}
 
 
-# ---------------------------------------------------------------------------------------------------- what is said
+# ---------------------------------------------------------------------------------------------------- the report
 
 
 def _report(launcher: Launcher, trials: dict[int, Trial], told: Json) -> Json:

@@ -1,4 +1,4 @@
-"""What `zeus run` shows while it runs, on standard error: a live table on a terminal, plain lines elsewhere."""
+"""What `zeus run` shows on standard error while it runs: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import click
 
+from zeus.cli.jobs_text import many
 from zeus.cli.output import joules
 from zeus.job import Ending, Outcome, Trial
 from zeus.job.charge import spent
@@ -22,21 +23,21 @@ from zeus.launch.progress import FinishedTrial, Live
 if TYPE_CHECKING:
     from rich.table import Table
 
-EVERY_SECONDS = 10.0  # at most so often a plain line of a running trial
+EVERY_SECONDS = 10.0  # between two plain lines about a running trial
 
 
 class RunView(Protocol):
-    """Whom the launcher tells."""
+    """Shows what the launcher reports."""
 
     def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
-        """It was asked for (no Ran), or has ended."""
+        """A trial was opened (`ran` is None), or has ended."""
 
     def live(self, live: Live) -> None:
-        """It goes on."""
+        """A running trial has made progress."""
 
 
 class QuietView:
-    """Says nothing (ZEUS_QUIET)."""
+    """Shows nothing (ZEUS_QUIET)."""
 
     def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
         """Nothing."""
@@ -46,47 +47,47 @@ class QuietView:
 
 
 class Plain:
-    """A line for each thing that happens."""
+    """Prints a line for each event."""
 
     def __init__(self, said: JobFile) -> None:
         self._said = said
         self._next = 0.0
 
     def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
-        """A line when it begins; one or more when it ends."""
+        """Print a line at the start, and one or more at the end."""
         for line in [began(trial)] if trial.ending is Ending.OPEN else ended(self._said, trial, ran):
             self.say(line)
 
     def live(self, live: Live) -> None:
-        """A line now and then."""
+        """Print a line, at most every EVERY_SECONDS."""
         if live.so_far.epochs and time.monotonic() >= self._next:
             self._next = time.monotonic() + EVERY_SECONDS
             self.say("  " + ", ".join(f"{name} {value}" for name, value in standing(self._said, live).items()))
 
     def say(self, line: str) -> None:
-        """Write it."""
+        """Print a line."""
         click.echo(line, file=_unfailing())
 
 
 class Terminal(Plain):
-    """The running trial as a table that is kept up to date; what has ended scrolls away above it."""
+    """Shows the running trial as a live table, below the lines about earlier ones."""
 
     def __init__(self, said: JobFile, screen: Any) -> None:
         super().__init__(said)
         self._screen = screen
 
     def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
-        """Begin or remove the table."""
+        """Show the table of a new trial, or remove that of an ended one."""
         super().trial(trial, ran)
         open_ = trial.ending is Ending.OPEN
         self._screen.update(self._table(Live(trial, Outcome(ending=Ending.LOST, joules=0.0))) if open_ else "")
 
     def live(self, live: Live) -> None:
-        """Renew the table."""
+        """Update the table."""
         self._screen.update(self._table(live))
 
     def say(self, line: str) -> None:
-        """Above the table."""
+        """Print a line above the table."""
         self._screen.console.print(line, markup=False, highlight=False)
 
     def _table(self, live: Live) -> Table:
@@ -108,7 +109,7 @@ class Terminal(Plain):
 
 @contextmanager
 def view(said: JobFile, silent: bool) -> Iterator[RunView]:
-    """The one that suits where standard error goes."""
+    """The view for this standard error: none, plain lines, or a live table on a terminal."""
     if silent:
         yield QuietView()
     elif not sys.stderr.isatty():
@@ -123,7 +124,7 @@ def view(said: JobFile, silent: bool) -> Iterator[RunView]:
 
 
 class _Unfailing:
-    """A stream on which a training goes on where nobody reads any more: a closed pipe, a terminal that is gone."""
+    """A stream that ignores write errors: a closed pipe or terminal must not end a training."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -146,7 +147,7 @@ def _unfailing() -> IO[str]:
 
 
 def numbered(recurrence: int) -> str:
-    """Its number, once its service has given it one.
+    """A recurrence's number; `?` until the service has given it one.
 
     >>> numbered(7), numbered(ALONE + 7)
     ('7', '?')
@@ -155,9 +156,9 @@ def numbered(recurrence: int) -> str:
 
 
 def began(trial: Trial) -> str:
-    """What is about to run, and why."""
+    """The line about a trial that begins: what runs, and why."""
     decision, ask = trial.decision, trial.ask
-    bound = "no bound" if decision.cost_limit is None else f"at most {joules(decision.cost_limit)} of cost"
+    bound = "no cost limit" if decision.cost_limit is None else f"cost limit {joules(decision.cost_limit)}"
     return (
         f"recurrence {numbered(ask.recurrence)}, try {ask.attempt}: batch size {decision.batch_size} "
         f"({decision.reason}), {bound}"
@@ -165,7 +166,7 @@ def began(trial: Trial) -> str:
 
 
 def standing(said: JobFile, live: Live) -> dict[str, str]:
-    """How a running trial stands, by name."""
+    """The state of a running trial, by column name."""
     so_far, limit = live.so_far, live.trial.decision.cost_limit
     cost = cost_of(live.trial, so_far)
     return {
@@ -179,33 +180,33 @@ def standing(said: JobFile, live: Live) -> dict[str, str]:
 
 
 def ended(said: JobFile, trial: Trial, ran: FinishedTrial | None) -> list[str]:
-    """How it ended, and what to look at where it failed."""
+    """The lines about a trial that has ended: how, and what to do if it failed."""
     outcome = trial.outcome or Outcome(ending=Ending.LOST)
     if outcome.ending is Ending.STOPPED and not outcome.epochs and not outcome.joules:
-        return [f"  not run: not even one epoch fits, at {joules(outcome.next_epoch_cost)} of cost"]
+        return [f"  not run: one epoch would cost {joules(outcome.next_epoch_cost)}, more than the cost limit"]
     words = {
         Ending.CONVERGED: "reached the target",
-        Ending.STOPPED: "stopped: to go on is not worth what it costs",
+        Ending.STOPPED: "stopped: another epoch is not worth its cost",
         Ending.NOT_CONVERGED: "ended without reaching the target",
         Ending.CRASHED: f"crashed with exit code {ran.exit_code if ran is not None else '?'}",
     }.get(outcome.ending, "given up")
     metric = "" if outcome.metric is None else f", metric {outcome.metric:g}"
     at = "" if ran is None or ran.limit_watts is None else f", {ran.limit_watts:g} W"
     used = f"{joules(outcome.joules)}, {outcome.seconds:.1f} s, cost {joules(cost_of(trial, outcome))}"
-    lines = [f"  {words}; epoch {outcome.epochs}{metric}{at}, {used}"]
+    lines = [f"  {words} ({many(outcome.epochs, 'epoch')}{metric}{at}, {used})"]
     if ran is not None and ran.exit_code and outcome.ending is not Ending.CRASHED:
-        lines += [f"  but then the command failed with exit code {ran.exit_code}. Its output is in {ran.log}."]
+        lines += [f"  The command then failed with exit code {ran.exit_code}. Its output is in {ran.log}."]
     if ran is not None and outcome.ending is Ending.CRASHED:
         size, job = trial.batch_size, shlex.quote(said.spec.id)
         lines += [f"  | {line}" for line in ran.last_lines]
         lines += [
-            f"  The whole output is in {ran.log}. Batch size {size} is not offered again until you say so: "
+            f"  The whole output is in {ran.log}. Zeus does not offer batch size {size} again unless you run "
             f"`zeus jobs reset {job} --batch-size {size}`."
         ]
     return lines
 
 
 def cost_of(trial: Trial, outcome: Outcome) -> float | None:
-    """Equation 2 for a trial that used this much."""
+    """The cost of a trial that has used this much (Equation 2)."""
     use = spent(outcome, trial.ask.eta, trial.ask.max_watts)
     return None if use is None else use.cost

@@ -1,4 +1,4 @@
-"""The service as one ASGI application over a store. It keeps nothing of its own: any number may run on one database."""
+"""The service: one ASGI application over a store. It has no state of its own, so several can share one database."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from zeus.jobs.folds import Folds
 from zeus.service import auth, error_answers, schemas
 from zeus.service.dashboard import page
 from zeus.service.metrics import ServiceMetrics
-from zeus.service.middleware import Around, client_of
+from zeus.service.middleware import ServiceMiddleware, client_of
 from zeus.service.overview import Overview
 from zeus.service.request_limits import BodyLimit, Rate
 from zeus.service.routes import admin, jobs, profiles, trials, upstream
 from zeus.store import Store
 from zeus.store.tokens import Scope
 
-LOGIN_BYTES = 10_000  # of somebody of whom nothing is known yet
+LOGIN_BYTES = 10_000  # nobody has shown a token yet, so the body must be small
 LOGINS_PER_SECOND, LOGINS_AT_ONCE = 0.2, 10
-THREADS = 16  # that wait for the database, each with a connection; what is more waits in front of them
+THREADS = 16  # each waits for the database with a connection of its own; further requests queue
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What `zeus serve` was told."""
+    """The options of `zeus serve`."""
 
-    open: bool = True  # without a token anybody may do anything; only for loopback, or at the owner's own risk
-    hosts: frozenset[str] = frozenset()  # names it answers to; none: any
+    open: bool = True  # without a token anybody may do anything: for loopback, or with --insecure
+    hosts: frozenset[str] = frozenset()  # names the service answers to; empty: any name
     body_bytes: int = 1_000_000
     import_bytes: int = 100_000_000
-    body_seconds: float = 30.0  # for a body to come in, and one more for each 50 kB
-    per_second: float = 500.0  # requests of one client; 0: any number
+    body_seconds: float = 30.0  # to receive a body, plus one second for each 50 kB
+    per_second: float = 500.0  # requests of one client; 0: no limit
     log_json: bool = False
-    store_url: str | None = None  # where the store lies, as logs of trials lie beside it; None: ZEUS_STORE
+    store_url: str | None = None  # address of the store, which says where trial logs are; None: ZEUS_STORE
 
 
 def create(store: Store, settings: Settings | None = None) -> FastAPI:
-    """The application."""
+    """Make the application."""
     settings = settings or Settings()
 
     @asynccontextmanager
@@ -55,7 +55,7 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
         title="Zeus",
         version=__version__,
         description="Recurring training jobs that get cheaper: ask for a batch size, report, see what was saved.",
-        docs_url=None,  # its page would load scripts from elsewhere
+        docs_url=None,  # its page would load scripts from another site
         redoc_url=None,
         lifespan=life,
     )
@@ -73,7 +73,7 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     more = {"/api/v1/import": settings.import_bytes, "/login": LOGIN_BYTES}
     app.add_middleware(BodyLimit, most=settings.body_bytes, more=more, seconds=settings.body_seconds)
     app.add_middleware(
-        Around,  # the last one added is the outermost
+        ServiceMiddleware,  # the last one added is the outermost
         metrics=app.state.metrics,
         rate=Rate(settings.per_second),
         hosts=settings.hosts,
@@ -85,12 +85,12 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
 def _health(app: FastAPI) -> None:
     @app.get("/healthz", tags=["health"])
     async def healthz() -> dict[str, bool]:
-        """The process answers."""
+        """Whether the process answers."""
         return {"ok": True}
 
     @app.get("/readyz", tags=["health"], responses=schemas.problems(only=(503,)))
     def readyz(request: Request) -> dict[str, bool]:
-        """The store answers too; otherwise 503."""
+        """Whether the store answers too. If not: 503."""
         request.app.state.store.pulse()
         return {"ok": True}
 
@@ -101,7 +101,7 @@ def _health(app: FastAPI) -> None:
         responses={200: {"content": {"text/plain": {}}}, **schemas.problems(only=(401, 503))},
     )
     def metrics(request: Request) -> Response:
-        """For Prometheus."""
+        """Metrics for Prometheus."""
         return Response(request.app.state.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
@@ -110,13 +110,15 @@ def _login(app: FastAPI) -> None:
 
     @app.post("/login", tags=["page"], responses=schemas.problems(only=(400, 401, 408, 413, 422, 429, 503)))
     def login(request: Request, body: schemas.Login) -> JSONResponse:
-        """A token once, then a cookie that scripts cannot read and that is not the token."""
+        """Log in with a token. Sets a session cookie, which is not the token and which scripts cannot read."""
         if not tries.allows(client_of(request.scope)):
-            return error_answers.answer("/login", 429, "too many logins; wait a little.", {"Retry-After": "5"})
+            return error_answers.answer(
+                "/login", 429, "too many logins. Wait a few seconds and try again.", {"Retry-After": "5"}
+            )
         tokens = request.app.state.tokens
         person = auth.check(tokens, body.token)
         if person is None:
-            return error_answers.answer("/login", 401, "this token is wrong or was revoked.")
+            return error_answers.answer("/login", 401, "this token is unknown or was revoked.")
         response = JSONResponse({"name": person.name, "scope": person.scope.value})
         session, age = auth.begin_session(tokens, body.token), auth.SESSION_SECONDS
         response.set_cookie(auth.COOKIE, session, max_age=age, **_kept_safe(request))
@@ -135,5 +137,5 @@ def _login(app: FastAPI) -> None:
 
 
 def _kept_safe(request: Request) -> dict[str, Any]:
-    """Of a cookie: no script and no other site can use it and, where TLS ends here or at a named proxy, TLS alone."""
+    """Options of a cookie: hidden from scripts and other sites, and sent over TLS alone where TLS is in use."""
     return {"httponly": True, "samesite": "strict", "secure": request.url.scheme == "https"}

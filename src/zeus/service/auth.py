@@ -1,9 +1,10 @@
-"""Who may do what: bearer tokens with a scope, given by header or, by old clients, as a password; the page's session.
+"""Who may do what: tokens with a scope, and the sessions of the page.
 
-    zeus_<id>_<secret>       the id finds the row, whose hash of the secret is compared in constant time
+    zeus_<id>_<secret>       the id finds the row; the hash of the secret is compared in constant time
 
-A token holds 256 random bits, so that a plain SHA-256 keeps it as safe as a slow hash keeps a password. The page gives
-its token once, for a session: another 256 random bits, in a cookie, of which the store keeps a hash too.
+Programs send the token in a header; old clients send it as a password. A token holds 256 random bits, so a plain
+SHA-256 protects it as well as a slow hash protects a password. The page shows its token once and gets a session:
+another 256 random bits, kept in a cookie. The store keeps only its hash.
 """
 
 from __future__ import annotations
@@ -30,39 +31,39 @@ from zeus.store.api import utc
 from zeus.store.tokens import Scope, Token, Tokens, TokenSession
 
 COOKIE = "zeus_session"
-OLD_COOKIE = "zeus_token"  # of Zeus 0.1, which kept the token itself in it
+OLD_COOKIE = "zeus_token"  # Zeus 0.1 kept the token itself in this cookie
 SESSION_SECONDS = 7 * 86_400
-_PERSON = "zeus.person"  # under this name a request knows who makes it
-_ORDER = list(Scope)  # each may do what those before it may
+_PERSON = "zeus.person"  # the key under which a request's scope holds its person
+_ORDER = list(Scope)  # from the smallest scope to the largest
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who is asking, as far as it matters."""
+    """Who makes a request."""
 
     name: str
     scope: Scope
 
     def may(self, scope: Scope) -> bool:
-        """Whether this scope is within theirs."""
+        """Whether this person's scope includes another."""
         return _ORDER.index(scope) <= _ORDER.index(self.scope)
 
 
-ANYBODY = Person("anybody", Scope.ADMIN)  # where the service is open
+ANYBODY = Person("anybody", Scope.ADMIN)  # who asks when the service needs no token
 
 
 def new(name: str, scope: Scope, at: str) -> tuple[Token, str]:
-    """A token to keep, and the secret to hand out once."""
+    """Make a token: the row to store, and the secret to show once."""
     if not name or len(name) > 200 or not name.isprintable():
         raise InputError(f"token name {name[:50]!r}: give 1 to 200 printable characters.")
-    if name == ANYBODY.name:  # by this name the page knows that there is nobody to log out
-        raise InputError(f"token name {name!r} stands for whoever comes without a token: choose another.")
+    if name == ANYBODY.name:  # the page shows no logout button for this name
+        raise InputError(f"token name {name!r} is reserved for requests without a token. Choose another name.")
     identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     return Token(identity, name, scope, _hash(secret), at), f"zeus_{identity}_{secret}"
 
 
 def check(tokens: Tokens, given: str) -> Person | None:
-    """Whose token this is; None for a wrong or revoked one."""
+    """The owner of a token; None if it is unknown or revoked."""
     kind, _, rest = given.partition("_")
     identity, _, secret = rest.partition("_")
     known = tokens.find(identity) if kind == "zeus" and identity.isalnum() and len(identity) <= 32 else None
@@ -71,7 +72,7 @@ def check(tokens: Tokens, given: str) -> Person | None:
 
 
 def given(request: Request) -> str | None:
-    """The token that a program gives: a bearer's, or as a password."""
+    """The token in a request's headers, as a bearer token or as a password; None if there is none."""
     kind, _, value = request.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and value:
         return value.strip()
@@ -84,7 +85,7 @@ def given(request: Request) -> str | None:
 
 
 def begin_session(tokens: Tokens, token: str, wall: Callable[[], float] = time.time) -> str:
-    """Log a browser in by a token that was checked; what its cookie is to hold."""
+    """Begin a session for a token that was checked. Returns the value of its cookie."""
     secret, now = secrets.token_urlsafe(32), wall()
     session = TokenSession(_hash(secret), token.split("_")[1], utc(now + SESSION_SECONDS))
     tokens.begin(session, utc(now))
@@ -92,12 +93,12 @@ def begin_session(tokens: Tokens, token: str, wall: Callable[[], float] = time.t
 
 
 def end_session(tokens: Tokens, secret: str) -> None:
-    """Log it out."""
+    """End the session of this cookie."""
     tokens.end(_hash(secret))
 
 
 def check_session(tokens: Tokens, secret: str, wall: Callable[[], float] = time.time) -> Person | None:
-    """Whose session this is; None where it is over, or its token was revoked."""
+    """The owner of a session; None if it has expired or its token was revoked."""
     session = tokens.session(_hash(secret))
     if session is None or session.until <= utc(wall()):
         return None
@@ -107,18 +108,18 @@ def check_session(tokens: Tokens, secret: str, wall: Callable[[], float] = time.
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a route asks of whoever comes."""
+    """The scope that a route requires."""
 
     scope: Scope
 
     async def person(self, request: Request) -> Person:
-        """A dependency of the route: who is asking, if they may. Looked up once for each request."""
+        """The route's dependency: who asks, if their scope suffices. Looked up once per request."""
         if _PERSON not in request.scope:
             request.scope[_PERSON] = await _look(request)
         person: Person = request.scope[_PERSON]
         if not person.may(self.scope):
             allowed, needed = person.scope.value, self.scope.value
-            raise HTTPException(403, f"this token's scope is {allowed!r}; {needed!r} is needed here.")
+            raise HTTPException(403, f"this token has scope {allowed!r}, but this request needs {needed!r}.")
         return person
 
 
@@ -126,17 +127,17 @@ async def _look(request: Request) -> Person:
     carries = given(request) is not None or COOKIE in request.cookies
     found = await run_in_threadpool(who, request) if carries else _without_token(request)
     if found is None:
-        why = "this token is wrong or was revoked" if carries else "this needs a token"
-        message = f"{why}: see `zeus token create`, and give it as ZEUS_TOKEN or `Authorization: Bearer`."
+        why = "this token is unknown or was revoked" if carries else "this request needs a token"
+        message = f"{why}. Make one with `zeus token create`; give it as ZEUS_TOKEN or as `Authorization: Bearer`."
         raise HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
     return found
 
 
 class Guarded(APIRoute):
-    """A route that looks at the token before it reads the body, which a stranger may make long and slow."""
+    """A route that checks the token before it reads the body, which a stranger could make long and slow."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
-        """What FastAPI calls for each request."""
+        """The handler that FastAPI calls for each request."""
         handle = super().get_route_handler()
         owners = [getattr(one.dependency, "__self__", None) for one in self.dependencies]
         needs = [one for one in owners if isinstance(one, Need)]
@@ -150,7 +151,7 @@ class Guarded(APIRoute):
 
 
 def who(request: Request) -> Person | None:
-    """Who is asking. A token that a program gives is meant, and counts; a session may be of another day."""
+    """Who makes a request. A token in the headers decides; a session cookie counts only without one."""
     tokens: Tokens = request.app.state.tokens
     if (token := given(request)) is not None:
         return check(tokens, token)
@@ -163,20 +164,20 @@ def _without_token(request: Request) -> Person | None:
 
 
 def check_origin(request: Request, hosts: frozenset[str]) -> str | None:
-    """Why a request is not served: a name that is not ours, or another page that speaks through somebody's browser."""
+    """Why a request is refused: it names another host, or another site's page sent it; None if it is fine."""
     host, headers = request.headers.get("host", "").lower(), request.headers
     name = _name_of(host)
     if hosts and name not in hosts:
-        return f"host {name[:100]!r} is not served here; start with --allow-host {name[:100]} to serve it."
+        return f"host {name[:100]!r} is not served here. To serve it, start with --allow-host {name[:100]}."
     origin = headers.get("origin")
     foreign = origin is not None and _place_of(origin) != host
-    # Without an Origin, as for a picture whose address is ours, browsers say this. Links to the page itself are fine.
+    # Browsers send this header where they send no Origin, as for an image. Links to the page itself are fine.
     foreign |= headers.get("sec-fetch-site") in ("cross-site", "same-site") and request.url.path != "/"
-    return "this request comes from a page of another site." if foreign else None
+    return "this request was sent by a page of another site." if foreign else None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it.
+    """Whether only this machine can reach an address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -190,7 +191,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _name_of(host: str) -> str:
-    """Without the port.
+    """A Host header without its port.
 
     >>> _name_of("localhost:7070"), _name_of("[::1]:7070")
     ('localhost', '[::1]')

@@ -1,10 +1,10 @@
 """One connection of the service: how many there may be, and how long each may keep the service waiting.
 
-    connected ──▶ head of a request ──▶ body (`limits`) ──▶ answer ──▶ idle ──▶ head of the next
-                  HEAD_SECONDS                              READ_SECONDS    uvicorn's keep-alive
+    connected ──▶ head of a request ──▶ body (`request_limits`) ──▶ answer ──▶ idle ──▶ head of the next
+                  HEAD_SECONDS                                      READ_SECONDS    uvicorn's keep-alive
 
-uvicorn has a time for idle connections, and a limit by which one client keeps the others out. Here one client may hold
-half of all connections, and neither a head that never ends nor an answer that nobody reads holds one for long.
+uvicorn closes idle connections, but its connection limit lets one client keep all others out. Here one client may hold
+at most half of all connections. A head that never ends, or an answer that nobody reads, is cut off.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from zeus.errors import InputError
 
-CONNECTIONS = 1000  # of one worker
-SHARE = 2  # one client may hold one part in so many of all connections
-SAID = b'{"error": {"code": "too_many", "message": "too many connections; try again."}}'
+CONNECTIONS = 1000  # per worker
+SHARE = 2  # one client may hold 1/SHARE of all connections
+SAID = b'{"error": {"code": "too_many", "message": "too many connections. Try again."}}'
 FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
     b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(SAID), SAID)
@@ -30,10 +30,10 @@ FULL = (
 
 
 class HttpConnection(H11Protocol):
-    """A connection with deadlines, of which there may be so many. Proxies may hold more than their share."""
+    """A connection with deadlines. Named proxies may hold more than one client's share."""
 
     HEAD_SECONDS = 10.0  # from the first byte of a request, or from connecting, to the end of its headers
-    READ_SECONDS = 60.0  # for which a client may leave an answer unread
+    READ_SECONDS = 60.0  # how long a client may leave an answer unread
 
     def __init__(self, *args: Any, most: int = CONNECTIONS, proxies: tuple[str, ...] = (), **named: Any) -> None:
         super().__init__(*args, **named)
@@ -42,7 +42,7 @@ class HttpConnection(H11Protocol):
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Let it in, if there is room."""
+        """Accept the connection, or answer 503 if there are too many."""
         super().connection_made(transport)
         if self._is_one_too_many():
             self.connections.discard(self)
@@ -52,7 +52,7 @@ class HttpConnection(H11Protocol):
             self._await_head()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes; what matters is whether they end the head of a request."""
+        """Stop the deadline once the head of a request is complete."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._head = self._stop(self._head)
@@ -60,22 +60,22 @@ class HttpConnection(H11Protocol):
             self._await_head()
 
     def pause_writing(self) -> None:
-        """The client does not read as fast as it is answered."""
+        """The client reads too slowly: begin its deadline."""
         super().pause_writing()
         self._unread = self.loop.call_later(self.READ_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """The client reads again: stop the deadline."""
         super().resume_writing()
         self._unread = self._stop(self._unread)
 
     def timeout_keep_alive_handler(self) -> None:
-        """It was idle for long. To close it waits for what is unread, so that has its time too."""
+        """Close an idle connection. Closing waits for unread data, so that gets a deadline too."""
         super().timeout_keep_alive_handler()
         self._unread = self._unread or self.loop.call_later(self.READ_SECONDS, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is over."""
+        """Stop all deadlines."""
         super().connection_lost(exc)
         self._head, self._unread = self._stop(self._head), self._stop(self._unread)
 
@@ -96,7 +96,7 @@ class HttpConnection(H11Protocol):
 
 
 def proxies_of(given: Iterable[str]) -> tuple[str, ...]:
-    """Addresses and networks of proxies, checked.
+    """Check the addresses and networks of proxies.
 
     >>> proxies_of(["10.0.0.1", "10.1.0.0/16"])
     ('10.0.0.1', '10.1.0.0/16')
@@ -106,13 +106,15 @@ def proxies_of(given: Iterable[str]) -> tuple[str, ...]:
         try:
             ipaddress.ip_network(one)
         except ValueError:
-            raise InputError(f"--proxy {one}: give an address or a network, as in 10.0.0.1 or 10.0.0.0/24.") from None
+            raise InputError(
+                f"--proxy {one}: give an IP address or a network, such as 10.0.0.1 or 10.0.0.0/24."
+            ) from None
     return named
 
 
 @cache
 def is_proxy(client: str, proxies: tuple[str, ...]) -> bool:
-    """Whether an address is that of a named proxy.
+    """Whether a client's address belongs to a named proxy.
 
     >>> is_proxy("10.1.2.3", ("10.1.0.0/16",)), is_proxy("10.2.0.1", ("10.1.0.0/16",)), is_proxy("", ("::1",))
     (True, False, False)

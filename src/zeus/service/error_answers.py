@@ -1,9 +1,9 @@
-"""What goes wrong, as answers: one place decides status and words, and no stack trace leaves the house.
+"""Errors as HTTP answers: the one place that decides status and message. No stack trace is ever sent.
 
-    NotKnown 404 · AlreadyDone 409 · InputError and what the door refuses 422 · any other ZeusError 503
-    whatever else: 500, by the outermost layer (`around`)
+    NotKnown 404 · AlreadyDone 409 · InputError and invalid requests 422 · any other ZeusError 503
+    anything else 500, sent by the outermost layer (`middleware`)
 
-A 503 and a 500 are fixed sentences, as a stranger may see them: what the store said goes to the log.
+The messages of 503 and 500 are fixed, because strangers may read them. The log has the details.
 `/api/v1` answers `{"error": {"code", "message"}}`; the five old routes answer `{"message"}`, as their clients expect.
 """
 
@@ -37,20 +37,20 @@ NAMES = {
     503: "store_away",
 }
 RETRY_SECONDS = "1"
-AWAY = "the store did not answer; try again. The service's log says why."
-LENGTH = 2000  # of a message; what a user typed may be in it
+AWAY = "the store did not answer. Try again; the service's log has the reason."
+LENGTH = 2000  # characters of a message, which may quote what a user typed
 
 
 def answer(path: str, status: int, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    """An error in the form that this route's clients know."""
-    message = message[:LENGTH].encode(errors="replace").decode()  # JSON may hold halves of characters
+    """An error in the form that the clients of this path expect."""
+    message = message[:LENGTH].encode(errors="replace").decode()  # JSON input can hold lone surrogates
     if path.startswith(OLD):
         return JSONResponse({"message": message}, status, headers)
     return JSONResponse({"error": {"code": NAMES.get(status, "failed"), "message": message}}, status, headers)
 
 
 def install(app: FastAPI) -> None:
-    """Catch what is raised on purpose."""
+    """Turn the errors that routes raise into answers."""
 
     async def zeus_error(request: Request, wrong: Exception) -> JSONResponse:
         match wrong:
@@ -61,7 +61,7 @@ def install(app: FastAPI) -> None:
             case InputError():
                 status = 422
             case _:
-                log.warning("the store is away: %s", wrong)
+                log.warning("the store did not answer: %s", wrong)
                 return answer(request.url.path, 503, AWAY, {"Retry-After": RETRY_SECONDS})
         return answer(request.url.path, status, str(wrong))
 

@@ -1,7 +1,7 @@
-"""`/metrics` for Prometheus: what the jobs of the store have used, and how quickly requests are answered.
+"""`/metrics` for Prometheus: what the jobs of the store have used, and how fast requests are answered.
 
-The facts are read from the store at each scrape, so that every worker and replica says the same. Latencies are each
-process's own, or of all workers together where PROMETHEUS_MULTIPROC_DIR names a folder, as `zeus serve` sees to.
+Job metrics are read from the store at each scrape, so every worker and replica reports the same. Latencies are those
+of one process, or of all workers if PROMETHEUS_MULTIPROC_DIR names a folder, which `zeus serve` sets for workers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from zeus import env
 from zeus.service.overview import Overview
 from zeus.store import Store
 
-JOB = "zeus_job"  # `job` is Prometheus's own word, for what it scrapes
+JOB = "zeus_job"  # `job` is Prometheus's own label, for what it scrapes
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
 class ServiceMetrics:
-    """The numbers of one service."""
+    """The metrics of one service."""
 
     def __init__(self, store: Store, overview: Overview) -> None:
         self._store = store
@@ -37,12 +37,12 @@ class ServiceMetrics:
         )
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request was answered. `route` is the pattern, never the path, which holds what users typed."""
+        """Count an answered request. `route` is the pattern, never the path, which holds what users typed."""
         self._seconds.labels(method, route).observe(seconds)
         self._answers.labels(method, route, str(status)).inc()
 
     def text(self) -> bytes:
-        """What a scrape gets."""
+        """The metrics in Prometheus's text format."""
         registry = CollectorRegistry()
         if self._shared:
             multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
@@ -51,7 +51,7 @@ class ServiceMetrics:
         return generate_latest(registry if self._shared else self._registry) + generate_latest(facts)
 
     def collect(self) -> Iterator[Metric]:
-        """The facts of the store."""
+        """Read the job metrics from the store."""
         jobs = self._store.pulse()
         rows = self._overview.briefs(jobs)
         yield GaugeMetricFamily("zeus_jobs", "Recurring jobs in the store.", value=len(jobs))

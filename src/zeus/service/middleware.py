@@ -1,4 +1,4 @@
-"""What happens to each request, whatever its route: whether it is served at all, its headers, its line in the log."""
+"""The outermost layer of the service: it admits or refuses a request, adds headers and writes a log line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zeus.service.request_limits import Rate
 log = logging.getLogger(__name__)
 requests = logging.getLogger("zeus.service.requests")
 
-HEADERS = {  # unless the route says otherwise, as those of the page do
+HEADERS = {  # unless the route sets its own, as the page's do
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
@@ -34,8 +34,8 @@ JOBS = "/api/v1/jobs/"
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """The outermost layer. Plain ASGI, as a request object and a task for each would cost more than most routes."""
+class ServiceMiddleware:
+    """The outermost layer. Plain ASGI: Starlette's own base class would cost more than most routes."""
 
     app: ASGIApp
     metrics: ServiceMetrics
@@ -44,7 +44,7 @@ class Around:
     log_json: bool
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -65,13 +65,15 @@ class Around:
             await serve(scope, receive, noted)
         except Exception:
             log.exception("%s %s failed", scope["method"], route_of(scope))
-            if status:  # the answer is on its way: all that is left is to cut it short
+            if status:  # the answer has begun, so it can only be cut short
                 raise
-            failed = answer(scope["path"], 500, "this failed on the side of the service; its log says why.")
+            failed = answer(scope["path"], 500, "the service failed to answer this request. Its log has the reason.")
             await failed(scope, receive, noted)
         finally:
             seconds = time.perf_counter() - began
-            method = scope["method"] if scope["method"] in METHODS else "other"  # anybody can make up new ones
+            method = (
+                scope["method"] if scope["method"] in METHODS else "other"
+            )  # clients can invent methods, and each would be a new label
             self.metrics.answered(method, route_of(scope), status, seconds)
             self._note(scope, status, seconds)
 
@@ -80,11 +82,11 @@ class Around:
         if why_not is not None:
             return answer(scope["path"], 403, why_not)
         if not self.rate.allows(client_of(scope)):
-            return answer(scope["path"], 429, "too many requests; slow down.", {"Retry-After": RETRY_SECONDS})
+            return answer(scope["path"], 429, "too many requests. Slow down.", {"Retry-After": RETRY_SECONDS})
         return None
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        """One line. The route's pattern and no header: what users typed, and secrets, stay out of the log."""
+        """Log one line. It has the route's pattern and no headers, so it holds no secrets and no user input."""
         method, route, client, ms = scope["method"], route_of(scope), client_of(scope), round(seconds * 1000, 2)
         if self.log_json:
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -95,12 +97,12 @@ class Around:
 
 
 def route_of(scope: Scope) -> str:
-    """The pattern of the route, never the path, which holds what users typed."""
+    """The pattern of the route that matched, not the path, which holds user input."""
     return str(getattr(scope.get("route"), "path", "none"))
 
 
 def keep_slashes(scope: Scope) -> None:
-    """A job's name may hold a slash: leave its path as it was sent, so that `%2F` does not part it.
+    """Keep the path of a job as it was sent: a job's name may hold a slash, sent as `%2F`.
 
     >>> scope = {"path": "/api/v1/jobs/a/b c/ask", "raw_path": b"/api/v1/jobs/a%2Fb%20c/ask"}
     >>> keep_slashes(scope)
@@ -112,5 +114,5 @@ def keep_slashes(scope: Scope) -> None:
 
 
 def client_of(scope: Scope) -> str:
-    """Whose address this is; behind a named proxy, as that one says."""
+    """The client's address. Behind a named proxy, the address that the proxy reports."""
     return scope["client"][0] if scope.get("client") else ""

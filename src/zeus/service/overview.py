@@ -1,4 +1,4 @@
-"""Many jobs at a glance: each one's brief, remembered until its job changes, and their totals."""
+"""Many jobs at a glance: a brief of each, cached until its job changes, and their totals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEPT = 10_000  # briefs; a few hundred bytes each
 
 
 class Overview:
-    """Briefs of jobs. One that has not changed since it was last looked at is not read again."""
+    """Briefs of jobs. A job is read again only after it has changed."""
 
     def __init__(self, store: Store, folds: Folds) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Overview:
         self._lock = threading.Lock()
 
     def briefs(self, pulse: Mapping[str, str]) -> list[dict[str, Any]]:
-        """A row for each job of this part of the store's pulse; one that was forgotten meanwhile is left out."""
+        """The briefs of the jobs in `pulse`. A job that was removed meanwhile is left out."""
         rows = []
         for job_id, stamp in pulse.items():
             with self._lock:
@@ -58,10 +58,10 @@ class Overview:
 
 
 def sound(job_id: str, tell: Callable[[], T]) -> T:
-    """What is told of a job, if JSON can hold it. One that is damaged is refused by name, whatever breaks.
+    """What `tell` returns about a job, checked to be valid JSON.
 
     Raises:
-        InputError: It is damaged.
+        InputError: The job is damaged: `tell` failed, or returned a number that JSON cannot hold.
     """
     try:
         told = tell()
@@ -75,7 +75,7 @@ def sound(job_id: str, tell: Callable[[], T]) -> T:
 
 
 def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Added up over jobs. A job whose saving is not known adds nothing to it, and is counted as such.
+    """The totals of some briefs. A job whose saving is not known does not count in `jobs_with_saving`.
 
     >>> totals([])["saved_share"] is None
     True

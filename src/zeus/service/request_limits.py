@@ -1,4 +1,4 @@
-"""How much one client may ask of the service: a body's size and time, and requests a second."""
+"""Limits on one client: the size and duration of a body, and requests per second."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zeus.service.error_answers import answer
 
-DROPPED_BYTES, DROPPED_SECONDS = 100_000_000, 10.0  # of a body that nobody wants
-BRIEF_SECONDS = 0.5  # for which an answer waits for the rest of such a body, so that its connection can be kept
-BYTES_PER_SECOND = 50_000  # that a body has to come at, on top of its first seconds
-CLIENTS = 10_000  # remembered; the longest silent one is forgotten first
+DROPPED_BYTES, DROPPED_SECONDS = 100_000_000, 10.0  # read and thrown away, of a body that was refused
+BRIEF_SECONDS = 0.5  # an answer waits this long for the rest of such a body, to keep its connection
+BYTES_PER_SECOND = 50_000  # the least speed of a body, after its first seconds
+CLIENTS = 10_000  # remembered; the one silent for longest is forgotten first
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimit:
-    """Refuses a body that is too large, announced or not, or too slow, before it is kept in memory.
+    """Refuses a body that is too large or too slow before it is held in memory, whatever its Content-Length says.
 
-    An answer that comes before the end of the body, as to somebody without a token, is sent at once. Then the body is
-    heard out, to a point: who is still sending when the connection is closed never reads why.
+    An answer that is ready before the body has ended is sent at once, for example to a client without a token. The rest
+    of the body is then read and thrown away, up to a limit: a client whose connection closes while it is still sending
+    never reads the answer.
     """
 
     app: ASGIApp
     most: int
-    more: dict[str, int]  # by path, for the few routes that take more or less
-    seconds: float = 30.0  # for a body to begin and, if it is small, to end
+    more: dict[str, int]  # bytes by path, for the few routes with a limit of their own
+    seconds: float = 30.0  # to receive a small body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -50,14 +51,16 @@ class BodyLimit:
                 if not body.refusal:
                     raise
         if body.refusal and not outlet.begun:
-            said = f"the body is larger than {body.most} bytes." if body.refusal == 413 else "the body came too slowly."
+            said = (
+                f"the body is larger than {body.most} bytes." if body.refusal == 413 else "the body arrived too slowly."
+            )
             status, body.refusal = body.refusal, 0
             await answer(scope["path"], status, said)(scope, receive, outlet.send)
 
 
 @dataclass(slots=True)
 class _Body:
-    """A body as it comes in: counted and timed."""
+    """A body while it is received: counted and timed."""
 
     source: Receive
     most: int
@@ -65,12 +68,12 @@ class _Body:
     announced: bool
     ended: bool = False
     seen: int = 0
-    refusal: int = 0  # the status that says why nothing more is taken
+    refusal: int = 0  # the status to refuse it with; 0: not refused
     began: float = field(default_factory=time.monotonic)
 
     async def receive(self) -> Message:
-        """The next piece; where it is refused, as if the client had hung up."""
-        if self.ended:  # whoever still listens waits for the client to hang up
+        """The next piece. A refused body looks as if the client had disconnected."""
+        if self.ended:  # all that can follow is that the client disconnects
             return await self.source()
         message: Message = {"type": "http.disconnect"}
         with anyio.move_on_after(self.began + self.seconds + self.seen / BYTES_PER_SECOND - time.monotonic()) as wait:
@@ -83,11 +86,11 @@ class _Body:
 
     @property
     def comes(self) -> bool:
-        """Whether there is more to hear."""
+        """Whether more of the body is to come."""
         return self.announced and not self.ended
 
     async def drop(self, seconds: float) -> None:
-        """Hear the rest of it."""
+        """Read the rest and throw it away."""
         until = self.seen + DROPPED_BYTES
         with anyio.move_on_after(seconds):
             while self.comes and self.seen < until:
@@ -102,14 +105,14 @@ class _Body:
 
 @dataclass(slots=True)
 class _Outlet:
-    """The answer on its way out."""
+    """The answer, held back while the body is still coming."""
 
     body: _Body
     target: Send
     begun: bool = False
 
     async def send(self, message: Message) -> None:
-        """A piece of it. Nothing leaves of an answer to a body that was refused."""
+        """Send a piece. Nothing is sent of the application's answer to a refused body."""
         if self.body.refusal:
             return
         if not self.begun:
@@ -129,7 +132,7 @@ def _is_announced(headers: dict[bytes, bytes]) -> bool:
 
 
 class Rate:
-    """So many requests a second for each client, and at once as many as a burst holds: a bucket that refills."""
+    """A limit on the requests per second of each client, with bursts: a token bucket."""
 
     def __init__(
         self, per_second: float, burst: float | None = None, clock: Callable[[], float] = time.monotonic
@@ -137,10 +140,10 @@ class Rate:
         self._rate = per_second
         self._burst = 2 * per_second if burst is None else burst
         self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and when that was
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left, and when that was counted
 
     def allows(self, client: str) -> bool:
-        """Whether this client may make one more now."""
+        """Whether this client may make one more request now."""
         if self._rate <= 0:
             return True
         now = self._clock()

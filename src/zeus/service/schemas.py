@@ -1,4 +1,4 @@
-"""What the routes take, checked at the door; what they mean is `zeus.job`'s affair."""
+"""The bodies that the routes accept, checked before anything is read from them, and the errors they answer with."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from zeus.job.checks import LEAST, MOST
 from zeus.job.wire import VERSION, from_json
 
 NAME_LENGTH = 200
-PREFIX_LENGTH = 180  # a hash is added to it
-SIZES = 1000  # batch sizes, power limits
+PREFIX_LENGTH = 180  # a hash is appended to it
+SIZES = 1000  # the most batch sizes or power limits
 
 DEFAULT_POLICY: str = next(str(one.default) for one in fields(JobSpec) if one.name == "policy")
 
 
 def _no_dots(name: str) -> str:
-    """Which every browser and proxy would take for a folder."""
+    """Refuse `.` and `..`, which browsers and proxies take for folders."""
     if name in (".", ".."):
         raise ValueError("give a name that is not . or ..")
     return name
 
 
-# Neither control characters nor those that turn or break a line, by which a name could pass for another.
+# No control characters, and none that break or reverse a line: with those, one name could look like another.
 _SHOWN = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=f"^{_SHOWN}+$"), AfterValidator(_no_dots)]
@@ -50,7 +50,7 @@ class Body(BaseModel):
 
 
 class Spec(Body):
-    """A job, with the names of `JobSpec`."""
+    """A job, with the fields of `JobSpec`."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -91,20 +91,20 @@ class Spec(Body):
     baseline_every: Annotated[int, Field(ge=0, le=10**6, strict=True)] = 0
 
     def job(self) -> JobSpec:
-        """As everything else speaks of it."""
+        """The spec, validated."""
         names = {one.name for one in fields(JobSpec)}
         body = {name: value for name, value in self.model_dump().items() if name in names}
         return from_json({"kind": self.kind, "version": self.version, **body}, JobSpec)
 
 
 class Register(Body):
-    """A job to be made, found or revised."""
+    """The job to register, find or revise."""
 
     spec: Spec
 
 
 class Change(Body):
-    """What an owner may change; what is left out stays."""
+    """The fields to change. A field that is left out keeps its value."""
 
     eta_knob: NotBelow | None = None
     beta_knob: Above | None = None
@@ -127,12 +127,12 @@ class Cards(Body):
     max_watts: Above
 
     def place(self) -> Gpus:
-        """As everything else speaks of them."""
+        """The GPUs, as a value of `zeus.job`."""
         return Gpus(self.gpu_name, self.gpus, self.max_watts)
 
 
 class AskFor(Cards):
-    """Where a trial would run, and of which recurrence it is."""
+    """Where the trial will run, and which recurrence it belongs to."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -156,11 +156,11 @@ StretchRow = tuple[
     NotBelow,
 ]
 EpochRow = tuple[Whole, Number | None, NotBelow | None, NotBelow, NotBelow | None]
-ROWS, POINTS = 1000, 2000  # at most, of an outcome
+ROWS, POINTS = 1000, 2000  # the most that one outcome may have
 
 
 class End(Body):
-    """How a trial ended, or what it has used so far (ending `lost`)."""
+    """How a trial ended, or what it has used so far (then `ending` is `lost`)."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -183,7 +183,7 @@ class End(Body):
     set_limits: Yes = False
 
     def outcome(self) -> Outcome:
-        """As everything else speaks of it."""
+        """The outcome, validated."""
         told = self.model_dump()
         for name in ("joules", "seconds", "next_epoch_cost"):
             if told[name] is not None and 0 < told[name] < LEAST:
@@ -192,14 +192,14 @@ class End(Body):
 
 
 class Heartbeat(Body):
-    """A trial is alive."""
+    """A sign of life from a running trial."""
 
     so_far: End | None = None
-    next_cost: NotBelow | None = None  # what it would have cost after the next epoch
+    next_cost: NotBelow | None = None  # the trial's cost after the next epoch
 
 
 class Epoch(Cards):
-    """What an epoch of a batch size uses became known."""
+    """What one epoch with this batch size uses."""
 
     batch_size: Whole
     joules: Above
@@ -207,7 +207,7 @@ class Epoch(Cards):
 
 
 class Late(Cards):
-    """A run that began while the service was away, with the default batch size, and how it ended."""
+    """A run with the default batch size that began while the service did not answer, and how it ended."""
 
     spec: Spec
     batch_size: Whole
@@ -216,25 +216,25 @@ class Late(Cards):
 
 
 class Pardon(Body):
-    """A batch size that crashed may be offered again."""
+    """The batch size that crashed and may be offered again."""
 
     batch_size: Whole
 
 
 class Excuse(Body):
-    """Trials that the script crashed, whatever their batch sizes."""
+    """The trials whose crashes were the script's fault, not their batch size's."""
 
     trials: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)]
 
 
 class Reset(Body):
-    """A job forgets its facts, if this is still its pulse."""
+    """Reset the job. With `pulse`: only if nothing has changed since that pulse was read."""
 
     pulse: Key | None = None
 
 
 class MeasuredLimit(Body):
-    """Some training steps under one limit."""
+    """Training steps measured at one power limit."""
 
     power_limit: Above
     energy: NotBelow
@@ -243,7 +243,7 @@ class MeasuredLimit(Body):
 
 
 class Profile(Body):
-    """A power profile, in the form of its file."""
+    """A power profile, in its file format."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -259,49 +259,49 @@ class Profile(Body):
 
 
 class Login(Body):
-    """A token, typed once."""
+    """The token to log in with."""
 
     token: Annotated[str, Field(max_length=400)]
 
 
-# ---------------------------------------------------------------------- what goes wrong, for the OpenAPI
+# ---------------------------------------------------------------------- errors, for the OpenAPI document
 
 
 class Wrong(BaseModel):
-    """What it is called, and what to do."""
+    """An error's code, and what to do about it."""
 
     code: str
     message: str
 
 
 class Problem(BaseModel):
-    """How /api/v1 says no."""
+    """An error of /api/v1."""
 
     error: Wrong
 
 
 class Message(BaseModel):
-    """How the five old routes say no."""
+    """An error of the five old routes."""
 
     message: str
 
 
 STATUSES = {
-    400: "This is not JSON.",
-    401: "A token is needed, or this one is wrong.",
-    403: "The token's scope is too small, or the request comes from elsewhere.",
+    400: "The body is not JSON.",
+    401: "A token is needed, or the one given is unknown or revoked.",
+    403: "The token's scope is too small, or a page of another site sent the request.",
     404: "There is no such job, trial or profile.",
-    408: "The body came too slowly.",
-    409: "What is stored says otherwise, and stands.",
+    408: "The body arrived too slowly.",
+    409: "The store already holds a different result; it was not overwritten.",
     413: "The body is too large.",
-    422: "What was given cannot be used; the message says why.",
-    429: "Too many requests of one client.",
-    503: "The store is away; try again.",
+    422: "The request is invalid; the message says why.",
+    429: "Too many requests from one client.",
+    503: "The store did not answer. Try again.",
 }
 
 
 def problems(
     shape: type[BaseModel] = Problem, only: Iterable[int] = tuple(STATUSES)
 ) -> dict[int | str, dict[str, Any]]:
-    """What a route may answer beside what it is for."""
+    """The error answers of a route, for the OpenAPI document."""
     return {status: {"model": shape, "description": STATUSES[status]} for status in only}

@@ -1,4 +1,4 @@
-"""Runs the application with uvicorn: in this process, or in several workers that share nothing but the database."""
+"""Runs the application with uvicorn: in this process, or in several workers that share only the database."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from zeus.service.connections import CONNECTIONS, HttpConnection
 from zeus.store import open_store
 
 PR_SET_PDEATHSIG = 1
-FILES = 500  # for the database, the logs and whatever else is not a connection
-PLAN = "ZEUS_SERVE_PLAN"  # how workers, which are new processes, hear what to serve
+FILES = 500  # open files besides connections: the database, logs
+PLAN = "ZEUS_SERVE_PLAN"  # passes the plan to workers, which are new processes
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """What to serve, where."""
+    """What to serve, and where."""
 
     store: str
     host: str
@@ -39,26 +39,26 @@ class ServerPlan:
     workers: int = 1
     certfile: str | None = None
     keyfile: str | None = None
-    proxies: tuple[str, ...] = ()  # whose X-Forwarded-For and X-Forwarded-Proto are believed
-    connections: int = CONNECTIONS  # of each worker
+    proxies: tuple[str, ...] = ()  # whose X-Forwarded-For and X-Forwarded-Proto are trusted
+    connections: int = CONNECTIONS  # per worker
     settings: Settings = field(default_factory=Settings)
 
     def to_json(self) -> str:
-        """For a worker."""
+        """The plan as text for a worker."""
         told = asdict(self)
         told["settings"]["hosts"] = sorted(self.settings.hosts)
         return json.dumps(told)
 
     @classmethod
     def from_json(cls, text: str) -> ServerPlan:
-        """In a worker."""
+        """The plan that a worker was given."""
         told = json.loads(text)
         settings, proxies = told.pop("settings"), tuple(told.pop("proxies"))
         return cls(**told, proxies=proxies, settings=Settings(**{**settings, "hosts": frozenset(settings["hosts"])}))
 
 
 def application() -> Any:
-    """What each worker serves."""
+    """Make the application of a worker."""
     plan = ServerPlan.from_json(env.HERE[PLAN])
     if plan.workers > 1:
         _end_with_parent()
@@ -67,7 +67,7 @@ def application() -> Any:
 
 
 def serve(plan: ServerPlan) -> None:
-    """Until a signal ends it; requests that have begun are answered before."""
+    """Serve until a signal arrives. Requests that have begun are answered first."""
     import uvicorn
 
     env.put({PLAN: plan.to_json()})
@@ -95,7 +95,7 @@ def serve(plan: ServerPlan) -> None:
 
 
 def admission(proxies: tuple[str, ...] = (), connections: int = CONNECTIONS) -> dict[str, Any]:
-    """How uvicorn lets clients in. Without a named proxy nobody's word for another's address is taken."""
+    """Options of uvicorn for connections. X-Forwarded headers count only when they come from a named proxy."""
     return {
         "http": partial(HttpConnection, most=connections, proxies=proxies),
         "ws": "none",
@@ -107,33 +107,37 @@ def admission(proxies: tuple[str, ...] = (), connections: int = CONNECTIONS) -> 
 
 
 def hosts_of(host: str, more: tuple[str, ...]) -> frozenset[str]:
-    """The names that a service bound to this host answers to; on an address that others reach, any, unless told."""
+    """The host names that the service answers to. On a public address these are the given names, or any."""
     if not is_loopback(host):
         return frozenset(name.lower() for name in more)
     return frozenset({"localhost", "127.0.0.1", "[::1]", host.lower(), *(name.lower() for name in more)})
 
 
 def check_free(plan: ServerPlan) -> None:
-    """Refuse a place where somebody else listens before anything is said to be served there."""
+    """Check that the address is free, before the command says that it serves there.
+
+    Raises:
+        InputError: It is in use, or cannot be bound to.
+    """
     family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
     try:
         socket.create_server((plan.host, plan.port), family=family).close()
     except OSError as wrong:
         raise InputError(
-            f"{plan.host}:{plan.port} cannot be listened on: {wrong.strerror}. Give another --port or --host, or end "
-            "what listens there."
+            f"cannot listen on {plan.host}:{plan.port}: {wrong.strerror}. Give another --port or --host, or stop the "
+            "program that uses it."
         ) from wrong
 
 
 def address(plan: ServerPlan) -> str:
-    """Where a browser finds it."""
+    """The address to open in a browser."""
     scheme = "https" if plan.certfile else "http"
     host = f"[{plan.host}]" if ":" in plan.host else plan.host
     return f"{scheme}://{host}:{plan.port}"
 
 
 def _allow_files(connections: int) -> None:
-    """Each connection is a file, and shells allow fewer than the system does."""
+    """Raise the limit on open files: each connection needs one, and shells set a low limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = connections + FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -142,16 +146,16 @@ def _allow_files(connections: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would hold the port against the next service."""
+    """End this worker with its parent. Otherwise it would keep the port from the next service."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         parent = multiprocessing.parent_process()
-        if parent is not None and os.getppid() != parent.pid:  # it died before it could be said
+        if parent is not None and os.getppid() != parent.pid:  # the parent died before prctl took effect
             raise SystemExit(1)
 
 
 def _log() -> None:
-    """What goes wrong, and one line a request, on standard error."""
+    """Log errors, and one line per request, on standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
     ours = logging.getLogger("zeus")

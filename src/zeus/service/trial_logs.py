@@ -1,4 +1,4 @@
-"""The logs that `zeus run` keeps of its trials, where they lie on this machine."""
+"""The logs that `zeus run` has written on this machine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ TAIL_BYTES = 100_000
 
 
 def log_of(job: Job, trial: Trial, store_url: str | None = None) -> str | None:
-    """The end of a trial's log; None where there is none here."""
+    """The end of a trial's log; None if it is not on this machine."""
     environ = {**env.HERE, **({"ZEUS_STORE": store_url} if store_url else {})}
-    for life in (job.generation, ""):  # Zeus 0.1 had no folder for each life
+    for life in (job.generation, ""):  # Zeus 0.1 had one folder for all generations of a job
         folder = log_folder(job.id, life, environ).resolve()
         path = log_file(folder, trial.number, trial.id, written=True).resolve()
         if path.parent == folder and path.is_file():

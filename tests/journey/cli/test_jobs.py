@@ -177,7 +177,7 @@ def test_the_service_and_the_page_show_the_jobs_beside_one_that_cannot_be_read(
 
 
 def test_looking_at_a_store_that_is_not_there_says_so_and_makes_none(url: str, zeus: Zeus, tmp_path: Path) -> None:
-    assert zeus("list")[:2] == (0, f"No jobs in {url}.\n")
+    assert zeus("list")[:2] == (0, f"There are no jobs in {url}.\n")
     assert loaded(zeus("list", "--json")[1]) == []
     code, out, err = zeus("show", "sentiment")
     assert (code, out) == (2, "")
@@ -269,7 +269,7 @@ def test_a_job_that_never_ran_and_one_that_cannot_go_on_are_shown(url: str, zeus
     store = open_store(url)
     job = LocalJob.register(store, SPEC)
     assert loaded(zeus("list", "--json")[1])[0]["phase"] == "new"
-    assert "it has not reached the target yet" in zeus("show", "sentiment")[1]
+    assert "has not reached the target yet" in zeus("show", "sentiment")[1]
     for _ in SPEC.batch_sizes:
         job.tell(job.ask(PLACE).number, Outcome(ending=Ending.CRASHED))
     told = loaded(zeus("show", "sentiment", "--json")[1])
@@ -341,7 +341,7 @@ def test_where_nobody_can_be_asked_nothing_is_taken_away_without_yes(verb: str, 
     before = zeus("export")[1]
     code, _, err = zeus(verb, "sentiment")
     assert code == 2
-    assert "add --yes" in err
+    assert "Add --yes" in err
     assert zeus("export")[1] == before
 
 
@@ -438,7 +438,7 @@ def test_a_size_that_crashed_is_pardoned_and_nothing_is_forgotten(learnt: LocalJ
     assert {row["batch_size"]: row["standing"] for row in told["sizes"]}[64] == "untried"
     code, _, err = zeus("reset", "sentiment", "--batch-size", "16")
     assert code == 2
-    assert "batch size 16 has not crashed; none did" in err
+    assert "batch size 16 has not crashed; none has" in err
 
 
 # ---------------------------------------------------------------------- where the store is

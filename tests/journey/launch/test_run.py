@@ -86,7 +86,7 @@ def test_quiet_says_nothing_and_otherwise_each_trial_and_the_saving_is_told(plac
     assert "recurrence 2, try 1: batch size 32" in told.stderr
     assert "reached the target" in told.stderr
     assert "default: batch size 16 at 250 W: " in told.stdout
-    assert "2 recurrences (all recurrences, exploring included): " in told.stdout
+    assert "2 recurrences (all, exploration included): " in told.stdout
 
 
 def test_a_size_that_costs_too_much_is_stopped_and_another_is_tried_in_the_same_recurrence(place: Place) -> None:
@@ -111,7 +111,7 @@ def test_a_crash_is_told_with_its_last_lines_and_the_size_is_not_offered_again(p
     assert "zeus jobs reset toy --batch-size 16" in done.stderr
     sizes = [one.trial.batch_size for one in place.store().trials("toy")]
     assert sizes == [16, 32, 32]
-    assert "it has not reached the target yet, so that nothing can be compared with it" in done.stdout
+    assert "has not reached the target yet, so there is nothing to compare with" in done.stdout
 
 
 def test_a_size_that_crashed_is_offered_again_when_the_user_says_so(place: Place) -> None:
@@ -185,7 +185,7 @@ def test_a_target_that_is_never_reached_ends_with_exit_code_3(place: Place) -> N
     place.job(target_metric=2.0, max_tries=2)
     done = place.run("--json", "--recurrences", "5")
     assert done.returncode == 3
-    assert "in 2 tries none of the batch sizes [16] reached a metric >= 2" in done.stderr
+    assert "in 2 trials none of the batch sizes [16] reached a metric >= 2" in done.stderr
     report = json.loads(done.stdout)
     assert len(report["recurrences"]) == 1  # what follows would go the same way
     assert [one["ending"] for one in tries(report)] == ["not_converged"] * 2

@@ -56,7 +56,7 @@ def test_what_the_script_told_is_what_happened(place: Place) -> None:
     done = place.run("--json")
     (only,) = tries(json.loads(done.stdout))
     assert (done.returncode, only["ending"], only["joules"], only["epochs"]) == (0, "converged", 500.0, 2)
-    assert "but then the command failed with exit code 5. Its output is in" in done.stderr
+    assert "The command then failed with exit code 5. Its output is in" in done.stderr
 
 
 def test_an_outcome_that_the_store_did_not_hear_is_read_from_its_file(place: Place) -> None:

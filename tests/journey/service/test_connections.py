@@ -106,7 +106,7 @@ def test_a_body_that_comes_too_slowly_is_refused(store: MemoryStore, monkeypatch
         said = heard(slow)
     assert said.startswith(b"HTTP/1.1 408")
     assert b"connection: close" in said.lower()
-    assert b"the body came too slowly" in said
+    assert b"the body arrived too slowly" in said
 
 
 def test_an_answer_that_nobody_reads_is_cut_off(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:

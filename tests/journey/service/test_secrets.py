@@ -139,7 +139,7 @@ def test_a_store_that_is_away_is_one_sentence_whatever_it_says(caplog: pytest.Lo
         client.get(path).json()["error"]["message"]
         for path in ("/readyz", "/metrics", "/api/v1/jobs", "/api/v1/summary", "/api/v1/jobs/asr", "/api/v1/export")
     }
-    assert said == {"the store did not answer; try again. The service's log says why."}
+    assert said == {"the store did not answer. Try again; the service's log has the reason."}
     old = client.get("/jobs/batch_size", params={"job_id": "asr"})
     assert (old.status_code, {old.json()["message"]}) == (503, said)
     assert "did not answer at /run/secrets" in caplog.text  # where its owner looks

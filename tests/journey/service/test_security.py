@@ -270,7 +270,7 @@ def test_no_stack_trace_reaches_a_client(caplog: pytest.LogCaptureFixture) -> No
     answer = client.get("/api/v1/pulse")
     assert answer.status_code == 500
     assert answer.json() == {
-        "error": {"code": "failed", "message": "this failed on the side of the service; its log says why."}
+        "error": {"code": "failed", "message": "the service failed to answer this request. Its log has the reason."}
     }
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "the secret of the house" in caplog.text  # where its owner looks

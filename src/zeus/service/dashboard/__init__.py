@@ -1,1 +1,1 @@
-"""The web page: static files, served by the service or written as one file."""
+"""The web page: served by the service, or written as one file."""

@@ -1,4 +1,4 @@
-"""The same page as one static file: its data, its script and plotly inside, so that it opens anywhere, offline."""
+"""The page as one file that opens offline, with its data, its script and plotly inside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ Json = dict[str, Any]
 
 
 def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
-    """The page of these jobs, or of all, as it stands now."""
+    """The page of these jobs, or of all jobs.
+
+    Raises:
+        NotKnown: One of `job_ids` is not in the store.
+    """
     folds, rows, shown, profiles = Folds(), list[Json](), dict[str, Json](), dict[str, list[Json]]()
     for name in sorted(store.pulse()) if job_ids is None else job_ids:
         try:
@@ -49,12 +53,12 @@ def _told(store: Store, name: str, folds: Folds) -> Json:
 
 
 def embed(data: dict[str, Any]) -> str:
-    """The page with this data in it.
+    """The page with this data inside.
 
     >>> "<script>alert" in embed({"jobs": [{"job": "<script>alert(1)</script>"}]})
     False
     """
-    # Within a script only `<` could end it; JSON may spell it otherwise.
+    # Only a `<` could end the script element early, and JSON allows it to be escaped.
     told = json.dumps(data, allow_nan=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
     page = _text("index.html")
     style, script, plotly = _text("style.css"), _text("app.js"), _text("plotly.min.js")

@@ -1,4 +1,4 @@
-"""Serves the page and plotly's own script from the packages they came in: nothing is loaded from elsewhere."""
+"""Serves the page and plotly's script from the installed packages. The page loads nothing from other sites."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".s
 
 @routes.get("/")
 def index(request: Request) -> Response:
-    """The page itself; what it shows it asks of /api/v1, which asks for a token where one is needed."""
+    """The page. It gets its data from /api/v1, which asks for a token if one is needed."""
     return _answer(request, "index.html")
 
 
 @routes.get("/static/{name}")
 def static(request: Request, name: str) -> Response:
-    """Its script, its style and plotly."""
+    """The page's script and style, and plotly."""
     return _answer(request, name)
 
 
@@ -49,7 +49,7 @@ def _answer(request: Request, name: str) -> Response:
 
 @cache
 def _file(name: str) -> tuple[bytes, str] | None:
-    """A file compressed once, and its tag."""
+    """A compressed file and its ETag, computed once."""
     text = read(name)
     if text is None:
         return None

@@ -21,7 +21,7 @@ routes = v1_router()
 
 @routes.get("/pulse", dependencies=[READ])
 def pulse(request: Request) -> dict[str, str]:
-    """What changes whenever a job does: a page asks for this, and then only for what has changed."""
+    """A stamp for each job that changes whenever the job does. The page asks for this first."""
     return store_of(request).pulse()
 
 
@@ -33,23 +33,23 @@ def summary(request: Request) -> Json:
 
 @routes.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})
 def export(request: Request, job: Annotated[list[schemas.Name] | None, Query()] = None) -> Response:
-    """All facts of these jobs, or of all, as JSON lines."""
+    """All facts of these jobs, or of all jobs, as JSON lines."""
     lines = store_of(request).export(job)
     return Response("".join(f"{line}\n" for line in lines), media_type=NDJSON)
 
 
 @routes.post("/import", dependencies=[ADMIN], openapi_extra=LINES)
 async def take_in(request: Request) -> JSONResponse:
-    """Take in what `export` gave, all or nothing."""
+    """Import what `export` wrote: every job or, after an error, none."""
     try:
         lines = [line for line in (await request.body()).decode().split("\n") if line]
     except UnicodeDecodeError as wrong:
-        raise InputError(f"not text: {wrong}. Give what `export` gave.") from wrong
+        raise InputError(f"the body is not UTF-8 text: {wrong}. Send what `export` wrote.") from wrong
     return JSONResponse({"jobs": await run_in_threadpool(store_of(request).import_lines, lines)})
 
 
 @routes.get("/me")
 def me(request: Request) -> Json:
-    """Whose token this is."""
+    """The name and scope of this request's token."""
     person = who(request)
     return {"name": None if person is None else person.name, "scope": None if person is None else person.scope.value}

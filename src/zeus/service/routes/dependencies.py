@@ -32,7 +32,7 @@ Key = Annotated[schemas.Key | None, Header(alias="Idempotency-Key", examples=["5
 # name alone decides.
 TrialId = Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")]
 Life = Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")]
-Revise = Annotated[bool, Query(description="Also where trials for another target would not count any more.")]
+Revise = Annotated[bool, Query(description="Revise the job even if its earlier trials then no longer count.")]
 Json = dict[str, Any]
 
 NDJSON = "application/x-ndjson"

@@ -36,9 +36,14 @@ from zeus.store.api import Job
 routes = v1_router()
 
 
-@routes.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known, or revised."}})
+@routes.post(
+    "/jobs",
+    dependencies=[REPORT],
+    status_code=201,
+    responses={200: {"description": "The job was there already; it was revised if it differed."}},
+)
 def register(request: Request, response: Response, body: schemas.Register, revise: Revise = False) -> Json:
-    """The job of this spec: made (201), or found and revised where it differs (200)."""
+    """Register a job (201). A job that is there already is revised if it differs (200)."""
     store, spec = store_of(request), body.spec.job()
     version = find_policy(spec.policy).version
     with contextlib.suppress(NotKnown):
@@ -51,7 +56,7 @@ def register(request: Request, response: Response, body: schemas.Register, revis
 def jobs(
     request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Annotated[str, Query(max_length=200)] = ""
 ) -> Json:
-    """A page of all jobs, by id; `q`: only those whose id holds it."""
+    """List jobs by id, one page at a time. With `q`: only jobs whose id contains it."""
     found = [one for one in sorted(store_of(request).pulse().items()) if q.lower() in one[0].lower()]
     rows = overview_of(request).briefs(dict(found[offset : offset + limit]))
     return {"total": len(found), "offset": offset, "jobs": rows}
@@ -59,19 +64,19 @@ def jobs(
 
 @routes.get("/jobs/{job_id}", dependencies=[READ])
 def show(request: Request, job_id: JobId) -> Json:
-    """Everything about one job."""
+    """Everything about one job: trials, recurrences, beliefs, default and saving."""
     return sound(job_id, lambda: full(report(store_of(request), job_id, request.app.state.folds), prices()))
 
 
 @routes.get("/jobs/{job_id}/registration", dependencies=[READ])
 def registration(request: Request, job_id: JobId) -> Json:
-    """The job as registered, for programs."""
+    """The job as registered, in the wire format."""
     return registered_job(request, store_of(request).job(job_id))
 
 
 @routes.patch("/jobs/{job_id}", dependencies=[REPORT])
 def change(request: Request, job_id: JobId, body: schemas.Change, revise: Revise = False) -> Json:
-    """A revision; what is left out stays as it is."""
+    """Revise a job. A field that is left out keeps its value."""
     given = {name: value for name, value in body.model_dump().items() if value is not None}
 
     def changed(job: Job) -> tuple[JobSpec, int]:
@@ -83,13 +88,16 @@ def change(request: Request, job_id: JobId, body: schemas.Change, revise: Revise
 
 @routes.delete("/jobs/{job_id}", dependencies=[ADMIN], status_code=204, response_model=None)
 def forget(request: Request, job_id: JobId) -> None:
-    """Remove a job with all its facts."""
+    """Remove a job with all its trials and power profiles."""
     store_of(request).forget(job_id)
 
 
 @routes.post("/jobs/{job_id}/reset", dependencies=[ADMIN])
 def reset(request: Request, job_id: JobId, body: schemas.Reset) -> Json:
-    """Let a job learn afresh, as registered, with the newest version of its policy. With `pulse`: unless it changed."""
+    """Forget a job's trials and profiles. It stays registered, with the newest version of its policy.
+
+    With `pulse`: only if the job has not changed since that pulse was read.
+    """
     store = store_of(request)
     version = find_policy(store.job(job_id).spec.policy).version
     return registered_job(request, store.restart(job_id, policy_version=version, pulse=body.pulse))
@@ -97,19 +105,19 @@ def reset(request: Request, job_id: JobId, body: schemas.Reset) -> Json:
 
 @routes.get("/jobs/{job_id}/beliefs", dependencies=[READ])
 def beliefs(request: Request, job_id: JobId) -> Json:
-    """What the policy believes of each batch size where the job last ran."""
+    """What the policy believes about each batch size, on the GPUs the job last ran on."""
     told = show(request, job_id)
     return {name: told[name] for name in ("job", "policy", "phase", "gpu_model", "next", "stuck", "sizes")}
 
 
 @routes.post("/jobs/{job_id}/excuse", dependencies=[REPORT])
 def excuse(request: Request, job_id: JobId, body: schemas.Excuse, life: Life = "") -> Json:
-    """Crashes of these trials, if they did no epoch, were the script's own: their sizes are offered again."""
+    """The script itself crashed these trials. Those that finished no epoch no longer count against their batch size."""
     return registered_job(request, store_of(request).excuse(job_id, body.trials, life=life))
 
 
 @routes.post("/jobs/{job_id}/pardon", dependencies=[ADMIN])
 def pardon(request: Request, job_id: JobId, body: schemas.Pardon) -> Json:
-    """A size that crashed may be offered again."""
+    """Offer a batch size again that has crashed."""
     store_of(request).pardon(job_id, body.batch_size)
     return {"batch_size": body.batch_size}

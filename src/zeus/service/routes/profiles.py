@@ -31,16 +31,16 @@ OfKey = Annotated[ProfileKey, Depends(_key)]
 
 @routes.get("/jobs/{job_id}/profiles", dependencies=[READ])
 def profile(request: Request, key: OfKey) -> Json:
-    """The power profile of exactly this key."""
+    """The power profile of this job, batch size, GPU model and GPU count."""
     found = store_of(request).get_profile(key)
     if found is None:
-        raise NotKnown(f"no power profile is kept for {key}.")
+        raise NotKnown(f"there is no power profile for {key}.")
     return to_json(found, wire_of(request))
 
 
 @routes.put("/jobs/{job_id}/profiles", dependencies=[REPORT])
 def put_profile(request: Request, key: OfKey, body: schemas.Profile) -> Json:
-    """Keep it in place of what was kept under this key."""
+    """Store a power profile in place of the one with the same key."""
     found = from_json(body.model_dump(), PowerProfile)
     store_of(request).put_profile(key, found)
     return to_json(found, wire_of(request))
@@ -48,13 +48,13 @@ def put_profile(request: Request, key: OfKey, body: schemas.Profile) -> Json:
 
 @routes.get("/jobs/{job_id}/profiles/all", dependencies=[READ])
 def profiles(request: Request, job_id: JobId) -> list[Json]:
-    """All profiles of the job, each with its best limit (Equation 7) for the job's η."""
+    """All power profiles of a job, each with the best limit (Equation 7) at the job's η."""
     return sound(job_id, lambda: profiles_json(store_of(request), job_id, wire_of(request)))
 
 
 @routes.post("/jobs/{job_id}/profiled", dependencies=[REPORT], status_code=201)
 def profiled(request: Request, job_id: JobId, body: schemas.Epoch, life: Life = "") -> Json:
-    """What an epoch of a size uses became known."""
+    """Tell what one epoch with a batch size uses."""
     gpus = body.place()
     use = {"joules": body.joules, "seconds": body.seconds}
     store_of(request).profiled(job_id, body.batch_size, gpus, **use, life=life)

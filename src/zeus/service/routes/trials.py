@@ -47,7 +47,7 @@ routes = v1_router()
 
 @routes.post("/jobs/{job_id}/ask", dependencies=[REPORT], status_code=201, response_model=Json)
 def ask(request: Request, job_id: JobId, body: schemas.AskFor, key: Key = None) -> JSONResponse:
-    """Open a trial. Asked again with the same Idempotency-Key: the same trial, and no other is opened."""
+    """Open a trial. A repeated request with the same Idempotency-Key gets the same trial."""
     asked = Asked(gpus=body.place(), recurrence=body.recurrence, max_tries=body.max_tries)
     store = store_of(request)
     told = wire_trial(request, store.ask(job_id, asked, request.app.state.folds.decide, key=key))
@@ -67,7 +67,7 @@ def trials(
     batch_size: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     recurrence: Annotated[int | None, Query(ge=1, le=2**53)] = None,
 ) -> Json:
-    """A page of trials, by number."""
+    """List trials by number, one page at a time."""
     return sound(job_id, lambda: _trials(store_of(request), job_id, offset, limit, ending, batch_size, recurrence))
 
 
@@ -97,7 +97,7 @@ def _trials(
 
 @routes.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
 def trial(request: Request, job_id: JobId, number: Number, trial_id: TrialId = "") -> Json:
-    """One trial as it stands."""
+    """One trial, in the wire format, with its lease and what it has used so far."""
     kept: Kept = store_of(request).trial(job_id, number, trial_id=trial_id)
     so_far = None if kept.so_far is None else to_json(kept.so_far, wire_of(request))
     return {**wire_trial(request, kept.trial), "leased_until": kept.leased_until, "so_far": so_far}
@@ -107,12 +107,15 @@ def trial(request: Request, job_id: JobId, number: Number, trial_id: TrialId = "
 def heartbeat(
     request: Request, job_id: JobId, number: Number, body: schemas.Heartbeat, trial_id: TrialId = ""
 ) -> JSONResponse:
-    """It is alive. With `next_cost`: whether it may begin the next epoch, after which it would have cost this."""
+    """Renew a trial's lease. With `next_cost`: also ask whether the trial may begin its next epoch.
+
+    `next_cost` is what the whole trial will have cost after that epoch.
+    """
     so_far = None if body.so_far is None else body.so_far.outcome()
     if body.next_cost is None:
         trial, go_on = store_of(request).renew(job_id, number, so_far, trial_id=trial_id), True
     elif so_far is None:
-        raise InputError("next_cost needs so_far: what the trial has used until now.")
+        raise InputError("next_cost needs so_far. Say there what the trial has used until now.")
     else:
         job = job_of(request, job_id)
         job.hand(number, trial_id)
@@ -123,37 +126,39 @@ def heartbeat(
 
 @routes.post("/jobs/{job_id}/trials/{number}/tell", dependencies=[REPORT], response_model=Json)
 def tell(request: Request, job_id: JobId, number: Number, body: schemas.End, trial_id: TrialId = "") -> JSONResponse:
-    """How it ended, in time or late. The same told again changes nothing; something else is refused (409)."""
+    """Tell how a trial ended. Telling the same again changes nothing; telling something else is refused (409)."""
     return JSONResponse(wire_trial(request, store_of(request).tell(job_id, number, body.outcome(), trial_id=trial_id)))
 
 
 @routes.post("/jobs/{job_id}/reports", dependencies=[REPORT], status_code=201)
 def late(request: Request, job_id: JobId, body: schemas.Late, life: Life | None = None) -> Json:
-    """A run that the service knew nothing of: the job is registered, a trial opened and ended, once for each key.
+    """Report a run that the service did not know of: registers the job, then opens and ends a trial, once per key.
 
-    `life` is the generation of the job that the run was for, empty where the client never saw the job. A job that was
-    reset since does not take it, and one that was removed is not made again by a client that had seen it.
+    `life` is the generation of the job that the run was for; it is empty if the client never saw the job. The report is
+    refused if the job was reset or removed since.
     """
     spec = body.spec.job()
     if spec.id != job_id:
-        raise InputError(f"a report on job {spec.id!r} is none on job {job_id!r}.")
+        raise InputError(f"the report is about job {spec.id!r}, but was sent to job {job_id!r}.")
     ran = OfflineRun(spec, body.place(), body.batch_size, body.key, body.outcome.outcome(), life)
     return wire_trial(request, record_run(store_of(request), ran))
 
 
 @routes.get("/jobs/{job_id}/trials/{number}/knowledge", dependencies=[READ])
 def knowledge(request: Request, job_id: JobId, number: Number, trial_id: TrialId = "") -> Json:
-    """What earlier trials tell of this one's epochs: what its units use at each power limit."""
+    """What earlier trials say about this one's epochs: what a step or an epoch uses at each power limit."""
     store = store_of(request)
     return knowledge_to_json(knowledge_of(store, job_id, store.trial(job_id, number, trial_id=trial_id).trial))
 
 
 @routes.get("/jobs/{job_id}/trials/{number}/log", dependencies=[READ])
 def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
-    """The end of the log that `zeus run` wrote, where that ran on this machine under this user."""
+    """The end of a trial's log, if `zeus run` wrote it on this machine as this user."""
     store = store_of(request)
     trial = store.trial(job_id, number).trial
     found = log_of(store.job(job_id), trial, request.app.state.settings.store_url)
     if found is None:
-        raise NotKnown(f"no log of trial {number} lies on this machine: it is where `zeus run` ran it.")
+        raise NotKnown(
+            f"the log of trial {number} is not on this machine. Look on the machine where `zeus run` ran it."
+        )
     return {"log": found}

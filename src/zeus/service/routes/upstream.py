@@ -1,8 +1,8 @@
-"""The five routes that clients of the existing package speak, answered over the same store (PEERS: call shapes).
+"""The five routes that clients of the existing package call, over the same store as `/api/v1`.
 
     POST /jobs ─▶ GET /jobs/batch_size ─▶ POST /report ... ─▶ stop_train      PATCH /trials: the client has ended
 
-A client says its GPUs only when it registers, so they are kept with the job. Each report renews the lease for a day.
+A client names its GPUs only when it registers, so they are stored with the job. Each report renews the lease for a day.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ routes = APIRouter(route_class=Guarded)
 
 
 class OldJob(schemas.Spec):
-    """A job as old clients register it."""
+    """A job as clients of the existing package register it."""
 
-    model_config = ConfigDict(extra="ignore")  # newer clients say more than is needed
+    model_config = ConfigDict(extra="ignore")  # newer clients send more fields than these routes need
 
-    max_power: schemas.Above  # in watts, summed
+    max_power: schemas.Above  # in watts, summed over the GPUs
     number_of_gpus: schemas.Gpus_ = 1
     gpu_model: schemas.Text = ""
 
 
 class OldTrial(schemas.Body):
-    """Which trial is meant."""
+    """The trial that a request is about."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -53,7 +53,7 @@ class OldTrial(schemas.Body):
 
 
 class UpstreamReport(OldTrial):
-    """What a trial has used since it began, and its metric now."""
+    """What a trial has used since it began, and its latest metric."""
 
     time: schemas.Above
     energy: schemas.Above
@@ -61,14 +61,19 @@ class UpstreamReport(OldTrial):
     current_epoch: schemas.Whole
 
 
-@routes.post("/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "Known and equal."}})
+@routes.post(
+    "/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "The same job was there already."}}
+)
 def register(request: Request, response: Response, body: OldJob) -> dict[str, Any]:
-    """201: new; 200: known and equal; 409: known and different. Another GPU is no difference: costs are translated."""
+    """Register a job: 201 if it is new, 200 if the same job was there, 409 if a different one was.
+
+    Other GPUs do not make a job different: its costs are translated to them.
+    """
     store, spec = store_of(request), body.job()
     with contextlib.suppress(NotKnown):
         known = store.job(spec.id).spec
         response.status_code = 200
-        ours = {"policy", "power_limits", "baseline_every", "command_id"}  # of which these clients know nothing
+        ours = {"policy", "power_limits", "baseline_every", "command_id"}  # fields that these clients do not know
         unsaid = ours - body.model_fields_set
         spec = replace(spec, **{name: getattr(known, name) for name in unsaid})
     job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
@@ -79,18 +84,20 @@ def register(request: Request, response: Response, body: OldJob) -> dict[str, An
 
 @routes.get("/jobs/batch_size", dependencies=[REPORT])
 def batch_size(request: Request, job_id: Annotated[schemas.Name, Query()]) -> dict[str, Any]:
-    """Open a trial. A recurrence whose last try failed is tried again before another is begun."""
+    """Open a trial. A recurrence whose last trial failed is continued before another begins."""
     store = store_of(request)
     settled = store.settled(job_id)
     if settled is None:
-        raise InputError(f"job {job_id!r} was not registered by POST /jobs, so its GPUs are not known.")
+        raise InputError(
+            f"job {job_id!r} was not registered with POST /jobs, so its GPUs are not known. Register it first."
+        )
     trial = job_of(request, job_id).ask(settled, lease=DAY, resume=True)
     return {"job_id": job_id, "batch_size": trial.batch_size, "trial_number": trial.number}
 
 
 @routes.post("/report", dependencies=[REPORT])
 def report(request: Request, body: UpstreamReport) -> dict[str, Any]:
-    """How far a trial has come; whether it must stop."""
+    """Report what a trial has used. The answer says whether it must stop."""
     store, job = store_of(request), job_of(request, body.job_id)
     trial = _meant(request, body)
     if trial.ended is not None:
@@ -113,10 +120,10 @@ def report(request: Request, body: UpstreamReport) -> dict[str, Any]:
 
 
 def _units(so_far: Outcome | None, body: UpstreamReport) -> int:
-    """The epochs that a report tells of, as far as they say what one uses.
+    """How many epochs this report measures; 0 if it does not show what one epoch uses.
 
-    They are more than one where the reports before it came after the trial was lost, and none where it is repeated. The
-    first epoch together with others is no example.
+    A report covers several epochs if earlier reports came after the trial was lost, and none if it is a repetition. The
+    first epoch includes the warm-up, so a report that adds others to it shows nothing.
     """
     done = 0 if so_far is None else so_far.epochs
     epochs = max(0, body.current_epoch - done)
@@ -124,7 +131,7 @@ def _units(so_far: Outcome | None, body: UpstreamReport) -> int:
 
 
 def _engine(job: LocalJob, trial: Trial, so_far: Outcome | None, epoch: int) -> TrialEngine:
-    """The trial's engine as its last report left it, about to hear of this epoch. Power limits are not told of."""
+    """The trial's engine in the state after its last report. These clients report no power limits."""
     terms = Terms.of(job.spec, CostModel(trial.ask.eta, trial.ask.max_watts), trial.decision.cost_limit)
     if (target := trial.ask.target) is not None:
         terms = replace(terms, target_metric=target.metric, higher_is_better=target.higher_is_better)
@@ -137,7 +144,7 @@ def _engine(job: LocalJob, trial: Trial, so_far: Outcome | None, epoch: int) -> 
 
 @routes.patch("/trials", dependencies=[REPORT])
 def end_trial(request: Request, body: OldTrial) -> dict[str, Any]:
-    """The client's word that it has ended. One that never reported an epoch has crashed; another is given up."""
+    """The client has ended. A trial without a report counts as crashed, any other as lost."""
     trial = _meant(request, body)
     kept = store_of(request).trial(body.job_id, body.trial_number)
     if trial.ending is Ending.OPEN:
@@ -153,7 +160,7 @@ def end_trial(request: Request, body: OldTrial) -> dict[str, Any]:
 
 @routes.delete("/jobs", dependencies=[ADMIN])
 def forget(request: Request, job_id: Annotated[schemas.Name, Query()]) -> dict[str, Any]:
-    """Remove a job."""
+    """Remove a job with all its trials and power profiles."""
     store_of(request).forget(job_id)
     return {"message": f"job {job_id!r} was removed"}
 
@@ -168,7 +175,7 @@ def _meant(request: Request, body: OldTrial) -> Trial:
 
 
 def _end(job: LocalJob, number: int, outcome: Outcome) -> Trial:
-    """As told, or as it was told by somebody who was quicker: what is stored is the answer, and no error."""
+    """End the trial. If another request has ended it already, that result stands and is returned."""
     try:
         return job.tell(number, outcome)
     except AlreadyDone:
