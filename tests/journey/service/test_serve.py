@@ -55,7 +55,7 @@ def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedPro
         (["--require-token"], "zeus token create NAME"),
         (["--require-token", "--insecure"], "give one of them"),
         (["--certfile", __file__], "--certfile and --keyfile go together"),
-        (["--proxy", "a.proxy"], "--proxy a.proxy: give an address or a network"),
+        (["--proxy", "a.proxy"], "--proxy a.proxy: give an IP address or a network"),
         (["--store", "http://127.0.0.1:1"], "is a service; here the address of a database"),
     ],
 )
