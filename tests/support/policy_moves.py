@@ -82,3 +82,41 @@ def live(spec: JobSpec, policy: Any, told: list[tuple[str, Any, int]]) -> Life:
             story.pardon(size)
             crashed -= {(gpu, size) for gpu in GPUS}
     return life
+
+
+@st.composite
+def bounded_asks(draw: st.DrawFn, policy: Any) -> list[tuple[Any, Trial]]:
+    """Each ask of a job whose epochs may cost more than its bound, with the state that it was decided in.
+
+    Costs of runs and of profiled epochs are of the same size, so that a known size often does not fit. Lives drawn from
+    `moves` hardly ever get there.
+    """
+    sizes = draw(st.lists(st.sampled_from(SIZES), min_size=2, max_size=4, unique=True))
+    spec = job(
+        batch_sizes=sizes,
+        default_batch_size=draw(st.sampled_from(sizes)),
+        beta_knob=draw(st.sampled_from([1.0, 2.0])),
+        num_pruning_rounds=draw(st.sampled_from([0, 1])),
+    )
+    story, seen = Story(spec, policy), []
+    endings = st.sampled_from([converged, converged, converged, stopped, None])
+    for size, epoch_cost, gpu, cost, epochs, ends in draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from(sizes),
+                st.floats(1, 100),
+                st.sampled_from(("V100", "V100", "V100", "A40")),
+                st.floats(10, 100),
+                st.integers(1, 9),
+                endings,
+            ),
+            min_size=4,
+            max_size=20,
+        )
+    ):
+        story.profile(size, epoch_cost, gpu)
+        state, trial = story.state, story.ask(gpu=gpu)
+        seen.append((state, trial))
+        if ends is not None:
+            story.tell(trial, ends(cost, epochs))
+    return seen

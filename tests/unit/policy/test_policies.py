@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.policy_moves import GPUS, SIZES, jobs, live, moves
-from support.stories import CRASHED, Story, converged, fold, job
+from support.policy_moves import GPUS, SIZES, bounded_asks, jobs, live, moves
+from support.stories import CRASHED, Story, converged, fold, job, stopped
 from zeus.cost import fits
 from zeus.errors import InputError
 from zeus.job import Ending, Event, JobSpec, Phase, Trial
@@ -48,6 +48,18 @@ def test_but_for_pruning_a_size_is_offered_only_if_an_epoch_of_it_fits(
         return
     if decision.phase is not Phase.PRUNING and decision.batch_size in known:
         assert fits(known[decision.batch_size], decision.cost_limit)
+
+
+@pytest.mark.parametrize("name", PAPER)
+@given(st.data())
+def test_beyond_pruning_no_size_is_offered_under_a_bound_that_one_epoch_of_it_breaks(
+    name: str, data: st.DataObject
+) -> None:
+    """Where epochs are as dear as bounds, unlike in most lives drawn by chance."""
+    for state, trial in data.draw(bounded_asks(find_policy(name))):
+        epoch = state.epoch_costs.get(trial.ask.gpu_model, {}).get(trial.batch_size)
+        if epoch is not None and trial.decision.phase is not Phase.PRUNING:
+            assert fits(epoch, trial.decision.cost_limit)
 
 
 def test_beside_an_exploration_a_best_known_size_that_no_longer_fits_runs_without_a_bound() -> None:
@@ -131,6 +143,33 @@ def test_a_walk_ends_with_sizes_that_converged(sizes: list[int], default: int, e
         assert walk.sizes
         assert set(walk.sizes) <= seen
         assert walk.cheapest[walk.default] == min(walk.cheapest[b] for b in walk.sizes)
+
+
+@given(st.lists(st.sampled_from(SIZES), min_size=2, max_size=5, unique=True).map(sorted), st.integers(0, 4), st.data())
+def test_a_size_that_converged_once_but_not_in_the_last_round_is_pruned(
+    sizes: list[int], default: int, data: st.DataObject
+) -> None:
+    walk = Walk.start(tuple(sizes), sizes[default % len(sizes)], rounds=2)
+    for _ in sizes:
+        walk = walk.step(converged=True, cost=data.draw(st.floats(1, 99)))
+    assert (walk.sizes, walk.rounds_left) == (tuple(sizes), 1)
+    converged = set()
+    while not walk.done:
+        size, ok = walk.current, data.draw(st.booleans())
+        converged |= {size} if ok else set()
+        walk = walk.step(converged=ok, cost=50.0)
+    assert set(walk.sizes) == (converged or set(sizes))  # if all failed, those that converged once stay
+
+
+@given(st.lists(st.floats(1, 1e3), max_size=3), st.floats(1, 1e3), st.sampled_from([1.0, 2.0]))
+def test_the_bound_is_beta_times_what_all_tries_of_the_cheapest_recurrence_cost(
+    failed: list[float], last: float, beta: float
+) -> None:
+    story = Story(job(beta_knob=beta))
+    for attempt, cost in enumerate(failed, 1):
+        story.tell(story.ask(1, attempt=attempt), stopped(cost))
+    story.tell(story.ask(1, attempt=len(failed) + 1), converged(last))
+    assert story.ask(2).decision.cost_limit == pytest.approx(beta * (sum(failed) + last))
 
 
 @given(st.lists(st.floats(1, 1e6), max_size=20), st.integers(0, 5), st.floats(1, 4))

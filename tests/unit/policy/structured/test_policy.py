@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.policy_moves import jobs, live, moves
+from support.policy_moves import bounded_asks, jobs, live, moves
 from support.stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopped
 from zeus.cost import fits
 from zeus.errors import InputError
@@ -126,6 +126,17 @@ def test_before_its_first_epoch_only_its_bound_may_refuse_a_run(
 ) -> None:
     for state, trial in launched:
         assert OURS.keep_going(state, trial, 0, cost) is fits(cost, trial.decision.cost_limit)
+
+
+@pytest.mark.parametrize("name", ["structured", "structured:no-alarm"])
+@given(st.data())
+def test_no_size_is_offered_under_a_bound_that_one_epoch_of_it_is_believed_to_break(
+    name: str, data: st.DataObject
+) -> None:
+    """Where nothing of a size was profiled, the curve of epoch costs says what one is believed to cost."""
+    for state, trial in data.draw(bounded_asks(find_policy(name))):
+        believed = state.epoch_costs(trial.ask.gpu_model).mean[state.arms[trial.batch_size]]
+        assert fits(math.exp(believed), trial.decision.cost_limit)
 
 
 # ---------------------------------------------------------------------- one thing at a time
@@ -444,6 +455,35 @@ def test_a_change_rings_the_alarm_and_what_was_learnt_before_counts_less() -> No
     assert drift(replace(steady, threshold=math.inf), 25, 6).alarms == 0
 
 
+@pytest.mark.parametrize(("before", "after"), [(10, 25), (25, 10)])
+def test_the_alarm_rings_whether_a_job_comes_to_need_more_epochs_or_fewer(before: int, after: int) -> None:
+    steady = drift(Lessons((8, 16), 8).add(Lesson(0, math.log(before))), before, 20)
+    changed = drift(steady, after, 6)
+    assert (steady.alarms, changed.alarms) == (0, 1)
+    assert math.exp(changed.belief.mean[0]) == pytest.approx(after, rel=0.2)
+
+
+def test_when_the_alarm_rings_a_size_that_missed_the_target_gets_another_chance() -> None:
+    told = story()
+
+    def run(size: int, outcome: Outcome) -> None:
+        number = len(told.trials) + 1
+        ask = Ask(number=number, recurrence=number, gpus=Gpus("", 1, 100.0), eta=1.0)
+        trial = Trial(ask=ask, decision=Decision(size, Phase.SAMPLING, ""), asked=told.next())
+        told.trials.append(trial)
+        told.observe(trial)
+        told.tell(trial, outcome)
+
+    for _ in range(10):
+        run(32, converged(100.0, 10))
+    run(64, NOT_CONVERGED)
+    assert told.state.is_dead(told.state.arms[64])
+    for _ in range(10):
+        run(32, converged(300.0, 30))
+    assert told.state.lessons.alarms == 1
+    assert not told.state.is_dead(told.state.arms[64])
+
+
 def test_noise_of_a_steady_job_hardly_ever_rings_it() -> None:
     chance, rings = random.Random(1), 0
     for _ in range(20):
@@ -489,6 +529,19 @@ def test_learning_never_makes_less_sure_and_is_the_same_in_any_order(sizes: list
         learnt = curve.learn(one_by_one, [arm], [value], [0.1])
         one_by_one = curve.Prior(np.array([learnt.mean]), learnt.cov[None])
     assert one_by_one.means[0] == pytest.approx(both.mean, abs=1e-6)
+
+
+@given(st.lists(st.integers(1, 4096), min_size=2, max_size=12, unique=True).map(sorted), st.data())
+def test_from_the_default_on_a_curve_without_a_slope_goes_its_own_way_on_either_side(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    home, rough = data.draw(st.integers(0, len(sizes) - 1)), 0.2
+    before = curve.prior(tuple(sizes), sizes[home], (curve.Shape(0.0, 0.0, rough),))
+    learnt = curve.learn(before, [home], [1.0], [1e-9])
+    away = [math.log2(size / sizes[home]) for size in sizes]
+    shared = [[min(abs(a), abs(b)) if a * b > 0 else 0.0 for b in away] for a in away]
+    assert learnt.mean == pytest.approx([1.0] * len(sizes))
+    assert learnt.cov == pytest.approx(rough**2 * np.array(shared), abs=1e-6)
 
 
 @given(st.lists(st.integers(1, 4096), min_size=2, max_size=30, unique=True), st.data())
