@@ -362,6 +362,19 @@ def test_with_visible_steps_no_trial_passes_its_bound_by_more_than_a_tenth_of_an
         assert outcome_of(driver).next_epoch_cost is not None
 
 
+@given(slow=st.floats(1.5, 20), share=st.floats(0.3, 0.95))
+def test_an_epoch_slower_than_the_last_is_stopped_by_its_own_pace(slow: float, share: float) -> None:
+    """Its first two looks tell that it will not fit, however quick the steps of the epoch before were."""
+    steps, step = 5 * LOOKS, Use(50.0, 0.25)
+    limit = COST.of(step) * steps * (1 + share * slow)
+    assume(share * slow > 1)  # or the second epoch is not begun
+    driver = Driver(TrialEngine(terms(9, limit, steps_per_epoch=steps)), ask=within(limit))
+    driver.feed(Started(), EpochBegan())
+    driver.feed(*(Measured(Kind.STEP, 5, step.times(5), 250.0) for _ in range(LOOKS)), EpochEnded(), Evaluated(MISS))
+    driver.feed(EpochBegan(), *(Measured(Kind.STEP, 5, step.times(5 * slow), 250.0) for _ in range(2)))
+    assert driver.engine.ending is Ending.STOPPED
+
+
 @given(epochs=st.lists(st.floats(0.5, 2), min_size=1, max_size=12), bound=st.floats(0.05, 20), warm=st.floats(1, 10))
 def test_without_steps_no_trial_passes_its_bound_by_more_than_one_epoch(
     epochs: list[float], bound: float, warm: float
@@ -387,6 +400,29 @@ def test_a_trial_of_which_not_even_one_epoch_fits_is_not_begun_and_charged_nothi
     got = outcome_of(driver)
     assert (got.ending, got.epochs, got.joules, got.seconds) == (Ending.STOPPED, 0, 0.0, 0.0)
     assert got.next_epoch_cost == pytest.approx(COST.of(use))
+
+
+@pytest.mark.parametrize("kind", [Kind.STEP, Kind.EPOCH])
+@given(unit=uses, share=st.floats(0.2, 5), epochs=st.integers(2, 5))
+def test_what_the_next_epoch_will_cost_has_its_evaluation_in_it(
+    kind: Kind, unit: Use, share: float, epochs: int
+) -> None:
+    steps = 4 if kind is Kind.STEP else 1
+    evaluation = unit.times(share * steps)
+    asked: list[float] = []
+
+    def ask(question: AskPolicy) -> bool:
+        asked.append(question.cost)
+        return True
+
+    driver = Driver(TrialEngine(terms(9, steps_per_epoch=steps if kind is Kind.STEP else None)), ask=ask)
+    driver.feed(Started())
+    for _ in range(epochs):
+        driver.feed(EpochBegan(), *(Measured(kind, 1, unit, 250.0) for _ in range(steps)))
+        driver.feed(Measured(Kind.EVALUATION, 1, evaluation, 250.0), EpochEnded(), Evaluated(MISS))
+    epoch = COST.of(unit.times(steps).plus(evaluation))
+    assert epoch * (epochs + math.exp(-UNKNOWN_SPREAD)) <= asked[-1] * (1 + 1e-6)
+    assert asked[-1] <= epoch * (epochs + 1) * (1 + 1e-6)
 
 
 @given(uses, st.integers(1, 6))

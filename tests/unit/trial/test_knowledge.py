@@ -1,0 +1,50 @@
+"""What earlier trials of a job tell of a new one: those of its own size on its own GPUs, and no others."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.worlds import SIZES, kept
+from zeus.cost import Use
+from zeus.job import Ending, Gpus, Kind, Outcome, Profiled, Stretch
+from zeus.trial.knowledge import NEWEST_TRIALS, gather
+
+PLACES = (Gpus("V100", 1, 300.0), Gpus("V100", 2, 600.0), Gpus("A40", 1, 300.0))
+places = st.sampled_from(PLACES)
+sizes = st.sampled_from(SIZES)
+
+
+@given(st.lists(st.tuples(sizes, places), max_size=2 * NEWEST_TRIALS), sizes, places)
+def test_only_trials_of_its_size_on_its_gpus_foretell_its_units(
+    ran: list[tuple[int, Gpus]], size: int, gpus: Gpus
+) -> None:
+    trials, same = [], []
+    for number, (its_size, its_gpus) in enumerate(ran, 1):
+        stretch = Stretch.of(Kind.EPOCH, 250.0, False, 1, float(number), 1.0)
+        outcome = Outcome(ending=Ending.CONVERGED, joules=9.0, seconds=1.0, epochs=1, stretches=(stretch,))
+        trials.append(kept(number, number, its_size, outcome, gpus=its_gpus))
+        if (its_size, its_gpus) == (size, gpus):
+            same.append((stretch,))
+    assert gather(trials, (), size, gpus).trials == tuple(same[-NEWEST_TRIALS:])
+
+
+@given(st.lists(st.tuples(sizes, places, st.floats(1, 1e3)), max_size=8), sizes, places)
+def test_a_profiled_epoch_foretells_its_own_size_and_the_nearest_one_another_on_its_gpus_alone(
+    told: list[tuple[int, Gpus, float]], size: int, gpus: Gpus
+) -> None:
+    events = [
+        Profiled(sequence=n, batch_size=one, gpu_model=there.label, joules=joules, seconds=1.0, max_watts=300.0)
+        for n, (one, there, joules) in enumerate(told, 1)
+    ]
+    here = {one: Use(joules, 1.0) for one, there, joules in told if there == gpus}  # the newest word of each size
+    known = gather((), events, size, gpus)
+    assert known.epoch == here.pop(size, None)
+    if here:
+        octaves = min(abs(math.log2(one / size)) for one in here)
+        assert known.octaves == octaves
+        assert known.near in [use for one, use in here.items() if abs(math.log2(one / size)) == octaves]
+    else:
+        assert known.near is None
