@@ -175,6 +175,17 @@ def test_costs_are_under_the_eta_that_the_job_has_now_and_an_overshoot_under_its
     assert overshoot(replace(one, trial=trial)) is None
 
 
+@given(st.lists(st.tuples(st.floats(250.0, 5e3), st.floats(1.0, 1e6)), min_size=1, max_size=4))
+def test_each_try_is_charged_with_the_maxpower_of_the_gpus_that_it_ran_on(tries: list[tuple[float, float]]) -> None:
+    trials, expected = [], 0.0
+    for number, (watts, joules) in enumerate(tries, 1):
+        ending = Ending.STOPPED if number < len(tries) else Ending.CONVERGED
+        trials.append(plain(number, 1, 16, ending, joules, gpus=Gpus(f"{watts} W", 1, watts)))
+        expected += CostModel(SPEC.eta_knob, watts).cost(joules, 7.0)
+    (one,) = open_ledger(SPEC, trials).recurrences
+    assert one.use is not None and math.isclose(one.use.cost, expected)
+
+
 # ---------------------------------------------------------------------- savings of facts with totals only
 
 
