@@ -248,6 +248,34 @@ def test_a_gap_is_told_truly_or_not_at_all(used: float, seconds: float, lost: fl
         assert math.isnan(window.joules) or abs(window.joules - truth(load, 1.0, ended + 2)) <= window.error
 
 
+@given(st.floats(0, 1050), st.floats(0.5, 60))
+def test_a_gap_that_no_counter_fills_is_within_its_bound_or_not_known(used: float, seconds: float) -> None:
+    """A card without a counter, read before and after: in between it may have drawn anything that it can."""
+    began, ended = 5.0, 5.0 + seconds
+    load = [(0.0, 75.0), (began, used), (ended, 75.0)]
+    curve = EnergyCurve(POLLED, ceiling=1050.0)
+    curve.add_samples((0.05 * i, 75.0) for i in range(100))
+    curve.add_samples((ended + 0.05 * i, 75.0) for i in range(100))
+    window = curve.between(curve.at(1.0), curve.at(ended + 2))
+    assert math.isnan(window.joules) or abs(window.joules - truth(load, 1.0, ended + 2)) <= window.error
+
+
+@settings(max_examples=20)
+@given(st.floats(-0.018, 0.018), st.integers(20, 60))
+def test_a_window_begun_before_the_counter_spoke_is_as_unsure_as_the_samples_alone(off: float, heard: int) -> None:
+    """Polled power may be off by 2 %. What was used before the counter's first reading, the counter does not know."""
+    curve = EnergyCurve(POLLED, ceiling=1050.0)
+    for i in range(heard + 20):
+        curve.add_samples((i + 0.05 * k, 500.0 * (1 + off)) for k in range(20))
+        if i >= heard:
+            curve.add_counter(i + 0.5, OLD + 500.0 * math.floor(10 * (i + 0.5)) / 10)
+        if i == 5:
+            begin = curve.at(4.0)
+    window = curve.between(begin, curve.at(heard + 15.0))
+    assert window.source is Source.COUNTER
+    assert abs(window.joules - 500.0 * (heard + 11.0)) <= window.error
+
+
 @pytest.mark.parametrize("watts", [-1.0, 4294967.295, math.inf])
 def test_power_that_cannot_be_is_passed_over(watts: float) -> None:
     curve = EnergyCurve(SAMPLE_BUFFER, ceiling=1050.0)
