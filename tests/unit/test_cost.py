@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.cost import CostModel
+from zeus.cost import CostModel, fits
 from zeus.errors import InputError
 
 etas = st.floats(0, 1)
@@ -63,3 +63,8 @@ def test_an_eta_outside_0_to_1_is_refused(eta: float) -> None:
 def test_a_maxpower_that_is_none_is_refused(maximum: float) -> None:
     with pytest.raises(InputError, match="max_watts"):
         CostModel(0.5, maximum)
+
+
+@given(st.none() | amounts)
+def test_a_cost_that_is_not_known_breaks_no_bound(limit: float | None) -> None:
+    assert fits(math.nan, limit)

@@ -130,3 +130,16 @@ def test_an_empty_profile_has_no_best_limit() -> None:
 def test_a_slice_has_steps_and_time_and_known_energy(steps: int, seconds: float, joules: float) -> None:
     with pytest.raises(InputError):
         LimitSlice(250, steps, seconds, joules)
+
+
+@given(profiles, profiles)
+def test_an_earlier_profile_says_nothing_of_limits_that_were_candidates_again(
+    now: PowerProfile, earlier: PowerProfile
+) -> None:
+    """Where one was left out this time, as it could not win, an old measurement of it does not come back."""
+    both = now.beside(earlier)
+    assert now.beside(None) == now
+    assert set(both.limits) == {*now.limits, *earlier.limits}
+    assert [one for one in both.slices if one.limit_watts in now.limits] == list(now.slices)
+    others = [one for one in earlier.slices if one.limit_watts not in now.limits]
+    assert [one for one in both.slices if one.limit_watts not in now.limits] == others
