@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.policy_moves import GPUS, SIZES, bounded_asks, jobs, live, moves
+from support.policy_moves import SIZES, bounded_asks, jobs, live, moves
 from support.stories import CRASHED, Story, converged, fold, job, stopped
 from zeus.cost import fits
 from zeus.errors import InputError
@@ -20,7 +20,6 @@ from zeus.policy.random_stream import Stream
 from zeus.policy.registry import POLICIES, find_policy
 
 PAPER = ("paper", "paper:no-pruning", "paper:no-early-stop")
-paper_policies = st.sampled_from([find_policy(name) for name in PAPER])
 policies = st.sampled_from([find_policy(name) for name in (*PAPER, "structured", "structured:no-alarm")])
 
 
@@ -34,20 +33,6 @@ def test_folding_a_history_is_replaying_it(spec: JobSpec, policy: Any, told: Any
     shuffled = facts(story)
     shuffler.shuffle(shuffled)
     assert fold(policy, spec, shuffled) == story.state
-
-
-@given(jobs, paper_policies, moves, st.sampled_from(GPUS))
-def test_but_for_pruning_a_size_is_offered_only_if_an_epoch_of_it_fits(
-    spec: JobSpec, policy: Any, told: Any, gpu: str
-) -> None:
-    story = live(spec, policy, told).story
-    known = story.state.epoch_costs.get(gpu, {})
-    try:
-        decision = story.ask(recurrence=99, gpu=gpu).decision
-    except InputError:  # all have crashed
-        return
-    if decision.phase is not Phase.PRUNING and decision.batch_size in known:
-        assert fits(known[decision.batch_size], decision.cost_limit)
 
 
 @pytest.mark.parametrize("name", PAPER)
