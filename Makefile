@@ -56,7 +56,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/regret.py
 	$(BIN)/python benchmarks/cluster.py
 	$(BIN)/python benchmarks/service.py --check
-	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/service/test_schema.py
+	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/journey/service/test_schema.py
 
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict

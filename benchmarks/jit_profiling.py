@@ -28,7 +28,7 @@ from statistics import fmean, median
 from zeus.device.virtual import presets
 from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling, State, Waiting, measured, start, step
 from zeus.optimizer.power_limit.selector import MaxSlowdownConstraint, OptimumSelector, Scored, ZeusCost
-from zeus.profile import Slice
+from zeus.profile import LimitSlice
 from zeus.simulate.traces.rows import PowerRow, published, read_power
 from zeus.simulate.workload_file import table_1
 
@@ -140,7 +140,7 @@ def choice(pair: Pair, selector: OptimumSelector, noise: Noise) -> float:
     for watts, steps in papers_way(pair).items():
         slower, hungrier = noise.factors(steps, steps * pair.step_seconds[watts])
         seconds, joules = steps * pair.step_seconds[watts], steps * pair.step_joules(watts)
-        known[watts] = (Slice(watts, steps, seconds * slower, joules * slower * hungrier),)
+        known[watts] = (LimitSlice(watts, steps, seconds * slower, joules * slower * hungrier),)
     return Done(Plan(pair.limits, selector), known).best_limit
 
 
@@ -207,7 +207,7 @@ def profile(pair: Pair, plan: Plan, noise: Noise, lag: float = 0.0) -> Run:
         run.steps[watts] += steps
         match state:
             case Measuring():
-                state = measured(state, Slice(watts, steps, seconds * slower, joules * slower * hungrier))
+                state = measured(state, LimitSlice(watts, steps, seconds * slower, joules * slower * hungrier))
             case Waiting() | Settling():
                 state = step(state, seconds * slower)
     run.chosen, run.measured = state.best_limit, len(state.known)

@@ -34,7 +34,7 @@ from zeus.policy.registry import find_policy
 from zeus.simulate import baselines, regret
 from zeus.simulate.limit_plans import walk
 from zeus.simulate.random_workloads import KINDS, shifted, worlds
-from zeus.simulate.replay import Recurrence, job_of, replay, replay_each
+from zeus.simulate.replay import ReplayedRecurrence, job_of, replay, replay_each
 from zeus.simulate.traces import published
 from zeus.simulate.traces.rows import published as folder
 from zeus.simulate.workload import Workload
@@ -72,7 +72,7 @@ class Costs(list[float]):
     decided: list[float]
 
 
-def _costs(path: Iterable[Workload], eta: float, past: Iterable[Recurrence]) -> Costs:
+def _costs(path: Iterable[Workload], eta: float, past: Iterable[ReplayedRecurrence]) -> Costs:
     found = Costs()
     found.decided = []
     for workload, one in zip(path, past, strict=False):

@@ -20,7 +20,7 @@ from pathlib import Path
 from zeus.device.virtual import presets
 from zeus.simulate import virtual
 from zeus.simulate.baselines import names
-from zeus.simulate.results import Run, simulate
+from zeus.simulate.results import ReplayResult, simulate
 from zeus.simulate.traces import published
 from zeus.simulate.traces.rows import published as folder
 from zeus.simulate.workload import Workload
@@ -40,7 +40,7 @@ def workloads(traces: Path, also_virtual: bool) -> Iterator[Workload]:
             yield replace(one, default=size)
 
 
-def sound(run: Run) -> bool:
+def sound(run: ReplayResult) -> bool:
     """Whether every number is one."""
     numbers = [run.cumulative_cost, run.cumulative_energy, run.cumulative_time, run.cumulative_regret]
     ratios = [run.last5_energy_ratio, run.last5_time_ratio]

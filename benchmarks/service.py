@@ -33,8 +33,8 @@ from uuid import uuid4
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server of one's own
 
-from postgres import PostgresServer
-from served import hold_port
+from support.postgres import PostgresServer
+from support.served import hold_port
 from zeus.job import Ending, JobSpec
 from zeus.service.app import THREADS
 from zeus.service.auth import new

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from zeus.job import Ask, Ending, Gpus, JobSpec, Outcome
 from zeus.jobs.folds import Folds
 from zeus.store import MemoryStore, Request, Store, open_store
-from zeus.store.api import Log, Point, utc
+from zeus.store.api import Log, LogPoint, utc
 from zeus.store.sql.tables import TRIALS
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server of one's own
@@ -72,7 +72,7 @@ class Recurring:
         self.job = store.job(self.spec.id)
         self.cold = microseconds(lambda: self.folds.state(self.job, self.log))
 
-    def log(self, since: Point) -> Log:
+    def log(self, since: LogPoint) -> Log:
         return self.store.log(self.spec.id, since)
 
     def ask(self) -> None:
@@ -143,7 +143,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             sound &= run("SQLite", f"sqlite:///{folder}/zeus.db", options.policy)
     if options.only != "sqlite":
-        from postgres import PostgresServer
+        from support.postgres import PostgresServer
 
         try:
             server = PostgresServer.start()

@@ -1,4 +1,6 @@
-"""The paper's Listing 1 around a small classifier on generated data.
+"""The paper's Listing 1: train a small classifier on generated data with ZeusDataLoader.
+
+Run it on a virtual GPU:
 
 ZEUS_GPU='virtual:v100?clock=virtual' python examples/listing1.py
 """

@@ -1,4 +1,4 @@
-"""A training script as anybody might have it: softmax regression on generated data, with numpy and without Zeus."""
+"""An ordinary training script that does not use Zeus: softmax regression on generated data, with numpy."""
 
 import argparse
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests share their own helpers by name: `from nvml.fake import ...`
+sys.path.insert(0, str(Path(__file__).parent))  # tests share their helpers: `from support.stories import ...`
 
-from amd.fake import amd
-from nvml.fake import fake_nvml, nvml_library
-from postgres import postgres
-from store_places import place, reachable
+from support.amd.fake import amd
+from support.nvml.fake import fake_nvml, nvml_library
+from support.postgres import postgres
+from support.store_places import place, reachable
 
 # A shell starts what runs in its background with SIGINT ignored, and so would be every process that a test interrupts.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

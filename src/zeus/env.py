@@ -1,14 +1,22 @@
-"""The ZEUS_* contract between launcher and script, and what the user may set: read here and nowhere else."""
+"""The environment: every variable that Zeus reads, one function each. No other module touches `os.environ`.
+
+Each function takes the variables to read as an argument, by default those of this process.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from zeus.errors import InputError
+
+HERE: Mapping[str, str] = os.environ  # the variables of this process, as they are at each moment
 
 JOULES_PER_KWH = 3.6e6
 PATIENCE_SECONDS = 20.0  # a service or a database is restarted in less
@@ -22,7 +30,7 @@ class Mode(StrEnum):
     OFF = "off"  # only measure
 
 
-def mode(given: str | Mode | None = None, environ: Mapping[str, str] = os.environ) -> Mode:
+def mode(given: str | Mode | None = None, environ: Mapping[str, str] = HERE) -> Mode:
     """The mode given, or that of ZEUS_MODE, or `optimize`."""
     text = given if given is not None else environ.get("ZEUS_MODE") or Mode.OPTIMIZE
     try:
@@ -49,7 +57,7 @@ class Orders:
     trial_id: str | None = None  # of two trials with one number, which is meant
 
 
-def orders(environ: Mapping[str, str] = os.environ) -> Orders:
+def orders(environ: Mapping[str, str] = HERE) -> Orders:
     """Read them.
 
     >>> orders({"ZEUS_BATCH_SIZE": "128", "ZEUS_COST_THRESH": "1e6"}).batch_size
@@ -115,7 +123,7 @@ class Prices:
         return None if self.gco2e_per_kwh is None else joules / JOULES_PER_KWH * self.gco2e_per_kwh
 
 
-def prices(environ: Mapping[str, str] = os.environ) -> Prices:
+def prices(environ: Mapping[str, str] = HERE) -> Prices:
     """ZEUS_PRICE_PER_KWH, ZEUS_CURRENCY and ZEUS_GCO2E_PER_KWH."""
     return Prices(
         _number(environ, "ZEUS_PRICE_PER_KWH"),
@@ -124,17 +132,147 @@ def prices(environ: Mapping[str, str] = os.environ) -> Prices:
     )
 
 
-def quiet(environ: Mapping[str, str] = os.environ) -> bool:
+def quiet(environ: Mapping[str, str] = HERE) -> bool:
     """Whether not even the summary line may be written."""
     return environ.get("ZEUS_QUIET", "0") not in ("", "0")
 
 
-def patience(environ: Mapping[str, str] = os.environ) -> float:
+def patience(environ: Mapping[str, str] = HERE) -> float:
     """ZEUS_PATIENCE: seconds for which a run that begins waits for a store that is away; 20 where it is not set."""
     seconds = _number(environ, "ZEUS_PATIENCE")
     if seconds is not None and seconds < 0:
         raise InputError(f"ZEUS_PATIENCE={seconds:g}: give seconds, 0 for not waiting at all.")
     return PATIENCE_SECONDS if seconds is None else seconds
+
+
+# ---------------------------------------------------------------------------------------------------- devices
+
+
+def gpu(environ: Mapping[str, str] = HERE) -> str:
+    """ZEUS_GPU: which cards to use; "auto" where it is not set."""
+    return environ.get("ZEUS_GPU", "").strip() or "auto"
+
+
+def is_virtual(environ: Mapping[str, str] = HERE) -> bool:
+    """Whether the cards are virtual ones."""
+    return gpu(environ).startswith("virtual")
+
+
+def virtual_state(environ: Mapping[str, str] = HERE) -> str | None:
+    """ZEUS_VIRTUAL_STATE: the file that virtual cards live in."""
+    return environ.get("ZEUS_VIRTUAL_STATE") or None
+
+
+def read_only(environ: Mapping[str, str] = HERE) -> bool:
+    """ZEUS_READ_ONLY: nothing on a card may be changed."""
+    return environ.get("ZEUS_READ_ONLY", "0") not in ("", "0")
+
+
+def keeper(environ: Mapping[str, str] = HERE) -> str | None:
+    """ZEUS_KEEPER: the socket of a keeper, or "private"."""
+    return environ.get("ZEUS_KEEPER") or None
+
+
+def keeper_state(environ: Mapping[str, str] = HERE) -> str | None:
+    """ZEUS_KEEPER_STATE: the folder of the keeper's notes."""
+    return environ.get("ZEUS_KEEPER_STATE") or None
+
+
+def notify_socket(environ: Mapping[str, str] = HERE) -> str:
+    """NOTIFY_SOCKET: where systemd wants to hear how its service stands."""
+    return environ.get("NOTIFY_SOCKET", "")
+
+
+# ---------------------------------------------------------------------------------------------------- ranks
+
+
+def global_rank(environ: Mapping[str, str] = HERE) -> str:
+    """RANK: of this process among all of its training; "0" for a process on its own."""
+    return environ.get("RANK", "0")
+
+
+def has_several_ranks(environ: Mapping[str, str] = HERE) -> bool:
+    """WORLD_SIZE: whether a launcher started several processes."""
+    return environ.get("WORLD_SIZE", "1") != "1"
+
+
+# ---------------------------------------------------------------------------------------------------- places
+
+
+def store(environ: Mapping[str, str] = HERE) -> str:
+    """ZEUS_STORE: the address of the store; empty for the user's own."""
+    return environ.get("ZEUS_STORE", "")
+
+
+def token(environ: Mapping[str, str] = HERE) -> str:
+    """ZEUS_TOKEN: for a service; empty for none."""
+    return environ.get("ZEUS_TOKEN", "").strip()
+
+
+def log_dir(environ: Mapping[str, str] = HERE) -> str | None:
+    """ZEUS_LOG_DIR: where `zeus run` keeps the logs of trials."""
+    return environ.get("ZEUS_LOG_DIR") or None
+
+
+def data(environ: Mapping[str, str] = HERE) -> Path | None:
+    """ZEUS_DATA: the folder of published traces and data sets."""
+    return Path(given) if (given := environ.get("ZEUS_DATA")) else None
+
+
+def data_folder(environ: Mapping[str, str] = HERE) -> Path:
+    """XDG_DATA_HOME: the user's own folder for what Zeus keeps."""
+    if given := environ.get("XDG_DATA_HOME"):
+        return Path(given) / "zeus"
+    try:
+        return Path.home() / ".local" / "share" / "zeus"
+    except RuntimeError:  # a user whom nobody knows, as in a container
+        return Path(tempfile.gettempdir()) / f"zeus-{os.getuid()}" / "zeus"
+
+
+def runtime_folder(environ: Mapping[str, str] = HERE) -> Path | None:
+    """XDG_RUNTIME_DIR: the user's own folder for what goes with the session; None where there is none."""
+    return Path(given) if (given := environ.get("XDG_RUNTIME_DIR")) else None
+
+
+def temporary_folder(environ: Mapping[str, str] = HERE) -> Path:
+    """TMPDIR, or where the system has its temporary files."""
+    return Path(environ.get("TMPDIR") or tempfile.gettempdir())
+
+
+def shared_metrics(environ: Mapping[str, str] = HERE) -> bool:
+    """PROMETHEUS_MULTIPROC_DIR: whether several workers of a service count together."""
+    return bool(environ.get("PROMETHEUS_MULTIPROC_DIR"))
+
+
+# ---------------------------------------------------------------------------------------------------- handing on
+
+
+def inherited(without: Collection[str] = ()) -> dict[str, str]:
+    """The variables of this process for a child, less these."""
+    return {name: value for name, value in os.environ.items() if name not in without}
+
+
+@contextlib.contextmanager
+def changed(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """With these variables, None for unset; afterwards as they were."""
+    before = {name: os.environ.get(name) for name in variables}
+    try:
+        put(variables)
+        yield
+    finally:
+        put(before)
+
+
+def put(variables: Mapping[str, str | None]) -> None:
+    """Set these variables for this process and its children, None for unset."""
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+# ---------------------------------------------------------------------------------------------------- reading
 
 
 def _number(environ: Mapping[str, str], name: str) -> float | None:

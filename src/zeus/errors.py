@@ -24,6 +24,9 @@ Messages say what happened, with which value, and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class ZeusError(Exception):
     """Base of every error Zeus raises on purpose."""
@@ -95,3 +98,21 @@ class LaunchError(ZeusError):
 
 class StoreError(ZeusError):
     """The store did not answer: it is away, busy for too long, or broken. A training goes on without it."""
+
+
+MOST_NAMES = 30
+
+
+def suggest(given: str, known: Iterable[str], *, most: int = 1) -> str:
+    """A sentence about a name that is not known: what may have been meant, or else what there is.
+
+    >>> suggest("Papre", ["paper", "grid"])
+    "Did you mean 'paper'?"
+    >>> suggest("tpe", ["paper", "grid"])
+    'Known: paper, grid.'
+    """
+    names = {name.lower(): name for name in known}
+    near = [repr(names[one]) for one in get_close_matches(given.lower(), names, n=most)]
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    return f"Known: {', '.join([*names.values()][:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''}."

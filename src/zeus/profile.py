@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from zeus.cost import LEAST, MOST, CostModel
 from zeus.errors import InputError
@@ -22,7 +22,7 @@ class ProfileKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class LimitSlice:
     """Some training steps under one limit, on all GPUs of the job together."""
 
     limit_watts: float
@@ -49,29 +49,32 @@ class Slice:
 class PowerProfile:
     """Raw measurements of one (job, batch size, GPU model, GPU count), and which limits were left out.
 
-    >>> profile = PowerProfile.of([Slice(250, 10, 1.0, 200), Slice(150, 10, 1.2, 150)], limits=[250, 150, 100])
+    >>> slices = [LimitSlice(250, 10, 1.0, 200), LimitSlice(150, 10, 1.2, 150)]
+    >>> profile = PowerProfile.of(slices, limits=[250, 150, 100])
     >>> profile.best_limit(CostModel(eta=1, max_watts=250)), profile.unmeasured
     (150, (100,))
     """
 
-    slices: tuple[Slice, ...]
+    slices: tuple[LimitSlice, ...]
     limits: tuple[float, ...]  # all that were candidates, highest first
 
     @classmethod
-    def of(cls, slices: Iterable[Slice], limits: Iterable[float] = ()) -> PowerProfile:
+    def of(cls, slices: Iterable[LimitSlice], limits: Iterable[float] = ()) -> PowerProfile:
         """Slices of the same limit are added up."""
-        sums: dict[float, Slice] = {}
+        sums: dict[float, LimitSlice] = {}
         for one in slices:
             had = sums.get(one.limit_watts)
             sums[one.limit_watts] = (
                 one
                 if had is None
-                else Slice(one.limit_watts, had.steps + one.steps, had.seconds + one.seconds, had.joules + one.joules)
+                else LimitSlice(
+                    one.limit_watts, had.steps + one.steps, had.seconds + one.seconds, had.joules + one.joules
+                )
             )
         ordered = sorted(sums, reverse=True)
         return cls(tuple(sums[w] for w in ordered), tuple(sorted({*limits, *ordered}, reverse=True)))
 
-    def at(self, limit_watts: float) -> Slice:
+    def at(self, limit_watts: float) -> LimitSlice:
         """What was measured under this limit."""
         for one in self.slices:
             if one.limit_watts == limit_watts:
@@ -120,7 +123,7 @@ class PowerProfile:
         """Reads our file, and the known one, whose rows all span the same number of steps."""
         try:
             rows = [
-                Slice(float(r["power_limit"]), int(r.get("steps", 1)), float(r["time"]), float(r["energy"]))
+                LimitSlice(float(r["power_limit"]), int(r.get("steps", 1)), float(r["time"]), float(r["energy"]))
                 for r in data["measurements"]
             ]
             return cls.of(rows, [float(w) for w in data.get("unmeasured", ())])
@@ -133,6 +136,19 @@ class PowerProfile:
 
 def _whole(watts: float) -> float | int:
     return int(watts) if float(watts).is_integer() else watts
+
+
+class Profiles(Protocol):
+    """Where profiles are kept. `get` gives back what `put` took under an equal key, and nothing under any other."""
+
+    def get(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of exactly this key."""
+
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """The profile of the nearest other batch size of the same job on the same GPUs, by ratio."""
+
+    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
+        """Keep this profile in place of what was kept under its key."""
 
 
 def nearest(key: ProfileKey, sizes: Iterable[int]) -> list[int]:

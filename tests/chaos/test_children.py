@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from launch_place import Place, guards, is_running
-from waiting import PATIENCE_SECONDS, eventually
+from support.launch_place import Place, guards, is_running
+from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending, Trial
 
 LIMIT = 250.0  # as the card is found

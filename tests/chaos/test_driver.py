@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nvml.fake import FakeCard, FakeNvml
-from nvml.fake_time import FakeTime
-from waiting import PATIENCE_SECONDS
+from support.nvml.fake import FakeCard, FakeNvml
+from support.nvml.fake_time import FakeTime
+from support.waiting import PATIENCE_SECONDS
 from zeus.device.nvml import nvml_gpus
 from zeus.monitor import Measurement, ZeusMonitor
 

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from live import PLACE, SPEC, bearer, live, token
-from waiting import PATIENCE_SECONDS, eventually
+from support.live import PLACE, SPEC, bearer, live, token
+from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.service import request_limits
 from zeus.service.app import Settings
-from zeus.service.connections import Connection
+from zeus.service.connections import HttpConnection
 from zeus.store import MemoryStore
 from zeus.store.tokens import Scope
 
@@ -116,8 +116,8 @@ class Flood:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every time that a client has is short, so that a short test sees it pass."""
-    monkeypatch.setattr(Connection, "HEAD_SECONDS", SLOW)
-    monkeypatch.setattr(Connection, "READ_SECONDS", SOON)
+    monkeypatch.setattr(HttpConnection, "HEAD_SECONDS", SLOW)
+    monkeypatch.setattr(HttpConnection, "READ_SECONDS", SOON)
     monkeypatch.setattr(request_limits, "DROPPED_SECONDS", SOON)
 
 

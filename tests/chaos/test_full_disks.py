@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from chaos.disks import fill, free, size, tiny_disk
-from launch_place import Place, tries
-from waiting import PATIENCE_SECONDS, eventually
+from support.disks import fill, free, size, tiny_disk
+from support.launch_place import Place, tries
+from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.launch.process.log_file import RESERVED_SHARE
 
 # What a training does that speaks for itself, without the weight of torch.

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from keeper.container import contained, needs_unshare
-from keeper.place import SOURCE, TRAINER, Place, inhabitants
-from nvml.fake import FakeCard, FakeNvml
-from waiting import PATIENCE_SECONDS, eventually
+from support.keeper_container import contained, needs_unshare
+from support.keeper_place import TRAINER, Place, inhabitants
+from support.nvml.fake import FakeCard, FakeNvml
+from support.paths import SOURCES
+from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.device.find import machine
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def world(fake_nvml: FakeNvml, chaos: Chaos, monkeypatch: pytest.MonkeyPatch) ->
         ZEUS_GPU="nvml",
         ZEUS_VIRTUAL_STATE=f"{folder}/cards",  # the mark by which what runs here is known
         ZEUS_KEEPER_STATE=f"{folder}/run/keeper",
-        PYTHONPATH=str(SOURCE),
+        PYTHONPATH=str(SOURCES),
     )
     monkeypatch.setenv("ZEUS_GPU", "nvml")
     world = World(fake_nvml, chaos, Place(env, machine(), folder))

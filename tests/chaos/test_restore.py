@@ -19,9 +19,9 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from live import live
-from served import SPEC, V100, remote
-from waiting import PATIENCE_SECONDS, eventually
+from support.live import live
+from support.served import SPEC, V100, remote
+from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.errors import InputError, StoreError
 from zeus.job import Ending, Outcome
 from zeus.service.app import Settings, create

@@ -21,16 +21,16 @@ from typing import Any
 import httpx
 import pytest
 
-import zeus
-from live import AT, PLACE, SPEC, bearer, hidden, token
-from postgres import PostgresServer
-from served import hold_port
-from waiting import PATIENCE_SECONDS, eventually
+from support.live import AT, PLACE, SPEC, bearer, hidden, token
+from support.paths import ROOT, SOURCES
+from support.postgres import PostgresServer
+from support.served import hold_port
+from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.service import auth
 from zeus.store import Store, open_store
 from zeus.store.tokens import Scope
 
-DOCS = Path(__file__).parents[2] / "docs" / "service.md"
+DOCS = ROOT / "docs" / "service.md"
 PASSWORD = "planted-password-of-the-database"
 AWAY = "the store did not answer; try again. The service's log says why."
 FREE = {"/healthz", "/readyz", "/login", "/logout", "/api/v1/me", "/openapi.json", "/", "/static/app.js"}
@@ -100,7 +100,7 @@ class House:
         self.planted += [hashlib.sha256(hidden(one).encode()).hexdigest() for one in self.tokens]
         self._door = hold_port()
         port = self._door.getsockname()[1]
-        paths = os.pathsep.join([str(Path(zeus.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        paths = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "zeus.cli", "serve", "--port", str(port), "--require-token", "--rate", "0"],

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from away import LEAVING, HiddenFolder, Leaving, LockedFile
-from chaos.disks import fill, tiny_disk
+from support.away import LEAVING, HiddenFolder, Leaving, LockedFile
+from support.disks import fill, tiny_disk
 from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import Notes
 from zeus.device.virtual import VirtualMachine

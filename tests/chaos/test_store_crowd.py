@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chaos.store_crowd import SPEC, decide, joules_of, outcome_of
-from postgres import PostgresServer
-from waiting import PATIENCE_SECONDS, eventually
+from support.postgres import PostgresServer
+from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.errors import AlreadyDone, NotKnown
 from zeus.job import Gpus
 from zeus.store import MemoryStore, Request, Store, open_store

@@ -13,7 +13,6 @@ user's, neither GPU nor store, is touched.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zeus import env
 from zeus.cli import demo_text
 from zeus.cli.output import print_json
 from zeus.errors import ZeusError
@@ -99,7 +99,7 @@ def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict
     try:
         for line in demo_text.opening(JOB, gpu.spec.name, default_runs):
             say(line)
-        with _set({"ZEUS_MODE": "off"}):
+        with env.changed({"ZEUS_MODE": "off"}):
             _run_job(store, monitor, DEFAULT_JOB, default_runs, say)
         for line in demo_text.heading(f"With Zeus, {recurrences} recurrences:"):
             say(line)
@@ -160,7 +160,7 @@ def _train(spec: JobSpec, trial: Trial) -> float | None:
         max_epochs=spec.max_epochs,
         seed=trial_seed(spec.mab_seed, trial.number),
     )
-    with _set(written(said)):
+    with env.changed(written(said)):
         return train(size, rate, spec.max_epochs, spec.target_metric, said.seed or 0)
 
 
@@ -192,25 +192,6 @@ def _environment(folder: Path, cards: Path) -> Iterator[None]:
         "XDG_DATA_HOME": str(cards / "data"),  # where a training that is told of a store remembers it
         "ZEUS_QUIET": "1",
     }
-    theirs = [name for name in os.environ if name.startswith("ZEUS_")] + ["CUDA_VISIBLE_DEVICES"]
-    with _set({**dict.fromkeys(theirs), **ours}):
+    theirs = [name for name in env.HERE if name.startswith("ZEUS_")] + ["CUDA_VISIBLE_DEVICES"]
+    with env.changed({**dict.fromkeys(theirs), **ours}):
         yield
-
-
-@contextmanager
-def _set(variables: dict[str, str | None] | dict[str, str]) -> Iterator[None]:
-    """With these environment variables, None for unset; as they were afterwards."""
-    before = {name: os.environ.get(name) for name in variables}
-    try:
-        _put(variables)
-        yield
-    finally:
-        _put(before)
-
-
-def _put(variables: dict[str, str | None] | dict[str, str]) -> None:
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value

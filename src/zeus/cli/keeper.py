@@ -53,7 +53,7 @@ def unit(path: Path, group: str | None) -> str:
 def restore(as_json: bool) -> None:
     """Put GPU power limits back that a keeper which died could not. Exit 1 if one could not be put back now either."""
     from zeus.device.keeper import run
-    from zeus.device.keeper.restore import Ending
+    from zeus.device.keeper.restore import Restoration
     from zeus.errors import ZeusError
 
     try:
@@ -68,4 +68,4 @@ def restore(as_json: bool) -> None:
             click.echo(r.message)
         if not returned:
             click.echo("Nothing to put back.")
-    sys.exit(1 if any(r.ending is Ending.FAILED for r in returned) else 0)
+    sys.exit(1 if any(r.ending is Restoration.FAILED for r in returned) else 0)

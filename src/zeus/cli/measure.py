@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from zeus import env
 from zeus.cli.options import indices
 from zeus.cli.output import joules, known, print_json
 
@@ -48,7 +49,7 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
             click.echo(f"zeus: the report could not be written to {output}: {why.strerror}", err=True)
     if as_json:
         print_json(report)
-    elif os.environ.get("ZEUS_QUIET", "0") in ("", "0"):
+    elif not env.quiet():
         _tell(report)
     monitor.close()
     return status

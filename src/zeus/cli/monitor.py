@@ -31,7 +31,7 @@ Line = list[tuple[float, float]]  # (seconds since the start, watts)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GpuRow:
     """One GPU at one moment; what it cannot tell is None."""
 
     index: int
@@ -48,12 +48,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MonitorView:
     """All GPUs at one moment. `seconds` is the time measured, on the cards' own clock."""
 
     time: str
     seconds: float
-    rows: tuple[Row, ...]
+    rows: tuple[GpuRow, ...]
 
     @property
     def watts(self) -> float | None:
@@ -72,7 +72,7 @@ class View:
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
-        names = [name for name in Row.__slots__ if name != "recent"]
+        names = [name for name in GpuRow.__slots__ if name != "recent"]
         gpus = [{name: getattr(row, name) for name in names} for row in self.rows]
         total = {"watts": self.watts, "joules": self.joules, "average_watts": self.average_watts}
         return {"time": self.time, "seconds": self.seconds, "gpus": gpus, **total}
@@ -96,7 +96,7 @@ class Watch:
         self._looks = 0
         self._monitor.begin_window("0")
 
-    def look(self) -> View:
+    def look(self) -> MonitorView:
         """Read every GPU now."""
         self._looks += 1
         self._monitor.begin_window(str(self._looks))
@@ -107,13 +107,13 @@ class Watch:
         for index in self.gpus:
             self._joules[index] += measured.gpu_energy.get(index, math.nan)
             rows.append(self._row(index))
-        return View(stamp, self._seconds, tuple(rows))
+        return MonitorView(stamp, self._seconds, tuple(rows))
 
-    def _row(self, index: int) -> Row:
+    def _row(self, index: int) -> GpuRow:
         gpu = self.gpus[index]
         spec, used = gpu.spec, known(self._joules[index])
         watts = _read(gpu.power)
-        return Row(
+        return GpuRow(
             index, spec.uuid, spec.name, watts, _read(gpu.limit), known(spec.min_watts), known(spec.max_watts),
             _read(gpu.temperature), used, used / self._seconds if used is not None and self._seconds > 0 else None,
             self._remember(index, watts),
@@ -189,7 +189,7 @@ def monitor(
 
 
 @contextmanager
-def _shown(once: bool, as_json: bool) -> Iterator[Callable[[View], None]]:
+def _shown(once: bool, as_json: bool) -> Iterator[Callable[[MonitorView], None]]:
     """How each view is shown: JSON, a table, a live table, or plain lines where nobody looks on."""
     if as_json:
         yield lambda view: click.echo(json.dumps(view.to_json(), indent=2 if once else None, allow_nan=False))
@@ -207,7 +207,7 @@ def _shown(once: bool, as_json: bool) -> Iterator[Callable[[View], None]]:
         yield lambda view: click.echo("\n".join(lines(view)))
 
 
-def table(view: View, width: int) -> Any:
+def table(view: MonitorView, width: int) -> Any:
     """A rich table; where it is narrow the name gives way."""
     from rich import box
     from rich.table import Table
@@ -230,7 +230,7 @@ def table(view: View, width: int) -> Any:
     return shown
 
 
-def lines(view: View) -> list[str]:
+def lines(view: MonitorView) -> list[str]:
     """One line a GPU, and one for all where there are several."""
     stamp = view.time
     told = [
@@ -243,7 +243,7 @@ def lines(view: View) -> list[str]:
     return told
 
 
-def summary(view: View) -> str:
+def summary(view: MonitorView) -> str:
     """The last line."""
     return f"zeus: {view.seconds:.1f} s, GPU {joules(view.joules)}, {_watts(view.average_watts)} on average"
 

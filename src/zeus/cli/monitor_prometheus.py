@@ -13,7 +13,7 @@ from zeus.errors import InputError, ZeusError
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-    from zeus.cli.monitor import View
+    from zeus.cli.monitor import MonitorView
 
 GAUGES = {  # metric -> the field of a row and what it is
     "zeus_gpu_watts": ("watts", "Power that a GPU draws now."),
@@ -29,7 +29,7 @@ class Latest:
     """The last look at the GPUs, as metrics. What a GPU cannot tell is left out: not known is not zero."""
 
     def __init__(self) -> None:
-        self.view: View | None = None
+        self.view: MonitorView | None = None
 
     def collect(self) -> Iterator[Metric]:
         """One sample for each GPU."""
@@ -51,7 +51,7 @@ class Latest:
 
 
 @contextmanager
-def exposed(host: str, port: int) -> Iterator[Callable[[View], None]]:
+def exposed(host: str, port: int) -> Iterator[Callable[[MonitorView], None]]:
     """Serve scrapes for as long as this lasts; each view that is shown is what the next scrape gets."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server
@@ -66,7 +66,7 @@ def exposed(host: str, port: int) -> Iterator[Callable[[View], None]]:
         raise InputError(f"--prometheus {port}: {host} cannot be listened on: {wrong.strerror}.") from wrong
     click.echo(f"zeus: metrics at http://{host}:{server.server_port}/metrics; Ctrl-C ends it", err=True)
 
-    def show(view: View) -> None:
+    def show(view: MonitorView) -> None:
         latest.view = view
 
     try:

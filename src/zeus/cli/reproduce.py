@@ -41,14 +41,14 @@ def reproduce(
         import matplotlib  # noqa: F401
     except ImportError:
         raise InputError("pictures need matplotlib: pip install 'zeus-energy[plots]'.") from None
-    from zeus.reproduce import run, study, style
+    from zeus.reproduce import pipeline, study, style
     from zeus.reproduce.report import shown
 
-    names = run.FIGURES if only is None else tuple(name.strip() for name in only.split(","))
+    names = pipeline.FIGURES if only is None else tuple(name.strip() for name in only.split(","))
     seeds = seeds or (QUICK_SEEDS if quick else study.SEEDS)
     known = study.read(traces, seeds, data=data, quick=quick)
     with _Bar() as bar:
-        rows = run.reproduce(
+        rows = pipeline.reproduce(
             known,
             out,
             names,

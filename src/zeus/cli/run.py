@@ -18,8 +18,8 @@ from zeus.errors import ZeusError
 if TYPE_CHECKING:
     from zeus.job import Trial
     from zeus.launch.launcher import Launcher
-    from zeus.launch.progress import Ran
-    from zeus.launch.recurrence import Recurrence
+    from zeus.launch.progress import FinishedTrial
+    from zeus.launch.recurrence import LaunchedRecurrence
 
 Json = dict[str, Any]
 DONE, FAILED, NOT_REACHED, BY_SIGNAL = 0, 1, 3, 128
@@ -54,7 +54,7 @@ def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
     trials: dict[int, Trial] = {}
     with view(said, silent=quiet()) as shown:
 
-        def changed(trial: Trial, ran: Ran | None) -> None:
+        def changed(trial: Trial, ran: FinishedTrial | None) -> None:
             trials[trial.number] = trial
             shown.trial(trial, ran)
 
@@ -104,7 +104,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _not_reached(launcher: Launcher, last: Recurrence) -> str:
+def _not_reached(launcher: Launcher, last: LaunchedRecurrence) -> str:
     spec = launcher.job.spec
     sign, sizes = ">=" if spec.higher_is_better_metric else "<=", sorted({one.batch_size for one in last.tries})
     return (

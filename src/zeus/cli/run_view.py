@@ -17,7 +17,7 @@ from zeus.job import Ending, Outcome, Trial
 from zeus.job.charge import spent
 from zeus.jobs.api import ALONE
 from zeus.launch.job_file.values import JobFile
-from zeus.launch.progress import Live, Ran
+from zeus.launch.progress import FinishedTrial, Live
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 EVERY_SECONDS = 10.0  # at most so often a plain line of a running trial
 
 
-class View(Protocol):
+class RunView(Protocol):
     """Whom the launcher tells."""
 
-    def trial(self, trial: Trial, ran: Ran | None) -> None:
+    def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
         """It was asked for (no Ran), or has ended."""
 
     def live(self, live: Live) -> None:
         """It goes on."""
 
 
-class Silent:
+class QuietView:
     """Says nothing (ZEUS_QUIET)."""
 
-    def trial(self, trial: Trial, ran: Ran | None) -> None:
+    def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
         """Nothing."""
 
     def live(self, live: Live) -> None:
@@ -52,7 +52,7 @@ class Plain:
         self._said = said
         self._next = 0.0
 
-    def trial(self, trial: Trial, ran: Ran | None) -> None:
+    def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
         """A line when it begins; one or more when it ends."""
         for line in [began(trial)] if trial.ending is Ending.OPEN else ended(self._said, trial, ran):
             self.say(line)
@@ -75,7 +75,7 @@ class Terminal(Plain):
         super().__init__(said)
         self._screen = screen
 
-    def trial(self, trial: Trial, ran: Ran | None) -> None:
+    def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
         """Begin or remove the table."""
         super().trial(trial, ran)
         open_ = trial.ending is Ending.OPEN
@@ -107,10 +107,10 @@ class Terminal(Plain):
 
 
 @contextmanager
-def view(said: JobFile, silent: bool) -> Iterator[View]:
+def view(said: JobFile, silent: bool) -> Iterator[RunView]:
     """The one that suits where standard error goes."""
     if silent:
-        yield Silent()
+        yield QuietView()
     elif not sys.stderr.isatty():
         yield Plain(said)
     else:
@@ -178,7 +178,7 @@ def standing(said: JobFile, live: Live) -> dict[str, str]:
     }
 
 
-def ended(said: JobFile, trial: Trial, ran: Ran | None) -> list[str]:
+def ended(said: JobFile, trial: Trial, ran: FinishedTrial | None) -> list[str]:
     """How it ended, and what to look at where it failed."""
     outcome = trial.outcome or Outcome(ending=Ending.LOST)
     if outcome.ending is Ending.STOPPED and not outcome.epochs and not outcome.joules:

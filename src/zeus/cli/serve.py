@@ -65,7 +65,7 @@ def serve(
         from zeus.service.app import Settings
         from zeus.service.auth import is_loopback
         from zeus.service.connections import proxies_of
-        from zeus.service.server import Plan, address, check_free, hosts_of, serve
+        from zeus.service.server import ServerPlan, address, check_free, hosts_of, serve
     except ImportError as missing:
         raise ZeusError(f"zeus serve needs {missing.name}: pip install 'zeus-energy[service]'.") from missing
     from zeus.store import open_store
@@ -96,7 +96,7 @@ def serve(
         per_second=rate,
         log_json=log_kind == "json",
     )
-    plan = Plan(
+    plan = ServerPlan(
         store=resolve(url),
         host=host,
         port=port,

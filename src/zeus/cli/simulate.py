@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from zeus import env
 from zeus.cli.output import joules, print_json
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
 
 if TYPE_CHECKING:
-    from zeus.simulate.results import Run
+    from zeus.simulate.results import ReplayResult
     from zeus.simulate.workload import Workload
 
 VIRTUAL = "virtual:"
@@ -92,7 +92,7 @@ def load(
     from zeus.simulate.traces.rows import published as folder
 
     known = None if file is None else workload_file.read(file)
-    if traces is None and os.environ.get("ZEUS_DATA") and not gpu.startswith(VIRTUAL):
+    if traces is None and env.data() is not None and not gpu.startswith(VIRTUAL):
         traces = folder()
     if traces is not None and not gpu.startswith(VIRTUAL):
         found = published.load(traces, gpu, names, known)
@@ -123,7 +123,7 @@ def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: b
     return pairs
 
 
-def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any]) -> Iterator[Run]:
+def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any]) -> Iterator[ReplayResult]:
     """Each in turn, with a bar on a terminal."""
     from rich.console import Console
     from rich.progress import track
@@ -138,7 +138,7 @@ def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any
         yield one(workload, name, seed, **knobs)
 
 
-def _tell(gpu: str, runs: Sequence[Run]) -> None:
+def _tell(gpu: str, runs: Sequence[ReplayResult]) -> None:
     from itertools import groupby
     from statistics import fmean
 

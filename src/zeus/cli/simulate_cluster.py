@@ -15,7 +15,7 @@ import click
 from zeus.cli.output import joules, print_json
 
 if TYPE_CHECKING:
-    from zeus.simulate.cluster.groups import Row
+    from zeus.simulate.cluster.groups import GroupRow
     from zeus.simulate.cluster.match import Cluster
     from zeus.simulate.cluster.tables import ClusterTrace
 
@@ -65,7 +65,7 @@ def cluster(
     total = trace.jobs * len(names) * seeds
     if workers is None:  # starting processes takes longer than a few thousand jobs do
         workers = len(os.sched_getaffinity(0)) if total > 4 * TASK_JOBS else 1
-    rows: list[Row] = []
+    rows: list[GroupRow] = []
     with bar("Jobs", total) as progress:
         for seed in range(seeds):
             rows += simulate(clusters, names, Knobs(eta, beta, window), seed=seed, workers=workers, progress=progress)
@@ -87,7 +87,7 @@ def _read(groups: Path | None) -> ClusterTrace:
 
 
 def _json(
-    gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequence[Row], knobs: dict[str, float]
+    gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequence[GroupRow], knobs: dict[str, float]
 ) -> dict[str, object]:
     matched = [
         {
@@ -111,7 +111,7 @@ def _json(
     }
 
 
-def _tell(gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequence[Row]) -> None:
+def _tell(gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequence[GroupRow]) -> None:
     from rich.console import Console
     from rich.table import Table
 

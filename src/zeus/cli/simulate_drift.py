@@ -12,7 +12,7 @@ from zeus.cli.output import joules, print_json
 from zeus.cli.simulate_cluster import bar
 
 if TYPE_CHECKING:
-    from zeus.simulate.drift.capriccio import Slice
+    from zeus.simulate.drift.capriccio import DataSlice
 
 _INPUT = click.option(
     "--input",
@@ -93,7 +93,7 @@ def drift(
     click.echo(f"In all {joules(sum(row.energy for row in rows))}, {sum(row.time for row in rows):.0f} s.")
 
 
-def _cut(source: Path, window: int | None) -> tuple[list[Slice], str]:
+def _cut(source: Path, window: int | None) -> tuple[list[DataSlice], str]:
     """The slices, and in words what they are of."""
     from zeus.simulate.drift.capriccio import FULL_SET, proportional_window, read_tweets, slices
 

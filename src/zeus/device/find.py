@@ -7,11 +7,11 @@ import functools
 import logging
 import math
 import operator
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from zeus import env
 from zeus.device.gpu import Gpu, GpuSpec, PowerSample
 from zeus.device.masks import CardId, Visible, no_mig, resolve, slurm_share
 from zeus.errors import DeviceError, InputError, NoDevice
@@ -30,7 +30,7 @@ def find(gpu_indices: Sequence[int] | None = None, environ: Mapping[str, str] | 
         InputError: An index that is not one, is given twice or is outside the mask; or a mask that cannot be read.
     """
     torch = sys.modules.get("torch") if environ is None else None  # torch knows the real environment, no other
-    environ = os.environ if environ is None else environ
+    environ = env.HERE if environ is None else environ
     gpus = dict(enumerate(mine(machine(environ), environ, torch)))
     if gpu_indices is None:
         return gpus
@@ -51,7 +51,7 @@ def machine(environ: Mapping[str, str] | None = None) -> list[Gpu]:
         NoDevice: ZEUS_GPU asks for NVIDIA or AMD cards and there are none.
         InputError: ZEUS_GPU is something else.
     """
-    wish = (os.environ if environ is None else environ).get("ZEUS_GPU", "").strip() or "auto"
+    wish = env.gpu(env.HERE if environ is None else environ)
     match wish.partition(":"):
         case ("auto", "", ""):
             for source in (_nvidia, _amd):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from zeus import env
 from zeus.errors import DeviceError, InputError, ReadOnly
 
 SURGE = 1.5  # times its highest limit a card may draw, for a moment
@@ -151,5 +151,5 @@ def check_power(spec: GpuSpec, watts: float) -> float:
 
 def refuse_if_read_only(what: str) -> None:
     """Every setter calls this first, so that read-only means the driver never hears of it."""
-    if os.environ.get("ZEUS_READ_ONLY", "0") not in ("", "0"):
+    if env.read_only():
         raise ReadOnly(f"{what}: refused, because ZEUS_READ_ONLY=1 is set. Unset it to let Zeus change GPU settings.")

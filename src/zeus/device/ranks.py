@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from zeus import env
+
 PLACES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")  # who wrote each: torchrun, Slurm, Open MPI
 
 T = TypeVar("T")
@@ -21,7 +23,7 @@ class Rank:
     size: int
 
 
-def rank(environ: Mapping[str, str] = os.environ) -> Rank | None:
+def rank(environ: Mapping[str, str] = env.HERE) -> Rank | None:
     """The place that the launcher wrote into the environment; None for a process on its own.
 
     >>> rank({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"})

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from zeus import env
 from zeus.errors import InputError
 
 
-def shared_folder(environ: Mapping[str, str] = os.environ) -> Path:
+def shared_folder(environ: Mapping[str, str] = env.HERE) -> Path:
     """This user's own folder: in XDG_RUNTIME_DIR, or else under the temporary one, where others may have laid traps.
 
     Raises:
         InputError: What has its name there belongs to somebody else, or is no folder.
     """
-    if runtime := environ.get("XDG_RUNTIME_DIR"):
-        return Path(runtime) / "zeus"
-    folder = Path(environ.get("TMPDIR") or tempfile.gettempdir()) / f"zeus-{os.getuid()}"
+    if (runtime := env.runtime_folder(environ)) is not None:
+        return runtime / "zeus"
+    folder = env.temporary_folder(environ) / f"zeus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:

@@ -15,21 +15,21 @@ from itertools import groupby
 
 from zeus.job.amount import Amount
 from zeus.job.charge import Spent, Tally, overshoot, spent
-from zeus.job.default import Basis, Default, Defaults, weakest
-from zeus.job.pareto import Point, points
+from zeus.job.defaults import Basis, Default, Defaults, weakest
+from zeus.job.pareto import ParetoPoint, points
 from zeus.job.spec import JobSpec
 from zeus.job.trial import Ending, Kept
-from zeus.job.trial_index import Past
+from zeus.job.trial_index import TrialIndex
 from zeus.job.units import Units
 from zeus.profile import PowerProfile, ProfileKey
 
 __all__ = [
     "Basis",
     "Default",
-    "End",
     "JobLedger",
-    "Point",
+    "ParetoPoint",
     "Recurrence",
+    "RecurrenceEnd",
     "Saving",
     "Spent",
     "Tally",
@@ -43,7 +43,7 @@ RECENT = 5  # recurrences that show what the job has come to
 SEEN = 2.0  # standard errors from which on a difference is one
 
 
-class End(StrEnum):
+class RecurrenceEnd(StrEnum):
     """How a recurrence stands."""
 
     CONVERGED = "converged"
@@ -57,7 +57,7 @@ class Recurrence:
     """All tries of one recurrence together."""
 
     number: int
-    end: End
+    end: RecurrenceEnd
     tries: int
     batch_size: int  # of the try that converged, or else of the last one, as are the next two
     epochs: int
@@ -124,7 +124,7 @@ class JobLedger:
 
     recurrences: tuple[Recurrence, ...]
     defaults: Mapping[str, Default]
-    past: Past = field(compare=False, repr=False)
+    past: TrialIndex = field(compare=False, repr=False)
     _over_time: Mapping[str, Defaults] = field(compare=False, repr=False)
 
     @property
@@ -141,14 +141,14 @@ class JobLedger:
     @property
     def finished(self) -> tuple[Recurrence, ...]:
         """The recurrences towards the present target that are over."""
-        return tuple(one for one in self.recurrences if one.current and one.end is not End.OPEN)
+        return tuple(one for one in self.recurrences if one.current and one.end is not RecurrenceEnd.OPEN)
 
     @property
     def recent(self) -> tuple[Recurrence, ...]:
         """The last few that converged, and whose use is known, where the job last ran: what it has come to there."""
         finished = self.finished
         here = [one for one in finished if one.gpu_model == finished[-1].gpu_model]
-        sound = [one for one in here if one.end is End.CONVERGED and one.use is not None]
+        sound = [one for one in here if one.end is RecurrenceEnd.CONVERGED and one.use is not None]
         return tuple(sound[-RECENT:])
 
     def default_of(self, recurrence: Recurrence) -> Default | None:
@@ -168,7 +168,7 @@ class JobLedger:
             if usual is None or one.use is None:
                 continue
             used, count = used + one.use, count + 1
-            if one.end is End.CONVERGED:
+            if one.end is RecurrenceEnd.CONVERGED:
                 default += usual.use
                 bases.add(usual.basis)
                 scatter, conversion = errors.get(one.gpu_model, (Amount(), Amount()))
@@ -191,7 +191,7 @@ class JobLedger:
         """The highest limit allowed on these GPUs, in watts; None where nobody told which was found."""
         return self.past.top(gpu_model)
 
-    def points(self, gpu_model: str) -> tuple[Point, ...]:
+    def points(self, gpu_model: str) -> tuple[ParetoPoint, ...]:
         """Time and energy of a run at each batch size and power limit on these GPUs, as far as they are known."""
         return points(self.past, gpu_model)
 
@@ -208,7 +208,7 @@ def open_ledger(
         kepts: All of its trials, in any order. Those for another target count as used energy only.
         profiles: Its power profiles.
     """
-    past = Past.of(spec, kepts, profiles or {})
+    past = TrialIndex.of(spec, kepts, profiles or {})
     rows = tuple(
         _recurrence(spec, number, list(tries))
         for number, tries in groupby(past.tries, key=lambda kept: kept.trial.ask.recurrence)
@@ -232,7 +232,7 @@ def _recurrence(spec: JobSpec, number: int, tries: Sequence[Kept]) -> Recurrence
     last = (reached or tries)[-1]
     return Recurrence(
         number=number,
-        end=End.CONVERGED if reached else _unreached(tries),
+        end=RecurrenceEnd.CONVERGED if reached else _unreached(tries),
         tries=len(tries),
         batch_size=last.trial.batch_size,
         epochs=0 if last.told is None else last.told.epochs,
@@ -244,7 +244,7 @@ def _recurrence(spec: JobSpec, number: int, tries: Sequence[Kept]) -> Recurrence
     )
 
 
-def _unreached(tries: Sequence[Kept]) -> End:
+def _unreached(tries: Sequence[Kept]) -> RecurrenceEnd:
     if any(kept.trial.ending is Ending.OPEN for kept in tries):
-        return End.OPEN
-    return End.FAILED if any(kept.trial.ask.last for kept in tries) else End.UNFINISHED
+        return RecurrenceEnd.OPEN
+    return RecurrenceEnd.FAILED if any(kept.trial.ask.last for kept in tries) else RecurrenceEnd.UNFINISHED

@@ -8,23 +8,28 @@ from dataclasses import dataclass, replace
 from zeus.job.amount import ONE, Amount
 from zeus.job.conversion import Book, convert
 from zeus.job.trial import Outcome
-from zeus.job.trial_index import Past
+from zeus.job.trial_index import TrialIndex
 from zeus.job.units import NEWEST
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ParetoPoint:
     """A batch size and a power limit, and what a run to the target is expected to take there."""
 
     batch_size: int
     limit_watts: float
     seconds: float
     joules: float
-    is_default: bool  # the default size at the highest limit
+    is_default: bool = False  # the default size at the highest limit
     on_front: bool = False  # no other takes less of one and no more of the other
 
+    @property
+    def cells(self) -> tuple[int, float, float, float]:
+        """Batch size, limit, seconds and joules: a row of a table."""
+        return self.batch_size, self.limit_watts, self.seconds, self.joules
 
-def points(past: Past, label: str) -> tuple[Point, ...]:
+
+def points(past: TrialIndex, label: str) -> tuple[ParetoPoint, ...]:
     """Mean epochs of the runs that reached the target, times an epoch on these GPUs at each limit that is known."""
     found = []
     for size, lengths in sorted(past.epochs().items()):
@@ -34,27 +39,32 @@ def points(past: Past, label: str) -> tuple[Point, ...]:
             epoch = _epoch(runs, limit, book)
             if epoch is not None:
                 usual = size == past.spec.default_batch_size and limit == past.top(label)
-                found.append(Point(size, limit, mean * epoch.seconds, mean * epoch.joules, usual))
+                found.append(ParetoPoint(size, limit, mean * epoch.seconds, mean * epoch.joules, usual))
     return mark_front(found)
 
 
-def mark_front(found: Iterable[Point]) -> tuple[Point, ...]:
-    """Say which points no other one beats.
-
-    >>> some = [Point(8, 250, 2.0, 5.0, True), Point(8, 150, 3.0, 4.0, False), Point(16, 250, 3.0, 6.0, False)]
-    >>> [one.on_front for one in mark_front(some)]
-    [True, True, False]
-    """
+def mark_front(found: Iterable[ParetoPoint]) -> tuple[ParetoPoint, ...]:
+    """The same points, each saying whether it is on the front."""
     some = tuple(found)
-    best, marked = float("inf"), set()
-    for one in sorted(some, key=lambda point: (point.seconds, point.joules)):
-        if one.joules < best:
-            best = one.joules
-            marked.add(one)
-    return tuple(replace(one, on_front=one in marked) for one in some)
+    best = set(front(some))
+    return tuple(replace(one, on_front=one in best) for one in some)
 
 
-def _runs(past: Past, label: str, batch_size: int) -> list[tuple[Outcome, Amount]]:
+def front(found: Iterable[ParetoPoint]) -> list[ParetoPoint]:
+    """The points that no other beats in both time and energy, fastest first.
+
+    >>> kept = front([ParetoPoint(8, 250, 1.0, 3.0), ParetoPoint(8, 100, 2.0, 2.0), ParetoPoint(16, 250, 2.0, 4.0)])
+    >>> [(one.batch_size, one.limit_watts) for one in kept]
+    [(8, 250), (8, 100)]
+    """
+    kept: list[ParetoPoint] = []
+    for one in sorted(found, key=lambda point: (point.seconds, point.joules)):
+        if not kept or one.joules < kept[-1].joules:
+            kept.append(one)
+    return kept
+
+
+def _runs(past: TrialIndex, label: str, batch_size: int) -> list[tuple[Outcome, Amount]]:
     """The newest trials of this size on these GPUs, and what an epoch of today is of theirs.
 
     Those that reached the target count alone where there are any: warm-up then has its part in an epoch.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from zeus.job.amount import ZERO, Amount
 from zeus.job.conversion import Book, convert
-from zeus.job.default import DefaultRun, Defaults
+from zeus.job.defaults import DefaultRun, Defaults
 from zeus.job.growth import Level, levels
 from zeus.job.spec import JobSpec
 from zeus.job.trial import Ending, Gpus, Kept, Outcome
@@ -18,7 +18,7 @@ _Place = tuple[str, int]  # label of the GPUs, batch size
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class TrialIndex:
     """All trials of a job, by recurrence and by GPUs and batch size."""
 
     spec: JobSpec
@@ -31,7 +31,7 @@ class Past:
     _books: dict[_Place, Book] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def of(cls, spec: JobSpec, kepts: Iterable[Kept], profiles: Mapping[ProfileKey, PowerProfile]) -> Past:
+    def of(cls, spec: JobSpec, kepts: Iterable[Kept], profiles: Mapping[ProfileKey, PowerProfile]) -> TrialIndex:
         """Index these trials."""
         tries = tuple(sorted(kepts, key=lambda kept: (kept.trial.ask.recurrence, kept.trial.number)))
         places: dict[_Place, list[Kept]] = {}

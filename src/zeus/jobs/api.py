@@ -1,6 +1,6 @@
 """One recurring job as those who run it see it: ask, progress, tell.
 
-Over a store that is there (`local`), or over a store or service that need not be (`resilient`).
+Over a store that is there (`zeus.jobs.local`), or over a store or service that need not be (`zeus.jobs.remote`).
 
     ask ──▶ Trial ──progress, after each epoch──▶ go on? ──▶ tell
                 └── renew, every two minutes while it runs
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from zeus.job import MAX_TRIES, Gpus, JobSpec, Outcome, Trial
-from zeus.profile import PowerProfile, ProfileKey
+from zeus.profile import Profiles
 from zeus.trial.knowledge import Knowledge
 
 RENEW_SECONDS = 120.0  # a lease is five times as long
@@ -22,8 +22,11 @@ RENEW_SECONDS = 120.0  # a lease is five times as long
 ALONE = 2**40
 
 
-class RecurringJob(Protocol):
-    """The verbs. Each happens as a whole or raises; repeating `renew`, `progress` or `tell` does no harm."""
+class RecurringJob(Profiles, Protocol):
+    """The verbs, and the job's power profiles.
+
+    Each verb happens as a whole or raises; repeating `renew`, `progress` or `tell` does no harm.
+    """
 
     @property
     def spec(self) -> JobSpec:
@@ -69,12 +72,3 @@ class RecurringJob(Protocol):
 
     def excuse(self, numbers: Iterable[int]) -> None:
         """Crashes of these trials, if they did no epoch, were not their sizes', which are offered again."""
-
-    def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The power profile of exactly this key."""
-
-    def near(self, key: ProfileKey) -> PowerProfile | None:
-        """That of the nearest other batch size of the job on the same GPUs, by ratio; None where there is none."""
-
-    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """Keep this profile in place of what was kept under its key."""

@@ -10,7 +10,7 @@ from zeus.job import Ask, Decision, Ending, Event, Trial
 from zeus.policy.api import decided
 from zeus.policy.registry import find_policy
 from zeus.policy.repricing import repriced
-from zeus.store.api import START, Facts, Job, Point
+from zeus.store.api import START, Facts, Job, LogPoint
 
 KEPT = 64  # folds; a service has many jobs, and one that falls out is replayed when it is asked for again
 
@@ -18,7 +18,7 @@ KEPT = 64  # folds; a service has many jobs, and one that falls out is replayed 
 @dataclass(frozen=True, slots=True)
 class _Fold:
     job: Job  # as it was folded
-    point: Point
+    point: LogPoint
     state: Any
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from zeus.errors import AlreadyDone, InputError
 from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Outcome, Phase, Profiled, Trial
 from zeus.jobs.folds import Folds
-from zeus.jobs.messages import Ran
+from zeus.jobs.messages import OfflineRun
 from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, ProfileKey, nearest
 from zeus.store.api import LEASE_SECONDS, Facts, Job, Request, Store
@@ -27,7 +27,7 @@ def knowledge_of(store: Store, job_id: str, trial: Trial) -> Knowledge:
     return gather(lately, told, trial.batch_size, trial.ask.gpus)
 
 
-def record_run(store: Store, ran: Ran) -> Trial:
+def record_run(store: Store, ran: OfflineRun) -> Trial:
     """A run that the store knew nothing of: the job is registered, a trial opened and ended, once for each key."""
     spec, size = ran.spec, ran.batch_size
     if size not in spec.batch_sizes:

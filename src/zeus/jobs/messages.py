@@ -28,7 +28,7 @@ class OtherStore(InputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TrialEnded:
     """How a trial ended that the store has opened."""
 
     job_id: str
@@ -38,7 +38,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class OfflineRun:
     """A run that began while the store was away, from its beginning to its end."""
 
     spec: JobSpec
@@ -69,8 +69,13 @@ class ProfileMade:
     profile: PowerProfile
 
 
-Message: TypeAlias = Ended | Ran | EpochUsed | ProfileMade
-_NAMES: dict[type[Any], str] = {Ended: "ended", Ran: "ran", EpochUsed: "epoch_used", ProfileMade: "profile_made"}
+Message: TypeAlias = TrialEnded | OfflineRun | EpochUsed | ProfileMade
+_NAMES: dict[type[Any], str] = {
+    TrialEnded: "ended",
+    OfflineRun: "ran",
+    EpochUsed: "epoch_used",
+    ProfileMade: "profile_made",
+}
 
 
 def message_to_json(message: Message, address: str) -> dict[str, Any]:
@@ -80,10 +85,10 @@ def message_to_json(message: Message, address: str) -> dict[str, Any]:
 
 def _body(message: Message) -> dict[str, Any]:
     match message:
-        case Ended():
+        case TrialEnded():
             which = {"job": message.job_id, "trial": message.number, "trial_id": message.trial_id}
             return {**which, "outcome": to_json(message.outcome)}
-        case Ran():
+        case OfflineRun():
             return {
                 "spec": to_json(message.spec),
                 **gpus_to_json(message.gpus),
@@ -125,7 +130,7 @@ def _of_version_2(said: dict[str, Any]) -> Message:
     match said["message"]:
         case "ended":
             outcome = from_json(said["outcome"], Outcome)
-            return Ended(str(said["job"]), int(said["trial"]), outcome, str(said.get("trial_id", "")))
+            return TrialEnded(str(said["job"]), int(said["trial"]), outcome, str(said.get("trial_id", "")))
         case "ran":
             return _ran(said, from_json(said["spec"], JobSpec))
         case "epoch_used":
@@ -144,7 +149,7 @@ def _of_version_1(said: dict[str, Any]) -> Message:
     job_id, body = unquote(found[1]), said["body"]
     match found[3]:
         case "tell":
-            return Ended(job_id, int(found[2]), from_json(body, Outcome))
+            return TrialEnded(job_id, int(found[2]), from_json(body, Outcome))
         case "reports":
             return _ran(body, from_json({"kind": "job", "version": 1, **body["spec"]}, JobSpec))
         case "profiled":
@@ -153,9 +158,9 @@ def _of_version_1(said: dict[str, Any]) -> Message:
             return ProfileMade(ProfileKey(job_id, **said["query"]), from_json(body, PowerProfile))
 
 
-def _ran(said: dict[str, Any], spec: JobSpec) -> Ran:
+def _ran(said: dict[str, Any], spec: JobSpec) -> OfflineRun:
     outcome = from_json(said["outcome"], Outcome)
-    return Ran(spec, _gpus_from_json(said), int(said["batch_size"]), str(said["key"]), outcome, said.get("life"))
+    return OfflineRun(spec, _gpus_from_json(said), int(said["batch_size"]), str(said["key"]), outcome, said.get("life"))
 
 
 def _epoch_used(job_id: str, said: dict[str, Any]) -> EpochUsed:

@@ -17,9 +17,9 @@ from zeus.env import Prices
 from zeus.errors import InputError, NotKnown, StoreError, ZeusError
 from zeus.job import Ask, Decision, Ending, Event, Gpus, JobSpec, Kept, Kind, Trial
 from zeus.job.charge import Spent, overshoot, spent
-from zeus.job.default import Default
+from zeus.job.defaults import Default
 from zeus.job.ledger import JobLedger, Recurrence, Saving, open_ledger
-from zeus.job.pareto import Point
+from zeus.job.pareto import ParetoPoint
 from zeus.job.wire import to_json
 from zeus.jobs.folds import Folds, as_of_now
 from zeus.policy.registry import find_policy
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class JobReport:
     """Everything about one job."""
 
     job: Job
@@ -41,7 +41,7 @@ class Report:
     gpus: Gpus | None  # where it was last asked for; None: never yet
     sizes: tuple[SizeView, ...]  # beliefs there
     limits: Mapping[int, float]  # the best power limit of each size there (Equation 7), where it is profiled
-    front: tuple[Point, ...]  # time and energy of a run at each size and limit there, as far as they are known
+    front: tuple[ParetoPoint, ...]  # time and energy of a run at each size and limit there, as far as they are known
     following: Decision | None  # what an ask would get now, there
     stuck: str | None  # why it would get nothing, or why that is not known
 
@@ -53,7 +53,7 @@ class Report:
         return "new" if self.stuck is None else "stuck"
 
 
-def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
+def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
     """Read a job. Nothing is written: a lease that has lapsed is lost at the next ask, not by being looked at."""
     folds = folds or Folds()
     job, trials = store.job(job_id), tuple(store.trials(job_id))
@@ -62,7 +62,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
     ledger = open_ledger(job.spec, trials, kept_profiles)
     gpus = trials[-1].trial.ask.gpus if trials else None
     label = "" if gpus is None else gpus.label
-    limits, front, following, stuck = dict[int, float](), tuple[Point, ...](), None, None
+    limits, front, following, stuck = dict[int, float](), tuple[ParetoPoint, ...](), None, None
     try:
         policy = find_policy(job.spec.policy, job.policy_version)
     except InputError as unknown:  # of another Zeus: what its trials say can be shown all the same
@@ -81,7 +81,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> Report:
             following = folds.decide(job, ask, facts)
         except InputError as wrong:
             stuck = str(wrong)
-    return Report(job, trials, ledger, gpus, sizes, limits, front, following, stuck)
+    return JobReport(job, trials, ledger, gpus, sizes, limits, front, following, stuck)
 
 
 def _counting(store: Store, job: Job) -> Iterator[Event]:
@@ -97,7 +97,7 @@ def _profiles(job: Job, gpus: Gpus, kept: Mapping[ProfileKey, PowerProfile]) -> 
 # ---------------------------------------------------------------------- as JSON
 
 
-def brief(report: Report, prices: Prices | None = None) -> dict[str, Any]:
+def brief(report: JobReport, prices: Prices | None = None) -> dict[str, Any]:
     """A job in a list of jobs. Energies and costs are joules; unknown is None."""
     ledger, following = report.ledger, report.following
     finished, recent = ledger.finished, ledger.recent
@@ -150,7 +150,7 @@ def unreadable(job_id: str, wrong: Exception) -> dict[str, Any]:
     return {**unknown, **told, "remark": f"cannot be read: {wrong if isinstance(wrong, ZeusError) else repr(wrong)}"}
 
 
-def full(report: Report, prices: Prices | None = None) -> dict[str, Any]:
+def full(report: JobReport, prices: Prices | None = None) -> dict[str, Any]:
     """Everything about one job."""
     following, gpus = report.following, report.gpus
     spec = {name: value for name, value in to_json(report.job.spec).items() if name not in ("kind", "version")}

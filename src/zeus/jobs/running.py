@@ -14,6 +14,7 @@ from zeus.device.clock import REAL
 from zeus.device.gpu import Clock, Ticker
 from zeus.env import Orders
 from zeus.errors import InputError
+from zeus.files import write_whole
 from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.job.wire import dumps, to_json
 from zeus.jobs.api import RENEW_SECONDS, RecurringJob
@@ -131,9 +132,7 @@ class RunningTrial:
         if self._file is None:
             return
         try:
-            part = self._file.with_name(f".{self._file.name}.part")
-            part.write_text(dumps(to_json(outcome)))
-            part.replace(self._file)
+            write_whole(self._file, dumps(to_json(outcome)))
         except OSError as failed:
             log.warning("the outcome %s could not be left in %s: %s", outcome, self._file, failed)
 

@@ -20,7 +20,7 @@ from zeus.job.units import Units
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.optimizer.power_limit.profiler import Plan, choose, next_limit
 from zeus.optimizer.power_limit.selector import ZeusCost
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 from zeus.trial.knowledge import Trials, is_due
 
 log = logging.getLogger(__name__)
@@ -84,12 +84,12 @@ class EpochLimits:
         """Whether all is measured that is worth it."""
         return self._plan is None or next_limit(self._plan, self._known) is None
 
-    def _slices(self, own: Iterable[Stretch]) -> dict[float, tuple[Slice, ...]]:
+    def _slices(self, own: Iterable[Stretch]) -> dict[float, tuple[LimitSlice, ...]]:
         """An epoch at each limit: steady ones; before any was seen, cold ones."""
         book = Units.of([*self._before, tuple(own)])
         for cold in (None, True):
-            found: dict[float, tuple[Slice, ...]] = {
-                limit: (Slice(limit, 1, unit.seconds, unit.joules),)
+            found: dict[float, tuple[LimitSlice, ...]] = {
+                limit: (LimitSlice(limit, 1, unit.seconds, unit.joules),)
                 for limit in (self._plan.limits if self._plan is not None else ())
                 if (unit := book.unit(Kind.EPOCH, limit, cold)) is not None
             }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
+from zeus import env
 from zeus.cost import CostModel
 from zeus.device.find import SLURM, find
 from zeus.device.gpu import Gpu
@@ -21,8 +21,8 @@ from zeus.launch.epoch_limits import STEP_WATTS
 from zeus.launch.job_file.values import JobFile, trial_seed
 from zeus.launch.metrics_lock import claim
 from zeus.launch.process.guard import GRACE_SECONDS
-from zeus.launch.progress import Live, Ran
-from zeus.launch.recurrence import Recurrence, recur
+from zeus.launch.progress import FinishedTrial, Live
+from zeus.launch.recurrence import LaunchedRecurrence, recur
 from zeus.launch.script import ScriptRunner, outcome_file
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
@@ -40,7 +40,7 @@ OTHERS = {"command_id": "command", "higher_is_better_metric": "direction (higher
 class Hooks:
     """Who wants to know what."""
 
-    on_trial: Callable[[Trial, Ran | None], None] = lambda trial, ran: None  # asked for (no Ran), or ended
+    on_trial: Callable[[Trial, FinishedTrial | None], None] = lambda trial, ran: None  # asked for (no Ran), or ended
     on_live: Callable[[Live], None] = lambda live: None
 
 
@@ -75,7 +75,7 @@ class Launcher:
         self.revision = self._revision(revise)  # what registering changes, in words; empty: nothing
         self.job = self.jobs.register(file.spec, void=revise)
         _make(self.logs)
-        self.ran: dict[int, Ran] = {}
+        self.ran: dict[int, FinishedTrial] = {}
 
     def _revision(self, revise: bool) -> str:
         """What this job file changes about a job that is there already.
@@ -112,7 +112,7 @@ class Launcher:
         """What a trial here is charged."""
         return CostModel(self.job.spec.eta_knob, self.gpus.max_watts)
 
-    def recur(self) -> Recurrence:
+    def recur(self) -> LaunchedRecurrence:
         """One recurrence."""
         tried: list[Trial] = []
 
@@ -208,9 +208,9 @@ class Launcher:
             seed=seed,
             outcome_file=str(outcome_file(log)),
         )
-        inherited = {name: value for name, value in os.environ.items() if name not in ORDERS}
+        inherited = env.inherited(ORDERS)
         mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self._mode
-        chosen = {"ZEUS_MODE": str(mode), **mask(self.file.gpus, self._gpus, os.environ)}
+        chosen = {"ZEUS_MODE": str(mode), **mask(self.file.gpus, self._gpus, env.HERE)}
         return {**inherited, **self.file.env, **chosen, **written(orders)}
 
 
@@ -237,12 +237,12 @@ def _differs(known: object, wanted: object) -> bool:
     return known != wanted and "" not in (known, wanted)
 
 
-def _crash(batch_size: int, ran: Ran) -> Crash:
+def _crash(batch_size: int, ran: FinishedTrial) -> Crash:
     return Crash(batch_size, ran.outcome.epochs, ran.exit_code, ran.end_of_output)
 
 
 def _check_command(file: JobFile) -> None:
-    program, paths = file.command[0], file.env.get("PATH", os.environ.get("PATH"))
+    program, paths = file.command[0], file.env.get("PATH", env.HERE.get("PATH"))
     if "{" not in program and shutil.which(program, path=paths) is None:
         raise InputError(
             f"command: {program!r} is not found, or may not be run. It is run without a shell, in the current folder; "

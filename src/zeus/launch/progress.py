@@ -20,7 +20,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class FinishedTrial:
     """A trial that ended, and what its outcome does not say."""
 
     outcome: Outcome

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Recurrence:
+class LaunchedRecurrence:
     """All tries of one recurrence, each as it ended."""
 
     tries: tuple[Trial, ...]
@@ -52,7 +52,7 @@ def recur(
     *,
     max_tries: int = MAX_TRIES,
     on_change: Callable[[Trial], None] = lambda trial: None,
-) -> Recurrence:
+) -> LaunchedRecurrence:
     """One recurrence: tries until one reaches the target or none is left.
 
     Args:
@@ -87,7 +87,7 @@ def recur(
             raise
         tries.append(job.tell(trial.number, outcome))
         on_change(tries[-1])
-    return Recurrence(tuple(tries))
+    return LaunchedRecurrence(tuple(tries))
 
 
 def _give_up(job: RecurringJob, trial: Trial, on_change: Callable[[Trial], None]) -> None:

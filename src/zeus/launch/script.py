@@ -21,7 +21,7 @@ from zeus.job.wire import from_json, loads
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.running import RunningTrial
 from zeus.launch.process.child import Child
-from zeus.launch.progress import Live, Ran
+from zeus.launch.progress import FinishedTrial, Live
 
 LOOK_SECONDS = 1.0  # how often what it has told is looked up, to be shown
 
@@ -34,7 +34,7 @@ class ScriptRunner:
     on_live: Callable[[Live], None] = lambda live: None
     clock: Clock = REAL  # that leases are renewed by
 
-    def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> Ran:
+    def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> FinishedTrial:
         """Run one trial to its end."""
         file = outcome_file(log)
         file.unlink(missing_ok=True)
@@ -56,7 +56,7 @@ class ScriptRunner:
             running.let_go()
         outcome = self._outcome(trial, child, status, file)
         end = child.end_of_output if outcome.ending is Ending.CRASHED else ""
-        return Ran(outcome, log, None, status, end)
+        return FinishedTrial(outcome, log, None, status, end)
 
     def _so_far(self, trial: Trial) -> Outcome | None:
         """Only to be shown: a store that does not answer is no reason to end a training."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeVar
 
 from zeus.errors import LaunchError
-from zeus.launch.job_file.values import Metrics
+from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.process.matcher import Matcher, TooSlow
 from zeus.launch.script_events import Line
 
@@ -47,10 +47,10 @@ class Reader(Protocol):
         """There will be no more."""
 
 
-def reader_of(metrics: Metrics) -> Reader:
+def reader_of(metrics: MetricsSource) -> Reader:
     """What the lines of the script's output say, or of its file.
 
-    >>> reader = reader_of(Metrics(regex="acc=([0-9.]+)", epoch_regex="epoch ([0-9]+) done"))
+    >>> reader = reader_of(MetricsSource(regex="acc=([0-9.]+)", epoch_regex="epoch ([0-9]+) done"))
     >>> reader.read(["epoch 3 done, acc=0.5", "hello"])
     [Line(epoch='3', metric=0.5)]
     >>> reader.close()
@@ -61,7 +61,7 @@ def reader_of(metrics: Metrics) -> Reader:
 class RegexReader:
     """By regular expressions."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: MetricsSource) -> None:
         self._regexes = [metrics.regex, *([metrics.epoch_regex] if metrics.epoch_regex else [])]
         self._matcher = Matcher(*self._regexes)
         self._count = map(str, itertools.count(1))  # the names of epochs that have none
@@ -147,7 +147,7 @@ class Splitter:
         return [text for text in texts if text]
 
 
-class Lines(Generic[T]):
+class ScriptLines(Generic[T]):
     """The lines that say something, with their stamps, in order; None once there will be no more."""
 
     def __init__(self, reader: Reader, stamp: Callable[[], T]) -> None:

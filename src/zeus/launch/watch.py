@@ -28,12 +28,12 @@ from zeus.job import Ending, Kind, Outcome, Phase, Trial
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.running import RunningTrial
 from zeus.launch.epoch_limits import EpochLimits
-from zeus.launch.job_file.values import Metrics
+from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.process.child import Child
 from zeus.launch.process.guard import GRACE_SECONDS
-from zeus.launch.progress import Live, Ran
+from zeus.launch.progress import FinishedTrial, Live
 from zeus.launch.script_events import Line, Script
-from zeus.launch.script_lines import Lines, reader_of
+from zeus.launch.script_lines import ScriptLines, reader_of
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.profile import ProfileKey
 from zeus.trial.driver import Driver
@@ -58,13 +58,13 @@ class Watcher:
 
     job: RecurringJob
     monitor: ZeusMonitor
-    metrics: Metrics
+    metrics: MetricsSource
     mode: Mode
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = GRACE_SECONDS
     clock: Clock = REAL  # that leases are renewed by
 
-    def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log_file: Path) -> Ran:
+    def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log_file: Path) -> FinishedTrial:
         """Run one trial to its end."""
         spec = self.job.spec
         cost = CostModel(trial.ask.eta, trial.ask.max_watts)
@@ -77,7 +77,7 @@ class Watcher:
             watch = _Watch(self, trial, running, TrialEngine(terms, known), limits)
             watch.feed(Started())
             if watch.outcome is not None:
-                return Ran(watch.outcome, log_file, limits.in_force)
+                return FinishedTrial(watch.outcome, log_file, limits.in_force)
             running.hold(self.clock)
             try:
                 return watch.run(command, {"PYTHONUNBUFFERED": "1", **environ}, log_file)
@@ -88,7 +88,7 @@ class Watcher:
 class _Watch(Driver):
     """One trial that is watched: its lines become the engine's events, and the engine's actions are carried out."""
 
-    _lines: Lines[Measurement]
+    _lines: ScriptLines[Measurement]
 
     def __init__(
         self, by: Watcher, trial: Trial, running: RunningTrial, engine: TrialEngine, limits: EpochLimits
@@ -103,11 +103,11 @@ class _Watch(Driver):
         self._ended = False  # by us
         self._lock = threading.Lock()  # over the window, which is split where a line is read
 
-    def run(self, command: list[str], environ: Mapping[str, str], log_file: Path) -> Ran:
+    def run(self, command: list[str], environ: Mapping[str, str], log_file: Path) -> FinishedTrial:
         monitor, job, file = self._by.monitor, self._by.job, self._file
         if file is not None and file.exists():
             file.replace(file.with_name(f"{file.name}.old"))  # what an earlier trial said is not this one's
-        self._lines = Lines(reader_of(self._by.metrics), self._split)
+        self._lines = ScriptLines(reader_of(self._by.metrics), self._split)
         monitor.begin_window(WINDOW, sync_execution=False, restart=True)
         monitor.watch_closely(not self._limits.is_settled)
         try:
@@ -135,7 +135,7 @@ class _Watch(Driver):
         if told.ended is not None and told.outcome is not None:  # a script that speaks for itself after all
             outcome = told.outcome
         end = child.end_of_output if outcome.ending is Ending.CRASHED else ""
-        return Ran(outcome, log_file, self._limits.in_force, None if self._ended else status, end)
+        return FinishedTrial(outcome, log_file, self._limits.in_force, None if self._ended else status, end)
 
     # ------------------------------------------------------------------ the watch
 
@@ -228,7 +228,7 @@ def _nobody(chunk: bytes) -> None:
     """Listens to an output that says nothing of the training."""
 
 
-def _silence(said: Metrics) -> str:
+def _silence(said: MetricsSource) -> str:
     if said.file:
         return f"wrote nothing to {said.file}, where [metrics] looks for its epochs and metric"
     wanted = f"regex = {said.regex!r}" + (f" and epoch_regex = {said.epoch_regex!r}" if said.epoch_regex else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
-from zeus.monitor.energy import Estimate, Point, Source, doubt_of_gap, doubt_of_part, estimate
+from zeus.monitor.energy import CurvePoint, EnergyEstimate, Source, doubt_of_gap, doubt_of_part, estimate
 
 
 class CounterCurve:
@@ -74,23 +74,23 @@ class CounterCurve:
         """Whether a reading at or after this moment is known."""
         return bool(self._times) and moment <= self._times[-1]
 
-    def at(self, moment: float) -> Point:
+    def at(self, moment: float) -> CurvePoint:
         """The curve at a covered moment."""
         k = min(max(bisect_right(self._times, moment), 1), len(self._times) - 1)
         if k == 0:
-            return Point(self._joules[0], moment)
+            return CurvePoint(self._joules[0], moment)
         t0, t1 = self._times[k - 1], self._times[k]
         (j0, j1), (m0, m1) = self._joules[k - 1 : k + 1], self._missed[k - 1 : k + 1]
         watts = self._watts(k)
         if t1 <= t0:
-            return Point(j1, moment, missed=m1)
+            return CurvePoint(j1, moment, missed=m1)
         share = min(max((moment - t0) / (t1 - t0), 0.0), 1.0)
         # The counter moves anywhere in counter_step before the reading; between readings only the sum is known.
         part = max(0.0, min(moment - t0, t1 - moment))
         unsure = watts * self.counter_step / math.sqrt(12) + doubt_of_part(j1 - j0, part, t1 - t0, self.ceiling) / 2
-        return Point(j0 + (j1 - j0) * share, moment, 0.0, unsure, watts, m0 + (m1 - m0) * share)
+        return CurvePoint(j0 + (j1 - j0) * share, moment, 0.0, unsure, watts, m0 + (m1 - m0) * share)
 
-    def between(self, begin: Point, end: Point) -> Estimate:
+    def between(self, begin: CurvePoint, end: CurvePoint) -> EnergyEstimate:
         """Energy between two points of this curve, and how far it may be off (95 %)."""
         least = self.counter_step * max(begin.watts, end.watts)  # a whole step may fall just inside or just outside
         error = max(least, 2 * math.hypot(begin.edge, end.edge))

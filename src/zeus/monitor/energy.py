@@ -35,7 +35,7 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CurvePoint:
     """The curve at one moment: joules since it began, and what is needed to bound a difference of two such points."""
 
     joules: float
@@ -48,7 +48,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class EnergyEstimate:
     """Energy of a window with its 95 % half-width."""
 
     joules: float
@@ -56,15 +56,15 @@ class Estimate:
     source: Source
 
 
-UNKNOWN = Estimate(math.nan, math.nan, Source.UNAVAILABLE)
+UNKNOWN = EnergyEstimate(math.nan, math.nan, Source.UNAVAILABLE)
 
 
-def estimate(begin: Point, end: Point, error: float, source: Source, ceiling: float) -> Estimate:
+def estimate(begin: CurvePoint, end: CurvePoint, error: float, source: Source, ceiling: float) -> EnergyEstimate:
     """Energy between two points. Where more of it was missed than is known of it, it is unknown."""
     joules, missed = end.joules - begin.joules, max(0.0, end.missed - begin.missed)
     if missed > max(joules, ceiling):  # below one second at the ceiling it is a short stall, and only a wide bound
         return UNKNOWN
-    return Estimate(joules, error + missed, source)
+    return EnergyEstimate(joules, error + missed, source)
 
 
 def doubt_of_part(whole: float, part: float, seconds: float, ceiling: float) -> float:
@@ -322,14 +322,14 @@ class EnergyCurve:
         """Earliest moment that can be asked about, +inf before the first reading."""
         return self._times[0] if self._times else math.inf
 
-    def at(self, moment: float) -> Point:
+    def at(self, moment: float) -> CurvePoint:
         """The curve at a covered moment (a moment before the first reading is taken as the first reading)."""
         point = self._shape(moment)
         begin, end, joules = self._work
         behind = joules * (end - moment) / (end - begin) if begin <= moment < end else 0.0
         return replace(point, joules=point.joules + self._shift_at(moment), behind=behind)
 
-    def _shape(self, moment: float) -> Point:
+    def _shape(self, moment: float) -> CurvePoint:
         """The samples' own word.
 
         People begin and end windows where the load changes, so power is taken to change here: to the left it is what
@@ -366,7 +366,7 @@ class EnergyCurve:
         variance = self._variance[k - 1] + (self._variance[k] - self._variance[k - 1]) * share
         missed = self._missed[k - 1] + (self._missed[k] - self._missed[k - 1]) * share
         edge = math.hypot(self.sensor.jitter * (right - left), unsure)
-        return Point(joules, asked, variance, edge, self._held[k], missed)
+        return CurvePoint(joules, asked, variance, edge, self._held[k], missed)
 
     def _swing(self, moment: float) -> float:
         """How much the readings differ that have this moment in their mean: what changed within is spread over all.
@@ -384,7 +384,7 @@ class EnergyCurve:
             return Source.INTEGRATED
         return Source.COUNTER_AND_SAMPLES if self.sensor.buffered else Source.COUNTER
 
-    def between(self, begin: Point, end: Point) -> Estimate:
+    def between(self, begin: CurvePoint, end: CurvePoint) -> EnergyEstimate:
         """Energy between two points of this curve, and how far it may be off (95 %)."""
         joules = end.joules - begin.joules
         gain = self.sensor.gain * joules

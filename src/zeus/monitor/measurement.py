@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from zeus.monitor.energy import Estimate
+from zeus.monitor.energy import EnergyEstimate
 
 
 class Measurement:
@@ -52,13 +52,13 @@ class Measurement:
         self._errors = dict(errors or {})
         self._ready: Callable[[], bool] = lambda: True
         self._of_none = math.nan  # the total where no GPU is counted here
-        self._resolve: Callable[[], dict[int, Estimate]] | None = None
+        self._resolve: Callable[[], dict[int, EnergyEstimate]] | None = None
 
     @classmethod
     def pending(
         cls,
         time: float,
-        resolve: Callable[[], dict[int, Estimate]],
+        resolve: Callable[[], dict[int, EnergyEstimate]],
         cpu_energy: Mapping[int, float] | None,
         dram_energy: Mapping[int, float] | None,
         of_none: float,

@@ -22,7 +22,7 @@ from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Clock, Gpu, Ticker
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NotPermitted, Unsupported
 from zeus.monitor.counter_curve import CounterCurve
-from zeus.monitor.energy import UNKNOWN, EnergyCurve, Estimate, Point, Source
+from zeus.monitor.energy import UNKNOWN, CurvePoint, EnergyCurve, EnergyEstimate, Source
 from zeus.monitor.fork import renew_after_fork
 from zeus.monitor.sensors import AVERAGED, POLLED, SAMPLE_BUFFER, Sensor, buffer_sensor
 from zeus.monitor.stamps import StampMapper, spacing
@@ -38,7 +38,7 @@ class Mark:
 
     __slots__ = ("moment", "point", "settled")
 
-    def __init__(self, moment: float, point: Point | None = None, settled: bool = False) -> None:
+    def __init__(self, moment: float, point: CurvePoint | None = None, settled: bool = False) -> None:
         self.moment = moment
         self.point = point
         self.settled = settled
@@ -50,7 +50,7 @@ class Meter(Protocol):
     def mark(self, moment: float) -> Mark:
         """Remember this moment (now)."""
 
-    def read(self, begin: Mark, end: Mark) -> Estimate:
+    def read(self, begin: Mark, end: Mark) -> EnergyEstimate:
         """Joules between two marks; waits at most until the readings have arrived."""
 
     def ready(self, mark: Mark) -> bool:
@@ -75,18 +75,18 @@ class ExactMeter:
         """Remember the energy at this moment, even where this process was kept waiting since; none of a lost card."""
         try:
             at = getattr(self._gpu, "energy_at", None) if self._own else None
-            return Mark(moment, Point(self._gpu.energy() if at is None else at(moment), moment))
+            return Mark(moment, CurvePoint(self._gpu.energy() if at is None else at(moment), moment))
         except DeviceError as gone:
             if not self._complained:
                 log.warning("%s; its energy is unavailable.", gone)
             self._complained = True
             return Mark(moment)
 
-    def read(self, begin: Mark, end: Mark) -> Estimate:
+    def read(self, begin: Mark, end: Mark) -> EnergyEstimate:
         """Joules between two marks: exact."""
         if begin.point is None or end.point is None:
             return UNKNOWN
-        return Estimate(end.point.joules - begin.point.joules, 0.0, Source.MODEL)
+        return EnergyEstimate(end.point.joules - begin.point.joules, 0.0, Source.MODEL)
 
     def ready(self, mark: Mark) -> bool:
         """Always."""
@@ -284,7 +284,7 @@ class SampledMeter:
         """Whether reading this mark would not wait."""
         return mark.settled or self._lost
 
-    def read(self, begin: Mark, end: Mark) -> Estimate:
+    def read(self, begin: Mark, end: Mark) -> EnergyEstimate:
         """Joules between two marks; waits, for some seconds at most, for the readings around the later one."""
         self._await(begin, end)
         if begin.point is None or end.point is None:

@@ -49,7 +49,7 @@ class Series:
         return max(0, len(self._moments) - self.keep)
 
 
-class Recorder:
+class SeriesRecorder:
     """Readings of one quantity on several GPUs, on the monotonic clock. One that repeats counts like any other."""
 
     def __init__(
@@ -223,7 +223,7 @@ class PowerMonitor:
         watched = find(gpu_indices) if gpus is None else gpus
         able = {i: g for i, g in watched.items() if Capability.POWER in g.spec.capabilities}
         self.gpu_indices = list(watched)
-        self._recorder = Recorder(able, _power, update_period, max_samples_per_gpu)
+        self._recorder = SeriesRecorder(able, _power, update_period, max_samples_per_gpu)
 
     def get_power(self, time: float | None = None) -> dict[int, float] | None:
         """Watts by GPU at this time (now if None); None before the first reading."""
@@ -278,7 +278,7 @@ class TemperatureMonitor:
         watched = find(gpu_indices) if gpus is None else gpus
         able = {i: g for i, g in watched.items() if Capability.TEMPERATURE in g.spec.capabilities}
         self.gpu_indices = list(watched)
-        self._recorder = Recorder(able, lambda gpu: gpu.temperature(), update_period or 1.0, max_samples_per_gpu)
+        self._recorder = SeriesRecorder(able, lambda gpu: gpu.temperature(), update_period or 1.0, max_samples_per_gpu)
 
     def get_temperature(self, time: float | None = None) -> dict[int, float] | None:
         """Degrees by GPU at this time (now if None); None before the first reading."""

@@ -18,7 +18,7 @@ from zeus.device.find import find
 from zeus.device.gpu import Clock, Gpu, Ticker
 from zeus.distributed import counting
 from zeus.errors import DeviceError, InputError, WindowError
-from zeus.monitor.energy import Estimate
+from zeus.monitor.energy import EnergyEstimate
 from zeus.monitor.measurement import Measurement
 from zeus.monitor.meter import Mark, Meter, meter_for
 from zeus.monitor.other_processes import warn_of_strangers
@@ -109,6 +109,7 @@ class ZeusMonitor:
         self._clock: Clock = clock or (clocks[0] if clocks else REAL)
         self._cpus = _readable_cpus(cpu_indices)
         self.gpu_indices = list(self._gpus)
+        self._virtual = any(gpu.spec.vendor == "virtual" for gpu in self._gpus.values())
         self.cpu_indices = list(self._cpus)
         if not self._gpus:
             log.info(
@@ -185,6 +186,21 @@ class ZeusMonitor:
         with self._lock:
             self._open.clear()
 
+    def report_step(self, samples: int, *, by: object = None, trainer: object = None) -> None:
+        """Say that a batch of this many samples ran on each GPU. Virtual cards need it; on real ones it does nothing.
+
+        Args:
+            samples: On each GPU.
+            by: The callback that reports. Of several callbacks of one trainer only the first to report counts.
+            trainer: The object that all callbacks of one trainer are called with.
+        """
+        if not self._virtual:
+            return
+        from zeus.device.virtual.machine import step
+
+        if trainer is None or _is_reporter(by, trainer):
+            step(self._gpus.values(), samples)
+
     def watch_closely(self, on: bool) -> None:
         """Have energies known a tenth of a second after a window's end (for profiling) rather than a second or two."""
         for meter in self._meters.values():
@@ -207,7 +223,7 @@ class ZeusMonitor:
         # Decided now: a lower rank that ends before this is read has counted it all the same.
         counted = [i for i, gpu in self._gpus.items() if roll is None or roll.mine(gpu.spec.uuid)]
 
-        def resolve() -> dict[int, Estimate]:
+        def resolve() -> dict[int, EnergyEstimate]:
             return {i: meters[i].read(begin.marks[i], end.marks[i]) for i in counted}
 
         cpus = self._cpus if self._cpus and (roll is None or roll.mine(counting.CPUS)) else {}
@@ -236,6 +252,15 @@ class ZeusMonitor:
             if jax is not None:
                 for device in jax.local_devices():
                     jax.device_put(0.0, device).block_until_ready()
+
+
+_reporters: dict[int, int] = {}  # by trainer: the callback that reports its steps
+
+
+def _is_reporter(by: object, trainer: object) -> bool:
+    if id(trainer) not in _reporters:
+        weakref.finalize(trainer, _reporters.pop, id(trainer), None)
+    return _reporters.setdefault(id(trainer), id(by)) == id(by)
 
 
 def _readable_cpus(indices: Sequence[int] | None) -> dict[int, CpuPackage]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
-from zeus.policy.paper.state import Past
+from zeus.policy.paper.state import PaperState
 from zeus.policy.paper.thompson import Rng
 
 
@@ -18,15 +18,15 @@ class DefaultPolicy:
     version: int = 1
     monotone: bool = True
 
-    def start(self, job: JobSpec) -> Past:
+    def start(self, job: JobSpec) -> PaperState:
         """Nothing has happened yet."""
-        return Past(job, rounds=0)
+        return PaperState(job, rounds=0)
 
-    def observe(self, state: Past, event: Event) -> Past:
+    def observe(self, state: PaperState, event: Event) -> PaperState:
         """The next event of the job's history."""
         return state.observe(event)
 
-    def decide(self, state: Past, rng: Rng, ask: Ask) -> Decision:
+    def decide(self, state: PaperState, rng: Rng, ask: Ask) -> Decision:
         """The default, unless it crashed."""
         default = state.job.default_batch_size
         if default in state.side(ask.gpu_model).crashed:
@@ -36,6 +36,6 @@ class DefaultPolicy:
             )
         return Decision(default, Phase.DEFAULT, f"{default}, always the default")
 
-    def keep_going(self, state: Past, trial: Trial, epochs: int, cost: float) -> bool:
+    def keep_going(self, state: PaperState, trial: Trial, epochs: int, cost: float) -> bool:
         """Until max_epochs."""
         return epochs < state.job.max_epochs

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
-from zeus.errors import InputError
+from zeus.errors import InputError, suggest
 from zeus.policy.api import Policy
 from zeus.policy.default import DefaultPolicy
 from zeus.policy.paper.policy import PaperPolicy
@@ -32,9 +31,7 @@ def find_policy(name: str, version: int | None = None) -> Policy[Any]:
     if version is None and versions:
         version = max(versions)
     if version is None or (name, version) not in POLICIES:
-        near = get_close_matches(name, sorted({n for n, _ in POLICIES}), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near and near[0] != name else ""
-        known = ", ".join(f"{n} (version {v})" for n, v in sorted(POLICIES))
-        asked = f"policy {name!r}" + (f", version {version}" if version is not None else "")
-        raise InputError(f"{asked} is not known.{hint} Known: {known}.")
+        if versions:
+            raise InputError(f"policy {name!r}, version {version} is not known. Known versions: {sorted(versions)}.")
+        raise InputError(f"policy {name!r} is not known. {suggest(name, sorted({n for n, _ in POLICIES}))}")
     return POLICIES[name, version]

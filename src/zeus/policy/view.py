@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 from zeus.job import Ending, Event, JobSpec, Outcome, Pardoned, Trial
-from zeus.policy.paper.state import Past, cost_of
+from zeus.policy.paper.state import PaperState, cost_of
 from zeus.policy.paper.thompson import Belief, Certain, Gaussian, Sample, beliefs
 from zeus.policy.structured.normal import exp
-from zeus.policy.structured.state import Knowledge
+from zeus.policy.structured.state import StructuredState
 
 VAGUE = 1.0  # standard deviation of a log cost, from which on a belief is not worth showing
 
@@ -52,10 +52,10 @@ def view(policy: object, state: object, job: JobSpec, events: Iterable[Event], g
     """What a policy in this state believes of each size on this GPU model; `events` serve where it cannot say."""
     if isinstance(policy, Shows):
         return policy.view(state, gpu_model)
-    if isinstance(state, Past):
+    if isinstance(state, PaperState):
         return _of_past(state, gpu_model)
     rows = from_events(job, events, gpu_model)
-    return _of_knowledge(state, rows, gpu_model) if isinstance(state, Knowledge) else rows
+    return _of_knowledge(state, rows, gpu_model) if isinstance(state, StructuredState) else rows
 
 
 def from_events(job: JobSpec, events: Iterable[Event], gpu_model: str) -> tuple[SizeView, ...]:
@@ -85,7 +85,7 @@ def from_events(job: JobSpec, events: Iterable[Event], gpu_model: str) -> tuple[
     return tuple(rows)
 
 
-def _of_knowledge(state: Knowledge, rows: tuple[SizeView, ...], gpu_model: str) -> tuple[SizeView, ...]:
+def _of_knowledge(state: StructuredState, rows: tuple[SizeView, ...], gpu_model: str) -> tuple[SizeView, ...]:
     """The structured policy's: the cost of a run by the curves of Epochs and EpochCost, where they say anything."""
     epochs, costs = state.lessons.belief, state.epoch_costs(gpu_model)
     shown = []
@@ -103,7 +103,7 @@ def _of_knowledge(state: Knowledge, rows: tuple[SizeView, ...], gpu_model: str) 
     return tuple(shown)
 
 
-def _of_past(state: Past, gpu_model: str) -> tuple[SizeView, ...]:
+def _of_past(state: PaperState, gpu_model: str) -> tuple[SizeView, ...]:
     """The paper's: Algorithm 2's posterior of every size."""
     job = state.job
     prior = Gaussian(job.mab_prior_mean, job.mab_prior_precision)
@@ -117,7 +117,7 @@ def _of_past(state: Past, gpu_model: str) -> tuple[SizeView, ...]:
     return tuple(rows)
 
 
-def _standing(state: Past, size: int, gpu_model: str) -> Standing:
+def _standing(state: PaperState, size: int, gpu_model: str) -> Standing:
     side = state.side(gpu_model)
     if size in side.crashed:
         return Standing.CRASHED

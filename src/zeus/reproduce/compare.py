@@ -13,7 +13,7 @@ ROUNDING = 1e-9  # so that a difference which is the tolerance itself is within 
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparedRow:
     """One comparison."""
 
     id: str
@@ -36,14 +36,16 @@ class Row:
         return asdict(self)
 
 
-def compare(expected: Expected, number: Number | None) -> Row:
+def compare(expected: Expected, number: Number | None) -> ComparedRow:
     """One number of the paper beside ours."""
     if expected.missing or number is None or number.value is None:
         why = expected.missing or (number.note if number else "") or "Not asked for in this run."
-        return Row(expected.id, expected.quantity, expected.paper, None, expected.unit, None, None, expected.where, why)
+        return ComparedRow(
+            expected.id, expected.quantity, expected.paper, None, expected.unit, None, None, expected.where, why
+        )
     tolerance, within = _judge(expected, number)
     note = " ".join(part for part in (expected.note, number.note, _range(number)) if part)
-    return Row(
+    return ComparedRow(
         expected.id,
         expected.quantity,
         expected.paper,
@@ -56,7 +58,7 @@ def compare(expected: Expected, number: Number | None) -> Row:
     )
 
 
-def table(expected: Iterable[Expected], numbers: Iterable[Number]) -> list[Row]:
+def table(expected: Iterable[Expected], numbers: Iterable[Number]) -> list[ComparedRow]:
     """All rows, in the order of the paper's numbers."""
     ours = {number.id: number for number in numbers}
     return [compare(one, ours.get(one.id)) for one in expected]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from zeus.job.pareto import ParetoPoint
 from zeus.reproduce import style
 from zeus.reproduce.panel import Number, Result
 from zeus.reproduce.study import ORDER, Case, Floats, Study
@@ -16,43 +17,20 @@ from zeus.simulate.results import LAST
 from zeus.simulate.workload import Workload
 
 
-class Point(NamedTuple):
-    """A configuration and what it takes to the target, expected over the traced runs (Equation 1)."""
-
-    batch_size: int
-    limit_watts: float
-    seconds: float  # TTA
-    joules: float  # ETA
-
-
-def points(workload: Workload) -> list[Point]:
+def points(workload: Workload) -> list[ParetoPoint]:
     """Every configuration whose size reaches the target in every traced run."""
     return [point(workload, *pair) for pair in workload.pairs if workload.always_converges(pair[0])]
 
 
-def point(workload: Workload, size: int, limit_watts: float) -> Point:
+def point(workload: Workload, size: int, limit_watts: float) -> ParetoPoint:
     """One configuration."""
     use = workload.expected(size, limit_watts)
-    return Point(size, limit_watts, use.seconds, use.joules)
+    return ParetoPoint(size, limit_watts, use.seconds, use.joules)
 
 
-def default_point(workload: Workload) -> Point:
+def default_point(workload: Workload) -> ParetoPoint:
     """Default: b0 at the highest limit."""
     return point(workload, *baselines.default_pair(workload))
-
-
-def front(every: Sequence[Point]) -> list[Point]:
-    """Those that no other beats in both time and energy, fastest first.
-
-    >>> kept = front([Point(8, 250, 1.0, 3.0), Point(8, 100, 2.0, 2.0), Point(16, 250, 2.0, 4.0)])
-    >>> [(one.batch_size, one.limit_watts) for one in kept]
-    [(8, 250), (8, 100)]
-    """
-    kept: list[Point] = []
-    for one in sorted(every, key=lambda p: (p.seconds, p.joules)):
-        if not kept or one.joules < kept[-1].joules:
-            kept.append(one)
-    return kept
 
 
 def geometric_mean(values: Iterable[float]) -> float:

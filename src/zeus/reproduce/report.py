@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from zeus.reproduce.compare import Row
+from zeus.reproduce.compare import ComparedRow
 
 FEW: Final = 3  # pictures that a table has room beside
 STYLE: Final = """
@@ -46,7 +46,7 @@ class Section:
     title: str
     remark: str
     pictures: tuple[tuple[str, bytes], ...]  # title and PNG
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedRow, ...]
     who: str = "Paper says"
 
 
@@ -62,7 +62,7 @@ def label(name: str) -> str:
     return f"{kind.capitalize()} {number.lstrip('0')}".strip()
 
 
-def html(sections: Sequence[Section], rows: Sequence[Row], facts: Sequence[str]) -> str:
+def html(sections: Sequence[Section], rows: Sequence[ComparedRow], facts: Sequence[str]) -> str:
     """The whole page; `rows` are all comparisons, with or without a section, and `facts` say on what it was made."""
     counts = (
         ("numbers compared", sum(row.within is not None for row in rows)),
@@ -103,12 +103,12 @@ def _section(section: Section) -> str:
     return f'{heading}{remark}<div class="both{beside}"><div class="pictures">{pictures}</div>{table}</div>'
 
 
-def _table(rows: Sequence[Row], who: str = "Paper says") -> str:
+def _table(rows: Sequence[ComparedRow], who: str = "Paper says") -> str:
     head = f"<tr><th>Quantity</th><th>{who}</th><th>We get</th><th>Tolerance</th><th>Within?</th></tr>"
     return f"<table>{head}{''.join(_row(row) for row in rows)}</table>"
 
 
-def _row(row: Row) -> str:
+def _row(row: ComparedRow) -> str:
     kind, word = {True: ("yes", "yes"), False: ("no", "no"), None: ("none", "not computed")}[row.within]
     note = f'<div class="note">{escape(row.note)}</div>' if row.note else ""
     tolerance = "" if row.tolerance is None else f"± {shown(row.tolerance, row.unit)}" if row.tolerance else "exact"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from zeus.errors import InputError
 from zeus.simulate.baselines import contender
 from zeus.simulate.parallel import spread
-from zeus.simulate.replay import Recurrence, job_of, replay
+from zeus.simulate.replay import ReplayedRecurrence, job_of, replay
 from zeus.simulate.traces import published
 from zeus.simulate.workload import Workload
 from zeus.simulate.workload_file import table_1
@@ -37,7 +37,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class CaseUse:
     """What the recurrences of a case used: one row a seed, one column a recurrence."""
 
     cost: Floats
@@ -53,7 +53,7 @@ class Study:
     data: Path  # the folder of further data sets
     seeds: int = SEEDS
     quick: bool = False  # leave out what takes long
-    made: dict[Case, Past] = field(default_factory=dict)
+    made: dict[Case, CaseUse] = field(default_factory=dict)
 
     @property
     def main(self) -> dict[str, Workload]:
@@ -64,13 +64,13 @@ class Study:
         """What the case trains."""
         return self.workloads[case.gpu][case.workload]
 
-    def past(self, case: Case) -> Past:
+    def past(self, case: Case) -> CaseUse:
         """The case's recurrences, replayed now unless they have been."""
         if case not in self.made:
             self.made[case] = replayed((self.workload(case), case, self.seeds))
         return self.made[case]
 
-    def tries(self, case: Case, seed: int = 0) -> list[Recurrence]:
+    def tries(self, case: Case, seed: int = 0) -> list[ReplayedRecurrence]:
         """The case's recurrences for one seed, try by try."""
         return run(self.workload(case), case, seed)
 
@@ -99,7 +99,7 @@ def read(traces: Path, seeds: int = SEEDS, *, data: Path | None = None, quick: b
     return Study(workloads, data or traces.parent, seeds, quick)
 
 
-def run(workload: Workload, case: Case, seed: int) -> list[Recurrence]:
+def run(workload: Workload, case: Case, seed: int) -> list[ReplayedRecurrence]:
     """One seed of a case."""
     who = contender(case.policy, workload, case.eta)
     job = job_of(workload, eta_knob=case.eta, beta_knob=case.beta, mab_seed=seed)
@@ -107,11 +107,11 @@ def run(workload: Workload, case: Case, seed: int) -> list[Recurrence]:
     return [one if who.failures_charged else one.charged_if_converged() for one in past]
 
 
-def replayed(task: tuple[Workload, Case, int]) -> Past:
+def replayed(task: tuple[Workload, Case, int]) -> CaseUse:
     """All seeds of a case."""
     workload, case, seeds = task
     pasts = [run(workload, case, seed) for seed in range(seeds)]
-    return Past(
+    return CaseUse(
         np.array([[r.cost for r in past] for past in pasts]),
         np.array([[r.joules for r in past] for past in pasts]),
         np.array([[r.seconds for r in past] for past in pasts]),

@@ -15,7 +15,7 @@ from zeus import __version__
 from zeus.jobs.folds import Folds
 from zeus.service import auth, error_answers, schemas
 from zeus.service.dashboard import page
-from zeus.service.metrics import Metrics
+from zeus.service.metrics import ServiceMetrics
 from zeus.service.middleware import Around, client_of
 from zeus.service.overview import Overview
 from zeus.service.request_limits import BodyLimit, Rate
@@ -62,7 +62,7 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     )
     app.state.store, app.state.tokens, app.state.folds = store, store.tokens, Folds()
     app.state.overview = Overview(store, app.state.folds)
-    app.state.metrics = Metrics(store, app.state.overview)
+    app.state.metrics = ServiceMetrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
     error_answers.install(app)
     app.include_router(api, tags=["v1"], responses=schemas.problems())

@@ -27,7 +27,7 @@ from starlette.responses import Response
 
 from zeus.errors import InputError
 from zeus.store.api import utc
-from zeus.store.tokens import Scope, Session, Token, Tokens
+from zeus.store.tokens import Scope, Token, Tokens, TokenSession
 
 COOKIE = "zeus_session"
 OLD_COOKIE = "zeus_token"  # of Zeus 0.1, which kept the token itself in it
@@ -86,7 +86,7 @@ def given(request: Request) -> str | None:
 def begin_session(tokens: Tokens, token: str, wall: Callable[[], float] = time.time) -> str:
     """Log a browser in by a token that was checked; what its cookie is to hold."""
     secret, now = secrets.token_urlsafe(32), wall()
-    session = Session(_hash(secret), token.split("_")[1], utc(now + SESSION_SECONDS))
+    session = TokenSession(_hash(secret), token.split("_")[1], utc(now + SESSION_SECONDS))
     tokens.begin(session, utc(now))
     return secret
 

@@ -29,7 +29,7 @@ FULL = (
 )
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection with deadlines, of which there may be so many. Proxies may hold more than their share."""
 
     HEAD_SECONDS = 10.0  # from the first byte of a request, or from connecting, to the end of its headers

@@ -6,13 +6,13 @@ process's own, or of all workers together where PROMETHEUS_MULTIPROC_DIR names a
 
 from __future__ import annotations
 
-import os
 from collections import Counter as Count
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from zeus import env
 from zeus.service.overview import Overview
 from zeus.store import Store
 
@@ -20,13 +20,13 @@ JOB = "zeus_job"  # `job` is Prometheus's own word, for what it scrapes
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
-class Metrics:
+class ServiceMetrics:
     """The numbers of one service."""
 
     def __init__(self, store: Store, overview: Overview) -> None:
         self._store = store
         self._overview = overview
-        self._shared = bool(os.environ.get("PROMETHEUS_MULTIPROC_DIR"))
+        self._shared = env.shared_metrics()
         self._registry = CollectorRegistry()
         labels = ("method", "route")
         self._seconds = Histogram(

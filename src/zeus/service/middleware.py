@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from zeus.service.auth import check_origin
 from zeus.service.error_answers import RETRY_SECONDS, answer
-from zeus.service.metrics import Metrics
+from zeus.service.metrics import ServiceMetrics
 from zeus.service.request_limits import Rate
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Around:
     """The outermost layer. Plain ASGI, as a request object and a task for each would cost more than most routes."""
 
     app: ASGIApp
-    metrics: Metrics
+    metrics: ServiceMetrics
     rate: Rate
     hosts: frozenset[str]
     log_json: bool

@@ -233,7 +233,7 @@ class Reset(Body):
     pulse: Key | None = None
 
 
-class Measured(Body):
+class MeasuredLimit(Body):
     """Some training steps under one limit."""
 
     power_limit: Above
@@ -254,7 +254,7 @@ class Profile(Body):
 
     kind: str = "profile"
     version: Version = VERSION
-    measurements: Annotated[list[Measured], Field(max_length=SIZES)]
+    measurements: Annotated[list[MeasuredLimit], Field(max_length=SIZES)]
     unmeasured: Annotated[list[Above], Field(max_length=SIZES)] = []
 
 

@@ -17,10 +17,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from zeus import env
 from zeus.errors import InputError
 from zeus.service.app import THREADS, Settings, create
 from zeus.service.auth import is_loopback
-from zeus.service.connections import CONNECTIONS, Connection
+from zeus.service.connections import CONNECTIONS, HttpConnection
 from zeus.store import open_store
 
 PR_SET_PDEATHSIG = 1
@@ -29,7 +30,7 @@ PLAN = "ZEUS_SERVE_PLAN"  # how workers, which are new processes, hear what to s
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ServerPlan:
     """What to serve, where."""
 
     store: str
@@ -49,7 +50,7 @@ class Plan:
         return json.dumps(told)
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str) -> ServerPlan:
         """In a worker."""
         told = json.loads(text)
         settings, proxies = told.pop("settings"), tuple(told.pop("proxies"))
@@ -58,22 +59,22 @@ class Plan:
 
 def application() -> Any:
     """What each worker serves."""
-    plan = Plan.from_json(os.environ[PLAN])
+    plan = ServerPlan.from_json(env.HERE[PLAN])
     if plan.workers > 1:
         _end_with_parent()
     _log()
     return create(open_store(plan.store, connections=THREADS), replace(plan.settings, store_url=plan.store))
 
 
-def serve(plan: Plan) -> None:
+def serve(plan: ServerPlan) -> None:
     """Until a signal ends it; requests that have begun are answered before."""
     import uvicorn
 
-    os.environ[PLAN] = plan.to_json()
+    env.put({PLAN: plan.to_json()})
     _allow_files(plan.connections)
     shared = tempfile.mkdtemp(prefix="zeus-metrics-") if plan.workers > 1 else None
     if shared is not None:
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared
+        env.put({"PROMETHEUS_MULTIPROC_DIR": shared})
     try:
         uvicorn.run(
             "zeus.service.server:application",
@@ -96,7 +97,7 @@ def serve(plan: Plan) -> None:
 def admission(proxies: tuple[str, ...] = (), connections: int = CONNECTIONS) -> dict[str, Any]:
     """How uvicorn lets clients in. Without a named proxy nobody's word for another's address is taken."""
     return {
-        "http": partial(Connection, most=connections, proxies=proxies),
+        "http": partial(HttpConnection, most=connections, proxies=proxies),
         "ws": "none",
         "proxy_headers": bool(proxies),
         "forwarded_allow_ips": list(proxies),
@@ -112,7 +113,7 @@ def hosts_of(host: str, more: tuple[str, ...]) -> frozenset[str]:
     return frozenset({"localhost", "127.0.0.1", "[::1]", host.lower(), *(name.lower() for name in more)})
 
 
-def check_free(plan: Plan) -> None:
+def check_free(plan: ServerPlan) -> None:
     """Refuse a place where somebody else listens before anything is said to be served there."""
     family = socket.AF_INET6 if ":" in plan.host else socket.AF_INET
     try:
@@ -124,7 +125,7 @@ def check_free(plan: Plan) -> None:
         ) from wrong
 
 
-def address(plan: Plan) -> str:
+def address(plan: ServerPlan) -> str:
     """Where a browser finds it."""
     scheme = "https" if plan.certfile else "http"
     host = f"[{plan.host}]" if ":" in plan.host else plan.host

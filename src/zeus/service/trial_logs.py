@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
+from zeus import env
 from zeus.job import Trial
 from zeus.store.address import log_file, log_folder
 from zeus.store.api import Job
@@ -13,7 +12,7 @@ TAIL_BYTES = 100_000
 
 def log_of(job: Job, trial: Trial, store_url: str | None = None) -> str | None:
     """The end of a trial's log; None where there is none here."""
-    environ = {**os.environ, **({"ZEUS_STORE": store_url} if store_url else {})}
+    environ = {**env.HERE, **({"ZEUS_STORE": store_url} if store_url else {})}
     for life in (job.generation, ""):  # Zeus 0.1 had no folder for each life
         folder = log_folder(job.id, life, environ).resolve()
         path = log_file(folder, trial.number, trial.id, written=True).resolve()

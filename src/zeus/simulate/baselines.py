@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any, Final, TypeAlias
 
 from zeus.cost import Use
-from zeus.errors import InputError
+from zeus.errors import InputError, suggest
 from zeus.job import Ask, Decision, Ending, Event, JobSpec, Phase, Trial
 from zeus.policy.api import Policy
 from zeus.policy.paper.state import cost_of
@@ -152,9 +151,7 @@ def names() -> list[str]:
 def check(name: str) -> None:
     """Raises InputError unless there is such a contender."""
     if name not in names():
-        near = get_close_matches(name, names(), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise InputError(f"policy {name!r} is not known.{hint} Known: {', '.join(names())}.")
+        raise InputError(f"policy {name!r} is not known. {suggest(name, names())}")
 
 
 def contender(name: str, workload: Workload, eta: float) -> Contender:

@@ -16,13 +16,13 @@ from zeus.errors import InputError
 from zeus.job import Decision
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.selector import ZeusCost
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.workload import Workload
 
 THETA = 0.2  # the profiler's (docs/decisions/profiling-walk.md)
 
 
-class Plan(NamedTuple):
+class LimitPlan(NamedTuple):
     """The epochs of one run: the first, and each one after it, which are at this limit."""
 
     first: Use
@@ -34,10 +34,10 @@ class Plan(NamedTuple):
 class Limits(Protocol):
     """How limits are chosen in one replay; it remembers what was profiled."""
 
-    def plan(self, decision: Decision) -> Plan:
+    def plan(self, decision: Decision) -> LimitPlan:
         """A run with this batch size is about to begin."""
 
-    def learn(self, decision: Decision, plan: Plan) -> Use | None:
+    def learn(self, decision: Decision, plan: LimitPlan) -> Use | None:
         """The first epoch of a plan that profiles is over. What an epoch is now known to use; None: not known yet."""
 
 
@@ -45,20 +45,20 @@ class JustInTime:
     """§4.2: all limits take their turn in the first epoch of a new size; the others run at the best (Equation 7)."""
 
     def __init__(self, workload: Workload, eta: float) -> None:
-        self._first: dict[int, Plan] = {}
-        self._later: dict[int, Plan] = {}
+        self._first: dict[int, LimitPlan] = {}
+        self._later: dict[int, LimitPlan] = {}
         for size in workload.sizes:
             best = workload.best_epoch(size, eta)
             use = Use(best.joules, best.seconds)
-            self._first[size] = Plan(workload.profiling_epoch(size), use, best.limit_watts, profiles=True)
-            self._later[size] = Plan(use, use, best.limit_watts)
+            self._first[size] = LimitPlan(workload.profiling_epoch(size), use, best.limit_watts, profiles=True)
+            self._later[size] = LimitPlan(use, use, best.limit_watts)
         self._plans = dict(self._first)
 
-    def plan(self, decision: Decision) -> Plan:
+    def plan(self, decision: Decision) -> LimitPlan:
         """Profiling first, if this size is new."""
         return self._plans[decision.batch_size]
 
-    def learn(self, decision: Decision, plan: Plan) -> Use | None:
+    def learn(self, decision: Decision, plan: LimitPlan) -> Use | None:
         """The whole profile at once."""
         size = decision.batch_size
         if self._plans[size] is self._later[size]:  # a run beside this one was there first
@@ -78,9 +78,9 @@ class Walked:
         self._profiles = workload.profiles
         self._model = eta, workload.max_watts
         self._theta = theta
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[int, LimitPlan] = {}
 
-    def plan(self, decision: Decision) -> Plan:
+    def plan(self, decision: Decision) -> LimitPlan:
         """Profiling first, if this size is new."""
         size = decision.batch_size
         known = self._plans.get(size)
@@ -90,19 +90,19 @@ class Walked:
         start = None if near is None else self._plans[near].limit_watts
         return walk(self._profiles[size], *self._model, start, self._theta)
 
-    def learn(self, decision: Decision, plan: Plan) -> Use | None:
+    def learn(self, decision: Decision, plan: LimitPlan) -> Use | None:
         """Those limits that were walked over."""
         if decision.batch_size in self._plans:  # a run beside this one was there first
             return None
-        self._plans[decision.batch_size] = Plan(plan.rest, plan.rest, plan.limit_watts)
+        self._plans[decision.batch_size] = LimitPlan(plan.rest, plan.rest, plan.limit_watts)
         return plan.rest
 
 
 @lru_cache(maxsize=4096)
-def walk(profile: PowerProfile, eta: float, max_watts: float, start: float | None, theta: float = THETA) -> Plan:
+def walk(profile: PowerProfile, eta: float, max_watts: float, start: float | None, theta: float = THETA) -> LimitPlan:
     """How a run of a new size goes whose walk begins at this limit (None: at the top)."""
     job = profiler.Plan(profile.limits, ZeusCost(eta, max_watts=max_watts), start, theta=theta)
-    known: dict[float, tuple[Slice, ...]] = {}
+    known: dict[float, tuple[LimitSlice, ...]] = {}
     while (limit := profiler.next_limit(job, known)) is not None:
         known[limit] = (profile.at(limit),)
     best = profile.at(profiler.choose(job.selector, known, job.limits))
@@ -111,7 +111,7 @@ def walk(profile: PowerProfile, eta: float, max_watts: float, start: float | Non
         share * sum(one.joules for (one,) in known.values()) + left * best.joules,
         share * sum(one.seconds for (one,) in known.values()) + left * best.seconds,
     )
-    return Plan(first, _use(best), best.limit_watts, profiles=True)
+    return LimitPlan(first, _use(best), best.limit_watts, profiles=True)
 
 
 class OneARun:
@@ -125,23 +125,23 @@ class OneARun:
         self._profiles = workload.profiles
         self._tried: dict[int, set[float]] = {size: set() for size in workload.sizes}
 
-    def plan(self, decision: Decision) -> Plan:
+    def plan(self, decision: Decision) -> LimitPlan:
         """The next limit to try, or the best of those tried."""
         slices = self._profiles[decision.batch_size].slices
         tried = self._tried[decision.batch_size]
         for one in slices:
             if one.limit_watts not in tried and fits(self._price(one), decision.cost_limit):
-                return Plan(_use(one), _use(one), one.limit_watts, profiles=True)
+                return LimitPlan(_use(one), _use(one), one.limit_watts, profiles=True)
         best = min([one for one in slices if one.limit_watts in tried] or slices, key=self._price)
-        return Plan(_use(best), _use(best), best.limit_watts)
+        return LimitPlan(_use(best), _use(best), best.limit_watts)
 
-    def learn(self, decision: Decision, plan: Plan) -> Use | None:
+    def learn(self, decision: Decision, plan: LimitPlan) -> Use | None:
         """One limit; the best is known when all have been tried."""
         slices, tried = self._profiles[decision.batch_size].slices, self._tried[decision.batch_size]
         tried.add(plan.limit_watts)
         return _use(min(slices, key=self._price)) if len(tried) == len(slices) else None
 
-    def _price(self, one: Slice) -> float:
+    def _price(self, one: LimitSlice) -> float:
         return self._cost.cost(one.joules, one.seconds)
 
 
@@ -157,21 +157,21 @@ class Told:
 
     def __init__(self, workload: Workload, eta: float) -> None:
         self._plans = {
-            (size, one.limit_watts): Plan(_use(one), _use(one), one.limit_watts)
+            (size, one.limit_watts): LimitPlan(_use(one), _use(one), one.limit_watts)
             for size in workload.sizes
             for one in workload.profiles[size].slices
         }
 
-    def plan(self, decision: Decision) -> Plan:
+    def plan(self, decision: Decision) -> LimitPlan:
         """As it was decided."""
         if not isinstance(decision, Pinned):
             raise InputError(f"{decision}: no power limit is named. Replay this policy with just-in-time profiling.")
         return self._plans[decision.batch_size, decision.limit_watts]
 
-    def learn(self, decision: Decision, plan: Plan) -> Use | None:
+    def learn(self, decision: Decision, plan: LimitPlan) -> Use | None:
         """Never asked."""
         return None
 
 
-def _use(one: Slice) -> Use:
+def _use(one: LimitSlice) -> Use:
     return Use(one.joules, one.seconds)

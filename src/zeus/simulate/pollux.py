@@ -25,8 +25,8 @@ from typing import Final
 from zeus.errors import InputError
 from zeus.job import Decision, Ending, Outcome, Phase
 from zeus.policy.registry import find_policy
-from zeus.profile import PowerProfile, Slice
-from zeus.simulate.replay import Recurrence, Try, draw, job_of
+from zeus.profile import LimitSlice, PowerProfile
+from zeus.simulate.replay import ReplayedRecurrence, Try, draw, job_of
 from zeus.simulate.replay import replay as play
 from zeus.simulate.traces import rows
 from zeus.simulate.traces.csv_tables import number, read_table
@@ -119,7 +119,7 @@ def choose(workload: Workload, noise: NoiseScale, done: float) -> int:
     return min(sizes, key=lambda size: (workload.profiles[size].slices[0].seconds * (phi + size), size))
 
 
-def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -> Iterator[Recurrence]:
+def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -> Iterator[ReplayedRecurrence]:
     """One recurrence after another, for ever: nothing is learnt from one to the next, only the luck differs."""
     cost = workload.cost_model(eta)
     for recurrence in count(1):
@@ -137,7 +137,7 @@ def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -
         way = ", ".join(f"{size} x {sizes.count(size)}" for size in dict.fromkeys(sizes))
         decision = Decision(sizes[-1], Phase.DEFAULT, f"greatest goodput, epoch by epoch: {way}")
         watts = workload.profiles[sizes[-1]].slices[0].limit_watts
-        yield Recurrence((Try(decision, watts, outcome, cost.cost(joules, seconds)),))
+        yield ReplayedRecurrence((Try(decision, watts, outcome, cost.cost(joules, seconds)),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +158,8 @@ def compare(
 ) -> list[Versus]:
     """§6.6 for one workload: Pollux, and what a policy has come to in its last five recurrences, means over seeds."""
     job = job_of(workload, eta_knob=eta)
-    ours: list[Recurrence] = []
-    theirs: list[Recurrence] = []
+    ours: list[ReplayedRecurrence] = []
+    theirs: list[ReplayedRecurrence] = []
     for seed in range(seeds):
         ours += list(islice(play(workload, find_policy(policy), job, seed), workload.horizon))[-LAST:]
         theirs += islice(replay(workload, noise, seed, eta), LAST)
@@ -197,7 +197,7 @@ def on_gpus(workload: Workload, gpus: int, folder: Path | str | None = None) -> 
     for size in sizes:
         factor = slower(size / gpus) / gpus  # as many samples in all, so a GPU has one epoch's steps over their number
         profiles[size] = PowerProfile.of(
-            Slice(one.limit_watts * gpus, 1, one.seconds * factor, gpus * one.watts * one.seconds * factor)
+            LimitSlice(one.limit_watts * gpus, 1, one.seconds * factor, gpus * one.watts * one.seconds * factor)
             for one in workload.profiles[size // gpus].slices
         )
     return replace(

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Final
 
 from zeus.errors import InputError
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.workload import Workload
 
 RUNS: Final = 10  # of each size
@@ -18,7 +18,7 @@ WATTS: Final = tuple(range(250, 99, -25))
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WorkloadKind:
     """How the curves of a kind of worlds are drawn; ranges are uniform."""
 
     sizes: tuple[int, int] = (5, 12)  # how many
@@ -33,19 +33,19 @@ class Kind:
     saving: tuple[float, float] = (0.3, 1.0)  # how fast an epoch gets cheaper with larger batches
 
 
-KINDS: Final[dict[str, Kind]] = {
-    "base": Kind(),
-    "wide": Kind(sizes=(30, 30), powers_of_two=False),
-    "odd": Kind(powers_of_two=False),
-    "noisy": Kind(noise=(0.4,)),
-    "exact": Kind(noise=(0.0,)),
-    "flat": Kind(bend=(0.0, 0.0), slope=0.0, rough=0.0, saving=(0.02, 0.02)),
-    "steep": Kind(bend=(0.2, 0.5), slope=0.0),
-    "humps": Kind(hump=(0.4, 1.0)),
-    "low": Kind(default=0.0),
-    "high": Kind(default=1.0),
-    "never": Kind(never=(0.1, 0.5)),
-    "two": Kind(sizes=(2, 2), never=(0.5, 0.5)),
+KINDS: Final[dict[str, WorkloadKind]] = {
+    "base": WorkloadKind(),
+    "wide": WorkloadKind(sizes=(30, 30), powers_of_two=False),
+    "odd": WorkloadKind(powers_of_two=False),
+    "noisy": WorkloadKind(noise=(0.4,)),
+    "exact": WorkloadKind(noise=(0.0,)),
+    "flat": WorkloadKind(bend=(0.0, 0.0), slope=0.0, rough=0.0, saving=(0.02, 0.02)),
+    "steep": WorkloadKind(bend=(0.2, 0.5), slope=0.0),
+    "humps": WorkloadKind(hump=(0.4, 1.0)),
+    "low": WorkloadKind(default=0.0),
+    "high": WorkloadKind(default=1.0),
+    "never": WorkloadKind(never=(0.1, 0.5)),
+    "two": WorkloadKind(sizes=(2, 2), never=(0.5, 0.5)),
 }
 
 
@@ -87,7 +87,7 @@ def _between(here: Sequence[int | None], there: Sequence[int | None], share: flo
     return tuple(max(1, round(n)) if math.isfinite(n) else None for n in mean)
 
 
-def _draw(name: str, kind: Kind, chance: random.Random) -> Workload:
+def _draw(name: str, kind: WorkloadKind, chance: random.Random) -> Workload:
     sizes = _sizes(kind, chance)
     octaves = [math.log2(size) for size in sizes]
     default = sizes[chance.randrange(len(sizes)) if kind.default is None else round(kind.default * (len(sizes) - 1))]
@@ -104,7 +104,7 @@ def _draw(name: str, kind: Kind, chance: random.Random) -> Workload:
     return Workload(name, "drawn", float(WATTS[0]), max_epochs, default, runs, _profiles(kind, chance, sizes))
 
 
-def _sizes(kind: Kind, chance: random.Random) -> list[int]:
+def _sizes(kind: WorkloadKind, chance: random.Random) -> list[int]:
     many = chance.randint(*kind.sizes)
     if kind.powers_of_two:
         first = chance.randint(2, 5)
@@ -115,7 +115,7 @@ def _sizes(kind: Kind, chance: random.Random) -> list[int]:
     return sorted(drawn)
 
 
-def _epochs(kind: Kind, chance: random.Random, octaves: list[float]) -> list[float]:
+def _epochs(kind: WorkloadKind, chance: random.Random, octaves: list[float]) -> list[float]:
     """Log Epochs of each size, 0 at the least."""
     middle, where = chance.uniform(octaves[0], octaves[-1]), chance.uniform(octaves[0], octaves[-1])
     bend, slope, hump = chance.uniform(*kind.bend), chance.gauss(0, kind.slope), chance.uniform(*kind.hump)
@@ -127,12 +127,12 @@ def _epochs(kind: Kind, chance: random.Random, octaves: list[float]) -> list[flo
     return [y - min(curve) for y in curve]
 
 
-def _dead(kind: Kind, chance: random.Random, sizes: list[int]) -> set[int]:
+def _dead(kind: WorkloadKind, chance: random.Random, sizes: list[int]) -> set[int]:
     many = round(chance.uniform(*kind.never) * (len(sizes) + 1))
     return set(sizes[:many] if chance.random() < 0.5 else sizes[len(sizes) - many :])
 
 
-def _profiles(kind: Kind, chance: random.Random, sizes: list[int]) -> dict[int, PowerProfile]:
+def _profiles(kind: WorkloadKind, chance: random.Random, sizes: list[int]) -> dict[int, PowerProfile]:
     """An epoch takes less time with larger batches up to some size, then no less; its power rises meanwhile."""
     knee = chance.uniform(math.log2(sizes[0]), math.log2(sizes[-1]))
     saving, beyond, long = chance.uniform(*kind.saving), chance.choice([0.0, 0.0, 0.03, 0.1]), chance.uniform(50, 2000)
@@ -144,6 +144,6 @@ def _profiles(kind: Kind, chance: random.Random, sizes: list[int]) -> dict[int, 
         slices = []
         for watts in WATTS:
             seconds = full * max(1.0, (draws / watts) ** 0.45)
-            slices.append(Slice(watts, 1, seconds, seconds * min(watts, draws)))
+            slices.append(LimitSlice(watts, 1, seconds, seconds * min(watts, draws)))
         profiles[size] = PowerProfile.of(slices)
     return profiles

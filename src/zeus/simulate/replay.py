@@ -24,7 +24,7 @@ from zeus.cost import Use
 from zeus.errors import InputError
 from zeus.job import Decision, Ending, Gpus, JobSpec, Outcome, Profiled, Trial
 from zeus.policy.api import Policy, decided
-from zeus.simulate.limit_plans import JustInTime, Limits, Plan
+from zeus.simulate.limit_plans import JustInTime, LimitPlan, Limits
 from zeus.simulate.workload import Workload
 from zeus.store.api import Request
 from zeus.store.rules import is_over, next_ask
@@ -45,7 +45,7 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Recurrence:
+class ReplayedRecurrence:
     """All tries of one recurrence."""
 
     tries: tuple[Try, ...]
@@ -75,9 +75,9 @@ class Recurrence:
         """Batch size and power limit of the last try."""
         return self.tries[-1].decision.batch_size, self.tries[-1].limit_watts
 
-    def charged_if_converged(self) -> Recurrence:
+    def charged_if_converged(self) -> ReplayedRecurrence:
         """The same, but tries that missed the target are free."""
-        return Recurrence(tuple(replace(t, charged=t.outcome.ending is Ending.CONVERGED) for t in self.tries))
+        return ReplayedRecurrence(tuple(replace(t, charged=t.outcome.ending is Ending.CONVERGED) for t in self.tries))
 
 
 def job_of(workload: Workload, **knobs: Any) -> JobSpec:
@@ -108,13 +108,13 @@ def replay(
     limits: Callable[[Workload, float], Limits] = JustInTime,
     concurrency: int = 1,
     recurrences: int | None = None,
-) -> Iterator[Recurrence]:
+) -> Iterator[ReplayedRecurrence]:
     """One recurrence after another, in the order in which they were submitted: so many of them, or for ever."""
     if concurrency < 1:
         raise InputError(f"concurrency={concurrency}: at least one recurrence is in flight.")
     world = World(workload, policy, job, seed, limits(workload, job.eta_knob), alone=concurrency == 1)
     flight: list[tuple[float, int, Flight]] = []  # by when something next happens to each
-    over: dict[int, Recurrence] = {}
+    over: dict[int, ReplayedRecurrence] = {}
     now, submitted, following = 0.0, 0, 1
     while True:
         while len(flight) < concurrency and submitted != recurrences:
@@ -127,7 +127,7 @@ def replay(
         if world.goes_on(one):
             heappush(flight, (now + one.run.seconds, number, one))
             continue
-        over[number] = Recurrence(tuple(one.tries))
+        over[number] = ReplayedRecurrence(tuple(one.tries))
         while following in over:
             yield over.pop(following)
             following += 1
@@ -140,7 +140,7 @@ def replay_each(
     seed: int,
     *,
     limits: Callable[[Workload, float], Limits] = JustInTime,
-) -> Iterator[Recurrence]:
+) -> Iterator[ReplayedRecurrence]:
     """One recurrence after another, each on the next of these: one job whose data drift (§6.4).
 
     They differ in the epochs that runs need. What an epoch uses is profiled once, so it is taken from the first.
@@ -152,15 +152,15 @@ def replay_each(
         one = world.submit(recurrence)
         while world.goes_on(one):
             pass
-        yield Recurrence(tuple(one.tries))
+        yield ReplayedRecurrence(tuple(one.tries))
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReplayedRun:
     """A run under way: after so many more seconds its next epoch is over, or its outcome is there."""
 
     trial: Trial
-    plan: Plan
+    plan: LimitPlan
     seconds: float
     epochs: int  # done by then
     outcome: Outcome | None  # None while it goes on
@@ -171,7 +171,7 @@ class Flight:
     """A recurrence in flight: its present run, and the tries before."""
 
     recurrence: int
-    run: Run
+    run: ReplayedRun
     tries: list[Try]
     trials: list[Trial]
 
@@ -211,7 +211,7 @@ class World:
         trials: list[Trial] = []
         return Flight(recurrence, self._ask(recurrence, trials), [], trials)
 
-    def _ask(self, recurrence: int, trials: list[Trial]) -> Run:
+    def _ask(self, recurrence: int, trials: list[Trial]) -> ReplayedRun:
         """Decide, and begin to run."""
         self._number += 1
         request = Request(gpus=self._gpus, recurrence=recurrence) if trials else self._request
@@ -225,8 +225,8 @@ class World:
             return self._onward(trial, plan, 0)
         refused = self._refused_unseen(trial)
         if refused is not None:
-            return Run(trial, plan, 0.0, 0, refused)
-        return Run(trial, plan, plan.first.seconds, 1, None)
+            return ReplayedRun(trial, plan, 0.0, 0, refused)
+        return ReplayedRun(trial, plan, plan.first.seconds, 1, None)
 
     def goes_on(self, one: Flight) -> bool:
         """What was awaited has happened. Whether something else is to come, or this recurrence is over."""
@@ -246,7 +246,7 @@ class World:
         one.run = self._ask(one.recurrence, one.trials)
         return True
 
-    def _onward(self, trial: Trial, plan: Plan, done: int) -> Run:
+    def _onward(self, trial: Trial, plan: LimitPlan, done: int) -> ReplayedRun:
         """The run from here: to its end, or to the end of its next epoch where something may change meanwhile.
 
         Which traced run it meets depends on (seed, recurrence, try, size) alone.
@@ -268,8 +268,8 @@ class World:
         )
         before = plan.first.seconds + (done - 1) * plan.rest.seconds if done else 0.0
         if until < last and outcome.epochs == until:
-            return Run(trial, plan, outcome.seconds - before, until, None)
-        return Run(trial, plan, outcome.seconds - before, outcome.epochs, outcome)
+            return ReplayedRun(trial, plan, outcome.seconds - before, until, None)
+        return ReplayedRun(trial, plan, outcome.seconds - before, outcome.epochs, outcome)
 
     def _refused_unseen(self, trial: Trial) -> Outcome | None:
         """A size that was never profiled is run, unless a neighbour foretells that not even one epoch of it fits."""
@@ -283,7 +283,7 @@ class World:
             return None
         return Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=self._cost.of(found.use))
 
-    def _learn(self, trial: Trial, plan: Plan) -> None:
+    def _learn(self, trial: Trial, plan: LimitPlan) -> None:
         use = self._limits.learn(trial.decision, plan)
         if use is not None:
             self._epochs[trial.batch_size] = use

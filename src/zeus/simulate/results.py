@@ -12,14 +12,14 @@ from zeus.errors import InputError
 from zeus.simulate import pollux
 from zeus.simulate.baselines import POLLUX, contender, default
 from zeus.simulate.regret import cumulative, optimum
-from zeus.simulate.replay import Recurrence, job_of, replay
+from zeus.simulate.replay import ReplayedRecurrence, job_of, replay
 from zeus.simulate.workload import Workload
 
 LAST = 5  # recurrences that show what a policy converged to
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ReplayResult:
     """One policy on one workload with one seed; the fields are those of `zeus simulate --json`."""
 
     workload: str
@@ -51,7 +51,7 @@ def simulate(
     window: int = 0,
     recurrences: int | None = None,
     concurrency: int = 1,
-) -> Run:
+) -> ReplayResult:
     """Replay the contender of this name for so many recurrences (default: the workload's horizon)."""
     recurrences = recurrences or workload.horizon
     if policy == POLLUX:  # nothing is learnt between recurrences, so that concurrency, β and the window do not matter
@@ -77,12 +77,12 @@ def why_not(workload: Workload, policy: str) -> str | None:
 
 
 def summarize(
-    workload: Workload, policy: str, seed: int, past: Sequence[Recurrence], *, eta: float, beta: float
-) -> Run:
+    workload: Workload, policy: str, seed: int, past: Sequence[ReplayedRecurrence], *, eta: float, beta: float
+) -> ReplayResult:
     """The numbers of these recurrences."""
     base, costs = default(workload), [one.cost for one in past]
     best_known = any(workload.always_converges(size) for size in workload.sizes)
-    return Run(
+    return ReplayResult(
         workload=workload.name,
         policy=policy,
         seed=seed,

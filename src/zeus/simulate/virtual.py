@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from zeus.device.virtual import presets
 from zeus.device.virtual.physics import Card, Load, epoch
 from zeus.errors import InputError
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.workload import Workload
 from zeus.simulate.workload_file import Setting, Stand, find, table_1
 
@@ -37,7 +37,7 @@ def load(
 def profile(card: Card, work: Load, size: int) -> PowerProfile:
     """One epoch of this size at each limit."""
     epochs = [(watts, epoch(card, work, size, watts)) for watts in _limits(card)]
-    return PowerProfile.of([Slice(watts, 1, one.seconds, one.joules) for watts, one in epochs])
+    return PowerProfile.of([LimitSlice(watts, 1, one.seconds, one.joules) for watts, one in epochs])
 
 
 def _workload(name: str, gpu: str, setting: Setting) -> Workload:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zeus.cost import CostModel, Use
 from zeus.errors import InputError
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Workload:
         """Cost on this GPU."""
         return CostModel(eta, self.max_watts)
 
-    def best_epoch(self, size: int, eta: float) -> Slice:
+    def best_epoch(self, size: int, eta: float) -> LimitSlice:
         """One epoch at the best limit (Equation 7)."""
         profile = self.profiles[size]
         return profile.at(profile.best_limit(self.cost_model(eta)))

@@ -6,13 +6,12 @@ import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from zeus.errors import InputError
+from zeus.errors import InputError, suggest
 from zeus.simulate.traces.rows import WorkloadKey
 
 
@@ -84,9 +83,7 @@ def find(name: str, known: Mapping[str, Setting]) -> str:
     for one in known:
         if one.lower() == name.lower():
             return one
-    near = get_close_matches(name.lower(), [one.lower() for one in known], n=1)
-    hint = "".join(f" Did you mean {one!r}?" for one in known if near and one.lower() == near[0])
-    raise InputError(f"no workload is named {name!r}.{hint} Known: {', '.join(known)}.")
+    raise InputError(f"no workload is named {name!r}. {suggest(name, known)}")
 
 
 def example(name: str = "NeuMF", setting: Setting | None = None) -> str:
@@ -157,9 +154,7 @@ def _check(where: str, table: Any, fields: Mapping[str, Check]) -> None:
     if not isinstance(table, dict):
         raise InputError(f"{where}: {table!r} is no table.")
     for strange in sorted(set(table) - set(fields)):
-        near = get_close_matches(strange, fields, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(fields)}."
-        raise InputError(f"{where}: unknown key {strange!r}; {hint}")
+        raise InputError(f"{where}: unknown key {strange!r}. {suggest(strange, fields)}")
     for field, (sound, wanted) in fields.items():
         if field not in table:
             raise InputError(f"{where}: {field!r} is missing; give {wanted}.")

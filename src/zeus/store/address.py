@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+from zeus import env
 from zeus.errors import InputError
 from zeus.store.api import Store
 
@@ -28,7 +28,7 @@ SECRETS = {"password", "sslpassword", "token"}  # whose names are shown
 def open_store(
     url: str | None = None,
     *,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] = env.HERE,
     wall: Callable[[], float] | None = None,
     connections: int | None = None,
 ) -> Store:
@@ -55,9 +55,9 @@ def open_store(
     return SqlStore(url, wall) if connections is None else SqlStore(url, wall, connections=connections)
 
 
-def resolve(url: str | None = None, environ: Mapping[str, str] = os.environ) -> str:
+def resolve(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> str:
     """The address that is meant, checked as far as it can be without touching anything; a file's is absolute."""
-    url = url or environ.get("ZEUS_STORE") or f"sqlite:///{default_path(environ)}"
+    url = url or env.store(environ) or f"sqlite:///{default_path(environ)}"
     scheme, colon, _ = url.partition("://")
     if not colon or scheme not in ("sqlite", "postgresql", "postgresql+psycopg", "http", "https"):
         raise InputError(
@@ -110,7 +110,7 @@ def is_service(url: str) -> bool:
     return url.startswith(("http://", "https://"))
 
 
-def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = os.environ) -> Path:
+def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = env.HERE) -> Path:
     """Where the logs of one life of a job lie: in ZEUS_LOG_DIR, or beside the store where that is a file.
 
     No two lives share a folder, so that no log is added to that of an older trial.
@@ -118,7 +118,7 @@ def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = os.envi
     >>> log_folder("a/b", "5f0c6f9e1d2c3b4a", {"ZEUS_STORE": "sqlite:////srv/zeus.db"})
     PosixPath('/srv/logs/a%2Fb/5f0c6f9e1d2c')
     """
-    given, (scheme, _, place) = environ.get("ZEUS_LOG_DIR"), environ.get("ZEUS_STORE", "").partition(":///")
+    given, (scheme, _, place) = env.log_dir(environ), env.store(environ).partition(":///")
     beside = Path(place).expanduser() if scheme == "sqlite" else default_path(environ)
     name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would be another folder
     return (Path(given) if given else beside.parent / "logs").absolute() / name / life[:12]
@@ -134,10 +134,9 @@ def log_file(folder: Path, number: int, trial_id: str, *, written: bool = False)
     return own if trial_id and is_own else plain
 
 
-def default_path(environ: Mapping[str, str] = os.environ) -> Path:
+def default_path(environ: Mapping[str, str] = env.HERE) -> Path:
     """`$XDG_DATA_HOME/zeus/zeus.db`."""
-    data = environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(data) / "zeus" / "zeus.db"
+    return env.data_folder(environ) / "zeus.db"
 
 
 def refuse_network(path: Path, mounts: str | None = None) -> None:

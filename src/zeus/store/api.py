@@ -13,7 +13,7 @@ or in a backup that was restored, `Ask.id` tells them apart: whoever speaks of a
 
 **One clock.** Leases are by the clock of the store: on Postgres the server's, whatever the clients' clocks say.
 
-**Caches by content.** A place in a job's history is known by a `Point`. One that a store does not know, as it was
+**Caches by content.** A place in a job's history is known by a `LogPoint`. One that a store does not know, as it was
 restored from a backup, is of another history, and whoever folded up to there begins again.
 
 **All or nothing.** Each verb happens as a whole or not at all, whatever is killed meanwhile, and has happened for
@@ -86,7 +86,7 @@ class Request:
             raise InputError(f"max_tries={self.max_tries!r}: give a whole number of at least 1.")
 
 
-class Point(NamedTuple):
+class LogPoint(NamedTuple):
     """A place in a job's history: what happened up to a sequence number, and a mark that no other history has there."""
 
     sequence: int = 0
@@ -96,14 +96,14 @@ class Point(NamedTuple):
 class Log(NamedTuple):
     """What happened between two points."""
 
-    begin: Point
+    begin: LogPoint
     events: list[Event]
-    end: Point
+    end: LogPoint
 
 
-Facts: TypeAlias = Callable[[Point], Log]  # from there on, or from the start where that point is of another history
+Facts: TypeAlias = Callable[[LogPoint], Log]  # from there on, or from the start where that point is of another history
 Decide: TypeAlias = Callable[[Job, Ask, Facts], Decision]
-START = Point()
+START = LogPoint()
 
 
 class Store(Protocol):
@@ -193,7 +193,7 @@ class Store(Protocol):
     def facts(self, job_id: str, since: int = 0) -> list[Event]:
         """What happened after this sequence number, in order, ready to be observed; its cost is that of the answer."""
 
-    def log(self, job_id: str, since: Point = START) -> Log:
+    def log(self, job_id: str, since: LogPoint = START) -> Log:
         """The same for those who keep what they folded: from the start where `since` is of another history."""
 
     def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:

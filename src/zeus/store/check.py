@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from zeus import env
 from zeus.errors import InputError
 from zeus.store.address import file_of, resolve, shown
 
@@ -28,12 +29,12 @@ class Found:
     why_not: str | None = None
 
 
-def check(url: str | None = None, environ: Mapping[str, str] = os.environ) -> Found:
+def check(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> Found:
     """Look at the store of this address, or of ZEUS_STORE, or the user's own."""
     try:
         url = resolve(url, environ)
     except InputError as wrong:
-        return Found(shown(url or environ.get("ZEUS_STORE", "")), None, False, False, str(wrong))
+        return Found(shown(url or env.store(environ)), None, False, False, str(wrong))
     path = file_of(url)
     if path is not None:
         trouble = _file_trouble(path)

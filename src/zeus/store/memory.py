@@ -14,9 +14,9 @@ from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Tr
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
-from zeus.store.api import LEASE_SECONDS, START, Decide, Job, Log, Point, Request, utc
+from zeus.store.api import LEASE_SECONDS, START, Decide, Job, Log, LogPoint, Request, utc
 from zeus.store.json_lines import Dump, History
-from zeus.store.tokens import Session, Token, Tokens, no_token
+from zeus.store.tokens import Token, Tokens, TokenSession, no_token
 
 
 class MemoryTokens:
@@ -24,7 +24,7 @@ class MemoryTokens:
 
     def __init__(self) -> None:
         self._tokens: dict[str, Token] = {}
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, TokenSession] = {}
         self._lock = threading.Lock()
 
     def add(self, token: Token) -> None:
@@ -50,13 +50,13 @@ class MemoryTokens:
             self._tokens[token_id] = replace(known, revoked_at=known.revoked_at or at)
             return self._tokens[token_id]
 
-    def begin(self, session: Session, now: str) -> None:
+    def begin(self, session: TokenSession, now: str) -> None:
         """Keep it."""
         with self._lock:
             going = [one for one in self._sessions.values() if one.until > now]
             self._sessions = {one.hash: one for one in [*going, session]}
 
-    def session(self, hash_: str) -> Session | None:
+    def session(self, hash_: str) -> TokenSession | None:
         """By hash."""
         return self._sessions.get(hash_)
 
@@ -116,9 +116,9 @@ class _Life:
         self.past.revisions.append(job)
         return job
 
-    def after(self, since: Point) -> Log:
+    def after(self, since: LogPoint) -> Log:
         """Nobody can put another history in its place: sequence numbers tell enough."""
-        return Log(since, self.log[max(0, since.sequence) :], Point(len(self.log)))
+        return Log(since, self.log[max(0, since.sequence) :], LogPoint(len(self.log)))
 
     def open(self, kept: Kept) -> None:
         self.last = kept.trial.number
@@ -260,7 +260,7 @@ class MemoryStore:
         with self._lock:
             return self._known(job_id).log[max(0, since) :]
 
-    def log(self, job_id: str, since: Point = START) -> Log:
+    def log(self, job_id: str, since: LogPoint = START) -> Log:
         """Events after this point."""
         with self._lock:
             return self._known(job_id).after(since)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
-from difflib import get_close_matches
 
-from zeus.errors import AlreadyDone, InputError, NotKnown
+from zeus.errors import AlreadyDone, InputError, NotKnown, suggest
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
 from zeus.store.api import Job, Request
 
@@ -190,9 +189,7 @@ def lost(so_far: Outcome | None) -> Outcome | None:
 
 def no_job(job_id: str, known: Sequence[str]) -> NotKnown:
     """Nobody registered it."""
-    some = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "") if known else "none yet"
-    near = get_close_matches(job_id, known, n=3)
-    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else f"It has: {some}. Register it first."
+    hint = suggest(job_id, known, most=3) if known else "It has no jobs yet."
     return NotKnown(f"job {job_id!r} is not in this store. {hint}")
 
 

@@ -30,7 +30,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class TokenSession:
     """A browser that somebody logged in with a token. It ends with its time, its token or a logout."""
 
     hash: str
@@ -53,10 +53,10 @@ class Tokens(Protocol):
     def revoke(self, token_id: str, at: str) -> Token:
         """From now on it is refused; one that was revoked before stays as it is."""
 
-    def begin(self, session: Session, now: str) -> None:
+    def begin(self, session: TokenSession, now: str) -> None:
         """Keep a session. Those whose time is over by now are dropped."""
 
-    def session(self, hash_: str) -> Session | None:
+    def session(self, hash_: str) -> TokenSession | None:
         """The one of this hash, over or not."""
 
     def end(self, hash_: str) -> None:

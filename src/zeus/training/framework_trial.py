@@ -11,7 +11,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 
 
-class Follower:
+class FrameworkTrial:
     """Passes a Trainer's word on to a `BatchSizeOptimizer`.
 
     Args:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from zeus.distributed.crew import crew
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.power_limit.huggingface import report_batch, report_evaluation
+from zeus.optimizer.power_limit.huggingface import batch_size_of
 from zeus.training.energy_log import EnergyLog
-from zeus.training.framework_trial import Follower
+from zeus.training.framework_trial import FrameworkTrial
 
 try:
     from transformers import TrainerCallback
@@ -78,7 +77,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """One batch of an evaluation."""
-        report_evaluation(self, args, state)
+        self.monitor.report_step(args.per_device_eval_batch_size, by=self, trainer=state)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An evaluation has ended: it is a stretch without steps."""
@@ -105,7 +104,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
             self._log.end()
 
     def _batch(self, args: Any, state: Any) -> None:
-        report_batch(self, args, state)
+        self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
         if self._log is not None:
             self._log.batch(state.train_batch_size or args.train_batch_size)
 
@@ -124,7 +123,7 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None) -> None:
-        self._follower = Follower(metric, optimizer)
+        self._follower = FrameworkTrial(metric, optimizer)
 
     @property
     def monitor(self) -> ZeusMonitor:
@@ -142,18 +141,18 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """One batch of a step that accumulates the gradients of several."""
-        self._report(report_batch, args, state)
+        self._report(batch_size_of(args, state), state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """A step has ended; the epoch may cost more than the trial is worth."""
-        self._report(report_batch, args, state)
+        self._report(batch_size_of(args, state), state)
         self._follower.step_end()
         self._stop(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """One batch of an evaluation."""
         self._follower.steps_end()
-        self._report(report_evaluation, args, state)
+        self._report(args.per_device_eval_batch_size, state)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An evaluation may follow."""
@@ -171,9 +170,9 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
         """Training that ends without the target has not converged."""
         self._follower.end()
 
-    def _report(self, report: Callable[[Any, Any, Any], None], args: Any, state: Any) -> None:
+    def _report(self, samples: int, state: Any) -> None:
         if self._follower.is_following:
-            report(self, args, state)
+            self._follower.monitor.report_step(samples, by=self, trainer=state)
 
     def _stop(self, control: Any) -> None:
         if self._follower.finished:

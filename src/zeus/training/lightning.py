@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from zeus.device.virtual.machine import step
 from zeus.distributed.crew import crew
 from zeus.env import orders
 from zeus.monitor import ZeusMonitor
@@ -15,7 +14,7 @@ from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import launched_arguments
 from zeus.training.energy_log import EnergyLog
-from zeus.training.framework_trial import Follower
+from zeus.training.framework_trial import FrameworkTrial
 
 try:
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -97,7 +96,7 @@ class EnergyCallback(Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """A batch was trained on, and with it a step may have ended."""
-        size = self._report(batch)
+        size = self._report(trainer, batch)
         if self._log is None:
             return
         self._log.batch(size)
@@ -121,7 +120,7 @@ class EnergyCallback(Callback):  # type: ignore[misc]
 
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
         """One batch of a validation, or of the sanity check before the training."""
-        self._report(batch)
+        self._report(trainer, batch)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Training may go on, which on_train_batch_start tells."""
@@ -162,10 +161,9 @@ class EnergyCallback(Callback):  # type: ignore[misc]
             if self._optimizer is not None:
                 self._optimizer.on_train_end()
 
-    def _report(self, batch: Any) -> int:
-        """Tell virtual cards of a batch; its size."""
+    def _report(self, trainer: Any, batch: Any) -> int:
         size = self._batch_size or length(batch) or 1
-        step(self.monitor.gpus.values(), size)
+        self.monitor.report_step(size, by=self, trainer=trainer)
         return size
 
 
@@ -184,7 +182,7 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None, batch_size: int | None = None) -> None:
         super().__init__()
-        self._follower = Follower(metric, optimizer)
+        self._follower = FrameworkTrial(metric, optimizer)
         self._batch_size = batch_size
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -235,9 +233,9 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
             trainer.should_stop = True
 
     def _report(self, trainer: Any, batch: Any) -> None:
-        """Tell virtual cards of a batch, unless another callback does."""
-        if self._follower.is_following and not any(isinstance(one, EnergyCallback) for one in trainer.callbacks):
-            step(self._follower.monitor.gpus.values(), self._batch_size or length(batch) or 1)
+        if self._follower.is_following:
+            size = self._batch_size or length(batch) or 1
+            self._follower.monitor.report_step(size, by=self, trainer=trainer)
 
 
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
+from zeus import env
 from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.device.gpu import Gpu
+from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
 from zeus.distributed.crew import broadcast, crew
 from zeus.env import Mode, Orders, orders, prices, quiet
@@ -21,9 +22,9 @@ from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import power_arguments
-from zeus.optimizer.power_limit.profile_files import Profiles
 from zeus.optimizer.power_limit.selector import OptimumSelector
-from zeus.training.script_trial import Report, open_report
+from zeus.profile import Profiles
+from zeus.training.script_trial import ScriptTrial, open_report
 from zeus.training.session import Session
 from zeus.training.summary import Summary, sentence
 
@@ -153,7 +154,7 @@ class ZeusDataLoader(DataLoader[Any]):
         try:
             yield from session.epochs()
         finally:
-            if not quiet() and os.environ.get("RANK", "0") == "0":
+            if not quiet() and env.global_rank() == "0":
                 with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full or none at all
                     sys.stderr.write(f"zeus: {sentence(session.summary)}\n")
 
@@ -163,15 +164,14 @@ class ZeusDataLoader(DataLoader[Any]):
         session, size, gpus = self._zeus_session, self._zeus_step, self._zeus_virtual
         if session is None:
             return self._evaluate(batches, gpus, size) if gpus else batches
-        return self._train(batches, session, gpus, size)
+        return self._train(batches, session, size)
 
-    def _train(self, batches: Iterator[Any], session: Session, gpus: list[Gpu], size: int) -> Iterator[Any]:
+    def _train(self, batches: Iterator[Any], session: Session, size: int) -> Iterator[Any]:
         this = session.begin_steps()
         try:
             for batch in batches:
                 yield batch
-                if gpus:
-                    step(gpus, size)
+                self._zeus_monitor.report_step(size)
                 if not session.step_end():
                     break  # the rest of this epoch costs more than the trial is worth
         finally:
@@ -209,14 +209,10 @@ class ZeusDataLoader(DataLoader[Any]):
 
 def _working_gpus() -> list[Gpu]:
     """The virtual cards that a step of this process works on; empty where cards are real and need no telling."""
-    if not os.environ.get("ZEUS_GPU", "").startswith("virtual"):
-        return []
-    gpus = list(find().values())
-    local = os.environ.get("LOCAL_RANK", "")
-    return [gpus[int(local) % len(gpus)]] if local.isdigit() and gpus else gpus
+    return own(list(find().values()), rank()) if env.is_virtual() else []
 
 
-def _told_to(report: Report) -> dict[str, Any]:
+def _told_to(report: ScriptTrial) -> dict[str, Any]:
     """What a session hears from a launcher's trial, and tells it."""
     return {
         "keep_going": report.keep_going,

@@ -10,7 +10,7 @@ from zeus.job.conversion import Conversion
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
+class LimitSaving:
     """One limit against another over the same work; negative seconds mean that it took longer."""
 
     from_watts: float
@@ -34,7 +34,7 @@ class Saving:
 
 def difference(
     from_watts: float, to_watts: float, before: Conversion, after: Conversion, prices: Prices | None = None
-) -> Saving:
+) -> LimitSaving:
     """What a run saves that uses `after` in place of `before`.
 
     >>> before, after = (Conversion(Amount(joules, 10.0), Amount(3.0, 0.0), False) for joules in (200.0, 150.0))
@@ -45,7 +45,7 @@ def difference(
     prices = prices or Prices()
     saved, error = before.use - after.use, before.error.hypot(after.error)
     share = saved / before.use if before.use.joules and before.use.seconds else Amount(0.0, 0.0)
-    return Saving(
+    return LimitSaving(
         from_watts=from_watts,
         to_watts=to_watts,
         joules=saved.joules,

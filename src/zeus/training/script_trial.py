@@ -16,13 +16,13 @@ from zeus.optimizer.power_limit.launched_trial import LaunchedTrial
 from zeus.trial.engine import AskPolicy
 
 
-def open_report(told: Orders) -> Report | None:
+def open_report(told: Orders) -> ScriptTrial | None:
     """The report on the trial that a launcher has opened for this script; None where none has. Every rank must ask."""
     running = launched(told)
-    return None if running is None else Report(running)
+    return None if running is None else ScriptTrial(running)
 
 
-class Report(LaunchedTrial):
+class ScriptTrial(LaunchedTrial):
     """What the loader hears from the trial and tells it."""
 
     def keep_going(self, question: AskPolicy) -> bool:

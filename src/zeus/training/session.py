@@ -25,15 +25,15 @@ from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.profile import PowerProfile
-from zeus.training.saving import Saving, difference
-from zeus.training.summary import Ending, Summary
+from zeus.training.saving import LimitSaving, difference
+from zeus.training.summary import Summary, TrainingEnd
 from zeus.trial.engine import AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
 from zeus.trial.knowledge import Knowledge
 
 ENDINGS = {
-    job.Ending.CONVERGED: Ending.REACHED,
-    job.Ending.NOT_CONVERGED: Ending.MAX_EPOCHS,
-    job.Ending.STOPPED: Ending.COST_LIMIT,
+    job.Ending.CONVERGED: TrainingEnd.REACHED,
+    job.Ending.NOT_CONVERGED: TrainingEnd.MAX_EPOCHS,
+    job.Ending.STOPPED: TrainingEnd.COST_LIMIT,
 }
 
 
@@ -114,7 +114,7 @@ class Session:
             ask=keep_going or (lambda question: fits(question.cost, cost_limit)),
             tell_epoch=tell_epoch,
         )
-        self._ending = Ending.RUNNING
+        self._ending = TrainingEnd.RUNNING
         self._begun = False
         self._in_epochs = False
         self._in_steps = False
@@ -155,7 +155,7 @@ class Session:
 
     def _end(self) -> None:
         """The run is over, or its loop was left: by break or by an exception, which waits for no other rank."""
-        left = self._ending is Ending.RUNNING and not self._run.is_over
+        left = self._ending is TrainingEnd.RUNNING and not self._run.is_over
         try:
             self.end_steps()
             self._in_epochs = False
@@ -163,7 +163,7 @@ class Session:
         finally:
             self._optimizer.on_train_end()
         if left:
-            self._ending = Ending.LEFT
+            self._ending = TrainingEnd.LEFT
         if not self._told:
             self._over(self._run.outcome or self._run.engine.so_far)
 
@@ -199,7 +199,7 @@ class Session:
         """The validation metric after this epoch; whether the target is reached. The run's clock stops there."""
         value, engine = self._first(float(metric)), self._run.engine
         if self._run.is_over or not self._in_epochs:
-            return self._ending is Ending.REACHED
+            return self._ending is TrainingEnd.REACHED
         if higher_is_better is not None:
             self._run.engine = replace(engine, terms=replace(engine.terms, higher_is_better=higher_is_better))
         self.end_steps()
@@ -207,9 +207,9 @@ class Session:
         self._reported = True
         self._run.feed(Evaluated(value))
         if self._run.engine.ending is job.Ending.CONVERGED and self._run.outcome is not None:
-            self._ending, self._told = Ending.REACHED, True
+            self._ending, self._told = TrainingEnd.REACHED, True
             self._over(self._run.outcome)
-        return self._ending is Ending.REACHED
+        return self._ending is TrainingEnd.REACHED
 
     # ------------------------------------------------------------------ the end
 
@@ -240,7 +240,7 @@ class Session:
             next_epoch_cost=outcome.next_epoch_cost,
         )
 
-    def _saving(self, outcome: job.Outcome) -> Saving | None:
+    def _saving(self, outcome: job.Outcome) -> LimitSaving | None:
         """What the run saved against the limit found, or (only observed) what it would have at the best limit."""
         profile, best, found = self._optimizer.profile, self._optimizer.best_limit, self._optimizer.found_limit
         if profile is None or best is None or found is None or not outcome.joules:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zeus.env import Mode
-from zeus.training.saving import Saving
+from zeus.training.saving import LimitSaving
 
 
-class Ending(StrEnum):
+class TrainingEnd(StrEnum):
     """Why a run ended."""
 
     RUNNING = "running"
@@ -24,7 +24,7 @@ class Ending(StrEnum):
 class Summary:
     """What a run used and came to. Unknown energy is NaN."""
 
-    ending: Ending
+    ending: TrainingEnd
     epochs: int
     metric: float | None
     joules: float
@@ -33,7 +33,7 @@ class Summary:
     limit: float | None  # watts: the limit that was chosen, or that would be
     found_limit: float | None
     mode: Mode
-    saving: Saving | None
+    saving: LimitSaving | None
     why_not: str | None  # why limits were not set, where they were not
     batch_size: int
     next_epoch_cost: float | None = None  # of the epoch that was not begun for its cost, where one was not
@@ -42,9 +42,9 @@ class Summary:
 def sentence(summary: Summary) -> str:
     """The one line that a run writes at its end."""
     ending = {
-        Ending.REACHED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
-        Ending.MAX_EPOCHS: "did all its epochs",
-        Ending.COST_LIMIT: "stopped before the cost limit",
+        TrainingEnd.REACHED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
+        TrainingEnd.MAX_EPOCHS: "did all its epochs",
+        TrainingEnd.COST_LIMIT: "stopped before the cost limit",
     }.get(summary.ending, "was left")
     energy = "unknown energy" if math.isnan(summary.joules) else f"{summary.joules:.0f} J"
     line = f"{ending} after {summary.epochs} epochs, {summary.seconds:.1f} s, {energy}"

@@ -30,7 +30,7 @@ from typing import TypeAlias
 from zeus.cost import CostModel, Use, fits
 from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, Stretch
 from zeus.job.checks import LEAST, is_number
-from zeus.trial.estimate import Estimate, first_epoch, next_epoch
+from zeus.trial.estimate import EpochEstimate, first_epoch, next_epoch
 from zeus.trial.knowledge import Knowledge
 
 POINTS = 1000  # of a curve, above which every other one is left out
@@ -320,12 +320,12 @@ class TrialEngine:
         tell = (TellEpoch(found.use),) if found is not None and found.use.is_known else ()
         return asked, (*tell, *actions)
 
-    def _next(self) -> Estimate | None:
+    def _next(self) -> EpochEstimate | None:
         own = self.stretches.values()
         found = next_epoch(self.known, own, self._limit, self.steps_per_epoch, self._last_evaluation)
-        return found if found is not None or self.known.epoch is None else Estimate(self.known.epoch, 0.0)
+        return found if found is not None or self.known.epoch is None else EpochEstimate(self.known.epoch, 0.0)
 
-    def _ask(self, found: Estimate | None) -> tuple[TrialEngine, tuple[Action, ...]]:
+    def _ask(self, found: EpochEstimate | None) -> tuple[TrialEngine, tuple[Action, ...]]:
         least = Use() if found is None else found.least
         following = 0.0 if found is None else self._price(found.use)
         now = replace(self, next_epoch_cost=following)

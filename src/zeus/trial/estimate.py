@@ -18,7 +18,7 @@ from zeus.trial.knowledge import UNREAD, Knowledge, readable
 OCTAVE = math.log(2.0)  # by which an epoch of half or twice the batch size may differ: one standard deviation
 
 
-class Estimate(NamedTuple):
+class EpochEstimate(NamedTuple):
     """What an epoch will use, and how sure that is."""
 
     use: Use
@@ -32,7 +32,7 @@ class Estimate(NamedTuple):
 
 def next_epoch(
     known: Knowledge, own: Iterable[Stretch], limit: float | None, steps: int | None, evaluated: Use
-) -> Estimate | None:
+) -> EpochEstimate | None:
     """The next epoch at this limit; None where nothing steady is known of it.
 
     Args:
@@ -50,19 +50,19 @@ def next_epoch(
         step = _unit(book, before, Kind.STEP, limit)
         use = known.step if step is None else Use(step.joules, step.seconds)
         if use is not None:
-            return Estimate(use.times(steps).plus(beside), 0.0 if step is None else _spread(step))
+            return EpochEstimate(use.times(steps).plus(beside), 0.0 if step is None else _spread(step))
     epoch = _unit(book, before, Kind.EPOCH, limit)
-    return None if epoch is None else Estimate(Use(epoch.joules, epoch.seconds).plus(beside), _spread(epoch))
+    return None if epoch is None else EpochEstimate(Use(epoch.joules, epoch.seconds).plus(beside), _spread(epoch))
 
 
-def first_epoch(known: Knowledge, steps: int | None, limit: float | None) -> Estimate | None:
+def first_epoch(known: Knowledge, steps: int | None, limit: float | None) -> EpochEstimate | None:
     """The first epoch, before anything of this trial was seen."""
     found = next_epoch(known, (), limit, steps, Use())
     if found is not None:
         return found
     if known.epoch is not None:
-        return Estimate(known.epoch, 0.0)
-    return None if known.near is None else Estimate(known.near, OCTAVE * max(1.0, known.octaves))
+        return EpochEstimate(known.epoch, 0.0)
+    return None if known.near is None else EpochEstimate(known.near, OCTAVE * max(1.0, known.octaves))
 
 
 def _unit(own: Units, known: Units, kind: Kind, limit: float) -> Unit | None:

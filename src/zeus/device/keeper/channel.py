@@ -62,7 +62,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._lines = protocol.Lines()
+        self._lines = protocol.LineBuffer()
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self.keeper_pid = 0

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from zeus import env
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper import container, protocol
@@ -193,7 +194,7 @@ def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path |
     """Whom to ask: the keeper at this path, a private one, or nobody."""
     if obstacle := _obstacle(gpus):
         return Observing(obstacle)
-    chosen = socket or os.environ.get("ZEUS_KEEPER")
+    chosen = socket or env.keeper()
     if chosen and str(chosen) != PRIVATE:
         return Path(chosen)
     if all(gpu.spec.vendor == "virtual" for gpu in gpus):  # the machine's keeper knows nothing of them

@@ -26,7 +26,7 @@ LEASELESS_SECONDS = 30.0  # a connection may be without a lease for this long, w
 SEND_SECONDS = 5.0  # a client that does not read its answers for this long is gone
 
 
-class Connection:
+class KeeperConnection:
     """Serves one client until it ends."""
 
     def __init__(self, sock: socket.socket, peer: Peer, keeper: Keeper, kind: str, stop: int) -> None:
@@ -58,7 +58,7 @@ class Connection:
     def _converse(self) -> None:
         death = death_of(self._sock, self._peer.pid)
         try:
-            lines = protocol.Lines()
+            lines = protocol.LineBuffer()
             while data := self._receive(death):
                 try:
                     for line in lines.feed(data):
@@ -98,7 +98,7 @@ class Connection:
             case protocol.Hello():
                 self._greeted = True
                 return {"zeus": protocol.VERSION, "pid": os.getpid(), "kind": self._kind}
-            case protocol.Lease(gpus):
+            case protocol.LeaseRequest(gpus):
                 if self._loan is not None:
                     raise InputError("this connection has a lease already; release it first.")
                 self._loan = self._keeper.lend(gpus, to=f"process {self._peer.pid}")

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper.notes import Lock, NewerNote, Note, Notes
-from zeus.device.keeper.restore import Ending, Returned, is_foreign, log, near, put_back, same
+from zeus.device.keeper.restore import Restoration, Returned, is_foreign, log, near, put_back, same
 from zeus.errors import DeviceError, DeviceLost, InputError, LeaseRefused, NoDevice, Unsupported, ZeusError
 
 RETRIES_SECONDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)  # together below the second in which a limit has to be back
@@ -82,7 +82,7 @@ class Keeper:
             try:
                 outcome = self._recover_one(uuid)
             except Exception as e:  # whatever one card does, the others have to be put back
-                outcome = Returned(uuid, Ending.FAILED, message=f"GPU {uuid}: could not be put back: {e}")
+                outcome = Returned(uuid, Restoration.FAILED, message=f"GPU {uuid}: could not be put back: {e}")
             if outcome is not None:
                 returned.append(outcome)
                 self._report(outcome)
@@ -134,7 +134,7 @@ class Keeper:
                     self.notes.drop(note.uuid)
                 except Exception as e:  # whatever one card does, the others have to be put back
                     text = f"GPU {note.uuid}: {note.found_watts:g} W are not back, `zeus restore` tries again: {e}"
-                    returned[note.uuid] = Returned(note.uuid, Ending.FAILED, note.found_watts, message=text)
+                    returned[note.uuid] = Returned(note.uuid, Restoration.FAILED, note.found_watts, message=text)
                     again = not isinstance(e, DeviceLost | PermissionError)  # those stay so for longer than we wait
                     if isinstance(e, DeviceLost):
                         self._forget_cards()
@@ -160,7 +160,7 @@ class Keeper:
     def _begin(self, gpu: Gpu, lock: Lock) -> _Lent:
         uuid = gpu.spec.uuid
         left = self._settle(uuid)  # else the lowered limit of a dead keeper would pass for the one found
-        if left is not None and left.ending is Ending.FAILED:
+        if left is not None and left.ending is Restoration.FAILED:
             raise DeviceError(left.message)
         note = Note(uuid, self.notes.boot, gpu.limit(), _persistence(gpu))
         self.notes.write(note)
@@ -186,22 +186,24 @@ class Keeper:
         try:
             note = self.notes.read(uuid)
         except NewerNote as e:
-            return Returned(uuid, Ending.FAILED, message=str(e))
+            return Returned(uuid, Restoration.FAILED, message=str(e))
         except ValueError as e:
             self.notes.drop(uuid)
-            return Returned(uuid, Ending.VOID, message=f"GPU {uuid}: its note cannot be read and is dropped: {e}")
+            return Returned(uuid, Restoration.VOID, message=f"GPU {uuid}: its note cannot be read and is dropped: {e}")
         if note is None:
             return None
         if self.notes.is_void(note):
             self.notes.drop(uuid)
-            return Returned(uuid, Ending.VOID, note.found_watts, message=f"GPU {uuid}: its note is from another boot.")
+            return Returned(
+                uuid, Restoration.VOID, note.found_watts, message=f"GPU {uuid}: its note is from another boot."
+            )
         return self._put_back([(self.card(uuid), note)])[0]
 
     def _report(self, outcome: Returned) -> None:
         """Say each failure once, however often it is tried again."""
-        if outcome.ending is not Ending.FAILED:
+        if outcome.ending is not Restoration.FAILED:
             self._reported.discard(outcome.uuid)
-            log.log(30 if outcome.ending is Ending.LEFT else 20, outcome.message)
+            log.log(30 if outcome.ending is Restoration.LEFT else 20, outcome.message)
         elif outcome.uuid not in self._reported:
             self._reported.add(outcome.uuid)
             log.error(outcome.message)

@@ -24,7 +24,9 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote, unquote
 
+from zeus import env
 from zeus.errors import NotPermitted
+from zeus.files import write_whole
 
 _VERSION = 1
 
@@ -108,15 +110,15 @@ class Notes:
     @classmethod
     def here(cls) -> Notes:
         """This process's folder, made where needed and refused where somebody else could write in it."""
-        chosen = os.environ.get("ZEUS_KEEPER_STATE")
+        chosen = env.keeper_state()
         if chosen:
             return cls(_private_folder(Path(chosen).absolute()))
         name = _folder_name()
         if os.geteuid() == 0:
             with contextlib.suppress(OSError):  # /run may be read-only in a container
                 return cls(_private_folder(Path("/run/zeus") / name))
-        elif runtime := os.environ.get("XDG_RUNTIME_DIR"):
-            return cls(_private_folder(Path(runtime) / "zeus" / name))
+        elif (runtime := env.runtime_folder()) is not None:
+            return cls(_private_folder(runtime / "zeus" / name))
         mine = _private_folder(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
         return cls(_private_folder(mine / name))
 
@@ -145,13 +147,7 @@ class Notes:
     def write(self, note: Note) -> None:
         """Write this note down for good: when this returns, a crash of anybody leaves it readable."""
         path = self._path(note.uuid, "json")
-        new = path.with_suffix(".new")  # only the lock's holder writes, so one name is enough
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(fd, "w") as file:
-            file.write(note.to_json())
-            file.flush()
-            os.fsync(fd)
-        new.replace(path)
+        write_whole(path, note.to_json())
 
     def read(self, uuid: str) -> Note | None:
         """The note about this GPU, or None where there is none; a ValueError or a NewerNote where it cannot be read."""
@@ -192,9 +188,9 @@ def boot_id() -> str:
 
 def _folder_name() -> str:
     """Virtual machines keep their notes apart: those of another one name cards that are not here."""
-    if not os.environ.get("ZEUS_GPU", "").startswith("virtual"):
+    if not env.is_virtual():
         return "keeper"
-    state = os.environ.get("ZEUS_VIRTUAL_STATE")
+    state = env.virtual_state()
     return f"keeper-virtual-{zlib.crc32(os.path.abspath(state).encode()):08x}" if state else "keeper-virtual"  # noqa: PTH100
 
 

@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 
+from zeus import env
 from zeus.device import ranks
 from zeus.device.keeper.channel import ANSWER_SECONDS, Channel, pair
 from zeus.errors import KeeperLost, ZeusError
@@ -74,14 +75,14 @@ def _environment() -> dict[str, str]:
     """Ours, with paths made absolute (the keeper lives in /) and without what is about this process only."""
     masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
-    env = {name: value for name, value in os.environ.items() if name not in own}
+    variables = env.inherited(own)
     for name in ("ZEUS_VIRTUAL_STATE", "ZEUS_KEEPER_STATE"):
-        if env.get(name):
-            env[name] = str(Path(env[name]).absolute())
-    places = [str(Path(p).absolute()) for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
+        if variables.get(name):
+            variables[name] = str(Path(variables[name]).absolute())
+    places = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]
     package = str(Path(__file__).absolute().parents[3])
     if package not in (*places, *site.getsitepackages(), site.getusersitepackages()):
         places.insert(0, package)  # we were found by other means than the keeper will have
     if places:
-        env["PYTHONPATH"] = os.pathsep.join(places)
-    return env
+        variables["PYTHONPATH"] = os.pathsep.join(places)
+    return variables

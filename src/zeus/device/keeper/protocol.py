@@ -27,10 +27,10 @@ VERSION = 1
 MAX_LINE = 65536  # bytes; a lease on a thousand GPUs fits
 
 
-class Lines:
+class LineBuffer:
     """Cuts a stream of bytes into lines of at most MAX_LINE bytes.
 
-    >>> lines = Lines()
+    >>> lines = LineBuffer()
     >>> list(lines.feed(b'{"op"')), list(lines.feed(b': "hello"}\\n{'))
     ([], [b'{"op": "hello"}'])
     """
@@ -53,7 +53,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class LeaseRequest:
     """Asks for these GPUs, all or none."""
 
     gpus: tuple[str, ...]
@@ -76,14 +76,14 @@ class Status:
     """Asks which GPUs are lent."""
 
 
-Request = Hello | Lease | Set | Release | Status
+Request = Hello | LeaseRequest | Set | Release | Status
 
 
 def parse(line: bytes) -> Request:
     """Read a request; whatever is wrong with it is an InputError.
 
     >>> parse(b'{"op": "lease", "gpus": ["GPU-a"]}')
-    Lease(gpus=('GPU-a',))
+    LeaseRequest(gpus=('GPU-a',))
     """
     match _load(line):
         case {"op": "hello", "zeus": int(version)}:
@@ -93,7 +93,7 @@ def parse(line: bytes) -> Request:
                 )
             return Hello()
         case {"op": "lease", "gpus": list(gpus)} if all(isinstance(g, str) for g in gpus):
-            return Lease(tuple(gpus))
+            return LeaseRequest(tuple(gpus))
         case {"op": "set", "watts": dict(watts)} if all(_is_number(w) for w in watts.values()):
             return Set({uuid: float(w) for uuid, w in watts.items()})
         case {"op": "release"}:

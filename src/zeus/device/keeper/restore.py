@@ -19,7 +19,7 @@ log = logging.getLogger("zeus.device.keeper")
 TOLERANCE_WATTS = 1.0  # by how much drivers round what they are given; what they tell is exact
 
 
-class Ending(StrEnum):
+class Restoration(StrEnum):
     """How the lending of one GPU ended."""
 
     RESTORED = "restored"  # the limit found was put back
@@ -34,7 +34,7 @@ class Returned:
     """One GPU given back: how, the limit found, and the one in force now where known."""
 
     uuid: str
-    ending: Ending
+    ending: Restoration
     found_watts: float | None = None
     limit_watts: float | None = None
     message: str = ""
@@ -68,15 +68,15 @@ def put_back(gpu: Gpu, note: Note) -> Returned:
     """Do as the rule says, once; raises what the card raises."""
     now = gpu.limit()
     if is_foreign(now, note):
-        ending = Ending.LEFT
+        ending = Restoration.LEFT
     elif same(now, note.found_watts):
-        ending = Ending.UNCHANGED
+        ending = Restoration.UNCHANGED
     else:
         gpu.set_limit(note.found_watts)
         now = gpu.limit()
         if not near(now, note.found_watts):
             raise DeviceError(f"GPU {note.uuid}: set back to {note.found_watts:g} W, yet {now:g} W are in force.")
-        ending = Ending.RESTORED
+        ending = Restoration.RESTORED
     if note.switched_persistence and note.found_persistence is False:
         # After the limit: with persistence off the driver may unload at once, and limits with it.
         try:
@@ -86,12 +86,12 @@ def put_back(gpu: Gpu, note: Note) -> Returned:
     return Returned(note.uuid, ending, note.found_watts, now, describe(note, ending, now))
 
 
-def describe(note: Note, ending: Ending, now: float) -> str:
+def describe(note: Note, ending: Restoration, now: float) -> str:
     """One line for the log."""
     match ending:
-        case Ending.RESTORED:
+        case Restoration.RESTORED:
             return f"GPU {note.uuid}: back to the {note.found_watts:g} W found."
-        case Ending.LEFT:
+        case Restoration.LEFT:
             return (
                 f"GPU {note.uuid}: {now:g} W are in force, neither the {note.found_watts:g} W found nor ours; "
                 "somebody else set them, so they stay."

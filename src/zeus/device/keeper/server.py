@@ -14,8 +14,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from zeus import env
 from zeus.device.keeper import protocol
-from zeus.device.keeper.connection import Connection
+from zeus.device.keeper.connection import KeeperConnection
 from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import make_open
 from zeus.device.keeper.peer import Peer, group_id
@@ -31,7 +32,7 @@ def serve_private(sock: socket.socket, keeper: Keeper) -> None:
     """Serve the trainer at the other end, and return when it is gone and its limits are back."""
     with stop_signal() as stop:
         keeper.recover()
-        Connection(sock, Peer.of(sock), keeper, "private", stop).serve()
+        KeeperConnection(sock, Peer.of(sock), keeper, "private", stop).serve()
 
 
 def serve_system(path: Path, group: str | None, keeper: Keeper) -> None:
@@ -96,7 +97,7 @@ def _accept(listener: socket.socket, gid: int | None, keeper: Keeper, stop: int)
                     f"Ask an administrator for `usermod -aG {_group_name(gid, bare=True)} USER`, and log in again."
                 )
             _check_share(peer.uid, list(serving.values()))
-            thread = threading.Thread(target=Connection(sock, peer, keeper, "system", stop).serve, daemon=True)
+            thread = threading.Thread(target=KeeperConnection(sock, peer, keeper, "system", stop).serve, daemon=True)
             thread.start()
             serving[thread] = peer.uid
         except Exception as e:  # whatever one client does, the keeper goes on
@@ -213,7 +214,7 @@ def _group_name(gid: int | None, bare: bool = False) -> str:
 
 def notify(state: str) -> None:
     """Tell systemd, where it started us."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
+    address = env.notify_socket()
     if address.startswith(("/", "@")):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)

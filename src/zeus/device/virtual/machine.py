@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
+from zeus import env
 from zeus.device.clock import RealClock, VirtualClock
 from zeus.device.gpu import Capability, Clock, Gpu, GpuSpec, PowerSample, check_limit, refuse_if_read_only
 from zeus.device.ranks import own, rank
@@ -91,7 +91,7 @@ def parse(text: str) -> VirtualSpec:
 def virtual_gpus(text: str) -> list[VirtualGpu]:
     """The cards that `ZEUS_GPU=virtual:<text>` names, the same for every process with the same ZEUS_VIRTUAL_STATE."""
     spec = parse(text)
-    path = Path(os.environ.get("ZEUS_VIRTUAL_STATE") or default_path(spec.kind)).absolute()
+    path = Path(env.virtual_state() or default_path(spec.kind)).absolute()
     return _shared_machine(spec, path).gpus
 
 

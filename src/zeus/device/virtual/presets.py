@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
 from zeus.device.virtual.physics import Card, Load
-from zeus.errors import InputError
+from zeus.errors import InputError, suggest
 
 DEFAULT_LOAD: Final = "compute-bound"
 
@@ -172,5 +171,4 @@ def _find(name: str, known: tuple[str, ...], what: str) -> str:
     for candidate in known:
         if plain(candidate) == plain(name):
             return candidate
-    nearest = sorted(known, key=lambda k: SequenceMatcher(None, plain(name), plain(k)).ratio(), reverse=True)
-    raise InputError(f"no virtual {what} is named {name!r}. Known, nearest first: {', '.join(nearest)}.")
+    raise InputError(f"no virtual {what} is named {name!r}. {suggest(name, known)}")

@@ -32,7 +32,7 @@ class Which:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class HeartbeatAnswer:
     """What is answered to a trial that renews."""
 
     trial: Trial
@@ -62,7 +62,7 @@ class Backend(Protocol):
 
     def heartbeat(
         self, spec: JobSpec, which: Which, so_far: Outcome | None, next_cost: float | None, patience: Patience
-    ) -> Heartbeat:
+    ) -> HeartbeatAnswer:
         """Renew, and ask the policy where `next_cost` is given."""
 
     def deliver(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:

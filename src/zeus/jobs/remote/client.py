@@ -9,7 +9,6 @@ whatever status, says that it is away, not that a job is unknown.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 import weakref
@@ -17,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from zeus.env import patience
+from zeus import env
 from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
 from zeus.job.wire import VERSION
 from zeus.jobs.remote.retry import SOON, Contact, Failed, Patience
@@ -47,7 +46,7 @@ class Service:
         self,
         url: str,
         *,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] = env.HERE,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
@@ -55,7 +54,7 @@ class Service:
         import httpx  # a tenth of a second that those who use no service are spared
 
         self.address, password = _parts(url)
-        token = password or environ.get("ZEUS_TOKEN", "").strip()
+        token = password or env.token(environ)
         if not (token.isascii() and token.isprintable() and " " not in token):
             raise InputError(f"the token for {self.address} is not one that `zeus token create` made. Set ZEUS_TOKEN.")
         headers = {"Zeus-Wire": str(VERSION), **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -65,7 +64,7 @@ class Service:
         )  # connections are let go, if only with the service itself
         self._away = (httpx.TransportError, httpx.DecodingError)
         self.contact = Contact(f"the service {self.address}", clock=clock, sleep=sleep, rng=rng)
-        self.begin = Patience.to_begin(patience(environ))
+        self.begin = Patience.to_begin(env.patience(environ))
 
     def call(
         self,

@@ -20,8 +20,8 @@ from zeus.cost import fits
 from zeus.errors import NotKnown, StoreError, ZeusError
 from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.jobs.api import ALONE
-from zeus.jobs.messages import Ended, EpochUsed, Message, ProfileMade, Ran
-from zeus.jobs.remote.backend import Heartbeat, Registered, Which
+from zeus.jobs.messages import EpochUsed, Message, OfflineRun, ProfileMade, TrialEnded
+from zeus.jobs.remote.backend import HeartbeatAnswer, Registered, Which
 from zeus.jobs.remote.offline_cache import Mine
 from zeus.jobs.remote.outbox import Heard, Outbox, Waits
 from zeus.jobs.remote.retry import QUICK, SOON, Patience
@@ -156,7 +156,7 @@ class ResilientJob:
         """The policy's word; where the store is away, that of the trial's own bound."""
         return self._heartbeat(number, so_far, next_cost).go_on
 
-    def _heartbeat(self, number: int, so_far: Outcome | None, next_cost: float | None = None) -> Heartbeat:
+    def _heartbeat(self, number: int, so_far: Outcome | None, next_cost: float | None = None) -> HeartbeatAnswer:
         lost(so_far)
         mine = self._mine(number)
         if mine is None or number < ALONE:
@@ -170,7 +170,7 @@ class ResilientJob:
         if so_far is not None and mine.trial.outcome is None:
             mine = replace(mine, so_far=so_far)
             self._known.keep(self._spec.id, mine)
-        return Heartbeat(mine.trial, next_cost is None or fits(next_cost, mine.trial.decision.cost_limit))
+        return HeartbeatAnswer(mine.trial, next_cost is None or fits(next_cost, mine.trial.decision.cost_limit))
 
     # ------------------------------------------------------------------ the end
 
@@ -200,9 +200,9 @@ class ResilientJob:
 
     def _ending(self, number: int, mine: Mine | None, outcome: Outcome) -> Message:
         if mine is None or mine.key is None:
-            return Ended(self._spec.id, number, outcome, self._which(number).id)
+            return TrialEnded(self._spec.id, number, outcome, self._which(number).id)
         spec, life = (self._spec, self.life) if mine.spec is None else (mine.spec, mine.life)
-        return Ran(spec, mine.trial.ask.gpus, mine.trial.batch_size, mine.key, outcome, life)
+        return OfflineRun(spec, mine.trial.ask.gpus, mine.trial.batch_size, mine.key, outcome, life)
 
     def _send_at_last(self, message: Message) -> Heard | Waits:
         """Told or kept. Where neither can be, store and disk are given some minutes: nobody measures it again."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zeus.errors import NotAllowed, StoreError
 from zeus.job import JobSpec, Trial
-from zeus.jobs.messages import Ended, Message
+from zeus.jobs.messages import Message, TrialEnded
 from zeus.jobs.remote.backend import Backend
 from zeus.jobs.remote.offline_cache import Known
 from zeus.jobs.remote.retry import SOON, Patience
@@ -77,17 +77,17 @@ class Outbox:
 
     def _say(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:
         """Taken or refused, the store's word on a trial counts from now on."""
-        if spec is None and isinstance(message, Ended):
+        if spec is None and isinstance(message, TrialEnded):
             spec = self.known.spec(message.job_id)
         try:
             trial = self.backend.deliver(message, spec, patience)
         except (StoreError, NotAllowed):
             raise
         except Exception:
-            if isinstance(message, Ended):
+            if isinstance(message, TrialEnded):
                 self.known.drop(message.job_id, message.number, message.trial_id)
             raise
-        if isinstance(message, Ended) and trial is not None:
+        if isinstance(message, TrialEnded) and trial is not None:
             self.known.heard(message.job_id, trial)
         return trial
 

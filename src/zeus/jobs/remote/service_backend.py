@@ -8,8 +8,8 @@ from uuid import uuid4
 from zeus.errors import NotKnown
 from zeus.job import Gpus, JobSpec, Outcome, Trial
 from zeus.job.wire import from_json, to_json
-from zeus.jobs.messages import Ended, EpochUsed, Message, ProfileMade, Ran, gpus_to_json
-from zeus.jobs.remote.backend import Heartbeat, Registered, Which
+from zeus.jobs.messages import EpochUsed, Message, OfflineRun, ProfileMade, TrialEnded, gpus_to_json
+from zeus.jobs.remote.backend import HeartbeatAnswer, Registered, Which
 from zeus.jobs.remote.client import Service, of_job
 from zeus.jobs.remote.retry import Patience
 from zeus.profile import PowerProfile, ProfileKey
@@ -58,11 +58,11 @@ class ServiceBackend:
 
     def heartbeat(
         self, spec: JobSpec, which: Which, so_far: Outcome | None, next_cost: float | None, patience: Patience
-    ) -> Heartbeat:
+    ) -> HeartbeatAnswer:
         """The policy's word is the service's."""
 
-        def read(said: Any) -> Heartbeat:
-            return Heartbeat(_trial(said["trial"], spec.eta_knob), bool(said["go_on"]))
+        def read(said: Any) -> HeartbeatAnswer:
+            return HeartbeatAnswer(_trial(said["trial"], spec.eta_knob), bool(said["go_on"]))
 
         body = {"so_far": None if so_far is None else to_json(so_far), "next_cost": next_cost}
         path, query = of_job(spec.id, f"/trials/{which.number}/heartbeat"), _said("trial_id", which.id)
@@ -78,10 +78,10 @@ class ServiceBackend:
             return _trial(said, eta)
 
         match message:
-            case Ended(job_id, number, outcome, trial_id):
+            case TrialEnded(job_id, number, outcome, trial_id):
                 path, query = of_job(job_id, f"/trials/{number}/tell"), _said("trial_id", trial_id)
                 return self.service.call("POST", path, read, body=to_json(outcome), query=query, patience=patience)
-            case Ran():
+            case OfflineRun():
                 path, eta = of_job(message.spec.id, "/reports"), message.spec.eta_knob
                 query = None if message.life is None else {"life": message.life}
                 return self.service.call("POST", path, read, body=_run(message), query=query, patience=patience)
@@ -126,7 +126,7 @@ def _plain(spec: JobSpec) -> dict[str, Any]:
     return {name: value for name, value in to_json(spec).items() if name not in ("kind", "version")}
 
 
-def _run(ran: Ran) -> dict[str, Any]:
+def _run(ran: OfflineRun) -> dict[str, Any]:
     return {
         "spec": _plain(ran.spec),
         **gpus_to_json(ran.gpus),

@@ -15,8 +15,6 @@ import fcntl
 import hashlib
 import json
 import logging
-import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,7 +23,9 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from zeus import env
 from zeus.errors import InputError, NotAllowed, StoreError
+from zeus.files import write_whole
 from zeus.jobs.messages import Message, NewerMessage, message_from_json, message_to_json
 from zeus.jobs.remote.retry import Failed
 
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 REFUSED_SECONDS = 86_400.0  # for which a service may fail at a message before that counts as refused
 
 
-def default_folder(address: str, environ: Mapping[str, str] = os.environ) -> Path:
+def default_folder(address: str, environ: Mapping[str, str] = env.HERE) -> Path:
     """Where messages to the store or service of this address wait.
 
     >>> default_folder("http://host:7070", {"XDG_DATA_HOME": "/data"})
@@ -42,17 +42,9 @@ def default_folder(address: str, environ: Mapping[str, str] = os.environ) -> Pat
     >>> default_folder("sqlite:////srv/zeus.db", {"XDG_DATA_HOME": "/data"})
     PosixPath('/data/zeus/spool/zeus.db-d3eefed8')
     """
-    data = environ.get("XDG_DATA_HOME") or _share()
     parts = urlsplit(address)
     name = parts.hostname or Path(parts.path).name or "store"
-    return Path(data) / "zeus" / "spool" / f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:8]}"
-
-
-def _share() -> str:
-    try:
-        return str(Path.home() / ".local" / "share")
-    except RuntimeError:  # a user whom nobody knows, as in a container
-        return f"{tempfile.gettempdir()}/zeus-{os.getuid()}"
+    return env.data_folder(environ) / "spool" / f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:8]}"
 
 
 class Spool:
@@ -138,20 +130,13 @@ class Spool:
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
-    """Whole or not at all, and for nobody else to read.
+    """Keep this as JSON, for nobody else to read.
 
     Raises:
         StoreError: It cannot be written.
     """
-    beside = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(data, file, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        write_whole(path, json.dumps(data, allow_nan=False))
     except OSError as wrong:
-        with suppress(OSError):
-            beside.unlink(missing_ok=True)
         raise StoreError(f"{path.parent} cannot be written: {wrong.strerror}. Set XDG_DATA_HOME.") from wrong

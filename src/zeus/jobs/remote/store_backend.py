@@ -12,8 +12,8 @@ from zeus.errors import InputError, StoreError
 from zeus.job import Gpus, JobSpec, Outcome, Trial
 from zeus.jobs.folds import Folds
 from zeus.jobs.local import LocalJob, knowledge_of, record_run
-from zeus.jobs.messages import Ended, EpochUsed, Message, ProfileMade, Ran
-from zeus.jobs.remote.backend import Heartbeat, Registered, Which
+from zeus.jobs.messages import EpochUsed, Message, OfflineRun, ProfileMade, TrialEnded
+from zeus.jobs.remote.backend import HeartbeatAnswer, Registered, Which
 from zeus.jobs.remote.retry import Contact, Patience
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import Store
@@ -98,15 +98,15 @@ class StoreBackend:
 
     def heartbeat(
         self, spec: JobSpec, which: Which, so_far: Outcome | None, next_cost: float | None, patience: Patience
-    ) -> Heartbeat:
+    ) -> HeartbeatAnswer:
         """The policy's word."""
 
-        def beat(job: LocalJob) -> Heartbeat:
+        def beat(job: LocalJob) -> HeartbeatAnswer:
             job.hand(which.number, which.id)
             if so_far is None or next_cost is None:
-                return Heartbeat(job.renew(which.number, so_far), True)
+                return HeartbeatAnswer(job.renew(which.number, so_far), True)
             go_on = job.progress(which.number, so_far, next_cost)
-            return Heartbeat(job.trial(which.number), go_on)
+            return HeartbeatAnswer(job.trial(which.number), go_on)
 
         return self._of_job(spec.id, beat, patience)
 
@@ -115,9 +115,9 @@ class StoreBackend:
 
         def say(store: Store) -> Trial | None:
             match message:
-                case Ended(job_id, number, outcome, trial_id):
+                case TrialEnded(job_id, number, outcome, trial_id):
                     return store.tell(job_id, number, outcome, trial_id=trial_id)
-                case Ran():
+                case OfflineRun():
                     return record_run(store, message)
                 case EpochUsed(job_id, size, gpus, joules, seconds, life):
                     store.profiled(job_id, size, gpus, joules=joules, seconds=seconds, life=life)

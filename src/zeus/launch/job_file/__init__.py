@@ -1,6 +1,6 @@
 """job.toml: what a recurring job is and how it is run."""
 
 from zeus.launch.job_file.reader import parse_job_file, read_job_file
-from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, Metrics, trial_seed
+from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource, trial_seed
 
-__all__ = ["PLACEHOLDERS", "JobFile", "LearningRate", "Metrics", "parse_job_file", "read_job_file", "trial_seed"]
+__all__ = ["PLACEHOLDERS", "JobFile", "LearningRate", "MetricsSource", "parse_job_file", "read_job_file", "trial_seed"]

@@ -8,16 +8,15 @@ import shlex
 import string
 import tomllib
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from zeus.env import Mode
-from zeus.errors import InputError
+from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
 from zeus.launch.job_file.schema import NEEDED, SPEC, TABLES, TOP, Kind
 from zeus.launch.job_file.toml_lines import key_lines
-from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, Metrics
+from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource
 from zeus.policy.registry import find_policy
 
 
@@ -82,7 +81,7 @@ class _Reader:
             spec=spec,
             command=command,
             learning_rate=None if rates is None else LearningRate(**rates),
-            metrics=None if metrics is None else Metrics(**metrics),
+            metrics=None if metrics is None else MetricsSource(**metrics),
             env=data.get("env", {}),
             gpus=None if gpus == "all" else tuple(gpus),
             mode=None if "mode" not in data else Mode(data["mode"]),
@@ -179,9 +178,7 @@ class _Reader:
             )
             return
         if strange is not None:
-            near = get_close_matches(strange, PLACEHOLDERS, n=1)
-            hint = f"did you mean {{{near[0]}}}?" if near else f"known: {', '.join(PLACEHOLDERS)}."
-            self._blame(("command",), f"command: {{{strange}}} is not known; {hint}")
+            self._blame(("command",), f"command: {{{strange}}} is not known. {suggest(strange, PLACEHOLDERS)}")
         elif "learning_rate" in names and not has_rate:
             self._blame(("command",), "command: {learning_rate} needs a [learning_rate] table with its `base`.")
 
@@ -212,8 +209,7 @@ def _unknown(key: str, known: Mapping[str, Kind], table: str) -> str:
     if table and key in TOP:
         return f"{key} stands below [{table}] and so belongs to it: move it above the first [table]."
     where = f"{key} is not known in [{table}]" if table else f"{key} is not known"
-    near = get_close_matches(key, known, n=1, cutoff=0.5)
-    return f"{where}. Did you mean {near[0]}?" if near else f"{where}. Known: {', '.join(known)}."
+    return f"{where}. {suggest(key, known)}"
 
 
 def _shown(value: Any) -> str:

@@ -22,7 +22,7 @@ class LearningRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
+class MetricsSource:
     """[metrics]: how an unmodified script is read."""
 
     regex: str = ""
@@ -38,7 +38,7 @@ class JobFile:
     spec: JobSpec
     command: tuple[str, ...]  # with placeholders
     learning_rate: LearningRate | None = None
-    metrics: Metrics | None = None  # None: the script uses ZeusDataLoader
+    metrics: MetricsSource | None = None  # None: the script uses ZeusDataLoader
     env: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[int, ...] | None = None  # None: all that are visible
     mode: Mode | None = None  # None: as ZEUS_MODE says

@@ -12,7 +12,7 @@ from zeus.device.gpu import Clock
 from zeus.distributed.crew import Crew, barrier, together
 from zeus.errors import DeviceError
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.profile import Slice
+from zeus.profile import LimitSlice
 
 CHUNK_SECONDS = 0.1  # what a chunk of steps lasts at least: shorter ones the sensors blur
 WINDOW = "zeus: profiling chunk"
@@ -77,7 +77,7 @@ class Chunks:
         self._pending.clear()
         self.abandon()
 
-    def next(self, ailment: str | None) -> Slice | None:
+    def next(self, ailment: str | None) -> LimitSlice | None:
         """The oldest chunk whose energy is known by now, over all ranks. Several ranks wait, so that all learn alike.
 
         Args:
@@ -90,7 +90,7 @@ class Chunks:
             if not math.isfinite(joules):
                 raise DeviceError(ailment or "the energy of a GPU is not known any more")
             if seconds > 0:
-                return Slice(limit, steps, seconds, joules)
+                return LimitSlice(limit, steps, seconds, joules)
         return None
 
     @contextlib.contextmanager

@@ -33,11 +33,10 @@ from zeus.errors import DeviceError, InputError, ZeusError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.chunks import Chunks
-from zeus.optimizer.power_limit.profile_files import Profiles
 from zeus.optimizer.power_limit.profiler import Done, Measuring, Settling, State, Waiting
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.optimizer.power_limit.setup import Wishes, set_up
-from zeus.profile import PowerProfile, ProfileKey
+from zeus.profile import PowerProfile, ProfileKey, Profiles
 
 log = logging.getLogger(__name__)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import os
 from types import TracebackType
 from typing import Any
 
-from zeus.device.virtual.machine import step
+from zeus import env
 from zeus.distributed.crew import Alone, Crew
 from zeus.env import orders
 from zeus.monitor import ZeusMonitor
@@ -36,8 +35,7 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
         self.monitor: ZeusMonitor = self._given.arguments["monitor"]
         # Under a launcher the ranks can agree only once the Trainer has brought them together.
-        several = os.environ.get("WORLD_SIZE", "1") != "1"
-        self._optimizer = None if several else self._made(Alone())
+        self._optimizer = None if env.has_several_ranks() else self._made(Alone())
         self._in_epoch = False
         self._running = False
 
@@ -92,11 +90,11 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """One batch of a step that accumulates the gradients of several."""
-        report_batch(self, args, state)
+        self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """A step has ended; an evaluation or a checkpoint may come before the next."""
-        report_batch(self, args, state)
+        self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
         self.optimizer.on_step_end()
         if control.should_evaluate or control.should_save:
             self._pause()
@@ -104,7 +102,7 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """One batch of an evaluation."""
         self._pause()
-        report_evaluation(self, args, state)
+        self.monitor.report_step(args.per_device_eval_batch_size, by=self, trainer=state)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An evaluation has ended; the next batch is fetched already, which is a part of its step."""
@@ -140,19 +138,6 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
             self._optimizer.on_train_end()
 
 
-def report_batch(by: Any, args: Any, state: Any) -> None:
-    """Tell virtual cards of a training batch."""
-    _report(by, state, (state.train_batch_size or args.train_batch_size) // max(1, args.n_gpu))
-
-
-def report_evaluation(by: Any, args: Any, state: Any) -> None:
-    """Tell virtual cards of an evaluation batch."""
-    _report(by, state, args.per_device_eval_batch_size)
-
-
-def _report(by: Any, state: Any, batch_size: int) -> None:
-    """Of several callbacks of one Trainer only the first to be called reports, so that work counts once."""
-    if getattr(state, "zeus_reporter", None) is None:
-        state.zeus_reporter = id(by)
-    if state.zeus_reporter == id(by):
-        step(by.monitor.gpus.values(), batch_size)
+def batch_size_of(args: Any, state: Any) -> int:
+    """Samples of a training batch on each GPU."""
+    return int((state.train_batch_size or args.train_batch_size) // max(1, args.n_gpu))

@@ -21,7 +21,7 @@ from zeus.trial.knowledge import Knowledge, is_due
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LaunchedTerms:
     """What the job says that the environment does not, or need not."""
 
     batch_size: int
@@ -37,16 +37,16 @@ class LaunchedTrial:
         ranks = crew()
         self._alone = ranks.size == 1
         self._trial = trial if ranks.writes else None  # on the rank that speaks
-        self.terms: Terms | None = broadcast(self._terms())  # None: the store could not be asked
+        self.terms: LaunchedTerms | None = broadcast(self._terms())  # None: the store could not be asked
         self.known: Knowledge = broadcast(trial.knowledge() if ranks.writes else Knowledge())
 
-    def _terms(self) -> Terms | None:
+    def _terms(self) -> LaunchedTerms | None:
         if self._trial is None:
             return None
         spec, opened = self._trial.spec, self._trial.trial
         if spec is None or opened is None:
             return None
-        return Terms(opened.batch_size, spec.power_limits, spec.higher_is_better_metric, opened.ask.max_watts)
+        return LaunchedTerms(opened.batch_size, spec.power_limits, spec.higher_is_better_metric, opened.ask.max_watts)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of exactly this key, the same on every rank; None where it is time to profile again."""

@@ -5,44 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 from urllib.parse import quote
 
+from zeus import env
 from zeus.errors import InputError
+from zeus.files import write_whole
 from zeus.optimizer.power_limit.profiler import Plan, choose
-from zeus.profile import PowerProfile, ProfileKey, nearest
+from zeus.profile import PowerProfile, ProfileKey, Profiles, nearest
 
 log = logging.getLogger(__name__)
 
 MAX_NAME = 200
 
 
-class Profiles(Protocol):
-    """Where profiles are kept. `get` gives back what `put` took under an equal key, and nothing under any other."""
-
-    def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of exactly this key."""
-
-    def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """Keep this profile in place of what was kept under its key."""
-
-
-@runtime_checkable
-class Neighbours(Protocol):
-    """Profiles among which those of other batch sizes can be found."""
-
-    def near(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of the nearest other batch size of the same job on the same GPUs, by ratio."""
-
-
-def best_nearby(profiles: object, key: ProfileKey, plan: Plan) -> float | None:
+def best_nearby(profiles: Profiles | None, key: ProfileKey, plan: Plan) -> float | None:
     """The limit that was best for the nearest batch size: where a walk is soonest at its end. None: not known."""
     try:
-        near = profiles.near(key) if isinstance(profiles, Neighbours) else None
+        near = None if profiles is None else profiles.near(key)
         known = (
             {} if near is None else {one.limit_watts: (one,) for one in near.slices if one.limit_watts in plan.limits}
         )
@@ -114,24 +96,20 @@ class FileProfile:
         """Write the file whole."""
         write(self.path, {"key": _key_to_json(key), **profile.to_json()})
 
+    def near(self, key: ProfileKey) -> PowerProfile | None:
+        """None: there is but one profile in it."""
+        return None
+
 
 def default_profiles() -> FolderProfiles:
     """The user's own folder."""
-    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return FolderProfiles(Path(data) / "zeus" / "profiles")
+    return FolderProfiles(env.data_folder() / "profiles")
 
 
 def write(path: Path, data: dict[str, Any]) -> None:
-    """Replace a JSON file so that a reader sees the old or the new one, never a part."""
+    """Replace a JSON file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(data, file, indent=1, allow_nan=False)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_whole(path, json.dumps(data, indent=1, allow_nan=False))
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ from zeus.optimizer.power_limit.selector import (
     Scored,
     ZeusCost,
 )
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 
 FREEDOM: Final = 4  # degrees of freedom below which the scatter of chunks is a guess; the first limit pays for them
 SIGMAS: Final = 3  # what noise is trusted not to do
@@ -65,7 +65,7 @@ class Plan:
             self.selector.learn_max_watts(self.limits[0])  # a score is needed from the first chunk on
 
 
-Known = Mapping[float, tuple[Slice, ...]]
+Known = Mapping[float, tuple[LimitSlice, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Measuring:
     plan: Plan
     known: Known
     limit: float
-    chunks: tuple[Slice, ...] = field(default=())
+    chunks: tuple[LimitSlice, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def step(state: State, seconds: float) -> State:
             return state
 
 
-def measured(state: State, chunk: Slice) -> State:
+def measured(state: State, chunk: LimitSlice) -> State:
     """A chunk of steps was measured under the limit in force; a chunk of another limit is passed over."""
     if not isinstance(state, Measuring) or chunk.limit_watts != state.limit:
         return state
@@ -177,7 +177,7 @@ def _enough(state: Measuring) -> bool:
     return freedom >= FREEDOM and error <= plan.tolerance
 
 
-def _settled(state: Measuring) -> tuple[Slice, ...]:
+def _settled(state: Measuring) -> tuple[LimitSlice, ...]:
     """Without the first chunks, as long as their power is still on its way to that of the later half."""
     early, late = state.chunks[: len(state.chunks) // 2], state.chunks[len(state.chunks) // 2 :]
     watts = fmean(c.watts for c in late)
@@ -200,7 +200,7 @@ def next_limit(plan: Plan, known: Known) -> float | None:
         begin = 0  # a slowdown is against the top
     else:
         begin = min(range(len(limits)), key=lambda i: abs(limits[i] - (plan.start_watts or 0.0)))
-    walked: dict[float, tuple[Slice, ...]] = {}
+    walked: dict[float, tuple[LimitSlice, ...]] = {}
     for way in (limits[begin:], limits[:begin][::-1]):
         for limit in way:
             if limit not in known:
@@ -267,12 +267,12 @@ def choose(selector: OptimumSelector, known: Known, limits: Sequence[float]) -> 
     return float(selector.select(rows))
 
 
-def spread(selector: OptimumSelector, known: Known, chunks: Sequence[Slice]) -> float:
+def spread(selector: OptimumSelector, known: Known, chunks: Sequence[LimitSlice]) -> float:
     """Relative standard error of a limit's score per step; 0 where nothing shows a scatter."""
     return _error(selector, known, chunks)[0]
 
 
-def _error(selector: OptimumSelector, known: Known, chunks: Sequence[Slice]) -> tuple[float, int]:
+def _error(selector: OptimumSelector, known: Known, chunks: Sequence[LimitSlice]) -> tuple[float, int]:
     """The standard error, and the degrees of freedom that it was estimated with.
 
     Few chunks may agree by luck: with f of them, Student's t allows about 1 + 3/f times what a normal distribution
@@ -282,7 +282,7 @@ def _error(selector: OptimumSelector, known: Known, chunks: Sequence[Slice]) -> 
     return (1 + 3 / freedom) * scatter / math.sqrt(sum(c.steps for c in chunks)) if freedom else 0.0, freedom
 
 
-def _scatter(groups: Iterable[Sequence[Slice]], value: Callable[[Slice], float]) -> tuple[float, int]:
+def _scatter(groups: Iterable[Sequence[LimitSlice]], value: Callable[[LimitSlice], float]) -> tuple[float, int]:
     """Relative standard deviation of one step's value, pooled over all limits: it is the job's more than the limit's.
 
     Weighted by steps, so that a long chunk, or the one sum of a stored profile, counts for what it is.
@@ -296,18 +296,18 @@ def _scatter(groups: Iterable[Sequence[Slice]], value: Callable[[Slice], float])
     return math.sqrt(squares / freedom) if freedom else 0.0, freedom
 
 
-def _value(selector: OptimumSelector, chunk: Slice) -> float:
+def _value(selector: OptimumSelector, chunk: LimitSlice) -> float:
     return selector.score(chunk.joules, chunk.seconds) if isinstance(selector, Scored) else chunk.seconds
 
 
-def _score(selector: Scored, chunks: Sequence[Slice]) -> float:
+def _score(selector: Scored, chunks: Sequence[LimitSlice]) -> float:
     steps = sum(c.steps for c in chunks)
     return selector.score(sum(c.joules for c in chunks), sum(c.seconds for c in chunks)) / steps
 
 
-def _time(chunks: Sequence[Slice]) -> float:
+def _time(chunks: Sequence[LimitSlice]) -> float:
     return sum(c.seconds for c in chunks) / sum(c.steps for c in chunks)
 
 
-def _seconds(chunks: Sequence[Slice]) -> float:
+def _seconds(chunks: Sequence[LimitSlice]) -> float:
     return sum(c.seconds for c in chunks)

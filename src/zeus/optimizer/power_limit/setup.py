@@ -18,10 +18,10 @@ from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import count_gpus
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.candidates import candidates
-from zeus.optimizer.power_limit.profile_files import FileProfile, Profiles, best_nearby
+from zeus.optimizer.power_limit.profile_files import FileProfile, best_nearby
 from zeus.optimizer.power_limit.profiler import Plan, State
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
-from zeus.profile import PowerProfile, ProfileKey
+from zeus.profile import PowerProfile, ProfileKey, Profiles
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from zeus.cost import fits
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
-from zeus.policy.paper.state import Past, Side
+from zeus.policy.paper.state import PaperState, Side
 from zeus.policy.paper.thompson import FLAT, Gaussian, Rng, beliefs, predict
 
 
@@ -20,15 +20,15 @@ class PaperPolicy:
     early_stop: bool = True
     monotone: bool = True
 
-    def start(self, job: JobSpec) -> Past:
+    def start(self, job: JobSpec) -> PaperState:
         """Nothing has happened yet."""
-        return Past(job, job.num_pruning_rounds if self.pruning else 0)
+        return PaperState(job, job.num_pruning_rounds if self.pruning else 0)
 
-    def observe(self, state: Past, event: Event) -> Past:
+    def observe(self, state: PaperState, event: Event) -> PaperState:
         """The next event of the job's history."""
         return state.observe(event)
 
-    def decide(self, state: Past, rng: Rng, ask: Ask) -> Decision:
+    def decide(self, state: PaperState, rng: Rng, ask: Ask) -> Decision:
         """The batch size of the next trial."""
         model, side = ask.gpu_model, state.side(ask.gpu_model)
         limit = state.limit(model) if self.early_stop else None
@@ -51,11 +51,11 @@ class PaperPolicy:
         reason = f"{turn}: exploring {walk.current}, {where} {walk.default}" + _remark(state, side)
         return Decision(walk.current, Phase.PRUNING, reason, limit)
 
-    def keep_going(self, state: Past, trial: Trial, epochs: int, cost: float) -> bool:
+    def keep_going(self, state: PaperState, trial: Trial, epochs: int, cost: float) -> bool:
         """Whether a trial that ran so many epochs may begin the next, after which it would have this cost."""
         return epochs < state.job.max_epochs and fits(cost, trial.decision.cost_limit)
 
-    def _sample(self, state: Past, rng: Rng, model: str, limit: float | None) -> Decision:
+    def _sample(self, state: PaperState, rng: Rng, model: str, limit: float | None) -> Decision:
         job, side = state.job, state.side(model)
         kept = [size for size in side.walk.sizes if size not in side.crashed]
         sizes = state.fitting(kept, model, limit)
@@ -87,7 +87,7 @@ class PaperPolicy:
         return Decision(size, Phase.SAMPLING, reason, limit)
 
 
-def _within(state: Past, model: str, best: Decision) -> Decision:
+def _within(state: PaperState, model: str, best: Decision) -> Decision:
     """The best known size, with no bound where not even one epoch of it would fit: it must run, or nothing does."""
     if state.fitting([best.batch_size], model, best.cost_limit):
         return best
@@ -95,7 +95,7 @@ def _within(state: Past, model: str, best: Decision) -> Decision:
     return Decision(best.batch_size, Phase.UNBOUNDED, reason)
 
 
-def _remark(state: Past, side: Side) -> str:
+def _remark(state: PaperState, side: Side) -> str:
     """What the owner should know of the default."""
     default = state.job.default_batch_size
     if default in side.crashed:

@@ -44,7 +44,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PaperState:
     """A job's history, folded. `observe` costs the same however long it is."""
 
     job: JobSpec
@@ -121,7 +121,7 @@ class Past:
 
     # ------------------------------------------------------------------ what happens
 
-    def observe(self, event: Event) -> Past:
+    def observe(self, event: Event) -> PaperState:
         """The next event of the job's history."""
         if event.sequence <= self.sequence:
             raise InputError(
@@ -142,7 +142,7 @@ class Past:
 
     # What follows happens for every trial: a new value is made at once, which costs a third of `replace`.
 
-    def _trial(self, trial: Trial) -> Past:
+    def _trial(self, trial: Trial) -> PaperState:
         if trial.decision.batch_size not in self.job.batch_sizes:  # asked before the job's sizes were revised
             return replace(self, sequence=trial.sequence)
         ending, mine, running = trial.ending, trial.ask.number, dict(self.open)
@@ -156,14 +156,16 @@ class Past:
                 running[number] = replace(one, later_ended=one.later_ended + 1)
         return self._learn(trial, trial.outcome, running)
 
-    def _ask(self, trial: Trial, running: dict[int, Open]) -> Past:
+    def _ask(self, trial: Trial, running: dict[int, Open]) -> PaperState:
         model, sides = trial.ask.gpu_model, self.sides
         if model not in sides:
             sides = {**sides, model: self.side(model)}
         running[trial.ask.number] = Open(trial.decision.batch_size, trial.decision.phase, model)
-        return Past(self.job, self.rounds, trial.sequence, self.arms, sides, self.epoch_costs, running, self.spent)
+        return PaperState(
+            self.job, self.rounds, trial.sequence, self.arms, sides, self.epoch_costs, running, self.spent
+        )
 
-    def _learn(self, trial: Trial, outcome: Outcome, running: dict[int, Open]) -> Past:
+    def _learn(self, trial: Trial, outcome: Outcome, running: dict[int, Open]) -> PaperState:
         ask, size, ending = trial.ask, trial.decision.batch_size, outcome.ending
         model = ask.gpu_model
         side, arms, cost = self.side(model), self.arms, cost_of(trial, self.job.eta_knob)
@@ -192,7 +194,7 @@ class Past:
             cheapest = cheapest.add(total)
         walk = _walk_on(side.walk, trial, ending, cost)
         sides = {**self.sides, model: Side(walk, cheapest, crashed, aside, looks)}
-        return Past(self.job, self.rounds, trial.sequence, arms, sides, self.epoch_costs, running, spent)
+        return PaperState(self.job, self.rounds, trial.sequence, arms, sides, self.epoch_costs, running, spent)
 
 
 def all_crashed(job: JobSpec, gpu_model: str) -> InputError:

@@ -17,7 +17,7 @@ from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
 from zeus.policy.paper.state import all_crashed
 from zeus.policy.paper.thompson import Rng
 from zeus.policy.structured.normal import beyond, cdf, exp, gain
-from zeus.policy.structured.state import Knowledge
+from zeus.policy.structured.state import StructuredState
 
 HORIZON = 10.0  # recurrences over which a better size pays back its trial
 OVERDUE = 0.5  # of the recurrences since a size last ran, over which what was missed may pay for another look
@@ -49,15 +49,15 @@ class StructuredPolicy:
     version: int = 1
     alarm: bool = True
 
-    def start(self, job: JobSpec) -> Knowledge:
+    def start(self, job: JobSpec) -> StructuredState:
         """Nothing has happened yet."""
-        return Knowledge.start(job, self.alarm)
+        return StructuredState.start(job, self.alarm)
 
-    def observe(self, state: Knowledge, event: Event) -> Knowledge:
+    def observe(self, state: StructuredState, event: Event) -> StructuredState:
         """The next event of the job's history."""
         return state.observe(event)
 
-    def decide(self, state: Knowledge, rng: Rng, ask: Ask) -> Decision:
+    def decide(self, state: StructuredState, rng: Rng, ask: Ask) -> Decision:
         """The batch size of the next trial."""
         usable = state.usable(ask.gpu_model)
         if not usable:
@@ -74,7 +74,7 @@ class StructuredPolicy:
             return _search(state, ask, usable, failed)
         return _explore_or_not(state, rng, ask, usable, best, failed)
 
-    def keep_going(self, state: Knowledge, trial: Trial, epochs: int, cost: float) -> bool:
+    def keep_going(self, state: StructuredState, trial: Trial, epochs: int, cost: float) -> bool:
         """Whether a trial that ran so many epochs may begin the next, after which it would have this cost."""
         if epochs >= state.job.max_epochs:
             return False
@@ -88,7 +88,7 @@ class StructuredPolicy:
 
 
 def _explore_or_not(
-    state: Knowledge, rng: Rng, ask: Ask, usable: list[int], best: int, failed: tuple[int, ...]
+    state: StructuredState, rng: Rng, ask: Ask, usable: list[int], best: int, failed: tuple[int, ...]
 ) -> Decision:
     """The try that is most worth it; if none is, the best known or one that may be as good."""
     size = state.job.batch_sizes[best]
@@ -110,7 +110,7 @@ def _explore_or_not(
     return Decision(size, Phase.SAMPLING, f"{size}, the best known: no other is worth a try")
 
 
-def _in_reach(state: Knowledge, usable: list[int], best: int) -> list[int]:
+def _in_reach(state: StructuredState, usable: list[int], best: int) -> list[int]:
     """Arms next to the best known or not far from it, but none beyond a size that never reached the target."""
     octaves = state.octaves
     here = octaves[best]
@@ -122,7 +122,7 @@ def _in_reach(state: Knowledge, usable: list[int], best: int) -> list[int]:
 
 
 def _most_worth(
-    state: Knowledge, model: str, reach: list[int], best: int, failed: tuple[int, ...], at_once: int
+    state: StructuredState, model: str, reach: list[int], best: int, failed: tuple[int, ...], at_once: int
 ) -> Worth | None:
     """The exploration with the largest value above 0."""
     others = state.exploring
@@ -142,7 +142,7 @@ def _most_worth(
     return found
 
 
-def _worth(state: Knowledge, model: str, arm: int, best: int, done: int, horizon: float, overdue: float) -> Worth:
+def _worth(state: StructuredState, model: str, arm: int, best: int, done: int, horizon: float, overdue: float) -> Worth:
     """V = max(H G(δ, s), O G(δ, S)) - price: what the rest of a run is worth after so many epochs; none at its launch.
 
     H G(δ, s): the saving over the horizon if one run may move the belief by s. O G(δ, S): what was missed since the
@@ -161,7 +161,7 @@ def _worth(state: Knowledge, model: str, arm: int, best: int, done: int, horizon
 
 
 def _price(
-    state: Knowledge, arm: int, best: int, delta: float, deviation: float, epoch_cost: float, done: int
+    state: StructuredState, arm: int, best: int, delta: float, deviation: float, epoch_cost: float, done: int
 ) -> float:
     """E[cost of the rest of a run | `done` epochs were not enough] / C - 1.
 
@@ -176,17 +176,17 @@ def _price(
     return max(whole - spent, LEAST_LEFT * spent) - 1
 
 
-def _goes_on(state: Knowledge, model: str, arm: int, best: int, done: int) -> bool:
+def _goes_on(state: StructuredState, model: str, arm: int, best: int, done: int) -> bool:
     """Whether the rest of a run is worth its price after so many epochs."""
     return _worth(state, model, arm, best, done, HORIZON, _overdue(state, arm, best)).value >= 0
 
 
-def _overdue(state: Knowledge, arm: int, best: int) -> float:
+def _overdue(state: StructuredState, arm: int, best: int) -> float:
     """Half the recurrences since a size last ran; 0 for sizes that never converged, except neighbours of the best."""
     return OVERDUE * state.unseen(arm) if arm in state.converged or abs(arm - best) == 1 else 0.0
 
 
-def _sample(state: Knowledge, model: str, reach: list[int], best: int, rng: Rng) -> int:
+def _sample(state: StructuredState, model: str, reach: list[int], best: int, rng: Rng) -> int:
     """Thompson among the sizes that converged, with a tempered spread; none that would be stopped after one epoch."""
     known = [arm for arm in reach if arm in state.converged]
     if len(known) < 2:
@@ -196,7 +196,7 @@ def _sample(state: Knowledge, model: str, reach: list[int], best: int, rng: Rng)
     return drawn if drawn == best or _goes_on(state, model, drawn, best, 1) else best
 
 
-def _search(state: Knowledge, ask: Ask, usable: list[int], failed: tuple[int, ...]) -> Decision:
+def _search(state: StructuredState, ask: Ask, usable: list[int], failed: tuple[int, ...]) -> Decision:
     """Nothing has reached the target yet: the default; where that failed, the likeliest to do so for its cost."""
     model, sizes = ask.gpu_model, state.job.batch_sizes
     if not failed and not state.missed:
@@ -217,7 +217,7 @@ def _search(state: Knowledge, ask: Ask, usable: list[int], failed: tuple[int, ..
     return Decision(sizes[arm], Phase.EXPLORING, reason)
 
 
-def _why(state: Knowledge, worth: Worth, best: int) -> str:
+def _why(state: StructuredState, worth: Worth, best: int) -> str:
     size = state.job.batch_sizes[worth.arm]
     price = f"costs about {worth.price:.2g} recurrences" if worth.price > 0.005 else "costs nothing on average"
     chance = cdf(-worth.delta / max(worth.spread, 1e-9))

@@ -40,7 +40,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class StructuredState:
     """A job's history, folded. `observe` costs the same however long it is."""
 
     job: JobSpec
@@ -57,7 +57,7 @@ class Knowledge:
     alarmed: int = 0  # `ended` when the alarm last rang
 
     @classmethod
-    def start(cls, job: JobSpec, alarm: bool = True) -> Knowledge:
+    def start(cls, job: JobSpec, alarm: bool = True) -> StructuredState:
         """Nothing has happened yet. Without its alarm it never learns that things have changed."""
         threshold = THRESHOLD if alarm else math.inf
         return cls(job, Lessons(job.batch_sizes, job.default_batch_size, job.window_size, threshold=threshold))
@@ -135,7 +135,7 @@ class Knowledge:
 
     # ------------------------------------------------------------------ what happens
 
-    def observe(self, event: Event) -> Knowledge:
+    def observe(self, event: Event) -> StructuredState:
         """The next event of the job's history."""
         if event.sequence <= self.sequence:
             raise InputError(
@@ -155,12 +155,12 @@ class Knowledge:
             case Trial():
                 return altered(self, sequence=event.sequence)._trial(event)
 
-    def _profiled(self, gpu_model: str, size: int, cost: float) -> Knowledge:
+    def _profiled(self, gpu_model: str, size: int, cost: float) -> StructuredState:
         costs = {**self.costs, gpu_model: {**self.costs.get(gpu_model, {}), self.arms[size]: math.log(cost)}}
         curves = {model: _epoch_costs(self.job, costs, model) for model in costs}
         return altered(self, costs=costs, curves=curves)
 
-    def _trial(self, trial: Trial) -> Knowledge:
+    def _trial(self, trial: Trial) -> StructuredState:
         others = {n: one for n, one in self.running.items() if n != trial.number}
         if trial.outcome is None and trial.ending is Ending.OPEN:
             return altered(self, running={**others, trial.number: self._launch(trial)})
@@ -182,7 +182,7 @@ class Knowledge:
         explores = trial.decision.phase is Phase.EXPLORING or trial.decision.cost_limit is not None
         return Running(arm, explores, trial.ask.gpu_model, expected)
 
-    def _learn(self, trial: Trial, outcome: Outcome) -> Knowledge:
+    def _learn(self, trial: Trial, outcome: Outcome) -> StructuredState:
         arm, model, recurrence = self.arms[trial.batch_size], trial.ask.gpu_model, trial.ask.recurrence
         failed = {r: arms for r, arms in self.failed.items() if r != recurrence}
         converged = outcome.ending is Ending.CONVERGED
@@ -218,7 +218,7 @@ class Knowledge:
         known = self.costs.get(model, {}).get(arm)
         return known is None or (epochs > 1 and abs(math.log(epoch) - known) > STALE)
 
-    def _taught(self, lessons: Lessons) -> Knowledge:
+    def _taught(self, lessons: Lessons) -> StructuredState:
         """With one more lesson; when it rings the alarm, sizes that missed the target get another chance."""
         missed = self.missed if lessons.alarms == self.lessons.alarms else {}
         return altered(self, lessons=lessons, missed=missed)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from zeus.job.pareto import front
 from zeus.reproduce import drawing, style
-from zeus.reproduce.derived import default_point, front, points
+from zeus.reproduce.derived import default_point, points
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.workload import Workload
@@ -24,7 +25,7 @@ def panel_of(workload: Workload, name: str, title: str) -> Panel:
     """Every feasible configuration of a workload."""
     every, default = sorted(points(workload), key=lambda p: p.seconds), default_point(workload)
     best = set(front(every))
-    lines = [(*one, one.joules / one.seconds, one in best, one == default) for one in every]
+    lines = [(*one.cells, one.joules / one.seconds, one in best, one == default) for one in every]
     return Panel(name, title, COLUMNS, rows(lines))
 
 

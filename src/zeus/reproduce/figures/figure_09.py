@@ -11,7 +11,7 @@ from zeus.reproduce.figures.figure_07 import FREE
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.cluster.composite import composite
-from zeus.simulate.cluster.groups import Row, simulate
+from zeus.simulate.cluster.groups import GroupRow, simulate
 from zeus.simulate.cluster.match import match
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def compute(study: Study) -> Result:
     return Result(panels, _numbers(found), remark)
 
 
-def _numbers(found: list[Row]) -> tuple[Number, ...]:
+def _numbers(found: list[GroupRow]) -> tuple[Number, ...]:
     regret = {(row.policy, row.workload): row.cumulative_regret or 0.0 for row in found}
     zeus = [row for row in found if row.policy == "paper"]
     energy, time = ([100 * (1 - ratio) for ratio in some] for some in zip(*map(_ratios, zeus), strict=True))
@@ -61,7 +61,7 @@ def _numbers(found: list[Row]) -> tuple[Number, ...]:
     return tuple(Number(f"{NAME}.{name}", value) for name, value in zip(NUMBERS, values, strict=True))
 
 
-def _ratios(row: Row) -> tuple[float, float]:
+def _ratios(row: GroupRow) -> tuple[float, float]:
     return row.energy_ratio, row.time_ratio
 
 

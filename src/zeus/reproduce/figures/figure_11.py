@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zeus.job.pareto import ParetoPoint, front
 from zeus.reproduce import drawing, style
-from zeus.reproduce.derived import Point, front, points
+from zeus.reproduce.derived import points
 from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 from zeus.simulate.results import LAST
@@ -32,12 +33,12 @@ def compute(study: Study) -> Result:
     workload = study.main[WORKLOAD]
     every = points(workload)
     best = front(every)
-    lines: list[tuple[Cell, ...]] = [("front", None, *one) for one in best]
+    lines: list[tuple[Cell, ...]] = [("front", None, *one.cells) for one in best]
     off = 0.0
     for eta in ETAS:
         model = workload.cost_model(eta)
         least = min(every, key=lambda p, model=model: (model.cost(p.joules, p.seconds), p.seconds))  # type: ignore[misc]
-        lines.append(("optimum", eta, *least))
+        lines.append(("optimum", eta, *least.cells))
         past = study.past(Case(WORKLOAD, eta=eta))
         seconds, joules = float(past.seconds[:, -LAST:].mean()), float(past.joules[:, -LAST:].mean())
         lines.append(("zeus", eta, None, None, seconds, joules))
@@ -45,7 +46,8 @@ def compute(study: Study) -> Result:
     columns = ("kind", "eta", "batch_size", "limit_watts", "tta_seconds", "eta_joules")
     lines += _equal_cost(lines, workload.max_watts)
     panel = Panel(NAME, "DeepSpeech2: optimum and Zeus for η from 0 to 1", columns, rows(lines), (6.0, 3.8))
-    on_front = all(Point(*row[2:]) in best for row in panel.where(kind="optimum").rows)  # type: ignore[arg-type]
+    fronts = {one.cells for one in best}
+    on_front = all(row[2:] in fronts for row in panel.where(kind="optimum").rows)
     return Result((panel,), (Number(f"{NAME}.on_front", "yes" if on_front else "no"), Number(f"{NAME}.off", 100 * off)))
 
 
@@ -60,7 +62,7 @@ def _equal_cost(lines: list[tuple[Any, ...]], max_watts: float) -> list[tuple[Ce
     ]
 
 
-def _above(best: list[Point], seconds: float, joules: float) -> float:
+def _above(best: list[ParetoPoint], seconds: float, joules: float) -> float:
     """How much both would have to shrink to reach the front: 0 on it."""
     return max(0.0, 1 - min(max(one.seconds / seconds, one.joules / joules) for one in best))
 

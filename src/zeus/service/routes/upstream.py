@@ -54,7 +54,7 @@ class OldTrial(schemas.Body):
     trial_number: Annotated[int, schemas.Field(ge=1, le=2**31 - 1, strict=True)]
 
 
-class Report(OldTrial):
+class UpstreamReport(OldTrial):
     """What a trial has used since it began, and its metric now."""
 
     time: schemas.Above
@@ -92,7 +92,7 @@ def batch_size(request: Request, job_id: Annotated[schemas.Name, Query()]) -> di
 
 
 @old.post("/report", dependencies=[REPORT])
-def report(request: Request, body: Report) -> dict[str, Any]:
+def report(request: Request, body: UpstreamReport) -> dict[str, Any]:
     """How far a trial has come; whether it must stop."""
     store, job = store_of(request), job_of(request, body.job_id)
     trial = _meant(request, body)
@@ -115,7 +115,7 @@ def report(request: Request, body: Report) -> dict[str, Any]:
     return _verdict(_end(job, trial.number, run.outcome), job.spec)
 
 
-def _units(so_far: Outcome | None, body: Report) -> int:
+def _units(so_far: Outcome | None, body: UpstreamReport) -> int:
     """The epochs that a report tells of, as far as they say what one uses.
 
     They are more than one where the reports before it came after the trial was lost, and none where it is repeated. The

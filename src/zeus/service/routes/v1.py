@@ -17,7 +17,7 @@ from zeus.errors import InputError, NotKnown
 from zeus.job import Ending, JobSpec, Kept, Trial
 from zeus.job.wire import VERSION, from_json, to_json
 from zeus.jobs.local import LocalJob, knowledge_of, record_run
-from zeus.jobs.messages import Ran
+from zeus.jobs.messages import OfflineRun
 from zeus.jobs.report import attempt, full, report
 from zeus.policy.registry import find_policy
 from zeus.profile import PowerProfile, ProfileKey
@@ -257,7 +257,7 @@ def late(request: Request, job_id: JobId, body: schemas.Late, life: Life | None 
     spec = body.spec.job()
     if spec.id != job_id:
         raise InputError(f"a report on job {spec.id!r} is none on job {job_id!r}.")
-    ran = Ran(spec, body.place(), body.batch_size, body.key, body.outcome.outcome(), life)
+    ran = OfflineRun(spec, body.place(), body.batch_size, body.key, body.outcome.outcome(), life)
     return _trial(request, record_run(store_of(request), ran))
 
 

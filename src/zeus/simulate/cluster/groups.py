@@ -20,7 +20,7 @@ from zeus.simulate import baselines, regret
 from zeus.simulate.cluster.match import Cluster
 from zeus.simulate.cluster.tables import Group
 from zeus.simulate.parallel import spread
-from zeus.simulate.replay import Flight, Recurrence, World, job_of
+from zeus.simulate.replay import Flight, ReplayedRecurrence, World, job_of
 from zeus.simulate.workload import Workload
 
 TASK_JOBS = 4_000  # handed to a worker at once: about a second, so that a progress bar moves
@@ -36,7 +36,7 @@ class Totals(NamedTuple):
     cost: float = 0.0  # Equation 2
     work: float = 0.0  # in jobs of the cluster's mean length
 
-    def add(self, one: Recurrence, ratio: float) -> Totals:
+    def add(self, one: ReplayedRecurrence, ratio: float) -> Totals:
         """One more job, this many times as much work as the mean."""
         return Totals(
             self.tries + len(one.tries),
@@ -49,7 +49,7 @@ class Totals(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GroupRow:
     """One workload under one policy: one bar of Figure 9."""
 
     workload: str
@@ -84,7 +84,7 @@ def simulate(
     seed: int = 0,
     workers: int = 1,
     progress: Callable[[int], None] = lambda jobs: None,
-) -> list[Row]:
+) -> list[GroupRow]:
     """Each cluster under each policy; `progress` hears of every so many jobs done. Any number of workers, same rows."""
     tasks: list[_Task] = []
     for policy in policies:
@@ -119,7 +119,7 @@ def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, me
             if world.goes_on(one):
                 heappush(ahead, (when + one.run.seconds * runtime / usual, number, one))
                 continue
-            over = Recurrence(tuple(one.tries))
+            over = ReplayedRecurrence(tuple(one.tries))
             charged = over if who.failures_charged else over.charged_if_converged()
             totals = totals.add(charged, runtime / mean_runtime)
         return totals
@@ -157,11 +157,11 @@ def _tasks(cluster: Cluster, policy: str, seed: int, knobs: Knobs) -> Iterator[_
             part = []
 
 
-def _row(cluster: Cluster, policy: str, seed: int, knobs: Knobs, totals: Iterable[Totals]) -> Row:
+def _row(cluster: Cluster, policy: str, seed: int, knobs: Knobs, totals: Iterable[Totals]) -> GroupRow:
     tries, failed, energy, time, cost, work = (sum(column) for column in zip(*totals, strict=True))
     usual, workload = baselines.default(cluster.workload), cluster.workload
     best_known = any(workload.always_converges(size) for size in workload.sizes)
-    return Row(
+    return GroupRow(
         workload=workload.name,
         policy=policy,
         seed=seed,

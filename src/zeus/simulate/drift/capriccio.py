@@ -34,7 +34,7 @@ class Tweet(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class DataSlice:
     """One recurrence's data set."""
 
     date: str  # ISO; of its first tweet
@@ -79,7 +79,7 @@ def proportional_window(tweets: int) -> int:
     return max(1, tweets * FULL_WINDOW // FULL_SET)
 
 
-def slices(tweets: Sequence[Tweet], window: int) -> Iterator[Slice]:
+def slices(tweets: Sequence[Tweet], window: int) -> Iterator[DataSlice]:
     """All slices of tweets that are in order of time."""
     if not 1 <= window <= len(tweets):
         raise InputError(f"window {window}: give a number of tweets from 1 to the {len(tweets)} that there are.")
@@ -87,10 +87,10 @@ def slices(tweets: Sequence[Tweet], window: int) -> Iterator[Slice]:
     for i, tweet in enumerate(tweets[: len(tweets) - window + 1]):
         if tweet.when.date() != date:
             date = tweet.when.date()
-            yield Slice(date.isoformat(), tweets[i : i + window])
+            yield DataSlice(date.isoformat(), tweets[i : i + window])
 
 
-def write(cut: Sequence[Slice], folder: Path | str, source: str) -> Path:
+def write(cut: Sequence[DataSlice], folder: Path | str, source: str) -> Path:
     """One CSV a slice (`date,positive,text`) and `slices.json` about them; refuses a folder that holds something."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

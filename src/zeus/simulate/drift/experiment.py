@@ -21,7 +21,7 @@ from zeus.errors import InputError
 from zeus.job import JobSpec
 from zeus.policy.registry import find_policy
 from zeus.simulate.drift import capriccio, tweet_model
-from zeus.simulate.replay import Recurrence, job_of, replay_each
+from zeus.simulate.replay import ReplayedRecurrence, job_of, replay_each
 from zeus.simulate.virtual import profile
 from zeus.simulate.workload import Workload
 
@@ -37,7 +37,7 @@ MAX_EPOCHS: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DriftRow:
     """One slice: a point of Figure 10."""
 
     slice: int  # from 1
@@ -60,7 +60,7 @@ def run(
     beta: float = 2.0,
     seed: int = 0,
     progress: Callable[[int], None] = lambda slices: None,
-) -> list[Row]:
+) -> list[DriftRow]:
     """A policy over labelled workloads, one recurrence each; all have the same sizes and the same GPU."""
     if not workloads:
         raise InputError("no slices: at least one is needed.")
@@ -68,14 +68,16 @@ def run(
     rows = []
     for number, (label, one) in enumerate(_recurrences(workloads, policy, job, seed), start=1):
         size, watts = one.choice
-        rows.append(Row(number, label, size, watts, len(one.tries), one.converged, one.joules, one.seconds, one.cost))
+        rows.append(
+            DriftRow(number, label, size, watts, len(one.tries), one.converged, one.joules, one.seconds, one.cost)
+        )
         progress(1)
     return rows
 
 
 def _recurrences(
     workloads: Sequence[tuple[str, Workload]], policy: str, job: JobSpec, seed: int
-) -> Iterator[tuple[str, Recurrence]]:
+) -> Iterator[tuple[str, ReplayedRecurrence]]:
     steps = replay_each((workload for _, workload in workloads), find_policy(policy), job, seed)
     return zip((label for label, _ in workloads), steps, strict=True)
 
@@ -112,7 +114,7 @@ def shifts(workload: Workload, slices: int, best: Sequence[int], seed: int = 0) 
 
 
 def tweets(
-    cut: Sequence[capriccio.Slice], *, gpu: str = "v100", seed: int = 0, target: float = TARGET
+    cut: Sequence[capriccio.DataSlice], *, gpu: str = "v100", seed: int = 0, target: float = TARGET
 ) -> list[tuple[str, Workload]]:
     """Slices as workloads: epochs to target from training for real when asked, epochs charged as BERT-SA's on a card.
 
@@ -133,7 +135,7 @@ def tweets(
 class _Data:
     """A slice as the classifier reads it."""
 
-    def __init__(self, one: capriccio.Slice) -> None:
+    def __init__(self, one: capriccio.DataSlice) -> None:
         self.texts = [tweet.text for tweet in one.tweets]
         self.held = tweet_model.held_back(self.texts)
         self.labels = np.array([tweet.positive for tweet in one.tweets], dtype=float)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from zeus.errors import InputError
-from zeus.profile import PowerProfile, Slice
+from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.traces.rows import PowerRow, TrainingRow, WorkloadKey, read_power, read_training
 from zeus.simulate.workload import Workload
 from zeus.simulate.workload_file import Setting, example, find, table_1
@@ -41,10 +41,10 @@ def load(
 def from_rows(name: str, gpu: str, setting: Setting, power: list[PowerRow], training: list[TrainingRow]) -> Workload:
     """The workload of this setting, from both traces."""
     max_watts = max(row.limit_watts for row in power)
-    epochs: dict[int, list[Slice]] = {}
+    epochs: dict[int, list[LimitSlice]] = {}
     for row in power:
         if row.workload == setting.key:
-            epoch = Slice(row.limit_watts, 1, row.seconds_per_epoch, row.average_watts * row.seconds_per_epoch)
+            epoch = LimitSlice(row.limit_watts, 1, row.seconds_per_epoch, row.average_watts * row.seconds_per_epoch)
             epochs.setdefault(row.batch_size, []).append(epoch)
     runs: dict[int, list[int | None]] = {}
     for run in training:

@@ -7,13 +7,13 @@ A replay is only as honest as its input, so a reader takes a file whole or refus
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+from zeus import env
 from zeus.errors import InputError
 from zeus.simulate.traces.csv_tables import read_lines
 
@@ -54,8 +54,7 @@ class WorkloadKey(NamedTuple):
 
 def published(root: Path | None = None) -> Path:
     """The folder of the paper's published traces: in ZEUS_DATA, or beside the repository at `root` (default: here)."""
-    data = os.environ.get("ZEUS_DATA") or (root or Path()) / ".." / "shared" / "data"
-    return Path(data) / "nsdi23_traces"
+    return (env.data() or (root or Path()) / ".." / "shared" / "data") / "nsdi23_traces"
 
 
 @dataclass(frozen=True, slots=True)

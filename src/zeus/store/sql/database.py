@@ -52,7 +52,7 @@ class Conflict(StoreError):
     """Somebody else made the same thing first. Nothing was changed."""
 
 
-class Mode(Enum):
+class TransactionMode(Enum):
     """What a transaction is for."""
 
     READ = "read"
@@ -155,7 +155,7 @@ class Database:
             raise kind(f"the store {self.name} cannot be opened: {_said(wrong)}. Check ZEUS_STORE.") from wrong
 
     @contextmanager
-    def transaction(self, mode: Mode) -> Iterator[Transaction]:
+    def transaction(self, mode: TransactionMode) -> Iterator[Transaction]:
         """All that is run within happens at its end, or, where an exception leaves it, nothing does."""
         if self._pid != os.getpid():  # a forked child does not touch its parent's connections
             for engine in {self._engine, self._writers}:
@@ -181,7 +181,7 @@ class Database:
         except self._not_data as wrong:
             raise InputError(f"the store cannot hold what was given: {_said(wrong)}.") from wrong
         except self._errors as wrong:
-            unsure = ending and mode is Mode.WRITE
+            unsure = ending and mode is TransactionMode.WRITE
             so = "Whether the change was made is not known." if unsure else "Nothing was changed; try again."
             raise StoreError(f"the store {self.name} did not answer: {_said(wrong)}. {so}") from wrong
 
@@ -190,8 +190,8 @@ class Database:
         for engine in {self._engine, self._writers}:
             engine.dispose()
 
-    def _begin(self, mode: Mode) -> tuple[PoolProxiedConnection, Any]:
-        engine, again = self._writers if mode is Mode.WRITE else self._engine, False
+    def _begin(self, mode: TransactionMode) -> tuple[PoolProxiedConnection, Any]:
+        engine, again = self._writers if mode is TransactionMode.WRITE else self._engine, False
         while True:
             connection = engine.raw_connection()
             try:
@@ -206,15 +206,15 @@ class Database:
             engine.dispose()  # the server was restarted or hung up before anything began: once more, connected anew
             again = True
 
-    def _begin_on(self, connection: PoolProxiedConnection, mode: Mode) -> Any:
+    def _begin_on(self, connection: PoolProxiedConnection, mode: TransactionMode) -> Any:
         cursor: Any = connection.cursor()
         seconds = allowed(self._busy_seconds)
-        if mode is not Mode.WRITE or self._dialect.name != "sqlite":
+        if mode is not TransactionMode.WRITE or self._dialect.name != "sqlite":
             self._wait_at_most(connection, cursor, seconds)
         if self._dialect.name != "sqlite":
-            level = "REPEATABLE READ" if mode is Mode.SNAPSHOT else "READ COMMITTED"
+            level = "REPEATABLE READ" if mode is TransactionMode.SNAPSHOT else "READ COMMITTED"
             cursor.execute(f"BEGIN ISOLATION LEVEL {level}")
-        elif mode is Mode.WRITE:
+        elif mode is TransactionMode.WRITE:
             # A reader that turns writer halfway is refused where another one writes: who will write says so first.
             _begin_in_turn(cursor, seconds)
         else:

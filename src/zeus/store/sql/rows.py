@@ -14,7 +14,7 @@ from zeus.job import Ask, Event, Kept, Outcome, Pardoned, Profiled, Trial, histo
 from zeus.job.wire import dumps, from_json, loads, to_text
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
-from zeus.store.api import START, Job, Log, Point
+from zeus.store.api import START, Job, Log, LogPoint
 from zeus.store.json_lines import History
 from zeus.store.sql.database import Statement, Transaction
 from zeus.store.sql.tables import ASKS, EVENTS, JOBS, MARKS, NUMBERS, PLACES, PROFILES, REVISIONS, TRIALS
@@ -330,9 +330,9 @@ def events_after(db: Transaction, job: JobRow, since: int) -> list[Event]:
     return [event for event in history(facts) if event.sequence > since]
 
 
-def log_after(db: Transaction, job: JobRow, since: Point = START) -> Log:
+def log_after(db: Transaction, job: JobRow, since: LogPoint = START) -> Log:
     """What happened after this point, or from the start where it is not one of this history."""
-    end = Point(job.sequence, job.mark)
+    end = LogPoint(job.sequence, job.mark)
     begin = since if since in (START, end) or since.mark == _mark_at(db, job, since.sequence) else START
     return Log(begin, events_after(db, job, begin.sequence), end)
 

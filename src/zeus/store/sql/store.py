@@ -19,10 +19,10 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
 from zeus.store.address import address_of
-from zeus.store.api import LEASE_SECONDS, START, Decide, Job, Log, Point, Request, utc
+from zeus.store.api import LEASE_SECONDS, START, Decide, Job, Log, LogPoint, Request, utc
 from zeus.store.json_lines import Dump, History
 from zeus.store.sql import profile_rows, rows
-from zeus.store.sql.database import BUSY_SECONDS, CONNECTIONS, Conflict, Database, Mode, Transaction
+from zeus.store.sql.database import BUSY_SECONDS, CONNECTIONS, Conflict, Database, Transaction, TransactionMode
 from zeus.store.sql.rows import take_job
 from zeus.store.sql.token_rows import SqlTokens
 from zeus.store.tokens import Tokens
@@ -211,9 +211,9 @@ class SqlStore:
         with self._read() as db:
             return rows.events_after(db, rows.find_job(db, job_id), since)
 
-    def log(self, job_id: str, since: Point = START) -> Log:
+    def log(self, job_id: str, since: LogPoint = START) -> Log:
         """Events after this point."""
-        with self._database.transaction(Mode.SNAPSHOT) as db:
+        with self._database.transaction(TransactionMode.SNAPSHOT) as db:
             return rows.log_after(db, rows.find_job(db, job_id), since)
 
     def notes(self, job_id: str) -> list[Profiled | Pardoned]:
@@ -293,7 +293,7 @@ class SqlStore:
     def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
         """As lines of JSON."""
         dump, wanted = Dump(), None if job_ids is None else list(job_ids)
-        with self._database.transaction(Mode.SNAPSHOT) as db:
+        with self._database.transaction(TransactionMode.SNAPSHOT) as db:
             found = rows.all_jobs(db) if wanted is None else [rows.find_job(db, one) for one in wanted]
             for row in found:
                 past = History(rows.revisions_of(db, row), rows.trials_of(db, row), rows.notes_of(db, row.id))
@@ -322,7 +322,7 @@ class SqlStore:
         self._database.close()
 
     def _write(self) -> AbstractContextManager[Transaction]:
-        return self._database.transaction(Mode.WRITE)
+        return self._database.transaction(TransactionMode.WRITE)
 
     def _read(self) -> AbstractContextManager[Transaction]:
-        return self._database.transaction(Mode.READ)
+        return self._database.transaction(TransactionMode.READ)

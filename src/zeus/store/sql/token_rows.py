@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from zeus.store.sql.database import Database, Mode, Statement
+from zeus.store.sql.database import Database, Statement, TransactionMode
 from zeus.store.sql.tables import SESSIONS, TOKENS
-from zeus.store.tokens import Scope, Session, Token, no_token
+from zeus.store.tokens import Scope, Token, TokenSession, no_token
 
 _NAMES = ("id", "name", "scope", "hash", "created_at", "revoked_at")
 _ALL = sa.select(*(TOKENS.c[name] for name in _NAMES))
@@ -32,44 +32,44 @@ class SqlTokens:
     def add(self, token: Token) -> None:
         """Keep it."""
         row = {name: getattr(token, name) for name in _NAMES}
-        with self._database.transaction(Mode.WRITE) as db:
+        with self._database.transaction(TransactionMode.WRITE) as db:
             db.run(ADD, {**row, "scope": token.scope.value})
 
     def find(self, token_id: str) -> Token | None:
         """By id."""
-        with self._database.transaction(Mode.READ) as db:
+        with self._database.transaction(TransactionMode.READ) as db:
             found = db.row(FIND, {"of": token_id})
         return None if found is None else _token(found)
 
     def all(self) -> list[Token]:
         """The oldest first."""
-        with self._database.transaction(Mode.READ) as db:
+        with self._database.transaction(TransactionMode.READ) as db:
             return [_token(row) for row in db.rows(ALL)]
 
     def revoke(self, token_id: str, at: str) -> Token:
         """Refuse it from now on."""
-        with self._database.transaction(Mode.WRITE) as db:
+        with self._database.transaction(TransactionMode.WRITE) as db:
             db.run(REVOKE, {"of": token_id, "revoked_at": at})
             found = db.row(FIND, {"of": token_id})
         if found is None:
             raise no_token(token_id)
         return _token(found)
 
-    def begin(self, session: Session, now: str) -> None:
+    def begin(self, session: TokenSession, now: str) -> None:
         """Keep it."""
-        with self._database.transaction(Mode.WRITE) as db:
+        with self._database.transaction(TransactionMode.WRITE) as db:
             db.run(END_OLD, {"now": now})
             db.run(BEGIN, {name: getattr(session, name) for name in _SESSION})
 
-    def session(self, hash_: str) -> Session | None:
+    def session(self, hash_: str) -> TokenSession | None:
         """By hash."""
-        with self._database.transaction(Mode.READ) as db:
+        with self._database.transaction(TransactionMode.READ) as db:
             found = db.row(FIND_SESSION, {"of": hash_})
-        return None if found is None else Session(*found)
+        return None if found is None else TokenSession(*found)
 
     def end(self, hash_: str) -> None:
         """Drop it."""
-        with self._database.transaction(Mode.WRITE) as db:
+        with self._database.transaction(TransactionMode.WRITE) as db:
             db.run(END, {"of": hash_})
 
 

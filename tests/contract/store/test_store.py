@@ -1,0 +1,627 @@
+"""What every store promises (zeus.store.api), on every store there is."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.store_places import HERE, SPEC, Place, ask, sound
+from support.store_worker import CONVERGED, first_size
+from support.stories import fold
+from zeus.errors import AlreadyDone, InputError, NotKnown
+from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Profiled, Target, Trial, history
+from zeus.job.wire import from_json, to_json
+from zeus.policy.registry import find_policy
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
+from zeus.store import Job, MemoryStore, Store
+from zeus.store.api import Facts
+from zeus.store.tokens import Scope, Token
+
+EPOCH = {"joules": 12.5, "seconds": 0.5}
+V100, A40S = Gpus("V100", 1, 250.0), Gpus("A40", 2, 600.0)
+
+STOPPED = Outcome(ending=Ending.STOPPED, joules=10.0, seconds=1.0, epochs=1)
+SO_FAR = Outcome(ending=Ending.LOST, joules=40.0, seconds=3.0, epochs=2)
+KEY = ProfileKey("asr", 16, "V100", 4)
+PROFILE = PowerProfile.of(
+    [LimitSlice(250.0, 10, 1.0, 200.0), LimitSlice(150.0, 10, 1.2, 150.0)], limits=[250, 150, 100]
+)
+
+
+@pytest.fixture
+def store(place: Place) -> Store:
+    return place.open()
+
+
+def refuse(job: Job, ask: Ask, facts: Facts) -> Decision:
+    raise InputError("nothing is left to offer")
+
+
+# ---------------------------------------------------------------------- jobs
+
+
+def test_a_job_is_found_again_with_the_seed_that_was_drawn_for_it(place: Place) -> None:
+    job = place.open().register(SPEC)
+    assert job.spec.mab_seed is not None
+    assert place.open().register(SPEC) == job == place.open().job("asr")
+    assert place.open().jobs() == [job]
+
+
+def test_a_job_without_an_id_is_found_by_what_it_is(store: Store) -> None:
+    nameless = replace(SPEC, job_id=None)
+    assert store.register(nameless) == store.register(nameless) == store.job(nameless.id)
+
+
+def test_a_job_whose_knobs_changed_is_revised_and_goes_on(store: Store) -> None:
+    first = store.register(SPEC)
+    ask(store)
+    second = store.register(replace(SPEC, eta_knob=0.9, batch_sizes=(16, 32)))
+    assert (second.revision, second.spec.mab_seed) == (2, first.spec.mab_seed)
+    assert store.revisions("asr") == [first, second]
+    assert ask(store).number == 2
+
+
+def test_a_trial_says_the_target_that_it_was_asked_for(store: Store) -> None:
+    store.register(SPEC)
+    first = ask(store)
+    store.register(replace(SPEC, target_metric=0.9, higher_is_better_metric=False), void=True)
+    second = ask(store)
+    assert [one.ask.target for one in (first, second)] == [Target(0.5), Target(0.9, higher_is_better=False)]
+    assert [one.ask.is_for(store.job("asr").spec) for one in (first, second)] == [False, True]
+
+
+def test_trials_count_for_another_target_only_if_that_is_asked_for(store: Store) -> None:
+    store.register(replace(SPEC, target_metric=0.7))
+    first = store.register(SPEC)  # nothing was tried for 0.7 yet
+    store.tell("asr", ask(store).number, CONVERGED)
+    typo = replace(SPEC, target_metric=5.0)
+    for change in (
+        lambda: store.register(typo),
+        lambda: store.revise("asr", lambda job: (replace(job.spec, target_metric=5.0), 1)),
+        lambda: store.register(replace(SPEC, higher_is_better_metric=False)),
+    ):
+        with pytest.raises(AlreadyDone, match=r">= 0\.5, and this is .* the 1 trials .*revise"):
+            change()
+    assert store.job("asr") == first
+    assert store.register(typo, void=True).spec.target_metric == 5.0
+    back = store.register(SPEC, void=True)
+    assert [kept.trial.ask.is_for(back.spec) for kept in store.trials("asr")] == [True]
+
+
+def test_a_job_keeps_its_policy_version_until_it_takes_another_policy(store: Store) -> None:
+    store.register(SPEC, policy_version=1)
+    assert store.register(replace(SPEC, eta_knob=0.2), policy_version=2).policy_version == 1
+    assert store.register(replace(SPEC, policy="default"), policy_version=2).policy_version == 2
+
+
+def test_what_is_not_there_is_said_with_what_is(store: Store) -> None:
+    with pytest.raises(InputError, match=r"job 'asr' is not in this store\. It has no jobs yet"):
+        ask(store)
+    store.register(SPEC)
+    with pytest.raises(InputError, match="Known: asr"):
+        store.facts("lm")
+    for verb in (
+        lambda: store.tell("asr", 1, CONVERGED),
+        lambda: store.renew("asr", 0),
+        lambda: store.trial("asr", 2**70),
+    ):
+        with pytest.raises(InputError, match="has no trial"):
+            verb()
+
+
+def test_crashes_that_are_excused_are_kept_and_those_after_them_count(store: Store, place: Place) -> None:
+    crashed = Outcome(ending=Ending.CRASHED)
+    first = store.register(SPEC)
+    store.tell("asr", ask(store).number, crashed)
+    job = store.excuse("asr", [1])
+    assert job == store.job("asr") == store.excuse("asr", [1])
+    assert (job.excused, job.revision, job.spec) == ((1,), 2, first.spec)
+    assert [kept.trial.ending for kept in store.trials("asr")] == [Ending.CRASHED]
+    store.tell("asr", ask(store).number, crashed)
+    assert store.job("asr").excused == (1,)
+    another = place.another()
+    another.import_lines(store.export())
+    assert replace(another.job("asr"), generation="") == replace(job, generation="")
+    with pytest.raises(NotKnown, match="'lm' is not in this store"):
+        store.excuse("lm", [1])
+    with pytest.raises(NotKnown, match="has no trial 3"):
+        store.excuse("asr", [1, 3])
+
+
+def test_changes_made_at_once_are_all_made(place: Place) -> None:
+    place.open().register(SPEC)
+
+    def change(_: int) -> None:
+        place.open().revise("asr", lambda job: (replace(job.spec, max_epochs=job.spec.max_epochs + 1), 1))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(change, range(12)))
+    job = place.open().job("asr")
+    assert (job.spec.max_epochs, job.revision) == (SPEC.max_epochs + 12, 13)
+
+
+def test_a_change_is_a_revision_like_any_other_and_one_that_fails_is_none(store: Store) -> None:
+    first = store.register(SPEC)
+    ask(store)
+    assert store.revise("asr", lambda job: (job.spec, 7)) == first
+    moved = store.revise("asr", lambda job: (replace(job.spec, beta_knob=3.0, policy="default"), 7))
+    assert (moved.revision, moved.spec.beta_knob, moved.policy_version) == (2, 3.0, 7)
+    with pytest.raises(InputError, match="eta_knob"):
+        store.revise("asr", lambda job: (replace(job.spec, eta_knob=7.0), 1))
+    assert store.job("asr") == moved
+    with pytest.raises(NotKnown, match="'lm' is not in this store"):
+        store.revise("lm", lambda job: (job.spec, 1))
+
+
+def test_an_unfinished_recurrence_is_resumed_by_one_alone(place: Place) -> None:
+    store = place.open()
+    store.register(SPEC)
+    store.tell("asr", ask(store).number, Outcome(ending=Ending.NOT_CONVERGED, joules=1.0, seconds=1.0, epochs=1))
+
+    def resume(_: int) -> Ask:
+        return place.open().ask("asr", replace(HERE, resume=True), first_size).ask
+
+    with ThreadPoolExecutor(4) as pool:
+        asks = list(pool.map(resume, range(8)))
+    assert sorted((one.recurrence, one.attempt) for one in asks) == [(1, 2), *((n, 1) for n in range(2, 9))]
+    with pytest.raises(InputError, match="name one, or resume"):
+        replace(HERE, resume=True, recurrence=1)
+
+
+def test_a_trial_says_the_eta_and_the_gpus_it_was_asked_for_wherever_the_job_goes(store: Store, place: Place) -> None:
+    store.register(SPEC)
+    first = ask(store)
+    store.register(replace(SPEC, eta_knob=0.9))
+    second = store.ask("asr", replace(HERE, gpus=A40S), first_size)
+    store.register(replace(SPEC, eta_knob=0.1))
+    another = place.another()
+    another.import_lines(store.export())
+    for here in (store, another):
+        kept = [here.trial("asr", one.number).trial.ask for one in (first, second)]
+        assert [(one.eta, one.gpus) for one in kept] == [(SPEC.eta_knob, HERE.gpus), (0.9, A40S)]
+
+
+def test_trials_of_version_1_get_the_eta_that_their_job_kept_for_them(store: Store, place: Place) -> None:
+    store.register(SPEC)
+    ask(store)
+    store.register(replace(SPEC, eta_knob=0.9))
+    store.ask("asr", replace(HERE, gpus=A40S), first_size)
+    older = [json.dumps(_as_0_1(json.loads(line), [[1, 0.5]])) for line in store.export()]
+    without = [json.dumps(_as_0_1(json.loads(line), None)) for line in store.export()]  # before etas were kept
+    another = place.another()
+    another.import_lines(older)
+    assert [kept.trial for kept in another.trials("asr")] == [nameless(kept.trial) for kept in store.trials("asr")]
+    another.forget("asr")
+    another.import_lines(without)
+    assert [kept.trial.ask.eta for kept in another.trials("asr")] == [0.9, 0.9]
+
+
+def _as_0_1(line: dict[str, Any], etas: list[Any] | None) -> dict[str, Any]:
+    """A line of an export as Zeus 0.1 wrote it."""
+    if line["line"] == "job":
+        line.pop("first")
+        line["spec"]["version"] = 1
+        line["spec"].pop("baseline_every")
+        return line if etas is None else {**line, "etas": etas if line["revision"] == 2 else []}
+    trial = from_json(line["trial"], Trial)
+    return {**line, "trial": to_json(trial, version=1)}
+
+
+def test_a_restarted_job_is_registered_as_it_was_and_knows_nothing(store: Store) -> None:
+    store.register(SPEC, policy_version=1)
+    first = store.register(replace(SPEC, eta_knob=0.9, target_metric=0.7))
+    ask(store)
+    store.pardon("asr", 8)
+    store.put_profile(KEY, PROFILE)
+    store.settle("asr", V100)
+    again = store.restart("asr", policy_version=2)
+    assert again == store.job("asr") and store.revisions("asr") == [again]
+    assert (again.spec, again.policy_version, again.revision) == (first.spec, 2, 1)
+    assert again.generation != first.generation
+    assert (store.facts("asr"), store.trials("asr"), store.notes("asr"), store.settled("asr")) == ([], [], [], None)
+    assert store.get_profile(KEY) is None
+    assert again.first == ask(store).number == 2  # no number is given twice
+    sound(store)
+    with pytest.raises(NotKnown, match="'lm' is not in this store"):
+        store.restart("lm")
+
+
+def test_a_job_that_has_changed_since_it_was_looked_at_is_not_restarted(store: Store) -> None:
+    store.register(SPEC)
+    seen = store.pulse()["asr"]
+    ask(store)
+    with pytest.raises(AlreadyDone, match="has changed since"):
+        store.restart("asr", pulse=seen)
+    assert len(store.trials("asr")) == 1
+    store.restart("asr", pulse=store.pulse()["asr"])
+    assert store.trials("asr") == []
+
+
+def test_a_forgotten_job_is_gone_and_its_next_life_is_another(store: Store) -> None:
+    first = store.register(SPEC)
+    ask(store)
+    store.pardon("asr", 8)
+    store.put_profile(KEY, PROFILE)
+    store.forget("asr")
+    assert store.jobs() == []
+    assert store.get_profile(KEY) is None
+    again = store.register(SPEC)
+    assert again.generation != first.generation
+    assert (again.first, store.facts("asr"), ask(store).number) == (2, [], 2)
+    with pytest.raises(InputError):
+        store.forget("lm")
+
+
+# ---------------------------------------------------------------------- asking and telling
+
+
+def test_asks_and_tells_share_one_row_of_sequence_numbers(place: Place) -> None:
+    place.open().register(SPEC)
+    first, second = ask(place.open()), ask(place.open())
+    ended = place.open().tell("asr", first.number, CONVERGED)
+    assert (first.asked, second.asked, ended.ended) == (1, 2, 3)
+    assert (first.ask.recurrence, second.ask.recurrence) == (1, 2)
+    assert place.open().facts("asr") == [first, second, ended]
+    assert place.open().facts("asr", since=2) == [ended]
+    assert place.open().facts("asr", since=2**70) == []
+    sound(place.open())
+
+
+def test_another_try_belongs_to_its_recurrence_and_the_last_one_is_said_to_be(store: Store) -> None:
+    store.register(SPEC)
+    tries = [ask(store)]
+    store.tell("asr", tries[0].number, STOPPED)
+    other = ask(store)
+    tries.append(store.ask("asr", replace(HERE, recurrence=1, max_tries=2), first_size))
+    assert [(t.ask.recurrence, t.ask.attempt, t.ask.last) for t in tries] == [(1, 1, False), (1, 2, True)]
+    assert other.ask.recurrence == 2
+    with pytest.raises(InputError, match="used up its 2 tries"):
+        store.ask("asr", replace(HERE, recurrence=1, max_tries=2), first_size)
+    store.tell("asr", other.number, CONVERGED)
+    with pytest.raises(InputError, match="has reached its target"):
+        ask(store, recurrence=2)
+    for strange in (3, 4, 0, -1, 2**70):
+        with pytest.raises(InputError, match="was never begun"):
+            ask(store, recurrence=strange)
+    sound(store)
+
+
+def test_a_decision_that_fails_opens_nothing(store: Store) -> None:
+    store.register(SPEC)
+    with pytest.raises(InputError, match="nothing is left to offer"):
+        store.ask("asr", HERE, refuse)
+    assert store.facts("asr") == []
+    assert ask(store).number == 1
+
+
+def test_a_tell_that_is_repeated_changes_nothing(store: Store) -> None:
+    store.register(SPEC)
+    number = ask(store).number
+    ended = store.tell("asr", number, CONVERGED)
+    assert store.tell("asr", number, CONVERGED) == ended
+    with pytest.raises(InputError, match="The first one stands"):
+        store.tell("asr", number, STOPPED)
+    assert store.tell("asr", number, SO_FAR) == ended
+    assert len(store.facts("asr")) == 2
+
+
+def test_the_real_policy_folds_what_is_kept_step_by_step_as_from_the_start(store: Store) -> None:
+    job = store.register(SPEC)
+    policy = find_policy(job.spec.policy, job.policy_version)
+    state, seen = policy.start(job.spec), 0
+    for outcome in (CONVERGED, STOPPED, CONVERGED):
+        store.tell("asr", ask(store).number, outcome)
+        for event in store.facts("asr", seen):
+            state, seen = policy.observe(state, event), event.sequence
+    assert state == fold(policy, job.spec, [kept.trial for kept in store.trials("asr")])
+
+
+# ---------------------------------------------------------------------- leases
+
+
+def test_a_trial_whose_lease_lapsed_is_lost_at_the_next_ask_and_no_sooner(place: Place, store: Store) -> None:
+    store.register(SPEC)
+    ask(store)
+    place.clock.sleep(599)
+    assert store.expire("asr") == []
+    place.clock.sleep(1)
+    assert ask(store).number == 2
+    assert [kept.trial.ending for kept in store.trials("asr")] == [Ending.LOST, Ending.OPEN]
+    sound(store)
+
+
+def test_a_renewed_lease_holds_and_what_was_used_by_then_outlives_the_loss(place: Place, store: Store) -> None:
+    store.register(SPEC)
+    number = ask(store).number
+    place.clock.sleep(500)
+    assert store.renew("asr", number, SO_FAR).ending is Ending.OPEN
+    place.clock.sleep(500)
+    store.renew("asr", number)
+    assert store.expire("asr") == []
+    store.renew("asr", number, lease=86_400)
+    place.clock.sleep(86_399)
+    assert store.expire("asr") == []
+    place.clock.sleep(1)
+    (lost,) = store.expire("asr")
+    assert (lost.ending, lost.outcome) == (Ending.LOST, SO_FAR)
+    assert store.renew("asr", number) == lost
+    assert store.expire("asr") == []
+    with pytest.raises(InputError, match="ending LOST"):
+        store.renew("asr", number, CONVERGED)
+
+
+def test_a_lost_trial_may_still_tell(place: Place, store: Store) -> None:
+    store.register(SPEC)
+    number = ask(store).number
+    store.renew("asr", number, SO_FAR)
+    place.clock.sleep(601)
+    store.expire("asr")
+    other = ask(store)
+    late = store.tell("asr", number, CONVERGED)
+    assert (late.asked, late.lost, late.ended, late.outcome) == (1, 2, 4, CONVERGED)
+    assert store.facts("asr") == history([late, other])
+    sound(store)
+
+
+def test_a_trial_can_be_given_up_before_its_lease_lapses(store: Store) -> None:
+    store.register(SPEC)
+    number = ask(store).number
+    given_up = store.tell("asr", number, SO_FAR)
+    assert (given_up.ending, given_up.lost) == (Ending.LOST, 2)
+    assert store.tell("asr", number, SO_FAR) == given_up
+    assert store.expire("asr") == []
+
+
+def test_times_are_utc_and_iso_8601(place: Place, store: Store) -> None:
+    store.register(SPEC)
+    ask(store)
+    (kept,) = store.trials("asr")
+    assert (kept.asked_at, kept.leased_until) == (
+        "2023-11-14T22:13:20.000000+00:00",
+        "2023-11-14T22:23:20.000000+00:00",
+    )
+
+
+# ---------------------------------------------------------------------- other facts
+
+
+def test_profiled_costs_and_pardons_are_events_like_others(store: Store) -> None:
+    store.register(SPEC)
+    trial = ask(store)
+    profiled = store.profiled("asr", 8, HERE.gpus, **EPOCH)
+    pardoned = store.pardon("asr", 8)
+    assert profiled == Profiled(sequence=2, batch_size=8, gpu_model="V100", max_watts=250.0, **EPOCH)
+    assert store.facts("asr") == [trial, profiled, pardoned]
+    assert store.facts("asr", since=2) == [pardoned]
+    assert store.notes("asr") == [profiled, pardoned]
+
+
+def test_a_profile_is_kept_under_exactly_its_key(place: Place) -> None:
+    store = place.open()
+    assert store.get_profile(KEY) is None
+    store.put_profile(KEY, PowerProfile.of([LimitSlice(250, 1, 1.0, 1.0)]))
+    store.put_profile(KEY, PROFILE)
+    assert place.open().get_profile(KEY) == PROFILE
+    for other in (
+        replace(KEY, job=""),
+        replace(KEY, batch_size=8),
+        replace(KEY, gpu_model="A40"),
+        replace(KEY, gpu_count=1),
+    ):
+        assert store.get_profile(other) is None
+
+
+# ---------------------------------------------------------------------- export and import
+
+
+def full(place: Place) -> Store:
+    store = place.open()
+    store.register(SPEC)
+    store.register(replace(SPEC, job_id="lm"))
+    lost, _ = ask(store), ask(store)
+    store.renew("asr", lost.number, SO_FAR)
+    place.clock.sleep(601)
+    store.expire("asr")
+    store.tell("asr", ask(store).number, CONVERGED)
+    store.tell("asr", lost.number, STOPPED)
+    store.renew("asr", ask(store).number, SO_FAR)
+    store.profiled("asr", 8, HERE.gpus, **EPOCH)
+    store.pardon("asr", 8)
+    store.register(replace(SPEC, target_metric=0.7), void=True)
+    store.put_profile(KEY, PROFILE)
+    store.put_profile(replace(KEY, job=""), PROFILE)
+    return store
+
+
+def nameless(trial: Trial) -> Trial:
+    """A trial, but for what no other trial has."""
+    return replace(trial, ask=replace(trial.ask, id=""))
+
+
+def test_export_then_import_is_the_identity(place: Place) -> None:
+    store, another = full(place), place.another()
+    assert another.import_lines(store.export()) == ["asr", "lm"]
+    assert another.export() == store.export()
+    assert another.facts("asr") == store.facts("asr")
+    assert another.trials("asr") == store.trials("asr")
+    assert another.get_profile(KEY) == PROFILE
+    assert another.job("asr").generation != store.job("asr").generation
+    assert nameless(ask(another)) == nameless(ask(store))
+
+
+def test_all_stores_export_the_same_lines(place: Place) -> None:
+    lines = full(place).export()
+    other = MemoryStore(place.clock.wall)
+    other.import_lines(lines)
+    assert other.export() == lines
+
+
+def test_some_jobs_can_be_exported_alone(place: Place) -> None:
+    store, another = full(place), place.another()
+    assert another.import_lines(store.export(["asr"])) == ["asr"]
+    assert another.get_profile(replace(KEY, job="")) is None
+
+
+def test_an_import_mixes_no_histories_and_happens_whole_or_not_at_all(place: Place) -> None:
+    store, another = full(place), place.another()
+    another.register(replace(SPEC, job_id="lm"))
+    before = another.export()
+    with pytest.raises(InputError, match="already in this store: lm"):
+        another.import_lines(store.export())
+    lines = store.export(["asr"])
+    trial = next(place for place, line in enumerate(lines) if '"line":"trial"' in line)
+    for spoilt in (
+        lines[1:],
+        lines[:trial] + lines[trial + 1 :],
+        [*lines, lines[trial]],
+        [*lines, "{}"],
+        [*lines, "x"],
+    ):
+        with pytest.raises(InputError, match=r"line \d|Export the whole job again"):
+            another.import_lines(spoilt)
+    newer = json.loads(lines[trial])
+    newer["trial"]["version"] = 3
+    with pytest.raises(InputError, match=f"line {trial + 1}: trial of version 3"):
+        another.import_lines([*lines[:trial], json.dumps(newer)])
+    assert another.export() == before
+
+
+def test_one_trial_can_be_looked_at_alone(store: Store) -> None:
+    store.register(SPEC)
+    trial = ask(store)
+    assert store.trial("asr", trial.number) == store.trials("asr")[0]
+    with pytest.raises(InputError, match="99"):
+        store.trial("asr", 99)
+
+
+def test_a_page_of_trials_is_as_all_of_them_would_be_cut(store: Store) -> None:
+    store.register(SPEC)
+    assert (store.count("asr"), store.trials("asr")) == (0, [])
+    for _ in range(5):
+        ask(store)
+    everything = store.trials("asr")
+    assert store.count("asr") == len(everything) == 5
+    for after, most in ((0, 2), (1, 3), (4, 10), (5, 1), (2**60, 3), (2, None)):
+        assert store.trials("asr", after=after, most=most) == everything[after : None if most is None else after + most]
+    with pytest.raises(NotKnown):
+        store.count("lm")
+
+
+# ---------------------------------------------------------------------- for a service
+
+
+def test_a_job_that_is_not_to_be_revised_stays_as_it_is(store: Store) -> None:
+    first = store.register(SPEC, revise=False)
+    assert store.register(SPEC, revise=False) == first
+    with pytest.raises(AlreadyDone, match="job 'asr' is registered with another eta_knob, max_epochs"):
+        store.register(replace(SPEC, eta_knob=0.9, max_epochs=7), revise=False)
+    assert store.revisions("asr") == [first]
+
+
+def test_an_ask_repeated_with_its_key_gets_the_same_trial_as_it_stands(place: Place) -> None:
+    place.open().register(SPEC)
+    first = place.open().ask("asr", HERE, first_size, key="k")
+    assert place.open().ask("asr", HERE, first_size, key="k") == first
+    ended = place.open().tell("asr", first.number, CONVERGED)
+    assert place.open().ask("asr", HERE, first_size, key="k") == ended
+    assert place.open().ask("asr", HERE, first_size, key="another").number == 2
+    assert ask(place.open()).number == 3
+    sound(place.open())
+
+
+def test_a_key_is_a_jobs_own_and_goes_with_it(store: Store) -> None:
+    store.register(SPEC)
+    store.register(replace(SPEC, job_id="lm"))
+    assert store.ask("asr", HERE, first_size, key="k").number == 1
+    assert store.ask("lm", HERE, first_size, key="k").number == 1
+    store.forget("asr")
+    store.register(SPEC)
+    assert store.ask("asr", HERE, first_size, key="k").asked == 1
+
+
+def test_an_ask_that_failed_does_not_use_up_its_key(store: Store) -> None:
+    store.register(SPEC)
+    with pytest.raises(InputError):
+        store.ask("asr", HERE, refuse, key="k")
+    assert store.ask("asr", HERE, first_size, key="k").number == 1
+
+
+def test_one_key_asked_by_many_at_once_opens_one_trial(store: Store) -> None:
+    store.register(SPEC)
+    with ThreadPoolExecutor(8) as crowd:
+        trials = list(crowd.map(lambda _: store.ask("asr", HERE, first_size, key="k"), range(16)))
+    assert {trial.number for trial in trials} == {1}
+    assert len(store.facts("asr")) == 1
+
+
+def test_the_pulse_of_a_job_changes_when_its_facts_or_terms_do_and_at_no_other_time(place: Place) -> None:
+    store = place.open()
+    assert store.pulse() == {}
+    store.register(SPEC)
+    store.register(replace(SPEC, job_id="lm"))
+    changes = {
+        "an ask": lambda: ask(store),
+        "a tell": lambda: store.tell("asr", 1, CONVERGED),
+        "an epoch": lambda: store.profiled("asr", 8, HERE.gpus, **EPOCH),
+        "a pardon": lambda: store.pardon("asr", 8),
+        "a revision": lambda: store.register(replace(SPEC, eta_knob=0.1)),
+        "another life": lambda: (store.forget("asr"), store.register(SPEC)),
+    }
+    seen = [store.pulse()]
+    for change in changes.values():
+        change()
+        seen.append(place.open().pulse())
+    assert len({pulse["asr"] for pulse in seen}) == len(seen)
+    assert len({pulse["lm"] for pulse in seen}) == 1
+    number = ask(store).number
+    before = store.pulse()
+    store.renew("asr", number, SO_FAR)
+    store.settle("asr", V100)
+    store.register(SPEC)
+    assert store.expire("asr") == []
+    assert store.pulse() == before
+    place.clock.sleep(601)
+    store.expire("asr")
+    assert store.pulse() != before
+
+
+def test_where_clients_run_is_settled_until_it_is_settled_otherwise(place: Place) -> None:
+    store = place.open()
+    store.register(SPEC)
+    assert store.settled("asr") is None
+    store.settle("asr", V100)
+    store.settle("asr", A40S)
+    assert place.open().settled("asr") == A40S
+    store.forget("asr")
+    store.register(SPEC)
+    assert store.settled("asr") is None
+    for verb in (lambda: store.settle("lm", V100), lambda: store.settled("lm")):
+        with pytest.raises(NotKnown):
+            verb()
+
+
+def test_the_profiles_of_a_job_are_those_of_no_other(store: Store) -> None:
+    other = replace(KEY, batch_size=8)
+    for key in (KEY, other, replace(KEY, job="lm")):
+        store.put_profile(key, PROFILE)
+    assert store.profiles("asr") == {KEY: PROFILE, other: PROFILE}
+    assert store.profiles("nobody") == {}
+
+
+def test_tokens_are_kept_in_order_and_revoked_for_good(place: Place) -> None:
+    tokens = place.open().tokens
+    first = Token("a1", "night shift", Scope.REPORT, "h1", "2024-01-01T00:00:00.000000+00:00")
+    second = Token("b2", "owner", Scope.ADMIN, "h2", "2024-01-02T00:00:00.000000+00:00")
+    tokens.add(first)
+    tokens.add(second)
+    assert place.open().tokens.all() == [first, second]
+    assert (tokens.find("a1"), tokens.find("zz")) == (first, None)
+    gone = place.open().tokens.revoke("a1", "2024-02-01T00:00:00.000000+00:00")
+    assert gone == replace(first, revoked_at="2024-02-01T00:00:00.000000+00:00") == tokens.find("a1")
+    assert tokens.revoke("a1", "2025-01-01T00:00:00.000000+00:00") == gone
+    with pytest.raises(NotKnown, match="zeus token list"):
+        tokens.revoke("zz", "2024-02-01T00:00:00.000000+00:00")

@@ -1,0 +1,126 @@
+"""Laws of the keeper's pure parts: the rule for putting back, the protocol, the notes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeus import errors
+from zeus.device.keeper import protocol
+from zeus.device.keeper.notes import Note
+from zeus.device.keeper.restore import TOLERANCE_WATTS, is_foreign
+from zeus.errors import InputError, ZeusError
+
+watts = st.floats(min_value=50, max_value=1000)
+milliwatts = st.integers(50_000, 1_000_000)
+texts = st.text(min_size=1, max_size=30)
+
+
+@given(watts, st.lists(watts, max_size=3), watts, st.floats(-TOLERANCE_WATTS / 2, TOLERANCE_WATTS / 2))
+def test_what_we_found_or_set_is_never_taken_for_somebody_elses_however_the_driver_rounds(
+    found: float, ours: list[float], setting: float, rounding: float
+) -> None:
+    note = Note("GPU-1", "boot", found, ours_watts=tuple(ours), setting_watts=setting)
+    assert not any(is_foreign(w, note) for w in (found, *ours, setting + rounding))
+
+
+@given(milliwatts, st.lists(milliwatts, max_size=3), st.none() | milliwatts, milliwatts)
+def test_anything_that_differs_by_a_milliwatt_from_all_of_them_is_somebody_elses(
+    found: int, ours: list[int], setting: int | None, now: int
+) -> None:
+    note = Note("GPU-1", "boot", found / 1e3, ours_watts=tuple(w / 1e3 for w in ours))
+    assert is_foreign(now / 1e3, note) == (now not in (found, *ours))
+    if setting is not None:
+        note = replace(note, setting_watts=setting / 1e3)
+        assert is_foreign(now / 1e3, note) == (now not in (found, *ours) and abs(now - setting) > 1000)
+
+
+@given(
+    texts, texts, watts, st.none() | st.booleans(), st.lists(watts, max_size=3), st.booleans(), st.none() | watts
+)  # fmt: skip
+def test_a_note_reads_as_it_was_written(
+    uuid: str,
+    boot: str,
+    found: float,
+    persistence: bool | None,
+    ours: list[float],
+    switched: bool,
+    setting: float | None,
+) -> None:
+    note = Note(uuid, boot, found, persistence, tuple(ours), switched, setting_watts=setting)
+    assert Note.from_json(note.to_json()) == note
+
+
+def test_a_note_of_version_0_1_is_read() -> None:
+    old = json.loads(Note("GPU-1", "boot", 250.0, ours_watts=(200.0, 150.0)).to_json())
+    del old["setting_watts"]
+    assert Note.from_json(json.dumps(old)).ours_watts == (200.0, 150.0)
+
+
+@given(st.text(max_size=200))
+def test_any_other_text_is_no_note(text: str) -> None:
+    with pytest.raises(ValueError):
+        Note.from_json(text)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_request_or_an_input_error(line: bytes) -> None:
+    try:
+        protocol.parse(line)
+    except InputError as e:
+        assert protocol.failure(e).endswith(b"\n")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+
+
+@given(st.sampled_from(["hello", "lease", "set", "release", "status", "?"]), json_values, json_values, json_values)
+def test_fields_of_any_shape_are_a_request_or_an_input_error(op: str, a: object, b: object, c: object) -> None:
+    with contextlib.suppress(InputError):
+        protocol.parse(json.dumps({"op": op, "zeus": a, "gpus": b, "watts": c}).encode())
+
+
+@pytest.mark.parametrize("line", [b"[" * 60000, b'{"op":"set","watts":{"g":' + b"9" * 4000 + b"}}"])
+def test_hostile_numbers_and_depths_are_input_errors(line: bytes) -> None:
+    with pytest.raises(InputError):
+        protocol.parse(line)
+
+
+@given(st.lists(st.binary(max_size=50).map(lambda b: b.replace(b"\n", b"")), max_size=8), st.data())
+def test_lines_do_not_depend_on_how_the_stream_was_cut(lines: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(line + b"\n" for line in lines)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
+    reader, seen = protocol.LineBuffer(), []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        seen += reader.feed(stream[start:end])
+    assert seen == lines
+
+
+def test_an_endless_line_is_refused() -> None:
+    reader = protocol.LineBuffer()
+    with pytest.raises(InputError, match="65536"):
+        for _ in range(3):
+            list(reader.feed(b"x" * 40000))
+
+
+ALL_ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, ZeusError)]
+
+
+@pytest.mark.parametrize("kind", ALL_ERRORS)
+def test_every_error_arrives_as_what_it_was(kind: type[ZeusError]) -> None:
+    with pytest.raises(kind, match="because") as caught:
+        protocol.unpack(protocol.failure(kind("because")).strip())
+    assert type(caught.value) is kind
+
+
+def test_an_error_of_no_known_name_is_still_an_error_of_ours() -> None:
+    with pytest.raises(ZeusError):
+        protocol.unpack(b'{"ok": false, "error": "os", "message": "?"}')

@@ -1,0 +1,173 @@
+"""`zeus run` with a script that uses Zeus itself: it tells how it ended, and if it does not, its launcher finds out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.launch_place import Place, is_running, tries
+from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.device.clock import RealClock
+from zeus.env import Mode
+from zeus.job import Ending, JobSpec, Outcome, Trial
+from zeus.jobs.local import LocalJob
+from zeus.jobs.open import gpus_of
+from zeus.launch.job_file import MetricsSource
+from zeus.launch.script import ScriptRunner
+from zeus.launch.watch import Watcher
+from zeus.monitor import ZeusMonitor
+from zeus.store.memory import MemoryStore
+
+# What a training does that speaks for itself, without the weight of torch.
+SPEAKS = """
+import os, pathlib, sys, time
+from zeus.job import Ending, Outcome
+from zeus.jobs.open import find_job
+from zeus.job.wire import dumps, to_json
+
+job, trial = find_job(os.environ["ZEUS_JOB_ID"]), int(os.environ["ZEUS_TRIAL"])
+pathlib.Path("pid").write_text(str(os.getpid()))
+used = dict(joules=500.0, seconds=2.0, epochs=2, metric=0.95)
+file = pathlib.Path(os.environ["ZEUS_OUTCOME_FILE"])
+leave = lambda ending: file.write_text(dumps(to_json(Outcome(ending=ending, **used))))
+"""
+TELL = "job.tell(trial, Outcome(ending=Ending.CONVERGED, **used))"
+PROGRESS = "job.progress(trial, Outcome(ending=Ending.LOST, **used), 1000.0)"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    here = Place(tmp_path)
+    here.job(metrics="")
+    return here
+
+
+def script(place: Place, *lines: str) -> None:
+    (place.folder / "train.py").write_text("\n".join([SPEAKS, *lines]))
+
+
+def test_what_the_script_told_is_what_happened(place: Place) -> None:
+    script(place, TELL, "sys.exit(5)")  # what fails after the training is over is not the training
+    done = place.run("--json")
+    (only,) = tries(json.loads(done.stdout))
+    assert (done.returncode, only["ending"], only["joules"], only["epochs"]) == (0, "converged", 500.0, 2)
+    assert "but then the command failed with exit code 5. Its output is in" in done.stderr
+
+
+def test_an_outcome_that_the_store_did_not_hear_is_read_from_its_file(place: Place) -> None:
+    script(place, "leave(Ending.CONVERGED)")
+    (only,) = tries(place.report())
+    assert (only["ending"], only["joules"]) == ("converged", 500.0)
+
+
+def test_a_script_that_left_its_loop_by_itself_did_not_converge(place: Place) -> None:
+    script(place, "leave(Ending.LOST) if trial == 1 else " + TELL)
+    assert [one["ending"] for one in tries(place.report())] == ["not_converged", "converged"]
+
+
+@pytest.mark.parametrize("how", [PROGRESS, "leave(Ending.LOST)"], ids=["said in time", "left in the file"])
+def test_a_crash_costs_what_the_script_last_said_it_had_used(place: Place, how: str) -> None:
+    script(place, f"if trial == 1: {how}; raise MemoryError", TELL)
+    crashed, other = tries(place.report())
+    assert (crashed["ending"], crashed["joules"], crashed["epochs"]) == ("crashed", 500.0, 2)
+    assert (other["ending"], other["batch_size"] == crashed["batch_size"]) == ("converged", False)
+
+
+def test_a_script_that_tells_nothing_fails_with_what_to_do(place: Place) -> None:
+    (place.folder / "train.py").write_text("print('trained')")
+    done = place.run()
+    assert done.returncode == 1
+    assert "ZeusDataLoader" in done.stderr and "add a [metrics] table" in done.stderr
+    assert place.store().trial("toy", 1).trial.ending is Ending.LOST
+
+
+def test_an_interrupted_script_is_ended_and_its_joules_are_kept(place: Place) -> None:
+    script(place, PROGRESS, "pathlib.Path('ready').touch(); time.sleep(1000)")
+    process = place.start()
+    eventually((place.folder / "ready").exists)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 130
+    eventually(lambda: not is_running(place.pid()))
+    lost = place.store().trial("toy", 1).trial
+    assert lost.ending is Ending.LOST
+    assert lost.outcome is not None and lost.outcome.joules == 500.0
+
+
+class Deaf(LocalJob):
+    """A store that is away while the training runs."""
+
+    def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
+        raise OSError("the database does not answer")
+
+
+def test_a_store_that_is_away_meanwhile_ends_no_training(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.script()
+    place.job(batch_sizes=[16])
+    store = MemoryStore()
+    launcher = place.launcher(monkeypatch, store=store)
+    launcher.job = Deaf(store, "toy")
+    assert launcher.recur().converged
+
+
+class Renewed(LocalJob):
+    """Leaves a file when a lease was renewed, for which the script waits."""
+
+    def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
+        Path("renewed").touch()
+        return super().renew(number, so_far)
+
+
+@pytest.mark.parametrize("way", ["script", "watched"])
+def test_a_lease_is_renewed_while_the_script_runs(
+    way: str, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, value in place.env.items():
+        monkeypatch.setenv(name, value)
+    spec = JobSpec(job_id_prefix="toy", batch_sizes=[8], default_batch_size=8, target_metric=0.5)
+    job, monitor = Renewed.register(MemoryStore(), spec), ZeusMonitor([0])
+    here = gpus_of(monitor)
+    trial, log = job.ask(here), tmp_path / "1.log"
+    waits = "import os, time\nwhile not os.path.exists('renewed'): time.sleep(0.01)\nprint('acc=1', flush=True)"
+    command, hasty = [sys.executable, "-c", waits], RealClock(speed=10_000)
+    if way == "script":
+        job.tell(trial.number, Outcome(ending=Ending.CONVERGED, joules=1.0, seconds=1.0, epochs=1))
+        ran = ScriptRunner(job=job, clock=hasty).run(trial, command, os.environ, log)
+    else:
+        metrics = MetricsSource(regex=r"acc=(\d)")
+        watcher = Watcher(job=job, monitor=monitor, metrics=metrics, mode=Mode.OFF, clock=hasty)
+        ran = watcher.run(trial, command, os.environ, log)
+    assert (ran.outcome.ending, ran.exit_code) == (Ending.CONVERGED, 0)
+
+
+LISTING = """
+import sys
+if "32" in sys.argv: sys.exit("CUDA error: out of memory")
+import torch
+from zeus import ZeusDataLoader
+data = torch.utils.data.TensorDataset(torch.zeros(12_800, 1))
+loader = ZeusDataLoader(data, 7, max_epochs=99, target_metric=0.1)
+for epoch in loader.epochs():
+    for batch in loader:
+        assert len(batch[0]) == 64
+    loader.report_metric(0.45 * (epoch + 1))
+"""
+
+
+def test_listing_1_of_the_paper_runs_as_a_job(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    place = Place(tmp_path, "virtual:v100?clock=virtual")
+    place.job(metrics="", batch_sizes=[32, 64], default_batch_size=32, power_limits=[150, 200])
+    (tmp_path / "train.py").write_text(LISTING)
+    report = place.report()
+    crashed, done = tries(report)
+    assert (crashed["batch_size"], crashed["ending"]) == (32, "crashed")
+    assert (done["batch_size"], done["ending"], done["epochs"], done["metric"]) == (64, "converged", 2, 0.9)
+    assert done["joules"] > 0
+    assert done["power_limit"] in (150.0, 200.0)

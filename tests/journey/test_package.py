@@ -1,0 +1,186 @@
+"""What a user gets by importing Zeus: little is loaded, nothing runs, and the public names are these."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+from support.paths import SOURCES
+from support.waiting import PATIENCE_SECONDS
+
+HEAVY = {"torch", "numpy", "scipy", "pandas", "click", "rich", "pynvml", "amdsmi", "sqlalchemy", "httpx", "fastapi"}
+
+# Taking a name away breaks somebody's script: it is deprecated first, for two minor versions.
+PUBLIC = {
+    "zeus": ["ZeusDataLoader", "__version__"],
+    "zeus.errors": [
+        "AlreadyDone",
+        "DeviceError",
+        "DeviceLost",
+        "DeviceSilent",
+        "InputError",
+        "KeeperLost",
+        "LaunchError",
+        "LeaseRefused",
+        "NoDevice",
+        "NotAllowed",
+        "NotKnown",
+        "NotPermitted",
+        "ReadOnly",
+        "Refused",
+        "StoreError",
+        "Unsupported",
+        "WindowError",
+        "ZeusError",
+    ],
+    "zeus.monitor": [
+        "Measurement",
+        "PowerDomain",
+        "PowerMonitor",
+        "Source",
+        "TemperatureMonitor",
+        "Window",
+        "ZeusMonitor",
+    ],
+    "zeus.device": [],
+    "zeus.callback": ["Callback", "CallbackSet"],
+    "zeus.optimizer.batch_size": ["BatchSizeOptimizer", "JobSpec"],
+    "zeus.optimizer.power_limit": [
+        "Energy",
+        "GlobalPowerLimitOptimizer",
+        "MaxSlowdownConstraint",
+        "OptimumSelector",
+        "PowerLimitMeasurement",
+        "Time",
+        "ZeusCost",
+    ],
+    "zeus.device.find": ["Slice", "find", "machine", "mine", "torch_uuids"],
+    "zeus.device.gpu": [
+        "Capability",
+        "Clock",
+        "Gpu",
+        "GpuSpec",
+        "PowerSample",
+        "Ticker",
+        "check_limit",
+        "check_power",
+        "refuse_if_read_only",
+    ],
+    "zeus.device.keeper": ["Lease", "Observing", "lend", "status"],
+    "zeus.device.virtual": [
+        "RankClock",
+        "StateClock",
+        "VirtualGpu",
+        "VirtualMachine",
+        "VirtualSpec",
+        "meet",
+        "parse",
+        "position",
+        "step",
+        "virtual_gpus",
+    ],
+}
+COMMANDS = [
+    "demo",
+    "env",
+    "export",
+    "jobs",
+    "keeper",
+    "measure",
+    "monitor",
+    "reproduce",
+    "restore",
+    "run",
+    "serve",
+    "simulate",
+    "token",
+]
+
+REPORT = """
+import json, sys, threading
+print(json.dumps({"modules": sorted(m.partition(".")[0] for m in sys.modules), "threads": threading.active_count()}))
+"""
+
+
+def loaded_by(code: str) -> tuple[set[str], int]:
+    """Run this in a new interpreter: the packages it has loaded at the end, and how many threads run."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-c", code + REPORT],
+        env=environment,
+        text=True,
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    report = json.loads(done.stdout.splitlines()[-1])
+    return set(report["modules"]), report["threads"]
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """Those it lists; where it lists none, those it defines."""
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__)
+    here = module.__name__
+    return sorted(
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == here
+    )
+
+
+def test_importing_zeus_loads_nothing_heavy_and_starts_no_thread() -> None:
+    modules, threads = loaded_by("import zeus")
+    assert modules & HEAVY == set()
+    assert threads == 1
+
+
+def test_importing_the_monitor_needs_no_framework_and_starts_no_thread() -> None:
+    modules, threads = loaded_by("import zeus.monitor")
+    assert modules & HEAVY == set()
+    assert threads == 1
+
+
+def test_help_is_printed_without_loading_any_command() -> None:
+    modules, _ = loaded_by(
+        "from zeus.cli.main import main\ntry:\n    main(['--help'])\nexcept SystemExit as end:\n    assert not end.code"
+    )
+    assert "click" in modules
+    assert modules & (HEAVY - {"click"}) == set()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_are_those_that_we_promised(name: str) -> None:
+    module = importlib.import_module(name)
+    assert public_names(module) == sorted(PUBLIC[name])
+    assert all(hasattr(module, public) for public in PUBLIC[name])
+
+
+def test_commands_are_those_that_we_promised() -> None:
+    from zeus.cli import main
+
+    assert sorted(main.COMMANDS) == COMMANDS
+
+
+def test_importing_any_module_prints_nothing_and_starts_no_thread() -> None:
+    here = SOURCES / "zeus"
+    files = [file for file in sorted(here.rglob("*.py")) if file.name != "__main__.py"]
+    names = [".".join(file.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__") for file in files]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])}
+    code = "import importlib, sys, threading\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+    code += "assert threading.active_count() == 1, threading.enumerate()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *names],
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,0 +1,238 @@
+"""Two ranks on two virtual cards: one limit, energy counted once, nobody left waiting."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.paths import SOURCES, TESTS
+from support.waiting import PATIENCE_SECONDS
+from zeus.device.ranks import Rank, own, rank
+from zeus.device.virtual import RankClock, StateClock, VirtualGpu, VirtualMachine, presets, virtual_gpus
+from zeus.device.virtual.physics import operate
+from zeus.device.virtual.state import CardState, MachineState, MemoryState
+from zeus.job import Ending, Gpus, JobSpec
+from zeus.jobs.local import LocalJob
+from zeus.profile import ProfileKey
+from zeus.store import open_store
+
+GPU = "v100x2?clock=virtual&load=resnet50"
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"needs `pip install {' '.join(packages)}`")
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[VirtualGpu]:
+    monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}")
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for name in ("ZEUS_MODE", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    return virtual_gpus(GPU)
+
+
+def launch(folder: Path, what: str, masked: bool = False) -> list[dict[str, Any]]:
+    """What each of two ranks told."""
+    places = [
+        {
+            "RANK": str(place),
+            "LOCAL_RANK": str(place),
+            "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "localhost",
+            "MASTER_PORT": "0",
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")]),
+        }
+        for place in range(2)
+    ]
+    if masked:
+        for place, env in enumerate(places):
+            env["CUDA_VISIBLE_DEVICES"] = str(place)
+    command = [sys.executable, str(TESTS / "support" / "ranks.py"), str(folder), what]
+    running = [
+        subprocess.Popen(command, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for env in places
+    ]
+    try:
+        ended = [process.communicate(timeout=PATIENCE_SECONDS) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    for process, (_, errors) in zip(running, ended, strict=True):
+        assert process.returncode == 0, errors
+    return [json.loads(output.splitlines()[-1]) for output, _ in ended]
+
+
+@needs("torch")
+@pytest.mark.parametrize("masked", [False, True], ids=["every rank sees both cards", "each sees its own"])
+def test_ranks_agree_on_one_limit_for_all_cards(cards: list[VirtualGpu], tmp_path: Path, masked: bool) -> None:
+    one, other = launch(tmp_path, "train", masked)
+    assert one["best"] == other["best"] < 250
+    assert one["limits"] == other["limits"] == [one["best"]] * 2
+    kept = json.loads((tmp_path / "profile.json").read_text())
+    assert kept.pop("key")["gpu_count"] == 2
+    assert one["profile"] == other["profile"] == kept
+    assert one["why_not"] is other["why_not"] is None
+    assert [gpu.limit() for gpu in cards] == [250, 250]
+    assert one["broadcast"] == other["broadcast"] == "said by 0"
+
+    assert one["joules"] + other["joules"] == pytest.approx(sum(gpu.energy() for gpu in cards))
+    assert (other["joules"] == 0) != masked
+    assert one["seconds"] == pytest.approx(other["seconds"]) == pytest.approx(cards[0].clock.now())
+    for row in one["profile"]["measurements"]:  # side by side: a step takes as long as on one card, at twice its energy
+        step = operate(presets.card("v100"), presets.load("v100", "resnet50"), 256, row["power_limit"])
+        assert row["time"] / row["steps"] == pytest.approx(step.seconds)
+        assert row["energy"] / row["steps"] == pytest.approx(2 * step.joules)
+
+
+@needs("torch")
+def test_a_keeper_lost_by_one_rank_has_both_give_up_at_the_same_step(cards: list[VirtualGpu], tmp_path: Path) -> None:
+    one, other = launch(tmp_path, "lose", masked=True)
+    assert one["gave_up"] == other["gave_up"] > 8
+    assert "keeper" in other["why_not"]
+    assert one["best"] is other["best"] is None
+    assert [gpu.limit() for gpu in cards] == [250, 250]
+
+
+@needs("torch")
+def test_a_rank_whose_fellows_do_not_use_zeus_goes_on_alone(cards: list[VirtualGpu], tmp_path: Path) -> None:
+    assert [told["size"] for told in launch(tmp_path, "some")] == [1, 0]
+
+
+@needs("torch")
+def test_a_rank_that_fails_waits_for_nobody(cards: list[VirtualGpu], tmp_path: Path) -> None:
+    one, other = launch(tmp_path, "leave")
+    assert "cannot agree any more" in one["why_not"]
+    assert other["best"] is None
+    assert [gpu.limit() for gpu in cards] == [250, 250]
+
+
+@needs("torch")
+@pytest.mark.parametrize("masked", [False, True], ids=["every rank sees both cards", "each sees its own"])
+def test_listing_1_on_two_ranks(cards: list[VirtualGpu], tmp_path: Path, masked: bool) -> None:
+    one, other = launch(tmp_path, "loader", masked)
+    assert one["limit"] == other["limit"] < 250
+    assert one["epochs"] == other["epochs"] == 6
+    assert one["seconds"] == pytest.approx(other["seconds"])
+    assert one["joules"] == other["joules"] == pytest.approx(sum(gpu.energy() for gpu in cards), rel=0.01)
+    assert [gpu.limit() for gpu in cards] == [250, 250]
+
+
+@needs("torch")
+def test_under_zeus_run_the_first_rank_speaks_for_all(
+    cards: list[VirtualGpu], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/zeus.db"
+    store = open_store(url)
+    spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(256,), default_batch_size=256, power_limits=[200])
+    job = LocalJob.register(store, spec)
+    here = Gpus(cards[0].spec.name, 2, 500.0)
+    for name, value in {"JOB_ID": "asr", "STORE": url, "TARGET_METRIC": "0.5"}.items():
+        monkeypatch.setenv(f"ZEUS_{name}", value)
+    for turn in (1, 2):  # the second begins with the first one's profile, on both ranks
+        monkeypatch.setenv("ZEUS_TRIAL", str(job.ask(here).number))
+        (tmp_path / "meeting").unlink(missing_ok=True)
+        one, other = launch(tmp_path, "loader")
+        assert one == other
+        assert (one["epochs"], one["limit"]) == (6, 200)
+        outcome = job.trial(turn).outcome
+        assert outcome is not None
+        assert (outcome.ending, outcome.epochs, outcome.joules) == (Ending.CONVERGED, 6, one["joules"])
+    assert job.get(ProfileKey("asr", 256, cards[0].spec.name, 2)) is not None
+    store.close()
+
+
+@needs("torch")
+def test_all_ranks_train_with_the_first_ones_batch_size_and_stop_together(
+    cards: list[VirtualGpu], tmp_path: Path
+) -> None:
+    one, other = launch(tmp_path, "sizes")
+    assert one == other
+    assert one["sizes"] == [128, 64]
+    assert 1 < one["epochs"] < 9 and not one["converged"]
+    assert "nonsense" in one["refused"]
+    store = open_store(f"sqlite:///{tmp_path}/zeus.db")
+    first, second = (kept.trial for kept in store.trials("asr"))
+    store.close()
+    assert (first.ending, second.ending) == (Ending.CONVERGED, Ending.STOPPED)
+    assert (first.ask.gpu_model, first.ask.max_watts) == (f"2 x {cards[0].spec.name}", 500.0)
+    assert first.outcome is not None and second.outcome is not None
+    joules = (first.outcome.joules or 0) + (second.outcome.joules or 0)
+    assert joules == pytest.approx(sum(gpu.energy() for gpu in cards))
+
+
+@needs("torch", "transformers", "accelerate")
+def test_a_hugging_face_trainer_on_two_ranks_needs_no_change(cards: list[VirtualGpu], tmp_path: Path) -> None:
+    one, other = launch(tmp_path, "hf")
+    assert one["best"] == other["best"] < 250
+    assert one["profile"] == other["profile"]
+    assert one["joules"] == other["joules"] == pytest.approx(sum(gpu.energy() for gpu in cards))
+    step = operate(presets.card("v100"), presets.load("v100", "resnet50"), 8, one["best"])
+    assert one["logged"] == pytest.approx(step.joules / 8, rel=0.1)
+    assert [gpu.limit() for gpu in cards] == [250, 250]
+
+
+@needs("torch", "lightning")
+def test_a_lightning_trainer_on_two_ranks_needs_no_change(cards: list[VirtualGpu], tmp_path: Path) -> None:
+    one, other = launch(tmp_path, "lightning")
+    assert one["best"] == other["best"] < 250
+    assert one["joules"] == pytest.approx(other["joules"])
+    assert [gpu.limit() for gpu in cards] == [250, 250]
+
+
+# ---------------------------------------------------------------------------------------------- the shared clock
+
+
+def machines(count: int = 2) -> tuple[VirtualMachine, VirtualMachine, VirtualMachine]:
+    """Two ranks' views of one machine, and an onlooker's."""
+    one = VirtualMachine.in_memory("v100", count)
+    holder = MemoryState(MachineState((CardState(limit_watts=250.0),) * count))
+    views = [VirtualMachine(one.card, one.load, holder, RankClock(holder), "shared") for _ in range(2)]
+    return views[0], views[1], VirtualMachine(one.card, one.load, holder, StateClock(holder), "shared")
+
+
+def test_ranks_run_side_by_side_on_the_shared_clock() -> None:
+    one, other, onlooker = machines()
+    one.run([0], seconds=10, watts=200)
+    other.run([1], seconds=4, watts=100)
+    other.run([1], seconds=3, watts=100)
+    assert (one.clock.now(), other.clock.now(), onlooker.clock.now()) == (10.0, 7.0, 10.0)
+    assert other.gpus[1].energy() == 700.0
+    assert onlooker.gpus[0].energy() == 2000.0
+    assert onlooker.gpus[1].energy() == 700.0 + 3 * one.card.idle_watts
+
+
+def test_a_step_reported_late_takes_the_place_of_the_idling_that_was_assumed() -> None:
+    one, other, onlooker = machines()
+    one.run([0], seconds=10, watts=200)
+    assert one.gpus[1].energy() == 10 * one.card.idle_watts
+    other.run([1], seconds=10, watts=200)
+    assert one.gpus[1].energy() == onlooker.gpus[1].energy() == 2000.0
+
+
+def test_two_ranks_on_one_card_queue_behind_each_other() -> None:
+    one, other, onlooker = machines(count=1)
+    one.run([0], seconds=5, watts=200)
+    other.run([0], seconds=5, watts=100)
+    assert (one.clock.now(), other.clock.now()) == (5.0, 10.0)
+    assert onlooker.gpus[0].energy() == 1500.0
+
+
+def test_a_rank_has_a_card_of_its_own_where_there_is_one_for_each() -> None:
+    first, second = (rank({"LOCAL_RANK": str(i), "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "1"}) for i in range(2))
+    assert second == Rank("1", 1, 2)
+    assert own("ab", first) + own("ab", second) == ["a", "b"]
+    assert own("a", second) == ["a"]

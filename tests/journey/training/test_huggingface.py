@@ -1,0 +1,385 @@
+"""A real Hugging Face Trainer on a virtual GPU: the best limit, energy in its own logs, the limit put back."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.paths import SOURCES, TESTS
+
+if importlib.util.find_spec("transformers") is None or importlib.util.find_spec("accelerate") is None:
+    pytest.skip("needs `pip install transformers accelerate`", allow_module_level=True)
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from support.keeper_place import is_dead
+from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.device.virtual import VirtualGpu, virtual_gpus
+from zeus.errors import InputError
+from zeus.job import Ending, JobSpec
+from zeus.jobs.local import LocalJob
+from zeus.jobs.open import gpus_of
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.batch_size import BatchSizeOptimizer
+from zeus.optimizer.power_limit import Energy, HFGlobalPowerLimitOptimizer, ZeusCost
+from zeus.store import MemoryStore, open_store
+from zeus.training.huggingface import BatchSizeCallback, EnergyCallback
+
+GPU = "v100?clock=virtual&load=resnet50"
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualGpu:
+    monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}")
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
+    for name in ("ZEUS_MODE", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    torch.set_num_threads(1)  # the model is tiny: more threads only wait for each other
+    return virtual_gpus(GPU)[0]
+
+
+class Data(torch.utils.data.Dataset[dict[str, Any]]):
+    """Sentences of random words."""
+
+    def __init__(self, size: int) -> None:
+        random = torch.Generator().manual_seed(0)
+        self.words = torch.randint(0, 20, (size, 4), generator=random)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"input_ids": self.words[index], "labels": int(self.words[index, 0] > 10)}
+
+
+class Watch(TrainerCallback):  # type: ignore[misc]
+    """Looks on: the limit after each step, what profiling had learnt, and what a reporter gets to see."""
+
+    def __init__(self, card: VirtualGpu, power: HFGlobalPowerLimitOptimizer | None = None) -> None:
+        self.card = card
+        self.power = power
+        self.limits: list[float] = []
+        self.logs: list[dict[str, float]] = []
+        self.open_in_evaluation: list[bool] = []
+        self.keepers: set[int] = set()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.limits.append(self.card.limit())
+        for note in Path(os.environ["ZEUS_KEEPER_STATE"]).glob("*.json"):
+            self.keepers.add(json.loads(note.read_text())["pid"])
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.power is not None:
+            self.open_in_evaluation.append("zeus: profiling chunk" in self.power.monitor._open)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **kwargs: Any) -> None:
+        self.logs.append(dict(logs))
+
+
+class Fails(TrainerCallback):  # type: ignore[misc]
+    """Raises in the middle of the training."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step == 30:
+            raise RuntimeError("out of memory")
+
+
+def trainer(tmp_path: Path, callbacks: list[TrainerCallback], size: int = 800, **options: Any) -> Trainer:
+    defaults: dict[str, Any] = {
+        "output_dir": str(tmp_path / "out"),
+        "per_device_train_batch_size": 8,
+        "per_device_eval_batch_size": 8,
+        "num_train_epochs": 2,
+        "logging_steps": 20,
+        "report_to": "none",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+    }
+    config = BertConfig(
+        vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, num_labels=2
+    )
+    return Trainer(
+        BertForSequenceClassification(config),
+        TrainingArguments(**(defaults | options)),
+        train_dataset=Data(size),
+        eval_dataset=Data(24),
+        callbacks=callbacks,
+    )
+
+
+def test_the_best_limit_is_found_and_kept_while_training_and_put_back_after(card: VirtualGpu, tmp_path: Path) -> None:
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    watch = Watch(card)
+    trainer(tmp_path, [power, watch]).train()
+    assert power.best_limit == watch.limits[-1] < 250
+    assert len(set(watch.limits)) > 3
+    assert card.limit() == 250
+    assert watch.keepers
+    for keeper in watch.keepers:
+        eventually(functools.partial(is_dead, keeper))
+
+
+def test_energy_is_in_the_trainers_history_and_in_what_reporters_see(card: VirtualGpu, tmp_path: Path) -> None:
+    monitor = ZeusMonitor()
+    reporter, energy = Watch(card), EnergyCallback(monitor)
+    trained = trainer(tmp_path, [reporter, energy], num_train_epochs=1)
+    with monitor.window("all") as all_of_it:
+        trained.train()
+    rows = [row for row in trained.state.log_history if "loss" in row]
+    keys = ("zeus/joules_per_step", "zeus/joules_per_sample", "zeus/watts", "zeus/joules")
+    assert len(rows) == 5
+    for row in rows:
+        assert row["zeus/joules_per_step"] == pytest.approx(8 * row["zeus/joules_per_sample"])
+        assert row["zeus/joules_per_step"] * row["step"] == pytest.approx(row["zeus/joules"])
+        assert 40 < row["zeus/watts"] <= 250
+    assert [[row[k] for k in keys] for row in rows] == [
+        [log[k] for k in keys] for log in reporter.logs if "loss" in log
+    ]
+    assert energy.joules == pytest.approx(all_of_it.joules) == pytest.approx(card.energy())
+
+
+def test_both_callbacks_together_report_each_batch_once(card: VirtualGpu, tmp_path: Path) -> None:
+    power, energy = HFGlobalPowerLimitOptimizer(ZeusMonitor(), mode="off"), EnergyCallback()
+    trainer(tmp_path, [power, energy], size=80, num_train_epochs=1).train()
+    both = card.clock.now()
+    trainer(tmp_path, [HFGlobalPowerLimitOptimizer(ZeusMonitor(), mode="off")], size=80, num_train_epochs=1).train()
+    assert card.clock.now() == pytest.approx(2 * both)
+    assert energy.joules is not None
+    assert card.energy() == pytest.approx(2 * energy.joules)
+
+
+def test_accumulated_gradients_make_one_step_of_several_batches(card: VirtualGpu, tmp_path: Path) -> None:
+    energy = EnergyCallback()
+    plain = trainer(tmp_path, [energy], size=96, num_train_epochs=1, logging_steps=12)
+    plain.train()
+    of_one = next(row for row in plain.state.log_history if "loss" in row)
+    folded = trainer(
+        tmp_path, [EnergyCallback()], size=96, num_train_epochs=1, logging_steps=3, gradient_accumulation_steps=4
+    )
+    folded.train()
+    of_four = next(row for row in folded.state.log_history if "loss" in row)
+    assert of_four["zeus/joules_per_step"] == pytest.approx(4 * of_one["zeus/joules_per_step"])
+    assert of_four["zeus/joules_per_sample"] == pytest.approx(of_one["zeus/joules_per_sample"])
+
+
+def test_evaluation_in_the_middle_of_an_epoch_is_no_part_of_the_profile(card: VirtualGpu, tmp_path: Path) -> None:
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    watch = Watch(card, power)
+    mixed = trainer(
+        tmp_path,
+        [power, watch],
+        num_train_epochs=3,
+        eval_strategy="steps",
+        eval_steps=7,
+        per_device_eval_batch_size=24,
+        save_strategy="steps",
+        save_steps=100,
+    )
+    mixed.train()
+    assert watch.open_in_evaluation
+    assert not any(watch.open_in_evaluation)
+    assert power.profile is not None
+    plain = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    trainer(tmp_path, [plain], num_train_epochs=3).train()
+    assert plain.profile is not None
+    assert power.best_limit == plain.best_limit
+    for one, other in zip(power.profile.slices, plain.profile.slices, strict=True):
+        assert one.joules / one.steps == pytest.approx(other.joules / other.steps)
+        assert one.seconds / one.steps == pytest.approx(other.seconds / other.steps)
+    assert card.limit() == 250
+
+
+def test_a_training_that_raises_puts_the_limit_back_at_the_end_of_the_block(card: VirtualGpu, tmp_path: Path) -> None:
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor(), wait_steps=0)
+    watch = Watch(card)
+    with pytest.raises(RuntimeError, match="out of memory"), power:
+        trainer(tmp_path, [power, watch, Fails()]).train()
+    assert min(watch.limits) < 250
+    assert card.limit() == 250
+
+
+def test_a_training_after_one_that_raised_goes_on_profiling(card: VirtualGpu, tmp_path: Path) -> None:
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    with pytest.raises(RuntimeError, match="out of memory"):
+        trainer(tmp_path, [power, Fails()]).train()
+    trainer(tmp_path, [power]).train()
+    assert power.best_limit is not None
+    assert card.limit() == 250
+
+
+def test_a_script_that_dies_of_an_exception_leaves_the_limit_as_it_was(card: VirtualGpu, tmp_path: Path) -> None:
+    script = f"""
+import importlib.util, sys
+from pathlib import Path
+sys.path.insert(0, {str(TESTS)!r})
+spec = importlib.util.spec_from_file_location("journey", {str(Path(__file__))!r})
+journey = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(journey)
+power = journey.HFGlobalPowerLimitOptimizer(journey.ZeusMonitor(), wait_steps=0)
+watch = journey.Watch(power.monitor.gpus[0])
+try:
+    journey.trainer(Path({str(tmp_path)!r}), [power, watch, journey.Fails()]).train()
+finally:
+    print(min(watch.limits))
+"""
+    path = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert "out of memory" in done.stderr
+    assert float(done.stdout.split()[-1]) < 250
+    assert card.limit() == 250
+
+
+def test_wrong_arguments_are_refused_at_once(card: VirtualGpu) -> None:
+    with pytest.raises(TypeError, match="wait_step"):
+        HFGlobalPowerLimitOptimizer(ZeusMonitor(), wait_step=3)
+    with pytest.raises(ValueError, match="pl_step"):
+        HFGlobalPowerLimitOptimizer(ZeusMonitor(), pl_step=0)
+
+
+# ---------------------------------------------------------------------------------------------- the batch size
+
+
+def accuracy(schedule: list[float]) -> Any:
+    """A metric that goes as told, whatever the model."""
+    values = iter(schedule)
+    return lambda _: {"accuracy": next(values)}
+
+
+def spec(**knobs: Any) -> JobSpec:
+    sizes = {"batch_sizes": (8, 16), "default_batch_size": 16, "target_metric": 0.8}
+    return JobSpec(job_id="asr", job_id_prefix="asr", **(sizes | knobs))
+
+
+def test_a_trainer_ends_at_the_target_and_tells_its_job(card: VirtualGpu, tmp_path: Path) -> None:
+    store = MemoryStore()
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=store)
+    options = {"per_device_train_batch_size": optimizer.get_batch_size(), "num_train_epochs": 9}
+    energy = EnergyCallback()
+    trained = trainer(
+        tmp_path, [BatchSizeCallback("eval_accuracy", optimizer), energy], 160, eval_strategy="epoch", **options
+    )
+    trained.compute_metrics = accuracy([0.5, 0.7, 0.9])
+    trained.train()
+    assert trained.state.epoch == 3
+    outcome = store.trial("asr", 1).trial.outcome
+    assert outcome is not None
+    assert (outcome.ending, outcome.epochs, outcome.metric) == (Ending.CONVERGED, 3, 0.9)
+    assert outcome.joules == pytest.approx(card.energy(), rel=0.01)  # each step counts once, of two callbacks
+    trained.compute_metrics = accuracy([0.1])
+    trained.evaluate()  # of a training that is over
+    assert store.trial("asr", 1).trial.outcome == outcome
+
+
+def test_a_trainer_is_stopped_where_it_costs_too_much_also_if_it_evaluates_at_will(
+    card: VirtualGpu, tmp_path: Path
+) -> None:
+    store = MemoryStore()
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=store)
+    for schedule in ([0.1, 0.9], [0.1] * 99):
+        options = {"per_device_train_batch_size": optimizer.get_batch_size(), "num_train_epochs": 20}
+        trained = trainer(
+            tmp_path,
+            [BatchSizeCallback("eval_accuracy", optimizer)],
+            160,
+            eval_strategy="steps",
+            eval_steps=7,
+            eval_on_start=True,
+            **options,
+        )
+        trained.compute_metrics = accuracy([0.0, *schedule])
+        trained.train()
+    stopped = store.trial("asr", 2).trial
+    assert stopped.outcome is not None
+    assert stopped.ending is Ending.STOPPED
+    assert 0 < stopped.outcome.epochs < 20
+
+
+def test_under_zeus_run_the_callback_finds_its_trial_and_without_it_does_nothing(
+    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = trainer(tmp_path, [BatchSizeCallback("eval_accuracy")], 80, eval_strategy="epoch")
+    trained.compute_metrics = accuracy([0.9, 0.9])
+    trained.train()
+    assert trained.state.epoch == 2
+
+    url = f"sqlite:///{tmp_path}/zeus.db"
+    store = open_store(url)
+    job = LocalJob.register(store, spec())
+    trial = job.ask(gpus_of(ZeusMonitor()))
+    for name, value in {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}.items():
+        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    trained = trainer(tmp_path, [BatchSizeCallback("eval_accuracy")], 80, eval_strategy="epoch")
+    trained.compute_metrics = accuracy([0.9, 0.9])
+    trained.train()
+    assert trained.state.epoch == 1
+    assert job.trial(1).ending is Ending.CONVERGED
+    store.close()
+
+
+def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_profile_is_the_jobs(
+    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/zeus.db"
+    store = open_store(url)
+    job = LocalJob.register(store, spec(power_limits=(250.0, 150.0), eta_knob=1.0))
+    trial = job.ask(gpus_of(ZeusMonitor()))
+    told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url, "ETA_KNOB": 1.0}
+    for name, value in told.items():
+        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    watch = Watch(card, power)
+    trainer(tmp_path, [power, watch], 1600).train()
+    assert set(watch.limits) == {250.0, 150.0}
+    ((key, profile),) = store.profiles("asr").items()
+    assert (key.batch_size, profile.limits) == (16, (250.0, 150.0))
+
+    again = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    assert (again.profile, again.best_limit) == (profile, power.best_limit)  # known before the first step
+    assert isinstance(again.optimizer.selector, ZeusCost) and again.optimizer.selector.eta_knob == 1.0
+    mine = HFGlobalPowerLimitOptimizer(ZeusMonitor(), Energy(), profile_path=tmp_path / "mine.json")
+    assert (mine.profile, mine.optimizer.key.job, type(mine.optimizer.selector)) == (None, "", Energy)
+    store.close()
+
+
+def test_a_metric_that_is_not_evaluated_is_said_with_those_that_are(card: VirtualGpu, tmp_path: Path) -> None:
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=MemoryStore())
+    trained = trainer(tmp_path, [BatchSizeCallback("accuracy", optimizer)], 80, eval_strategy="epoch")
+    with pytest.raises(InputError, match=r"metric='accuracy' is not among those evaluated: .*eval_loss"):
+        trained.train()
+
+
+def test_other_data_sets_may_be_evaluated_beside_the_one_that_counts(card: VirtualGpu, tmp_path: Path) -> None:
+    store = MemoryStore()
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=store)
+    trained = trainer(tmp_path, [BatchSizeCallback("eval_second_accuracy", optimizer)], 80, eval_strategy="epoch")
+    trained.eval_dataset = {"first": trained.eval_dataset, "second": trained.eval_dataset}
+    trained.compute_metrics = accuracy([0.9, 0.1, 0.9, 0.9])  # of first, second, first, second
+    trained.train()
+    outcome = store.trial("asr", 1).trial.outcome
+    assert outcome is not None and (outcome.ending, outcome.epochs) == (Ending.CONVERGED, 2)

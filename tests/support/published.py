@@ -1,0 +1,33 @@
+"""What tests on the published traces share: where those are, and the benchmarks as modules."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from types import ModuleType
+
+import pytest
+
+from support.paths import ROOT
+from zeus.simulate.traces import rows
+
+TRACES = rows.published(ROOT)
+
+needs_traces = [
+    pytest.mark.data,
+    pytest.mark.skipif(
+        not TRACES.is_dir(),
+        reason=f"the published traces are not in {TRACES}; set ZEUS_DATA to the folder that holds nsdi23_traces",
+    ),
+]
+
+
+def benchmark(name: str) -> ModuleType:
+    """The benchmark of this name, imported."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,101 @@
+"""Every store there is, for the suites that hold them to their promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from support.postgres import PostgresServer
+from support.store_worker import first_size
+from zeus.device.clock import VirtualClock
+from zeus.job import Gpus, JobSpec, Trial
+from zeus.store import MemoryStore, Request, Store, open_store
+
+SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16)
+HERE = Request(gpus=Gpus("V100", 1, 250.0))
+
+
+@dataclass
+class Place:
+    """Where stores lie: `open` gives the same one each time, as another process would, `another` an empty one."""
+
+    make: Callable[[str, VirtualClock], Store]
+    url: str | None = None  # by which other processes reach the first; None: they cannot
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    opened: list[Store] = field(default_factory=list)
+
+    def open(self, name: str = "zeus") -> Store:
+        self.opened.append(self.make(name, self.clock))
+        return self.opened[-1]
+
+    def another(self) -> Store:
+        return self.open("another")
+
+    def close(self) -> None:
+        for store in self.opened:
+            store.close()
+
+
+def memory(request: pytest.FixtureRequest) -> Place:
+    kept: dict[str, Store] = {}
+    return Place(lambda name, clock: kept.setdefault(name, MemoryStore(clock.wall)))
+
+
+def sqlite(request: pytest.FixtureRequest) -> Place:
+    folder: Path = request.getfixturevalue("tmp_path")
+
+    def url(name: str) -> str:
+        return f"sqlite:///{folder}/a b/{name}.db"
+
+    return Place(lambda name, clock: open_store(url(name), wall=clock.wall), url("zeus"))
+
+
+def postgresql(request: pytest.FixtureRequest) -> Place:
+    server: PostgresServer = request.getfixturevalue("postgres")
+    urls = {"zeus": server.new_database()}
+
+    def make(name: str, clock: VirtualClock) -> Store:
+        if name not in urls:
+            urls[name] = server.new_database()
+        return open_store(urls[name], wall=clock.wall)
+
+    return Place(make, urls["zeus"])
+
+
+# A new kind of store is added here and nowhere else.
+STORES = {"memory": memory, "sqlite": sqlite, "postgres": postgresql}
+REACHABLE = {name: make for name, make in STORES.items() if name != "memory"}
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Each kind of store."""
+    yield from _closing(STORES[request.param](request))
+
+
+@pytest.fixture(params=REACHABLE)
+def reachable(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Each kind that several processes can share."""
+    yield from _closing(REACHABLE[request.param](request))
+
+
+def _closing(place: Place) -> Iterator[Place]:
+    yield place
+    place.close()
+
+
+def ask(store: Store, recurrence: int | None = None) -> Trial:
+    return store.ask("asr", replace(HERE, recurrence=recurrence), first_size)
+
+
+def sound(store: Store, job_id: str = "asr") -> None:
+    """Numbers go on from the first of this life, one by one; each decision saw exactly what came before it."""
+    trials = [kept.trial for kept in store.trials(job_id)]
+    first = store.job(job_id).first
+    assert [trial.number for trial in trials] == list(range(first, first + len(trials)))
+    events = store.facts(job_id)
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    assert all(trial.decision.reason == str(trial.asked - 1) for trial in trials)

@@ -1,0 +1,220 @@
+"""Laws of the words as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeus.cost import Use
+from zeus.errors import InputError
+from zeus.job import (
+    Ask,
+    Decision,
+    Ending,
+    EpochPoint,
+    Gpus,
+    JobSpec,
+    Kind,
+    Outcome,
+    Pardoned,
+    Phase,
+    Profiled,
+    Stretch,
+    Trial,
+)
+from zeus.job.wire import dumps, from_json, loads, to_json
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
+from zeus.trial.knowledge import Knowledge, knowledge_from_json, knowledge_to_json
+
+WHOLE = st.integers(1, 10**9)
+ABOVE = st.floats(1e-6, 1e12)
+NAME = st.text(min_size=1, max_size=8)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> JobSpec:
+    sizes = draw(st.lists(WHOLE, min_size=1, max_size=5, unique=True))
+    return JobSpec(
+        job_id=draw(st.none() | NAME),
+        job_id_prefix=draw(NAME),
+        batch_sizes=tuple(sizes),
+        default_batch_size=draw(st.sampled_from(sizes)),
+        eta_knob=draw(st.floats(0, 1)),
+        target_metric=draw(st.floats(-1e9, 1e9)),
+        higher_is_better_metric=draw(st.booleans()),
+        mab_seed=draw(st.none() | WHOLE),
+        power_limits=tuple(draw(st.lists(ABOVE, max_size=3, unique=True))),
+        baseline_every=draw(st.integers(0, 9)),
+    )
+
+
+STRETCHES = st.builds(
+    Stretch,
+    st.sampled_from(Kind),
+    st.none() | ABOVE,
+    st.booleans(),
+    WHOLE,
+    st.none() | ABOVE,
+    ABOVE,
+    WHOLE,
+    ABOVE,
+    ABOVE,
+)
+METRICS = st.none() | st.floats(-1e9, 1e9)
+POINTS = st.builds(EpochPoint, WHOLE, METRICS, st.none() | ABOVE, ABOVE, st.none() | ABOVE)
+
+
+def outcomes(*endings: Ending) -> st.SearchStrategy[Outcome]:
+    return st.builds(
+        Outcome,
+        ending=st.sampled_from(endings),
+        joules=st.none() | ABOVE,
+        seconds=ABOVE,
+        epochs=WHOLE,
+        metric=METRICS,
+        next_epoch_cost=st.none() | ABOVE,
+        stretches=st.lists(STRETCHES, max_size=3).map(tuple),
+        curve=st.lists(POINTS, max_size=3).map(tuple),
+        found_watts=st.none() | ABOVE,
+        set_limits=st.booleans(),
+    )
+
+
+GPUS = st.builds(Gpus, st.text().filter(lambda name: " x " not in name), st.integers(1, 64), ABOVE)
+
+
+@st.composite
+def trials(draw: st.DrawFn) -> Trial:
+    where = draw(st.builds(Ask, number=WHOLE, recurrence=WHOLE, attempt=WHOLE, gpus=GPUS, eta=st.floats(0, 1)))
+    decided = draw(st.builds(Decision, WHOLE, st.sampled_from(Phase), st.text(), st.none() | ABOVE))
+    trial = Trial(ask=where, decision=decided, asked=draw(WHOLE))
+    if draw(st.booleans()):
+        trial = trial.lose(trial.asked + 1, draw(st.none() | outcomes(Ending.LOST)))
+    if draw(st.booleans()):
+        told = outcomes(Ending.CONVERGED, Ending.STOPPED, Ending.NOT_CONVERGED, Ending.CRASHED)
+        trial = trial.end(trial.asked + 2, draw(told))
+    return trial
+
+
+SLICES = st.builds(LimitSlice, ABOVE, WHOLE, ABOVE, ABOVE)
+PROFILES = st.builds(PowerProfile.of, st.lists(SLICES, max_size=4), st.lists(ABOVE, max_size=4))
+EVENTS = st.builds(
+    Profiled, sequence=WHOLE, batch_size=WHOLE, gpu_model=st.text(), joules=ABOVE, seconds=ABOVE, max_watts=ABOVE
+) | st.builds(Pardoned, sequence=WHOLE, batch_size=WHOLE)
+KEYS = st.builds(ProfileKey, NAME, WHOLE, NAME, WHOLE)
+WORDS: Any = specs() | trials() | outcomes(*list(Ending)[1:]) | EVENTS | PROFILES | KEYS
+
+
+@given(WORDS)
+def test_what_was_written_is_read_back(word: Any) -> None:
+    assert from_json(loads(dumps(to_json(word))), type(word)) == word
+
+
+@given(WORDS)
+def test_what_is_written_is_plain_json_already(word: Any) -> None:
+    assert json.loads(dumps(to_json(word))) == to_json(word)
+
+
+@given(WORDS, st.none() | st.integers().filter(lambda v: v not in (1, 2)) | st.text() | st.just(True))
+def test_an_unknown_version_is_not_guessed_at(word: Any, version: object) -> None:
+    with pytest.raises(InputError, match="this Zeus reads versions up to 2"):
+        from_json({**to_json(word), "version": version}, type(word))
+
+
+# ---------------------------------------------------------------------- version 1
+
+
+OLD = {
+    "outcome": {"ending", "joules", "seconds", "epochs", "metric", "next_epoch_cost"},
+    "trial": {"ask", "decision", "asked", "lost", "ended", "outcome"},
+    "ask": {"number", "recurrence", "attempt", "gpu_model", "max_watts", "last"},
+}
+
+
+@given(trials())
+def test_a_trial_of_version_1_has_the_keys_that_version_1_had_and_is_read_with_its_eta(trial: Trial) -> None:
+    written = loads(dumps(to_json(trial, version=1)))
+    assert written.pop("version") == 1 and written.pop("kind") == "trial"
+    assert (set(written), set(written["ask"])) == (OLD["trial"], OLD["ask"])
+    assert written["outcome"] is None or set(written["outcome"]) == OLD["outcome"]
+    assert written["decision"]["phase"] != "baseline"
+    assert (written["ask"]["gpu_model"], written["ask"]["max_watts"]) == (trial.ask.gpus.label, trial.ask.max_watts)
+    back = from_json(to_json(trial, version=1), Trial, eta=trial.ask.eta)
+    assert (back.ask, back.asked, back.lost, back.ended) == (trial.ask, trial.asked, trial.lost, trial.ended)
+    assert back.outcome == _plain(trial.outcome)
+    with pytest.raises(InputError, match="does not say its eta"):
+        from_json(to_json(trial, version=1), Trial)
+
+
+def _plain(outcome: Outcome | None) -> Outcome | None:
+    """What version 1 can say of it."""
+    return outcome and replace(outcome, stretches=(), curve=(), found_watts=None, set_limits=False)
+
+
+@given(outcomes(*list(Ending)[1:]))
+def test_an_outcome_of_version_1_tells_the_totals_alone(outcome: Outcome) -> None:
+    written = to_json(outcome, version=1)
+    assert set(written) == {"kind", "version"} | OLD["outcome"]
+    assert from_json(written, Outcome) == _plain(outcome)
+
+
+@given(specs())
+def test_a_job_of_version_1_has_no_baselines(spec: JobSpec) -> None:
+    written = to_json(spec, version=1)
+    assert set(to_json(spec)) - set(written) == {"baseline_every", "command_id"}
+    assert from_json(written, JobSpec) == replace(spec, baseline_every=0, command_id="")
+
+
+USES = st.builds(Use, ABOVE, ABOVE)
+KNOWN = st.builds(
+    Knowledge,
+    st.lists(st.lists(STRETCHES, max_size=2).map(tuple), max_size=2).map(tuple),
+    st.none() | USES,
+    st.none() | USES,
+    st.none() | USES,
+    st.floats(0, 9),
+    st.none() | st.booleans(),
+)
+
+
+@given(KNOWN)
+def test_what_is_known_of_epochs_is_read_back(known: Knowledge) -> None:
+    assert knowledge_from_json(loads(dumps(knowledge_to_json(known)))) == known
+
+
+# ---------------------------------------------------------------------- what cannot be read
+
+
+@given(WORDS)
+def test_another_kind_is_refused(word: Any) -> None:
+    with pytest.raises(InputError, match="expected a JSON object of kind"):
+        from_json({**to_json(word), "kind": "else"}, type(word))
+
+
+@given(trials() | specs(), st.data())
+def test_a_missing_strange_or_unsound_field_is_an_input_error(word: Any, data: st.DataObject) -> None:
+    written = to_json(word)
+    with pytest.raises(InputError):
+        from_json({**written, "strange": 1}, type(word))
+    name = data.draw(st.sampled_from(sorted(set(written) - {"kind", "version"})))
+    try:
+        from_json({**written, name: data.draw(st.sampled_from([None, "x", -1, [], {}, 1.5]))}, type(word))
+        from_json({k: v for k, v in written.items() if k != name}, type(word))
+    except InputError:
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{", "1"])
+def test_a_line_that_is_no_object_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        loads(text)
+
+
+def test_nan_is_not_written() -> None:
+    with pytest.raises(InputError, match="null"):
+        dumps({"joules": float("nan")})

@@ -1,0 +1,361 @@
+"""Messages that wait: whatever happens, none is lost, none overtakes another, and none is forgotten half-way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.served import hold_port
+from zeus.errors import AlreadyDone, InputError, NotAllowed, StoreError
+from zeus.job import Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
+from zeus.jobs.messages import (
+    EpochUsed,
+    Message,
+    OfflineRun,
+    ProfileMade,
+    TrialEnded,
+    message_from_json,
+    message_to_json,
+)
+from zeus.jobs.remote.client import Service
+from zeus.jobs.remote.offline_cache import KEPT_SECONDS, Known, Mine
+from zeus.jobs.remote.retry import LONGEST_REST, LONGEST_WAIT, QUICK, REST_SECONDS, Failed, Patience
+from zeus.jobs.remote.spool import REFUSED_SECONDS, Spool, default_folder
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey
+
+HERE = "sqlite:////srv/zeus.db"
+
+
+def number(number: int) -> TrialEnded:
+    """A message that is known by its number."""
+    return TrialEnded("asr", number, Outcome(ending="lost"))
+
+
+def at(folder: Path) -> Spool:
+    return Spool(folder, HERE)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+PUT, DELIVER = "put", "deliver"
+FATES = ("taken", "away", "refused", "token", "killed before", "killed after")
+STEPS = st.lists(
+    st.one_of(st.just((PUT, ())), st.tuples(st.just(DELIVER), st.lists(st.sampled_from(FATES), max_size=4).map(tuple)))
+)
+
+
+@settings(max_examples=60)
+@given(STEPS)
+def test_any_order_of_putting_delivering_and_dying_loses_nothing_and_keeps_the_order(
+    steps: list[tuple[str, tuple[str, ...]]],
+) -> None:
+    with TemporaryDirectory() as folder:
+        put, taken, refused = 0, [], []
+
+        def deliver(fates: list[str]) -> None:
+            def send(message: Message) -> None:
+                assert isinstance(message, TrialEnded)
+                fate = fates.pop(0) if fates else "taken"
+                match fate:
+                    case "away":
+                        raise StoreError("away")
+                    case "token":
+                        raise NotAllowed("this token was revoked")
+                    case "killed before":
+                        raise Killed
+                    case "refused":
+                        refused.append(message.number)
+                        raise AlreadyDone("it ended otherwise")
+                taken.append(message.number)
+                if fate == "killed after":
+                    raise Killed
+
+            with suppress(Killed):
+                at(Path(folder)).deliver(send)  # another process each time
+
+        for what, fates in steps:
+            if what == PUT:
+                at(Path(folder)).put(number(put))
+                put += 1
+            else:
+                deliver(list(fates))
+        deliver([])
+        heard = list(dict.fromkeys(taken))  # one that was not noted is said again: the service knows it by its key
+        assert heard == sorted(heard)
+        assert sorted({*heard, *refused}) == list(range(put))
+        assert at(Path(folder)).waiting() == []
+        kept = sorted((Path(folder) / "refused").glob("*.json"))
+        assert len(kept) == len(refused)
+        assert all(path.with_suffix(".why").read_text() == "it ended otherwise\n" for path in kept)
+
+
+def test_one_process_delivers_at_a_time_and_takes_along_what_comes_meanwhile(tmp_path: Path) -> None:
+    spool, heard = at(tmp_path), list[int]()
+
+    def send(message: Message) -> None:
+        assert isinstance(message, TrialEnded)
+        if message.number == 0:
+            spool.put(number(1))
+            at(tmp_path).deliver(lambda other: heard.append(-1))  # another process: it leaves it to this one
+        heard.append(message.number)
+
+    spool.put(number(0))
+    spool.deliver(send)
+    assert heard == [0, 1]
+
+
+def test_what_waits_is_read_by_its_owner_alone(tmp_path: Path) -> None:
+    spool = at(tmp_path / "spool")
+    spool.put(number(1))
+    (path,) = spool.waiting()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_file_that_is_no_report_stops_nothing(tmp_path: Path) -> None:
+    spool, heard = at(tmp_path), list[object]()
+    spool.put(number(0))
+    (tmp_path / "000000000000-0.json").write_text("{")
+    spool.deliver(heard.append)
+    assert heard == [number(0)]
+    assert [path.name for path in (tmp_path / "refused").glob("*.json")] == ["000000000000-0.json"]
+
+
+def test_a_report_that_the_service_fails_at_waits_for_a_day_and_then_makes_room(tmp_path: Path) -> None:
+    spool, heard = at(tmp_path), list[Message]()
+
+    def send(message: Message) -> None:
+        if message == number(0):
+            raise Failed("it answered 500")
+        heard.append(message)
+
+    for one in range(2):
+        spool.put(number(one))
+    spool.deliver(send)
+    assert heard == []  # it may have been the service's bad day
+    yesterday = time.time() - REFUSED_SECONDS - 1
+    os.utime(spool.waiting()[0], (yesterday, yesterday))
+    spool.deliver(send)
+    assert heard == [number(1)]
+    assert len(list((tmp_path / "refused").glob("*.json"))) == 1
+
+
+def test_what_waits_is_delivered_also_where_no_lock_can_be_made(tmp_path: Path) -> None:
+    spool, heard = at(tmp_path), list[Message]()
+    spool.put(number(0))
+    (tmp_path / ".lock").mkdir()  # as on a full disk
+    spool.deliver(heard.append)
+    assert heard == [number(0)]
+
+
+def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot be written.*Set XDG_DATA_HOME"):
+        at(tmp_path / "file" / "spool").put(number(0))
+
+
+SPEC = JobSpec(job_id="a/b c", job_id_prefix="a", batch_sizes=(8, 16), default_batch_size=8, mab_seed=3)
+V100S = Gpus("V100", 2, 500.0)
+DONE = Outcome(ending="converged", joules=5.0, seconds=1.0, epochs=2, metric=0.9)
+PROFILE = PowerProfile.of([LimitSlice(250.0, 10, 1.0, 200.0)])
+MESSAGES = [
+    TrialEnded(SPEC.id, 7, DONE),
+    OfflineRun(SPEC, V100S, 16, "key", DONE),
+    EpochUsed(SPEC.id, 16, V100S, 12.5, 0.5),
+    ProfileMade(ProfileKey(SPEC.id, 16, "V100", 2), PROFILE),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_is_read_as_it_was_written(message: Message) -> None:
+    assert message_from_json(json.loads(json.dumps(message_to_json(message, HERE))), HERE) == message
+
+
+# As Zeus 0.1 wrote them.
+OUTCOME_1 = {
+    **{"kind": "outcome", "version": 1, "ending": "converged", "joules": 5.0, "seconds": 1.0, "epochs": 2},
+    **{"metric": 0.9, "next_epoch_cost": None},
+}
+SPEC_1 = {"job_id": "a/b c", "job_id_prefix": "a", "batch_sizes": [8, 16], "default_batch_size": 8, "mab_seed": 3}
+CARDS_1 = {"gpu_name": "V100", "gpus": 2, "max_watts": 500.0}
+REQUESTS = [
+    ("POST", "/trials/7/tell", OUTCOME_1, {}, ["a/b c", 7]),
+    ("POST", "/reports", {"spec": SPEC_1, **CARDS_1, "batch_size": 16, "key": "key", "outcome": OUTCOME_1}, {}, None),
+    ("POST", "/profiled", {"batch_size": 16, **CARDS_1, "joules": 12.5, "seconds": 0.5}, {}, None),
+    ("PUT", "/profiles", {"kind": "profile", "version": 1, **PROFILE.to_json()},
+     {"batch_size": 16, "gpu_model": "V100", "gpu_count": 2}, None),
+]  # fmt: skip
+
+
+def test_what_zeus_0_1_left_is_delivered_in_its_order(tmp_path: Path) -> None:
+    for place, (method, path, body, query, trial) in enumerate(REQUESTS, 1):
+        said = {"method": method, "path": f"/jobs/a%2Fb%20c{path}", "body": body, "query": query, "trial": trial}
+        (tmp_path / f"{place:012d}-0a1b2c3d.json").write_text(json.dumps(said))
+    heard = list[Message]()
+    at(tmp_path).deliver(heard.append)
+    assert heard == MESSAGES
+    assert at(tmp_path).waiting() == []
+
+
+def test_a_message_of_a_newer_zeus_stays_until_that_one_delivers_it_and_holds_nothing_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    newer = tmp_path / "000000000001-0a1b2c3d.json"
+    newer.write_text(json.dumps({"version": 3, "to": HERE, "message": "sung", "notes": "do re mi"}))
+    before, spool, heard = newer.read_text(), at(tmp_path), list[Message]()
+    spool.put(number(0))
+    for _ in range(2):
+        spool.deliver(heard.append)
+    assert heard == [number(0)]
+    assert newer.read_text() == before
+    assert not (tmp_path / "refused").exists()
+    assert caplog.text.count("version 3") == 1
+    assert spool.waiting() == []  # so that what follows need not wait for it
+    assert at(tmp_path).waiting() == [newer]
+
+
+def test_a_message_reaches_no_other_store_than_the_one_it_is_for(tmp_path: Path) -> None:
+    at(tmp_path).put(number(0))
+    heard = list[Message]()
+    Spool(tmp_path, "sqlite:////srv/another.db").deliver(heard.append)
+    assert heard == []
+    (why,) = (tmp_path / "refused").glob("*.why")
+    assert "it is for sqlite:////srv/zeus.db, not for sqlite:////srv/another.db" in why.read_text()
+
+
+def test_each_service_has_a_folder_of_its_own() -> None:
+    ones = {default_folder(f"http://host:{port}", {"XDG_DATA_HOME": "/d"}) for port in range(100)}
+    assert len(ones) == 100
+
+
+# ---------------------------------------------------------------------- what is known
+
+
+def trial(number: int) -> Trial:
+    return Trial(
+        ask=Ask(number=number, recurrence=1, gpus=Gpus(max_watts=250.0), eta=0.5),
+        decision=Decision(8, Phase.DEFAULT, ""),
+        asked=1,
+    )
+
+
+def test_a_trial_is_known_to_every_process_until_it_is_dropped_or_old(tmp_path: Path) -> None:
+    known, mine = Known(tmp_path), Mine(trial(7), Outcome(ending="lost", joules=3.0), "key")
+    known.keep("a/b", mine)
+    assert Known(tmp_path).trial("a/b", 7) == mine
+    assert known.trial("a", 7) is None
+    known.sweep()
+    assert known.trial("a/b", 7) == mine
+    known.heard("a/b", mine.trial)
+    assert known.trial("a/b", 7) == replace(mine, is_heard=True)
+    later = Known(tmp_path, wall=lambda: 1e10)
+    later.sweep()
+    assert later.trial("a/b", 7) is None
+    known.keep("a/b", mine)
+    known.drop("a/b", 7)
+    assert known.trial("a/b", 7) is None
+    assert KEPT_SECONDS > 86_400
+
+
+def test_a_trial_is_known_to_its_own_process_where_the_disk_is_full(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    known, mine = Known(tmp_path / "file" / "known"), Mine(trial(7))
+    known.keep("a", mine)
+    assert known.trial("a", 7) == mine
+    known.drop("a", 7)
+    assert known.trial("a", 7) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"trial": {"kind": "trial"}, "so_far": null, "key": null}'])
+def test_what_cannot_be_read_is_not_known(tmp_path: Path, text: str) -> None:
+    known = Known(tmp_path)
+    known.keep("a", Mine(trial(1)))
+    known.keep_spec(JobSpec(job_id="a", job_id_prefix="a", batch_sizes=(8,), default_batch_size=8))
+    for path in tmp_path.rglob("*.json"):
+        path.write_text(text)
+    assert known.trial("a", 1) is None
+    assert known.spec("a") is None
+
+
+# ---------------------------------------------------------------------- patience
+
+
+class Clock:
+    """Time that passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.waits: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.waits.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[str]:
+    """An address at which nobody listens."""
+    with hold_port() as door:
+        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+
+
+@settings(max_examples=20)
+@given(patience=st.floats(0, 100), seed=st.integers(0, 1000))
+def test_a_service_that_is_away_is_tried_more_and_more_seldom_and_not_for_ever(
+    nobody: str, patience: float, seed: int
+) -> None:
+    clock = Clock()
+    service = Service(nobody, clock=clock, sleep=clock.sleep, rng=random.Random(seed))
+    with pytest.raises(StoreError, match="is away"):
+        service.call("GET", "/me", lambda said: said, patience=Patience(patience, 1.0))
+    assert clock.now <= patience
+    assert patience - clock.now <= LONGEST_WAIT
+    for before, after in zip(clock.waits, clock.waits[1:], strict=False):
+        assert after >= min(before, LONGEST_WAIT / 2)
+    tries = len(clock.waits)
+    with pytest.raises(StoreError, match="a moment ago"):  # a training loop does not wait for it again
+        service.call("GET", "/me", lambda said: said, patience=QUICK)
+    with pytest.raises(StoreError, match="is away"):
+        service.call("GET", "/me", lambda said: said, patience=Patience(patience, 1.0))
+    assert len(clock.waits) == tries
+    rest = 2 * REST_SECONDS  # it is left alone for longer each time that it is found away
+    while rest < 4 * LONGEST_REST:
+        clock.now += min(rest, LONGEST_REST) - QUICK.tries - 1
+        with pytest.raises(StoreError, match="a moment ago"):
+            service.call("GET", "/me", lambda said: said, patience=QUICK)
+        clock.now += QUICK.tries + 1
+        with pytest.raises(StoreError, match="is away"):
+            service.call("GET", "/me", lambda said: said, patience=QUICK)
+        rest *= 2
+    service.close()
+
+
+@pytest.mark.parametrize("url", ["http://", "ftp://host", "host:7070", "http://:secret@host:port", "http://[::1"])
+def test_what_is_no_address_of_a_service_is_refused_without_its_secret(url: str) -> None:
+    with pytest.raises(InputError, match="give the address of a service") as told:
+        Service(url)
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize("token", ["se cret", "secret\nX-Other: 1", "sécret"])
+def test_a_token_that_cannot_be_one_is_refused_unseen(token: str) -> None:
+    with pytest.raises(InputError, match="Set ZEUS_TOKEN") as told:
+        Service("http://host", environ={"ZEUS_TOKEN": token})
+    assert "cret" not in str(told.value)

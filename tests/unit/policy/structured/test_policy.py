@@ -1,0 +1,562 @@
+"""The structured policy: its numbers under any history, what it does in each kind of trouble, and its parts."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.policy_moves import jobs, live, moves
+from support.stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopped
+from zeus.cost import fits
+from zeus.errors import InputError
+from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Outcome, Phase, Trial
+from zeus.policy.registry import find_policy
+from zeus.policy.structured import curve, normal, policy
+from zeus.policy.structured.drift import Lesson, Lessons
+from zeus.policy.structured.state import Running, StructuredState
+
+OURS = find_policy("structured")
+SIZES = (8, 16, 32, 64, 128)
+
+
+def story(**knobs: Any) -> Story:
+    return Story(job(**{"batch_sizes": SIZES, "default_batch_size": 32, **knobs}), OURS)
+
+
+def known(**knobs: Any) -> Story:
+    """The default converged often; the neighbours were profiled."""
+    told = story(**knobs)
+    for size, cost in zip(SIZES, (14.0, 12.0, 10.0, 9.0, 9.0), strict=True):
+        told.profile(size, cost)
+    for epochs in (10, 11, 10, 9):
+        trial = told.ask()
+        told.tell(trial, converged(10.0 * epochs, epochs))
+    return told
+
+
+# ---------------------------------------------------------------------- any history
+
+
+@given(jobs, moves, st.integers(0, 60), st.floats(1e-3, 1e12))
+def test_every_number_is_finite_whatever_happened(spec: JobSpec, told: Any, epochs: int, cost: float) -> None:
+    story = live(spec, OURS, told).story
+    state = story.state
+    for model in ("V100", "A40", "never seen"):
+        beliefs = (state.lessons.belief, state.epoch_costs(model))
+        assert all(math.isfinite(value) for belief in beliefs for value in (*belief.mean, *belief.var))
+        assert all(math.isfinite(state.log_cost(arm, model)) for arm in range(len(spec.batch_sizes)))
+    for trial in story.trials:
+        assert isinstance(OURS.keep_going(state, trial, epochs, cost), bool)
+        limit = trial.decision.cost_limit
+        assert limit is None or (math.isfinite(limit) and limit > 0)
+        assert "nan" not in trial.decision.reason
+
+
+@given(jobs, moves)
+def test_max_epochs_ends_every_run_and_one_without_a_bound_is_never_refused_before(spec: JobSpec, told: Any) -> None:
+    story = live(spec, OURS, told).story
+    for trial in story.trials:
+        assert not OURS.keep_going(story.state, trial, spec.max_epochs, 1.0)
+        if trial.decision.cost_limit is None:
+            assert all(OURS.keep_going(story.state, trial, epochs, 1e30) for epochs in range(min(3, spec.max_epochs)))
+
+
+# ---------------------------------------------------------------------- what is launched goes on
+
+
+@st.composite
+def launches(draw: st.DrawFn) -> list[tuple[StructuredState, Trial]]:
+    """Every launch of a job's life, in which runs converge, are stopped or stay open, some after a long wait."""
+    sizes = draw(
+        st.lists(st.sampled_from([2**n for n in range(3, 14)]), min_size=2, max_size=6, unique=True).map(sorted)
+    )
+    beta = draw(st.sampled_from([1.0, 1.2, 2.0, 5.0]))
+    told = Story(job(batch_sizes=sizes, default_batch_size=draw(st.sampled_from(sizes)), beta_knob=beta), OURS)
+    costs = {size: 10.0 * draw(st.floats(0.5, 2.0)) for size in sizes}
+    for size in draw(st.lists(st.sampled_from(sizes), unique=True)):
+        told.profile(size, costs[size])
+    usual, seen = draw(st.integers(1, 40)), []
+    endings = st.sampled_from([converged, converged, converged, stopped, None])
+    for luck, ends, wait in draw(
+        st.lists(st.tuples(st.floats(0.5, 2.0), endings, st.sampled_from([0, 0, 0, 300])), min_size=3, max_size=15)
+    ):
+        told.state = replace(told.state, ended=told.state.ended + wait)
+        trial, epochs = told.ask(), math.ceil(usual * luck)
+        seen.append((told.state, trial))
+        if ends is not None:
+            told.tell(trial, ends(costs[trial.batch_size] * epochs, epochs))
+    return seen
+
+
+@given(launches())
+def test_what_has_just_been_launched_is_not_stopped_unless_something_was_learnt(
+    launched: list[tuple[StructuredState, Trial]],
+) -> None:
+    for state, trial in launched:
+        arm = state.arms[trial.batch_size]
+        epoch = math.exp(state.epoch_costs("").mean[arm])
+        assert OURS.keep_going(state, trial, 0, epoch)
+        if arm in state.costs.get("", {}):  # where it is not known, the first epoch tells what one costs
+            assert OURS.keep_going(state, trial, 1, 2 * epoch) is fits(2 * epoch, trial.decision.cost_limit)
+
+
+@given(launches())
+def test_the_rest_of_a_run_is_worth_more_after_an_epoch_that_was_believed_in(
+    launched: list[tuple[StructuredState, Trial]],
+) -> None:
+    for state, _ in launched:
+        best = state.best("", state.usable(""))
+        for arm in range(len(state.job.batch_sizes)) if state.converged else ():
+            if arm != best:
+                whole, rest = (policy._worth(state, "", arm, best, done, 10.0, 0.0) for done in (0, 1))
+                assert whole.value < rest.value
+
+
+@given(launches(), st.floats(1e-3, 1e9))
+def test_before_its_first_epoch_only_its_bound_may_refuse_a_run(
+    launched: list[tuple[StructuredState, Trial]], cost: float
+) -> None:
+    for state, trial in launched:
+        assert OURS.keep_going(state, trial, 0, cost) is fits(cost, trial.decision.cost_limit)
+
+
+# ---------------------------------------------------------------------- one thing at a time
+
+
+def test_the_default_is_first_and_its_run_is_never_stopped() -> None:
+    trial = story().ask()
+    assert (trial.batch_size, trial.decision.cost_limit) == (32, None)
+    assert OURS.keep_going(story().state, trial, 90, 1e12)
+
+
+def test_a_try_of_another_size_says_what_it_promises_and_has_a_bound() -> None:
+    told = story()
+    told.profile(32, 10.0)
+    told.tell(told.ask(), converged(100.0, 10))
+    trial = told.ask()
+    assert trial.decision.phase is Phase.EXPLORING
+    assert trial.batch_size != 32
+    assert "% chance to beat 32 by" in trial.decision.reason
+    assert trial.decision.cost_limit == pytest.approx(2 * 100.0, rel=0.01)
+
+
+def test_a_hopeless_exploration_is_stopped_after_the_epoch_that_showed_it() -> None:
+    told = story()
+    told.profile(32, 10.0)
+    told.tell(told.ask(), converged(100.0, 10))
+    trial = told.ask()
+    told.profile(trial.batch_size, 1000.0)  # an epoch costs ten runs at the default
+    assert not OURS.keep_going(told.state, trial, 1, 2000.0)
+    cheap = story()
+    cheap.profile(32, 10.0)
+    cheap.tell(cheap.ask(), converged(100.0, 10))
+    trial = cheap.ask()
+    cheap.profile(trial.batch_size, 5.0)
+    assert OURS.keep_going(cheap.state, trial, 1, 10.0)
+    assert not OURS.keep_going(cheap.state, trial, 50, 250.0)  # beyond its bound
+
+
+def test_a_size_of_which_one_epoch_breaks_its_bound_is_not_launched() -> None:
+    def sizes(epoch_cost: float) -> set[int]:
+        told = story(batch_sizes=(16, 32), beta_knob=1.0)
+        told.profile(32, 10.0)
+        told.profile(16, epoch_cost)
+        for _ in range(20):
+            trial = told.ask()
+            told.tell(trial, converged(10.0, 1))
+        return {trial.batch_size for trial in told.trials}
+
+    assert sizes(9.0) == {16, 32}
+    assert sizes(10.5) == {32}
+
+
+def test_a_run_that_converged_with_unknown_energy_still_tells_epochs() -> None:
+    told = story()
+    told.tell(told.ask(), Outcome(ending=Ending.CONVERGED, seconds=1.0, epochs=7))
+    assert math.exp(told.state.lessons.belief.mean[2]) == pytest.approx(7, rel=0.02)
+    again = told.ask()
+    assert (again.batch_size, again.decision.cost_limit) == (32, None)
+
+
+def test_an_epoch_that_is_said_to_cost_nothing_says_nothing_and_the_job_goes_on() -> None:
+    told = story()
+    told.tell(told.ask(), Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=0.0))
+    assert told.state.costs == {}
+    assert told.ask().batch_size in SIZES
+
+
+def test_epochs_learnt_on_one_gpu_hold_on_another_and_costs_do_not() -> None:
+    told, costs = story(), dict(zip(SIZES, (20.0, 15.0, 10.0, 5.0, 4.0), strict=True))
+    for size, cost in costs.items():
+        told.profile(size, cost, "V100")
+    for _ in range(12):
+        trial = told.ask(gpu="V100")
+        told.tell(trial, converged(10 * costs[trial.batch_size], 10))
+    best = told.ask(gpu="V100").batch_size
+    assert best >= 64
+    there = told.ask(gpu="A40")
+    assert there.batch_size == best  # its curve is taken over until an epoch is seen
+    for size, cost in zip(SIZES, (1.0, 5.0, 10.0, 50.0, 100.0), strict=True):
+        told.profile(size, cost, "A40")
+    assert told.ask(gpu="A40").batch_size == 8
+    assert told.ask(gpu="V100").batch_size >= 64
+
+
+def test_a_size_that_crashed_is_not_offered_until_pardoned() -> None:
+    told = story(batch_sizes=(16, 32))
+    told.tell(told.ask(), CRASHED)
+    assert told.ask().batch_size == 16
+    told.tell(told.ask(), CRASHED)
+    with pytest.raises(InputError, match="each batch size"):
+        told.ask()
+    told.pardon(32)
+    assert told.ask().batch_size == 32
+
+
+def test_a_size_that_never_reached_the_target_ends_its_direction() -> None:
+    told = story(batch_sizes=(4, 8, 16, 32, 64, 128, 256))
+    dead: set[int] = set()
+    for _ in range(30):
+        trial = told.ask()
+        size = trial.batch_size
+        assert not any(32 < one <= size or size <= one < 32 for one in dead)
+        told.tell(trial, converged(10.0 * size, 10) if size == 32 else NOT_CONVERGED)
+        dead |= {size} - {32}
+    assert dead
+
+
+def test_where_nothing_reaches_the_target_every_size_gets_its_turn() -> None:
+    told = story()
+    first = told.ask()
+    told.tell(first, NOT_CONVERGED)
+    tried = [32]
+    for attempt in range(2, 6):
+        trial = told.ask(recurrence=1, attempt=attempt)
+        tried.append(trial.batch_size)
+        assert trial.decision.cost_limit is None
+        told.tell(trial, NOT_CONVERGED)
+    assert sorted(tried) == sorted(SIZES)
+
+
+def test_the_last_try_is_the_best_known_without_a_bound() -> None:
+    told = known()
+    last = told.ask(last=True)
+    assert (last.decision.phase, last.decision.cost_limit) == (Phase.UNBOUNDED, None)
+    assert last.batch_size in told.state.job.batch_sizes
+
+
+def test_no_more_than_two_explore_at_once_and_never_the_same_size() -> None:
+    told = story()
+    told.profile(32, 10.0)
+    told.tell(told.ask(), converged(100.0, 10))
+    trials = [told.ask() for _ in range(6)]
+    explored = [trial.batch_size for trial in trials if trial.decision.phase is Phase.EXPLORING]
+    assert 1 <= len(explored) <= 2
+    assert len(set(explored)) == len(explored)
+    told.lose(trials[0])
+    assert told.ask().decision.phase is Phase.EXPLORING  # a lost trial holds nobody back
+
+
+def test_of_two_sizes_none_is_explored_before_one_converged() -> None:
+    told = story(batch_sizes=(16, 32))
+    assert [told.ask().batch_size for _ in range(4)] == [32] * 4
+
+
+def test_priors_in_joules_of_cost_and_pruning_rounds_change_nothing() -> None:
+    plain, knobs = story(), story(mab_prior_mean=7.0, mab_prior_precision=1.0, num_pruning_rounds=0)
+    costs = {size: converged(100.0 + abs(size - 16), 5) for size in SIZES}
+    assert plain.run(costs, 15) == knobs.run(costs, 15)
+
+
+def lived(recurrences: int, costs: Sequence[float], epochs: Callable[[int, int], int]) -> list[tuple[Trial, bool]]:
+    """Recurrences of a job whose n-th run of a size needs so many epochs; and whether each could go on to its end."""
+    told, runs, seen = story(), dict.fromkeys(SIZES, 0), []
+    cost_of = dict(zip(SIZES, costs, strict=True))
+    for size, cost in cost_of.items():
+        told.profile(size, cost)
+    for _ in range(recurrences):
+        trial = told.ask()
+        size, cost = trial.batch_size, cost_of[trial.batch_size]
+        needs = epochs(size, runs[size])
+        runs[size] += 1
+        seen.append((trial, all(OURS.keep_going(told.state, trial, done, (done + 1) * cost) for done in range(needs))))
+        told.tell(trial, converged(needs * cost, needs))
+    return seen
+
+
+def noisy(run: int) -> int:
+    return (10, 9, 11, 10, 10, 9, 11)[run % 7]
+
+
+def _settled() -> Story:
+    """Nothing is worth a try any more: all sizes cost about the same but the default, which is best."""
+    told = story()
+    for size in SIZES:
+        told.profile(size, 10.0)
+    for _ in range(30):
+        trial = told.ask()
+        told.tell(trial, converged(100.0, 10) if trial.batch_size == 32 else converged(120.0, 12))
+    return told
+
+
+def test_a_size_that_seemed_poor_is_looked_at_again_when_long_has_passed_and_then_to_its_end() -> None:
+    told = _settled()
+    trial = told.trials[-1]
+    soon, long = told.state, replace(told.state, ended=told.state.ended + 1000)
+    decisions = [OURS.decide(state, random.Random(0), trial.ask) for state in (soon, long)]
+    assert [one.phase for one in decisions] == [Phase.SAMPLING, Phase.EXPLORING]
+    assert "recurrences ago" in decisions[1].reason
+    look = replace(trial, decision=decisions[1])
+    went_on = [all(OURS.keep_going(state, look, n, 10.0 * (n + 1)) for n in range(1, 12)) for state in (soon, long)]
+    assert went_on == [False, True], "what was worth a look is worth its end"
+
+
+def test_a_neighbour_that_never_ran_gets_its_look_in_the_end() -> None:
+    seen = lived(80, (10.6, 10.3, 10.0, 10.3, 10.6), lambda size, run: noisy(run) if size == 32 else 10 if run else 13)
+    first = {size: next(trial for trial, _ in seen if trial.batch_size == size) for size in SIZES}
+    late = [trial for trial in first.values() if "never ran" in trial.decision.reason]
+    assert late
+    assert {trial.batch_size for trial in late} <= {16, 64}
+    assert all(trial.ask.recurrence > 20 for trial in late)
+
+
+def _phases(told: Story, **changed: Any) -> Phase:
+    ask = Ask(number=99, recurrence=99, gpus=Gpus("", 1, 100.0), eta=1.0)
+    return OURS.decide(replace(told.state, **changed), random.Random(0), ask).phase
+
+
+def test_a_second_look_waits_for_other_explorations_for_its_own_and_for_the_next_recurrence() -> None:
+    told = _settled()
+    late = told.state.ended + 1000
+    seen = sorted(told.state.converged)
+    assert _phases(told) is Phase.SAMPLING
+    assert _phases(told, ended=late) is Phase.EXPLORING
+    other = Running(arm=seen[0], explores=True, gpu_model="")
+    assert _phases(told, ended=late, running={50: other}) is Phase.SAMPLING
+    every = {50 + arm: Running(arm=arm, explores=False, gpu_model="") for arm in range(len(SIZES))}
+    assert _phases(told, ended=late, running=every) is Phase.SAMPLING
+    assert _phases(told, ended=late, failed={99: (seen[0],)}) is Phase.SAMPLING
+
+
+def test_only_sizes_that_converged_and_neighbours_are_overdue() -> None:
+    told = story()
+    told.profile(32, 10.0)
+    for _ in range(2):
+        told.tell(told.ask(), converged(100.0, 10))
+    state = replace(told.state, ended=10_000)
+    best = state.best("", state.usable(""))
+    due = [arm for arm in range(len(SIZES)) if policy._overdue(state, arm, best) > 0]
+    assert due == sorted({*state.converged, *(arm for arm in (best - 1, best + 1) if arm in range(len(SIZES)))})
+
+
+def test_the_wait_of_a_size_counts_runs_that_reached_the_target_and_begins_anew_with_any_run_or_alarm() -> None:
+    told = _settled()
+    told.tell(told.ask(), stopped(100.0, 5))
+    before = told.state.ended
+    trial = told.ask()
+    arm = SIZES.index(trial.batch_size)
+    told.tell(trial, CRASHED)
+    assert (told.state.ended, told.state.unseen(arm)) == (before, told.state.ended - told.state.ran[arm])
+    told = _settled()
+    told.state = replace(told.state, ended=told.state.ended + 1000)
+    look = told.ask()
+    assert "recurrences ago" in look.decision.reason
+    told.tell(look, stopped(30.0, 3))
+    other = SIZES.index(look.batch_size)
+    assert told.state.unseen(other) == 0, "or a size that is always stopped would be looked at for ever"
+    assert replace(told.state, alarmed=told.state.ended).unseen(SIZES.index(32)) == 0
+
+
+def _stops(told: Story, cost_of: dict[int, float], recurrences: int, seed: int = 0) -> tuple[int, set[int]]:
+    """How many runs of a job are stopped that all need about 20 epochs, and the sizes that reached the target."""
+    dice, stops, reached = random.Random(seed), 0, set()
+    for _ in range(recurrences):
+        trial = told.ask()
+        size, cost = trial.batch_size, cost_of[trial.batch_size]
+        told.profile(size, cost)
+        needs = max(1, round(20 * math.exp(dice.gauss(0, 0.1))))
+        asked = (n for n in range(1, needs) if not OURS.keep_going(told.state, trial, n, (n + 1) * cost))
+        done = next(asked, None)
+        if done is None:
+            reached.add(size)
+            told.tell(trial, converged(needs * cost, needs))
+        else:
+            stops += 1
+            told.tell(trial, stopped(done * cost, done))
+    return stops, reached
+
+
+@pytest.mark.parametrize("sizes", [(32, 512), (32, 2048), (32, 8192), (4, 32, 256)])
+@pytest.mark.parametrize("ratio", [0.8, 1.0, 1.3])
+def test_a_far_neighbour_is_not_tried_and_stopped_over_and_over(sizes: tuple[int, ...], ratio: float) -> None:
+    told = Story(job(batch_sizes=sizes, default_batch_size=32), OURS)
+    stops, reached = _stops(told, {size: 10.0 if size == 32 else 10.0 * ratio for size in sizes}, 120)
+    assert stops <= 6
+    assert len(reached) > 1
+
+
+def test_a_bound_that_luck_breaks_does_not_make_a_size_as_good_as_the_best_free() -> None:
+    spec = job(batch_sizes=(16, 32), default_batch_size=32, beta_knob=1.0)
+    stops = sum(_stops(Story(spec, OURS), {16: 10.0, 32: 10.0}, 250, seed)[0] for seed in range(8))
+    assert stops <= 20  # of 2,000; without a price for it 222
+
+
+def test_a_profile_holds_until_a_run_shows_that_an_epoch_costs_otherwise() -> None:
+    told = known()
+
+    def after(cost: float) -> float:
+        trial = replace(told.ask(), decision=Decision(32, Phase.SAMPLING, ""))
+        told.observe(trial.end(told.next(), converged(cost, 10)))
+        return math.exp(told.state.epoch_costs("").mean[told.state.arms[32]])
+
+    assert after(1.1 * 100) == pytest.approx(10.0, rel=1e-3)  # the machine was busy, or the run profiled
+    assert after(2.0 * 100) == pytest.approx(20.0, rel=1e-3)  # twice as many samples
+
+
+# ---------------------------------------------------------------------- the alarm and the window
+
+
+def drift(lessons: Lessons, epochs: float, times: int) -> Lessons:
+    for _ in range(times):
+        belief = lessons.belief
+        lessons = lessons.add(Lesson(0, math.log(epochs)), (belief.mean[0], belief.var[0] + lessons.noise))
+    return lessons
+
+
+def test_a_change_rings_the_alarm_and_what_was_learnt_before_counts_less() -> None:
+    steady = drift(Lessons((8, 16), 8).add(Lesson(0, math.log(10))), 10, 20)
+    assert steady.alarms == 0
+    changed = drift(steady, 25, 6)
+    assert changed.alarms >= 1
+    assert math.exp(changed.belief.mean[0]) > 20
+    deaf = steady
+    for _ in range(6):
+        deaf = deaf.add(Lesson(0, math.log(25)))
+    assert changed.belief.mean[0] > deaf.belief.mean[0]
+    assert drift(replace(steady, threshold=math.inf), 25, 6).alarms == 0
+
+
+def test_noise_of_a_steady_job_hardly_ever_rings_it() -> None:
+    chance, rings = random.Random(1), 0
+    for _ in range(20):
+        lessons = Lessons((8, 16), 8)
+        for _ in range(100):
+            seen = lessons.counts.get(0, 0) >= 2
+            expected = (lessons.belief.mean[0], lessons.belief.var[0] + lessons.noise) if seen else None
+            lessons = lessons.add(Lesson(0, 3 + chance.gauss(0, 0.1)), expected)
+        rings += lessons.alarms
+    assert rings <= 6
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 5)), max_size=30), st.integers(1, 4))
+def test_with_a_window_only_the_most_recent_runs_of_a_size_count(seen: list[tuple[int, float]], window: int) -> None:
+    lessons, fresh = Lessons((8, 16, 32), 16, window), Lessons((8, 16, 32), 16)
+    for arm, value in seen:
+        lessons = lessons.add(Lesson(arm, value))
+    for arm in range(3):
+        for value in [v for a, v in seen if a == arm][-window:]:
+            fresh = fresh.add(Lesson(arm, value))
+    assert lessons.counts == fresh.counts
+    assert lessons.belief.mean == pytest.approx(fresh.belief.mean)
+
+
+# ---------------------------------------------------------------------- curves and expectations
+
+
+def _seen(data: st.DataObject, sizes: list[int]) -> tuple[list[int], list[float]]:
+    arms = data.draw(st.lists(st.integers(0, len(sizes) - 1), min_size=1, max_size=8, unique=True))
+    return arms, data.draw(st.lists(st.floats(-5, 5), min_size=len(arms), max_size=len(arms)))
+
+
+@given(st.lists(st.integers(1, 4096), min_size=2, max_size=30, unique=True), st.data())
+def test_learning_never_makes_less_sure_and_is_the_same_in_any_order(sizes: list[int], data: st.DataObject) -> None:
+    sizes.sort()
+    default = sizes[data.draw(st.integers(0, len(sizes) - 1))]
+    before = curve.prior(tuple(sizes), default, curve.EPOCHS[:1])
+    arms, values = _seen(data, sizes)
+    both = curve.learn(before, arms, values, [0.1] * len(arms))
+    assert all(after <= was + 1e-6 for after, was in zip(both.var, np.diagonal(before.covs[0]), strict=True))
+    one_by_one = before
+    for arm, value in reversed(list(zip(arms, values, strict=True))):
+        learnt = curve.learn(one_by_one, [arm], [value], [0.1])
+        one_by_one = curve.Prior(np.array([learnt.mean]), learnt.cov[None])
+    assert one_by_one.means[0] == pytest.approx(both.mean, abs=1e-6)
+
+
+@given(st.lists(st.integers(1, 4096), min_size=2, max_size=30, unique=True), st.data())
+def test_of_two_shapes_the_belief_is_their_mixture_by_evidence(sizes: list[int], data: st.DataObject) -> None:
+    sizes.sort()
+    default = sizes[data.draw(st.integers(0, len(sizes) - 1))]
+    arms, values = _seen(data, sizes)
+
+    def learnt(shapes: tuple[curve.Shape, ...]) -> curve.Belief:
+        return curve.learn(curve.prior(tuple(sizes), default, shapes), arms, values, [0.1] * len(arms))
+
+    before = curve.prior(tuple(sizes), default, curve.EPOCHS)
+    logs = []
+    for mean, cov in zip(before.means, before.covs, strict=True):
+        root = np.linalg.cholesky(cov[np.ix_(arms, arms)] + 0.1 * np.eye(len(arms)))
+        off = np.linalg.solve(root, np.array(values) - mean[arms])
+        logs.append(-off @ off / 2 - np.log(np.diagonal(root)).sum())
+    odds = np.exp(np.array(logs) - max(logs))
+    odds /= odds.sum()
+    alone = [learnt(curve.EPOCHS[:1]), learnt(curve.EPOCHS[1:])]
+    mean = sum(share * np.array(one.mean) for share, one in zip(odds, alone, strict=True))
+    square = sum(
+        share * (one.cov + np.outer(one.mean, one.mean)) for share, one in zip(odds, alone, strict=True)
+    ) - np.outer(mean, mean)
+    both = learnt(curve.EPOCHS)
+    assert both.mean == pytest.approx(mean, abs=1e-6)
+    assert both.cov == pytest.approx(square, abs=1e-6)
+
+
+def test_what_many_sizes_show_decides_between_the_shapes() -> None:
+    sizes = (8, 16, 32, 64, 128)
+    before = curve.prior(sizes, 32, curve.EPOCHS)
+    steep = curve.learn(before, [0, 1, 2], [2.0, 1.5, 1.0], [0.001] * 3)
+    flat = curve.learn(before, [0, 1, 2], [1.0, 1.05, 1.0], [0.001] * 3)
+    assert steep.mean[4] < 0.5 < 0.95 < flat.mean[4] < 1.05
+    assert steep.var[4] > 2 * flat.var[4]
+
+
+@given(st.floats(-3, 3), st.floats(0.01, 2))
+def test_the_expected_saving_is_a_share_that_falls_as_the_other_gets_dearer(mean: float, deviation: float) -> None:
+    assert 0 <= normal.gain(mean + 0.1, deviation) <= normal.gain(mean, deviation) <= 1
+
+
+@given(st.floats(-20, 20), st.floats(1e-6, 30), st.floats(1e-4, 1), st.floats(-5, 9))
+def test_a_run_beyond_some_epochs_raises_the_belief_and_never_spoils_it(
+    mean: float, variance: float, noise: float, least: float
+) -> None:
+    told = normal.above(mean, variance, noise, least)
+    if told is not None:
+        value, doubt = told
+        assert math.isfinite(value)
+        assert math.isfinite(doubt)
+        assert doubt > 0
+        assert value >= mean - 1e-9
+
+
+@given(st.floats(-2, 8), st.floats(0.05, 3), st.integers(1, 500), st.floats(1, 1000))
+def test_what_is_left_of_a_run_is_never_less_than_nothing(
+    mean: float, deviation: float, done: int, most: float
+) -> None:
+    assert normal.beyond(mean, deviation, done) >= done
+    assert min(done, most) <= normal.beyond(mean, deviation, done, most) <= most + 1 + 1e-6
+
+
+def test_a_stopped_run_makes_a_size_dearer_in_belief() -> None:
+    told = known()
+    trial = told.ask()
+    arm = told.state.arms[trial.batch_size]
+    before = told.state.log_cost(arm, "")
+    told.tell(trial, stopped(200.0, 20))
+    assert told.state.log_cost(arm, "") > before

@@ -1,0 +1,94 @@
+"""Laws of the comparison with the paper and of what figures compute."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeus.job.pareto import ParetoPoint, front
+from zeus.reproduce.compare import compare
+from zeus.reproduce.derived import geometric_mean, over_seeds
+from zeus.reproduce.expected import Expected
+from zeus.reproduce.panel import Number, Panel, rows
+from zeus.reproduce.report import Section, html
+
+numbers = st.floats(-1e6, 1e6)
+points = st.lists(st.builds(ParetoPoint, st.just(8), st.just(100.0), st.floats(1, 100), st.floats(1, 100)), min_size=1)
+
+
+def says(paper: float | str, tolerance: float | str | None, missing: str = "") -> Expected:
+    return Expected("figure_01.x", "a quantity", paper, "%", "§1", tolerance, missing=missing)
+
+
+@given(numbers, numbers, st.floats(0, 1e6))
+def test_a_number_is_within_if_it_is_no_further_off_than_the_tolerance(
+    paper: float, ours: float, tolerance: float
+) -> None:
+    row = compare(says(paper, tolerance), Number("figure_01.x", ours))
+    assert row.within == (abs(paper - ours) <= tolerance + 1e-9)
+
+
+@given(numbers, st.lists(numbers, min_size=1, max_size=9))
+def test_a_number_over_seeds_is_within_if_the_paper_is_in_their_range(paper: float, seeds: list[float]) -> None:
+    number = over_seeds("figure_01.x", seeds)
+    assert number.low is not None
+    assert number.high is not None
+    row = compare(says(paper, "seeds"), number)
+    if number.low <= paper <= number.high:
+        assert row.within
+    if not number.low - 1e-6 <= paper <= number.high + 1e-6:
+        assert not row.within
+
+
+def test_words_must_be_equal_and_what_is_missing_says_why() -> None:
+    assert compare(says("yes", None), Number("figure_01.x", "yes")).within is True
+    assert compare(says("yes", None), Number("figure_01.x", "no")).within is False
+    assert compare(says(3, 1, missing="no trace"), Number("figure_01.x", 3)).note == "no trace"
+    unknown = compare(says(3, 1), Number("figure_01.x", None, note="no card"))
+    assert (unknown.within, unknown.ours, unknown.note) == (None, None, "no card")
+
+
+def test_a_tolerance_that_is_neither_a_number_nor_the_seeds_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"figure_01\.x: tolerance 'some'"):
+        compare(says(3, "some"), Number("figure_01.x", 3))
+
+
+@given(points)
+def test_nobody_beats_the_front_and_the_front_beats_everybody(every: list[ParetoPoint]) -> None:
+    best = front(every)
+    assert set(best) <= set(every)
+    for one in every:
+        assert any(kept.seconds <= one.seconds and kept.joules <= one.joules for kept in best)
+    for kept in best:
+        assert not any(
+            (one.seconds <= kept.seconds and one.joules < kept.joules)
+            or (one.seconds < kept.seconds and one.joules <= kept.joules)
+            for one in every
+        )
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=8), st.floats(0.1, 10))
+def test_a_geometric_mean_scales_with_its_values(values: list[float], factor: float) -> None:
+    assert min(values) <= geometric_mean(values) * (1 + 1e-12)
+    assert geometric_mean(values) <= max(values) * (1 + 1e-12)
+    assert geometric_mean(value * factor for value in values) == pytest.approx(factor * geometric_mean(values))
+
+
+@given(st.lists(st.tuples(st.text(st.characters(codec="utf-8", exclude_characters="\r\x00")), numbers), min_size=1))
+def test_a_csv_holds_exactly_the_rows_of_its_panel(lines: list[tuple[str, float]]) -> None:
+    panel = Panel("a", "A", ("word", "number"), rows(lines))
+    read = list(csv.reader(io.StringIO(panel.csv(), newline="")))
+    assert read[0] == ["word", "number"]
+    assert [(word, float(number)) for word, number in read[1:]] == lines
+
+
+def test_the_page_shows_text_as_text() -> None:
+    row = compare(says("<b>", None), Number("figure_01.x", "&"))
+    page = html([Section("figure_01", "<i>", "", (("<u>", b"png"),), (row,))], [row], ["<s>"])
+    assert not {"<b>&", "<i>", "<u>", "<s>"} & set(page.split())
+    for raw in ("<i>", "<u>", "<s>"):
+        assert raw not in page
