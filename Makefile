@@ -2,21 +2,42 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
 MINUTES ?= 30
 
-.PHONY: demo test chaos bench docs lint clean system
+.PHONY: demo quick test lint lint-js format hooks chaos bench docs dist clean system
 
 demo: $(VENV)/.torch
 	$(BIN)/zeus demo
 
-test: system $(VENV)/.dev
+# Laws and units alone: no torch, no Postgres, no browser.
+quick: $(VENV)/.quick
+	$(BIN)/python -m pytest -n 2 -q tests/unit
+
+test: system lint
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.dev lint-js
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
-	$(BIN)/python -m pytest -n 2
+
+# The page's script and style. Node is needed for this check alone.
+lint-js:
+	@if command -v npm >/dev/null; then $(MAKE) --silent $(VENV)/.node && npm run --silent lint; \
+	else echo "npm is not installed: the page's JavaScript and CSS are not checked"; fi
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	@if command -v npm >/dev/null; then $(MAKE) --silent $(VENV)/.node && npm run --silent format; fi
+
+# Every commit is checked from now on.
+hooks: $(VENV)/.dev
+	$(BIN)/pre-commit install
 
 # Faults, kills and floods, drawn from a seed that is printed, for as long as is asked.
 chaos: system $(VENV)/.dev
@@ -40,6 +61,11 @@ bench: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
+# What is published (RELEASING.md).
+dist: $(VENV)/.dev
+	rm -rf dist
+	$(BIN)/python -m build
+
 # gcc builds the test library that speaks NVML; PostgreSQL is one of the stores; chromium looks at the page; faketime
 # gives processes wrong clocks. Elsewhere the tests that need them skip and say what to install.
 system:
@@ -54,17 +80,26 @@ system:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.core: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable .
+$(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(INSTALL) --editable .
 	touch $@
 
-$(VENV)/.torch: $(VENV)/.core pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[torch]'
+$(VENV)/.quick: $(VENV)/.core
+	$(INSTALL) --editable '.[test]' ruff
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.core pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+$(VENV)/.torch: $(VENV)/.core
+	$(INSTALL) --editable '.[torch]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+# No lock file: the one package is named by its exact version and needs nothing but its own binary.
+$(VENV)/.node: $(VENV)/bin/python package.json
+	npm install --no-package-lock --no-audit --no-fund --loglevel=error
 	touch $@
 
 clean:
-	rm -rf $(VENV) site dist
+	rm -rf $(VENV) node_modules site dist

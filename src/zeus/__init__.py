@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zeus.training.loader import ZeusDataLoader as ZeusDataLoader
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["ZeusDataLoader", "__version__"]
 
 logging.getLogger("zeus").addHandler(logging.NullHandler())

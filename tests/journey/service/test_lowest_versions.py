@@ -1,70 +1,26 @@
-"""The lowest versions that pyproject.toml allows, in an environment of their own: they serve a recurrence.
-
-The environment is kept in the folder for temporary files, as long as neither the versions nor Python change.
-"""
+"""The lowest versions that pyproject.toml allows, in an environment of their own: they serve a recurrence."""
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
-import re
-import shutil
 import subprocess
 import sys
-import tempfile
-import tomllib
-import venv
 from pathlib import Path
 
 import httpx
 import pytest
 
+from support.environments import environment, lowest
 from support.launch_place import Place
-from support.paths import ROOT
 from support.served import hold_port
 from support.waiting import PATIENCE_SECONDS, eventually
-
-PROJECT = ROOT / "pyproject.toml"
-NEW_NUMPY = (3, 13)  # from this Python on, the lowest numpy has to be built
-
-
-def lowest() -> list[str]:
-    """What the core and the service need, each at the lowest version that is allowed."""
-    project = tomllib.loads(PROJECT.read_text())["project"]
-    extras = project["optional-dependencies"]
-    needs = [*project["dependencies"], *extras["postgres"], *extras["service"]]
-    return [need.replace(">=", "==") for need in needs if not need.startswith("zeus-energy")]
 
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    """Of an environment with those."""
-    if sys.version_info >= NEW_NUMPY:
-        pytest.skip("the lowest numpy has no wheel for this Python")
-    name = hashlib.sha256(json.dumps([sys.version, *lowest()]).encode()).hexdigest()[:12]
-    folder = Path(tempfile.gettempdir()) / f"zeus-lowest-{os.getuid()}-{name}"
-    with Path(f"{folder}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "made").exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            venv.create(folder, with_pip=True)
-            _install(folder / "bin" / "python")
-            (folder / "made").touch()
-    return folder / "bin" / "python"
-
-
-def _install(python: Path) -> None:
-    command = [str(python), "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *lowest()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if "from versions: none" in done.stderr or "connection" in done.stderr.lower():
-        pytest.skip(f"no package index can be reached: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
-
-
-def test_each_dependency_says_its_lowest_version() -> None:
-    assert all(re.fullmatch(r"[\w\[\]-]+==[\d.]+", one) for one in lowest()), lowest()
+    """An interpreter with the lowest versions of what the core and the service need, and nothing else."""
+    return environment(Path(sys.executable), *lowest("service"))
 
 
 def test_the_lowest_versions_serve_a_recurrence(python: Path, tmp_path: Path) -> None:
