@@ -1,1 +1,1 @@
-"""What draws power, behind one protocol; the only place that knows milliwatts."""
+"""GPUs and CPUs behind one protocol. Only this package works in milliwatts and millijoules."""

@@ -1,4 +1,4 @@
-"""AMD cards, through amdsmi. Its microjoules and microwatts end here."""
+"""AMD cards behind the `Gpu` port, through amdsmi. Only this module works in its microjoules and microwatts."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ UNSUPPORTED = {2, 3, 40, 49, 52, 55}  # not supported, not implemented, no data,
 NO_PERMISSION = 10
 GONE = {31, 34}  # device not found, driver not loaded
 
-# Many cards state 0 W as their lowest limit. Zeus then goes no lower than this part of the default, which is about
-# where other cards' own limits begin (100 of 300 W, 200 of 700 W).
+# Many cards report 0 W as their lowest limit. Zeus then goes no lower than this share of the default limit, which is
+# about where other cards' limits begin (100 of 300 W, 200 of 700 W).
 FLOOR = 1 / 3
 SLACK_WATTS = 1.0  # the driver rounds a limit to whole watts
 
 
 def amd_gpus() -> list[AmdGpu]:
-    """Every AMD card in amdsmi's order; `NoDevice` where the library or the driver is missing."""
-    said = io.StringIO()
+    """Every AMD card, in amdsmi's order. Raises `NoDevice` if the library or the driver is missing."""
+    printed = io.StringIO()
     try:
-        if importlib.util.find_spec("amdsmi") is None:  # then nothing prints, and standard output is left alone
+        if importlib.util.find_spec("amdsmi") is None:  # no need to capture standard output then
             raise ModuleNotFoundError("No module named 'amdsmi'", name="amdsmi")
-        with _quiet(said):
+        with _quiet(printed):
             smi, handles = answer_within(OPENING_SECONDS, "amdsmi", "opening the AMD driver", _open)
-    except Exception as error:  # without the driver, importing amdsmi fails with KeyError and others
+    except Exception as error:  # without the driver, importing amdsmi raises KeyError and others
         if isinstance(error, ModuleNotFoundError) and error.name == "amdsmi":
             install = "pip install 'zeus-energy[amd]'"
             raise NoDevice(f"No AMD cards: the package amdsmi is not installed ({install}).") from error
-        detail = " ".join(f"{type(error).__name__}: {error} {said.getvalue()}".split())
+        detail = " ".join(f"{type(error).__name__}: {error} {printed.getvalue()}".split())
         raise NoDevice(f"No AMD cards: amdsmi does not start ({detail}). Is the amdgpu driver installed?") from error
     gpus = []
     for index, handle in enumerate(handles):
         try:
             gpus.append(AmdGpu(smi, handle, index))
-        except DeviceSilent as silent:  # it must not hide the others
-            log.warning("AMD GPU %d is left out. %s", index, silent)
+        except DeviceSilent as silent:  # use the others
+            log.warning("AMD GPU %d is skipped. %s", index, silent)
     return gpus
 
 
@@ -67,9 +67,9 @@ class AmdGpu:
         self._handle = handle
         self._index = index
         self._label = f"AMD GPU {index}"
-        places = self._if_told("amdsmi_get_gpu_enumeration_info")
-        self.hip_index = _integer(places.get("hip_id"))  # HIP's own count, which its masks use
-        self.aliases = tuple(filter(None, [_text(places.get("hip_uuid"))]))
+        ids = self._if_known("amdsmi_get_gpu_enumeration_info")
+        self.hip_index = _integer(ids.get("hip_id"))  # HIP's masks count by this
+        self.aliases = tuple(filter(None, [_text(ids.get("hip_uuid"))]))
         self._spec = self._probe()
         self._label = f"AMD GPU {index} ({self._spec.name})"
 
@@ -78,12 +78,10 @@ class AmdGpu:
 
     @property
     def index(self) -> int:
-        """Place in amdsmi's list."""
         return self._index
 
     @property
     def spec(self) -> GpuSpec:
-        """What is fixed about this card."""
         return self._spec
 
     def energy(self) -> float:
@@ -96,66 +94,61 @@ class AmdGpu:
         return steps * step_uj / 1e6
 
     def power(self) -> float:
-        """Watts of the socket: this instant's where the card tells, else a moving average."""
+        """Watts of the socket: instantaneous if the card has that, else a moving average."""
         return check_power(self._spec, self._power())
 
     def _power(self) -> float:
         info = self._ask("amdsmi_get_power_info")
         for key in ("current_socket_power", "average_socket_power"):
-            if watts := _number(info.get(key)):  # 0 is what cards that do not know say
+            if watts := _number(info.get(key)):  # cards report 0 for "unknown"
                 return watts
-        raise Unsupported(f"{self._label} does not tell its power: amdsmi answers {info}.")
+        raise Unsupported(f"{self._label} does not report its power: amdsmi answers {info}.")
 
     def samples(self) -> list[PowerSample]:
-        """AMD's driver keeps no buffer of samples."""
         raise Unsupported(f"{self._label}: the driver keeps no power samples.")
 
     def limit(self) -> float:
-        """The power cap in force, in watts."""
         return self._caps()["power_cap"]
 
     def set_limit(self, watts: float) -> None:
         """Set the power cap. Only the keeper calls this."""
         refuse_if_read_only(f"{self._label}: set power limit to {watts:g} W")
         if Capability.LIMITS not in self._spec.capabilities:
-            raise Unsupported(f"{self._label} has no power limit that can be read, so none is set.")
+            raise Unsupported(f"{self._label} has no power limit that can be read, so Zeus sets none.")
         check_limit(self._spec, watts)
-        self._call("amdsmi_set_power_cap", 0, round(watts * 1e6))  # to its end: it must not be set later, unknown
+        self._call("amdsmi_set_power_cap", 0, round(watts * 1e6))  # no time limit: an abandoned call could set it later
         if abs(self.limit() - watts) > SLACK_WATTS:
-            raise DeviceError(f"{self._label}: {watts:g} W was asked for, the driver keeps {self.limit():g} W.")
+            raise DeviceError(f"{self._label}: asked for {watts:g} W, but the driver keeps {self.limit():g} W.")
 
     def persistence(self) -> bool:
-        """AMD has no persistence mode: the driver stays loaded."""
         raise Unsupported(f"{self._label}: AMD cards have no persistence mode.")
 
     def set_persistence(self, on: bool) -> None:
-        """There is none to set."""
         refuse_if_read_only(f"{self._label}: set persistence mode")
         raise Unsupported(f"{self._label}: AMD cards have no persistence mode.")
 
     def temperature(self) -> float:
-        """Degrees Celsius: the edge sensor's, or the hot spot's where the card has no other."""
+        """Degrees Celsius at the edge sensor, or at the hot spot if the card has no edge sensor."""
         kinds, now = self._smi.AmdSmiTemperatureType, self._smi.AmdSmiTemperatureMetric.CURRENT
         for kind in (kinds.EDGE, kinds.HOTSPOT):
             with contextlib.suppress(Unsupported):
                 celsius = _number(self._ask("amdsmi_get_temp_metric", kind, now))
                 if celsius is not None:
                     return celsius
-        raise Unsupported(f"{self._label} does not tell its temperature.")
+        raise Unsupported(f"{self._label} does not report its temperature.")
 
     def processes(self) -> list[int]:
-        """Ids of the processes that have work on this card."""
         entries = self._ask("amdsmi_get_gpu_process_list")
         if not all(isinstance(entry, dict) and "pid" in entry for entry in entries):
             raise Unsupported(f"{self._label}: this amdsmi does not list processes by id; 6.2 or newer does.")
         return [int(entry["pid"]) for entry in entries]
 
     def _probe(self) -> GpuSpec:
-        asic = self._if_told("amdsmi_get_gpu_asic_info")
-        board = self._if_told("amdsmi_get_gpu_board_info")
-        uuid = _text(self._if_told("amdsmi_get_gpu_device_uuid"))
-        bus = _text(self._if_told("amdsmi_get_gpu_device_bdf"))
-        power = self._if_told("amdsmi_get_power_info")
+        asic = self._if_known("amdsmi_get_gpu_asic_info")
+        board = self._if_known("amdsmi_get_gpu_board_info")
+        uuid = _text(self._if_known("amdsmi_get_gpu_device_uuid"))
+        bus = _text(self._if_known("amdsmi_get_gpu_device_bdf"))
+        power = self._if_known("amdsmi_get_power_info")
         caps = self._caps() if self._works(self._caps) else {}
         can = {
             Capability.COUNTER: self._works(self.energy),
@@ -178,29 +171,27 @@ class AmdGpu:
     def _floor(self, caps: dict[str, float]) -> float:
         if caps["min_power_cap"] > 0:
             return caps["min_power_cap"]
-        # The limit that was found must stay within reach, or it could not be put back.
+        # The keeper must be able to restore the current limit, so it may not lie below the floor.
         floor = min(math.ceil(caps["default_power_cap"] * FLOOR), caps["power_cap"])
-        log.info(
-            "%s states no lowest power limit; Zeus will not go below %g W, a choice of its own.", self._label, floor
-        )
+        log.info("%s states no lowest power limit. Zeus chose %g W and will not go below.", self._label, floor)
         return floor
 
     def _caps(self) -> dict[str, float]:
-        """The limit in force and its range, in watts."""
+        """The current limit and its range, in watts."""
         info = self._ask("amdsmi_get_power_cap_info")
         caps = {key: (_number(info.get(key)) or 0.0) / 1e6 for key in ("power_cap", "min_power_cap", "max_power_cap")}
-        if caps["power_cap"] < 1 or caps["max_power_cap"] < 1:  # a cap of less than a watt is no cap
+        if caps["power_cap"] < 1 or caps["max_power_cap"] < 1:  # not a real cap
             raise Unsupported(f"{self._label} has no power limit that can be read: amdsmi answers {info}.")
         default = (_number(info.get("default_power_cap")) or 0.0) / 1e6
         return {**caps, "default_power_cap": default or caps["max_power_cap"]}
 
     def _ask(self, function: str, *arguments: Any) -> Any:
-        """Call amdsmi, and wait for so long and no longer."""
+        """Call amdsmi with a time limit."""
         what = f"{self._label}: {function}"
         return answer_within(ANSWER_SECONDS, f"AMD GPU {self._index}", what, lambda: self._call(function, *arguments))
 
     def _call(self, function: str, *arguments: Any) -> Any:
-        """Call amdsmi and put its errors into ours."""
+        """Call amdsmi and translate its errors into Zeus's."""
         try:
             return getattr(self._smi, function)(self._handle, *arguments)
         except (AttributeError, NotImplementedError) as error:
@@ -215,15 +206,15 @@ class AmdGpu:
                     f"{what}. Run as root, or let `zeus keeper` set limits; to read, join the groups render and video."
                 ) from error
             if code in GONE:
-                raise DeviceLost(what) from error
+                raise DeviceLost(f"{what}. The card is lost; `dmesg` may say why.") from error
             raise DeviceError(what) from error
 
-    def _if_told(self, function: str) -> Any:
-        """The answer, or an empty one where the card does not know."""
+    def _if_known(self, function: str) -> Any:
+        """The answer, or an empty one if the card does not know."""
         try:
             return self._ask(function)
         except DeviceSilent:
-            raise  # it says nothing about what the card knows
+            raise  # a silent driver does not mean that the card does not know
         except ZeusError:
             return {}
 
@@ -239,7 +230,7 @@ class AmdGpu:
 
 
 def _number(value: Any) -> float | None:
-    """A number, or None for amdsmi's "N/A" and its like."""
+    """A number, or None for "N/A" and the like."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -252,11 +243,11 @@ def _text(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def _quiet(said: io.StringIO) -> Iterator[None]:
-    """Keep what Python prints in `said`, and what the C library writes to standard output away from it."""
+def _quiet(printed: io.StringIO) -> Iterator[None]:
+    """Capture what Python prints, and discard what the C library writes to standard output."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.redirect_stdout(said))
-        with contextlib.suppress(OSError):  # a daemon may have no standard output at all
+        stack.enter_context(contextlib.redirect_stdout(printed))
+        with contextlib.suppress(OSError):  # a daemon may have no standard output
             if sys.__stdout__ is not None:
                 sys.__stdout__.flush()
             keep = os.dup(1)

@@ -1,4 +1,4 @@
-"""Clocks: the machine's own, one that runs faster, and one that moves only when told."""
+"""Clocks: the machine's own, a faster one, and a virtual one that moves only by `sleep`."""
 
 from __future__ import annotations
 
@@ -16,25 +16,23 @@ log = logging.getLogger(__name__)
 
 
 class RealClock:
-    """The machine's clock; at `speed` 10 it counts ten seconds for each that passes."""
+    """The machine's clock. At `speed` 10, ten of its seconds pass in one real second."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
 
     def now(self) -> float:
-        """Monotonic seconds, the same for every process of this machine."""
+        """Monotonic seconds, the same in every process on this machine."""
         return time.monotonic() * self.speed
 
     def wall(self) -> float:
-        """Seconds since 1970, UTC."""
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        """Wait until `now` has moved by this much."""
         time.sleep(max(0.0, seconds) / self.speed)
 
     def every(self, seconds: float, action: Callable[[], None]) -> Ticker:
-        """Run the action on a daemon thread each time this much has passed."""
+        """Run the action on a daemon thread every `seconds`."""
         return _ThreadTicker(seconds / self.speed, action)
 
 
@@ -50,8 +48,8 @@ class _ThreadTicker:
         while not self._over.wait(self._seconds):
             try:
                 self._action()
-            except Exception:  # the next time may go better; a thread that died would go unnoticed
-                log.warning("a background reading failed", exc_info=True)
+            except Exception:  # go on: the next reading may work, and nobody would notice a dead thread
+                log.warning("A background reading failed; Zeus will try again.", exc_info=True)
 
     def stop(self, wait: float = 10.0) -> None:
         self._over.set()
@@ -70,7 +68,7 @@ class _Timer:
 
 
 class VirtualClock:
-    """Moves only by `sleep`, and runs what is due on the way, in order. Deterministic: no thread, no waiting.
+    """A clock without threads or waiting: only `sleep` moves it, and it runs the actions that fall due, in order.
 
     >>> clock = VirtualClock()
     >>> clock.sleep(2.5)
@@ -78,7 +76,7 @@ class VirtualClock:
     2.5
     """
 
-    EPOCH = 1_700_000_000.0  # where the wall clock starts: a fixed moment, so that runs repeat to the byte
+    EPOCH = 1_700_000_000.0  # the wall clock starts at a fixed time, so that runs repeat to the byte
 
     def __init__(self, start: float = 0.0) -> None:
         self._now = start
@@ -88,19 +86,16 @@ class VirtualClock:
         self._lock = threading.RLock()
 
     def now(self) -> float:
-        """Virtual seconds."""
         return self._now
 
     def wall(self) -> float:
-        """Virtual seconds since 1970."""
         return self.now() + self.wall_offset
 
     def sleep(self, seconds: float) -> None:
-        """Move time forward by this much."""
         self.move_to(self.now() + max(0.0, seconds))
 
     def move_to(self, moment: float) -> None:
-        """Move time forward to this moment, running what is due; a moment in the past changes nothing."""
+        """Move time forward to this moment and run the actions due on the way. Never moves time back."""
         with self._lock:
             while self._due and self._due[0][0] <= moment:
                 due, _, timer = heapq.heappop(self._due)
@@ -112,7 +107,7 @@ class VirtualClock:
             self._set(max(moment, self.now()))
 
     def every(self, seconds: float, action: Callable[[], None]) -> Ticker:
-        """Run the action each time this much virtual time has passed."""
+        """Run the action every `seconds` of virtual time."""
         timer = _Timer(seconds, action)
         with self._lock:
             heapq.heappush(self._due, (self.now() + seconds, next(self._order), timer))
@@ -126,6 +121,6 @@ REAL = RealClock()
 
 
 def clock_of(gpu: Gpu) -> Clock:
-    """The clock that this card's energy goes by: its own where it is virtual, the machine's otherwise."""
+    """The clock that this card's energy is measured by: a virtual card's own, otherwise the machine's."""
     clock: Clock = getattr(gpu, "clock", REAL)
     return clock

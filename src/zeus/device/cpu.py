@@ -1,4 +1,4 @@
-"""CPU and DRAM energy: Intel's and AMD's RAPL counters, as Linux shows them under /sys/class/powercap."""
+"""CPU and DRAM energy from the RAPL counters of Intel and AMD, which Linux shows under /sys/class/powercap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from zeus.errors import DeviceError, DeviceLost, NotPermitted, Unsupported
 
 POWERCAP = Path("/sys/class/powercap")
-PLAUSIBLE_WATTS = 500.0  # about the most that one CPU package draws; sets how soon a counter may come round
+PLAUSIBLE_WATTS = 500.0  # about the most that one CPU package draws; tells how soon its counter may wrap
 
 Read = Callable[[Path], str]
 
@@ -19,7 +19,7 @@ UDEV_RULE = 'SUBSYSTEM=="powercap", KERNEL=="intel-rapl:*", ACTION=="add", RUN+=
 
 
 def unwrap(before: int, now: int, period: int) -> int:
-    """How far a counter that comes round after `period` went from one reading to the next, less than one round on.
+    """How far a counter went between two readings. It wraps at `period`, at most once in between.
 
     >>> unwrap(90, 95, 100), unwrap(90, 5, 100)
     (5, 15)
@@ -28,7 +28,7 @@ def unwrap(before: int, now: int, period: int) -> int:
 
 
 class Domain:
-    """One counter, read as joules that never fall. Read it more often than every `wrap_seconds`, or a round is lost."""
+    """One counter, as joules that never fall. Read it at least every `wrap_seconds`, or a wrap goes unnoticed."""
 
     def __init__(self, folder: Path, read: Read = Path.read_text, now: Callable[[], float] = time.monotonic) -> None:
         self.folder = folder
@@ -42,16 +42,15 @@ class Domain:
 
     @property
     def counter(self) -> Path:
-        """The file that holds the counter."""
         return self.folder / "energy_uj"
 
     @property
     def wrap_seconds(self) -> float:
-        """The soonest that this counter can come round."""
+        """The shortest time in which this counter can wrap."""
         return self.period_uj / 1e6 / PLAUSIBLE_WATTS
 
     def energy(self) -> float:
-        """Joules since some fixed moment."""
+        """Joules since some fixed moment. Raises `NotPermitted` with the fix if only root may read the counter."""
         with self._lock:
             now_uj, look = self._now_uj(), self._now()
             if self._last_uj is None:
@@ -59,7 +58,7 @@ class Domain:
             else:
                 used_uj = unwrap(self._last_uj, now_uj, self.period_uj)
                 room_uj = 2e6 * PLAUSIBLE_WATTS * (look - self._last_look + 1)
-                if now_uj < self._last_uj and used_uj > room_uj:  # it did not come round: sleep set it back to 0
+                if now_uj < self._last_uj and used_uj > room_uj:  # not a wrap: suspend reset it to 0
                     used_uj = now_uj
                 self._total_uj += used_uj
             self._last_uj, self._last_look = now_uj, look
@@ -71,13 +70,13 @@ class Domain:
         except PermissionError as error:
             raise NotPermitted(fix([self.counter])) from error
         except FileNotFoundError as error:
-            raise DeviceLost(f"{self.counter} was there and is not any more: was the RAPL driver unloaded?") from error
+            raise DeviceLost(f"{self.counter} has disappeared. Was the RAPL driver unloaded?") from error
         except (OSError, ValueError) as error:
             raise DeviceError(f"{self.counter} could not be read: {error}") from error
 
 
 class CpuPackage:
-    """One CPU socket (or die). Its counter covers cores and uncore, so those are never added; DRAM is beside it."""
+    """One CPU socket (or die). Its counter includes cores and uncore, so do not add those. DRAM is separate."""
 
     def __init__(self, index: int, name: str, cpu: Domain, dram: Domain | None) -> None:
         self.index = index
@@ -90,22 +89,22 @@ class CpuPackage:
 
     @property
     def wrap_seconds(self) -> float:
-        """Read both counters more often than this."""
+        """Read both counters more often than this, or a wrap goes unnoticed."""
         return min(domain.wrap_seconds for domain in (self.cpu, self.dram) if domain is not None)
 
     def energy(self) -> float:
-        """Joules of this package since some fixed moment; `NotPermitted` says how to be allowed."""
+        """Joules of this package since some fixed moment. Raises `NotPermitted`, which says how to get access."""
         return self.cpu.energy()
 
     def dram_energy(self) -> float:
-        """Joules of its memory since some fixed moment; `Unsupported` where the CPU does not count it."""
+        """Joules of its memory since some fixed moment. Raises `Unsupported` without a DRAM counter."""
         if self.dram is None:
             raise Unsupported(f"CPU {self.index} ({self.name}) has no DRAM energy counter.")
         return self.dram.energy()
 
 
 def cpu_packages(root: Path | str = POWERCAP, read: Read = Path.read_text) -> list[CpuPackage]:
-    """Every CPU package that has a counter, readable or not; empty where there is none (`why_not` says why)."""
+    """Every CPU package that has a counter, readable or not. Empty if there is none; `why_not` explains."""
     packages = [(name, folder) for name, folder in _zones(Path(root), read) if name.startswith("package")]
     return [
         CpuPackage(index, name, Domain(folder, read), _dram(Path(root), folder, read))
@@ -114,7 +113,7 @@ def cpu_packages(root: Path | str = POWERCAP, read: Read = Path.read_text) -> li
 
 
 def why_not(root: Path | str = POWERCAP, read: Read = Path.read_text) -> str:
-    """A sentence on why CPU energy cannot be measured here; empty where it can."""
+    """One sentence on why CPU energy cannot be measured here. Empty if it can."""
     root = Path(root)
     if not root.is_dir():
         return f"No CPU energy: {root} does not exist, as in most containers and virtual machines."
@@ -133,17 +132,17 @@ def why_not(root: Path | str = POWERCAP, read: Read = Path.read_text) -> str:
 
 
 def fix(counters: list[Path]) -> str:
-    """What to type so that these counters can be read, now and after the next boot."""
+    """The commands that let every user read these counters, now and after the next boot."""
     paths = " ".join(str(path) for path in counters)
     return (
-        f"CPU energy may be read by root only: `sudo chmod o+r {paths}` opens it until the next boot; the line "
-        f"`{UDEV_RULE}` in /etc/udev/rules.d/90-zeus-rapl.rules keeps it open. (It is closed by default because a fine "
-        "reading can betray what other users compute.)"
+        f"Only root may read CPU energy. `sudo chmod o+r {paths}` allows it until the next boot. The line "
+        f"`{UDEV_RULE}` in /etc/udev/rules.d/90-zeus-rapl.rules allows it for good. (Linux forbids it by default, "
+        "because frequent readings can reveal what other users compute.)"
     )
 
 
 def _zones(root: Path, read: Read, inside: str = r"intel-rapl:\d+") -> Iterator[tuple[str, Path]]:
-    """Zones by their number. `intel-rapl-mmio` counts the same packages once more, so it does not match."""
+    """Zones in numeric order. `intel-rapl-mmio` does not match: it counts the same packages a second time."""
     if not root.is_dir():
         return
     folders = [folder for folder in root.iterdir() if re.fullmatch(inside, folder.name)]
@@ -152,12 +151,12 @@ def _zones(root: Path, read: Read, inside: str = r"intel-rapl:\d+") -> Iterator[
             name = read(folder / "name").strip()
             int(read(folder / "max_energy_range_uj"))
         except (OSError, ValueError):
-            continue  # a zone without a counter: nothing to measure
+            continue  # a zone without a counter
         yield name, folder
 
 
 def _dram(root: Path, package: Path, read: Read) -> Domain | None:
-    """The sub-zone named dram; the kernel shows it beside its package and inside it."""
+    """The sub-zone named dram. The kernel shows it both beside its package and inside it."""
     pattern = re.escape(package.name) + r":\d+"
     for where in (package, root):
         for name, folder in _zones(where, read, pattern):

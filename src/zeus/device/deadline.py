@@ -1,12 +1,12 @@
-"""Questions to a driver that may never answer: each waits for so long and no longer.
+"""Calls to a driver, with a time limit, because a driver may never answer.
 
-A call that hangs inside a driver cannot be interrupted, neither by Ctrl-C nor by SIGTERM, so no thread that anybody
-waits for may make one. It is made on a daemon thread, which is kept for the next call:
+Nothing can interrupt a call that hangs inside a driver: neither Ctrl-C nor SIGTERM. So each call is made on a daemon
+thread that nobody waits for at exit. The thread is reused for the next call:
 
     caller ──question──▶ idle thread ──▶ driver
-       ◀──── answer, or DeviceSilent when the time is over; then the thread stays in the driver until that returns
+       ◀──── the answer, or DeviceSilent after the time limit; the thread then stays until the driver returns
 
-While a call is stuck, later questions about the same card are refused at once: one thread is lost, never a second.
+While a call hangs, later questions about the same card are refused at once, so only one thread per card is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zeus.errors import DeviceSilent
 
 ANSWER_SECONDS = 5.0  # for a reading, which takes milliseconds
 OPENING_SECONDS = 60.0  # for opening a driver, which takes seconds for each card that sleeps
-STOPPED_SECONDS = 0.2  # for an answer that came while this whole process was stopped
+STOPPED_SECONDS = 0.2  # for an answer that came while this process was suspended
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class _Call:
 
 
 class _Threads:
-    """Those that call drivers: as many as ever called at once."""
+    """The threads that call drivers. There are as many as the most calls made at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # never held over a call
@@ -49,11 +49,11 @@ class _Threads:
         self._stuck: list[_Call] = []
 
     def stuck(self, who: str) -> _Call | None:
-        """A call about this card that was given up on and has not come back."""
+        """A call about this card that was given up on and has not returned yet."""
         return next((call for call in self._stuck if call.who == who), None) if self._stuck else None
 
     def begin(self, call: _Call) -> bool:
-        """Have it made; False where no thread can be had."""
+        """Start the call. False if no thread can be started."""
         with self._lock:
             inbox = self._idle.pop() if self._idle else None
         if inbox is None:
@@ -78,10 +78,10 @@ class _Threads:
                 if call in self._stuck:
                     self._stuck.remove(call)
             call.done.release()
-            del call  # or its answer would live until the next one
+            del call  # or its answer would stay alive until the next call
 
     def give_up(self, call: _Call) -> bool:
-        """Wait no longer; False where the answer came just now."""
+        """Stop waiting for the call. False if its answer has just come."""
         with self._lock:
             if not call.is_over:
                 self._stuck.append(call)
@@ -93,29 +93,29 @@ _threads = _Threads()
 
 def _after_fork() -> None:
     global _threads
-    _threads = _Threads()  # the parent's threads, and its calls, are not here
+    _threads = _Threads()  # a fork has none of its parent's threads
 
 
 os.register_at_fork(after_in_child=_after_fork)
 
 
 def answer_within(seconds: float, who: str, what: str, question: Callable[[], T]) -> T:
-    """The answer to a question about one card, or its error.
+    """Ask the driver about one card, and return its answer or raise its error.
 
     Args:
-        seconds: How long to wait for it.
-        who: The card. While one question about it is stuck, no other is asked.
-        what: The question, in words.
-        question: Asks it. It runs on another thread, and may go on after this has returned.
+        seconds: How long to wait.
+        who: The card. While a question about it hangs, no other is asked.
+        what: The question in words, for messages.
+        question: The call to make. It runs on another thread and may go on after this function has returned.
 
     Raises:
-        DeviceSilent: The driver did not answer in time, or has yet to answer an earlier question.
+        DeviceSilent: The driver did not answer in time, or has not yet answered an earlier question.
     """
     threads = _threads
     if (stuck := threads.stuck(who)) is not None:
         waited = time.monotonic() - stuck.begun
         raise DeviceSilent(
-            f"{stuck.what}: the driver has not answered for {waited:.0f} s, so it is asked nothing else."
+            f"{stuck.what}: the driver has not answered for {waited:.0f} s. Zeus asks it nothing else until it does."
         )
     call = _Call(who, what, question)
     if not threads.begin(call):
@@ -123,14 +123,14 @@ def answer_within(seconds: float, who: str, what: str, question: Callable[[], T]
     in_time = call.done.acquire(timeout=seconds) or call.done.acquire(timeout=STOPPED_SECONDS)
     if not in_time and threads.give_up(call):
         raise DeviceSilent(
-            f"{what}: the driver has not answered for {seconds:g} s. `dmesg` may say why; Zeus goes on without this "
-            "card until it answers."
+            f"{what}: the driver has not answered for {seconds:g} s. `dmesg` may say why. Zeus goes on "
+            "without this card until it answers."
         )
     error, call.error = call.error, None
     if error is not None:
         try:
             raise error
         finally:
-            del error  # and with it the cycle through its traceback
+            del error  # breaks the reference cycle through its traceback
     answer: T = call.answer
     return answer

@@ -1,4 +1,4 @@
-"""Which GPUs are mine: the machine's cards, and those that the masks (CUDA, HIP, Slurm) leave to this process."""
+"""Finds this process's GPUs: the machine's cards, reduced by the masks (CUDA, HIP, Slurm)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ from zeus.errors import DeviceError, InputError, NoDevice
 
 log = logging.getLogger(__name__)
 
-SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")  # a step's share is part of its job's, so it is asked first
+SLURM = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")  # step first: it has only part of its job's GPUs
 CUDA = ("CUDA_VISIBLE_DEVICES",)
 AMD = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 def find(gpu_indices: Sequence[int] | None = None, environ: Mapping[str, str] | None = None) -> dict[int, Gpu]:
-    """My GPUs, by the index that torch gives them (their place in the mask), in the order asked for; None: all.
+    """This process's GPUs, keyed by torch's index (the position in the mask), in the order asked for.
+
+    Args:
+        gpu_indices: The indices wanted. None means all.
+        environ: Environment to read the masks from. None means the real one.
 
     Raises:
-        InputError: An index that is not one, is given twice or is outside the mask; or a mask that cannot be read.
+        InputError: An index is not an integer, is given twice or is outside the mask, or the mask cannot be read.
     """
-    torch = sys.modules.get("torch") if environ is None else None  # torch knows the real environment, no other
+    torch = sys.modules.get("torch") if environ is None else None  # torch knows only the real environment
     environ = env.HERE if environ is None else environ
     gpus = dict(enumerate(mine(machine(environ), environ, torch)))
     if gpu_indices is None:
@@ -37,22 +41,23 @@ def find(gpu_indices: Sequence[int] | None = None, environ: Mapping[str, str] | 
     wanted = _indices(gpu_indices)
     for index in wanted:
         if index not in gpus:
+            count = f"{len(gpus)} {'GPU is' if len(gpus) == 1 else 'GPUs are'}"
             raise InputError(
-                f"gpu_indices={list(wanted)}: there is no GPU {index}. {len(gpus)} visible here, counted from 0 "
+                f"gpu_indices={wanted}: there is no GPU {index}. {count} visible here, counted from 0 "
                 f"({_masks(environ)}). Give indices within the mask, as torch counts them."
             )
     return {index: gpus[index] for index in wanted}
 
 
 def machine(environ: Mapping[str, str] | None = None) -> list[Gpu]:
-    """Every card of this machine in the driver's order, from where ZEUS_GPU says; none is an empty list for `auto`.
+    """Every card of this machine, in the driver's order. ZEUS_GPU says where to look; `auto` may find none.
 
     Raises:
         NoDevice: ZEUS_GPU asks for NVIDIA or AMD cards and there are none.
-        InputError: ZEUS_GPU is something else.
+        InputError: ZEUS_GPU has another value.
     """
-    wish = env.gpu(env.HERE if environ is None else environ)
-    match wish.partition(":"):
+    wanted = env.gpu(env.HERE if environ is None else environ)
+    match wanted.partition(":"):
         case ("auto", "", ""):
             for source in (_nvidia, _amd):
                 try:
@@ -62,24 +67,24 @@ def machine(environ: Mapping[str, str] | None = None) -> list[Gpu]:
                     log.debug("%s", why)
             return []
         case ("nvml", "", ""):
-            return _some(_nvidia(), "nvml", "NVML answers, but lists no card")
+            return _some(_nvidia(), "nvml", "NVML works, but lists no card")
         case ("amd", "", ""):
-            return _some(_amd(), "amd", "amdsmi answers, but lists no card")
+            return _some(_amd(), "amd", "amdsmi works, but lists no card")
         case ("virtual", ":", spec) if spec:
             from zeus.device.virtual.machine import virtual_gpus
 
             return list(virtual_gpus(spec))
         case _:
             raise InputError(
-                f"ZEUS_GPU={wish!r} is not understood. Give auto, nvml, amd, or virtual:NAME such as virtual:v100 or "
+                f"ZEUS_GPU={wanted!r} is not understood. Give auto, nvml, amd, or virtual:NAME such as virtual:v100 or "
                 "virtual:a40x4?clock=virtual."
             )
 
 
 def mine(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any = None) -> list[Gpu]:
-    """Those of the machine's cards that the masks leave to this process, in the order in which torch counts them.
+    """The cards that the masks leave to this process, in the order in which torch counts them.
 
-    `torch` is the module if it is loaded: where CUDA's own order cannot be known from outside, it is asked.
+    `torch` is the module if it is loaded. It is asked for CUDA's order where Zeus cannot work it out.
     """
     amd = bool(gpus) and all(gpu.spec.vendor == "amd" for gpu in gpus)
     masked = any(name in environ for name in (AMD if amd else CUDA))
@@ -96,7 +101,7 @@ def mine(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any = None) -> 
 
 def _cuda_visible(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any) -> Visible:
     mask = environ.get("CUDA_VISIBLE_DEVICES")
-    counted = mask is None or mask.strip().lstrip("+")[:1].isdigit()  # UUIDs need no order
+    counted = mask is None or mask.strip().lstrip("+")[:1].isdigit()  # for UUIDs the order does not matter
     one_model = len({gpu.spec.name for gpu in gpus}) <= 1
     if counted and not one_model and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         by_uuid = {_bare(gpu.spec.uuid): gpu for gpu in gpus}
@@ -106,16 +111,15 @@ def _cuda_visible(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any) -
         gpus = sorted(gpus, key=_slowness)
         _warn_once(
             f"GPUs of several models ({', '.join(gpu.spec.name for gpu in gpus)}): CUDA counts the fastest first, by a "
-            "rule of its own, and Zeus can only guess it. Set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure that both mean "
-            "the same GPU."
+            "rule that Zeus can only guess. Set CUDA_DEVICE_ORDER=PCI_BUS_ID so that both count them alike."
         )
     nvidia = any(gpu.spec.vendor == "nvidia" for gpu in gpus)
     return resolve(mask, [_card(gpu) for gpu in gpus], mig_parent=_mig_parent if nvidia else no_mig)
 
 
 def _amd_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Visible:
-    """ROCr hides cards first; HIP then counts what is left. HIP takes an empty mask for none set, ROCr does not."""
-    cards = sorted((_card(gpu) for gpu in gpus), key=functools.partial(_hip_place, {gpu.index: gpu for gpu in gpus}))
+    """ROCr hides cards first, then HIP counts the rest. HIP treats an empty mask as unset; ROCr does not."""
+    cards = sorted((_card(gpu) for gpu in gpus), key=functools.partial(_hip_index, {gpu.index: gpu for gpu in gpus}))
     below = resolve(environ.get(AMD[0]), cards, variable=AMD[0], mixed=True)
     name = next((name for name in AMD[1:] if environ.get(name)), AMD[1])
     above = resolve(environ.get(name) or None, [it.card for it in below.choices], variable=name, mixed=True)
@@ -123,25 +127,25 @@ def _amd_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Visible:
 
 
 def torch_uuids(torch: Any) -> list[str] | None:
-    """The bare uuids of torch's CUDA devices, in its order; None where it has not started CUDA or does not tell."""
+    """Uuids of torch's CUDA devices without "GPU-", in torch's order. None if torch has not started CUDA."""
     try:
         if torch is None or not torch.cuda.is_initialized():
             return None
         count = torch.cuda.device_count()
         return [_bare(str(torch.cuda.get_device_properties(index).uuid)) for index in range(count)]
-    except (AttributeError, RuntimeError):  # older than device uuids, or half imported; a CUDA that fails to answer
+    except (AttributeError, RuntimeError):  # an old or half-imported torch, or a CUDA that fails
         return None
 
 
 class Slice:
-    """A part of a card (MIG). The card's sensors and limit are all there is, so everything is the parent's."""
+    """A slice of a card (MIG). Only the whole card has sensors and a limit, so every call goes to the card."""
 
     def __init__(self, parent: Gpu) -> None:
         self.parent = parent
         self._spec = dataclasses.replace(parent.spec, shared=True)
 
     def __getattr__(self, name: str) -> Any:
-        """What one make of card can do beyond the port is the parent's too."""
+        """What this make of card can do beyond the port."""
         if name.startswith("_") or name == "parent":
             raise AttributeError(name)
         return getattr(self.parent, name)
@@ -151,48 +155,38 @@ class Slice:
 
     @property
     def index(self) -> int:
-        """The parent's."""
         return self.parent.index
 
     @property
     def spec(self) -> GpuSpec:
-        """The parent's, marked as shared."""
         return self._spec
 
     def energy(self) -> float:
-        """Joules of the whole card."""
         return self.parent.energy()
 
     def power(self) -> float:
-        """Watts of the whole card."""
         return self.parent.power()
 
     def samples(self) -> list[PowerSample]:
-        """Samples of the whole card."""
         return self.parent.samples()
 
     def limit(self) -> float:
-        """The limit of the whole card."""
         return self.parent.limit()
 
     def set_limit(self, watts: float) -> None:
-        """Set the limit of the whole card, for everybody on it."""
+        """Set the limit of the whole card, which affects everybody who uses it."""
         self.parent.set_limit(watts)
 
     def persistence(self) -> bool:
-        """The whole card's."""
         return self.parent.persistence()
 
     def set_persistence(self, on: bool) -> None:
-        """Set it for the whole card."""
         self.parent.set_persistence(on)
 
     def temperature(self) -> float:
-        """Degrees Celsius of the whole card."""
         return self.parent.temperature()
 
     def processes(self) -> list[int]:
-        """Processes on any slice of the card."""
         return self.parent.processes()
 
 
@@ -202,10 +196,10 @@ def _nvidia() -> list[Gpu]:
     gpus: list[Gpu] = []
     for gpu in nvml_gpus():
         try:
-            _ = gpu.spec  # a card that answers to its name and to nothing else must not spoil the others
+            _ = gpu.spec  # probe now, so that one broken card does not stop the others
             gpus.append(gpu)
         except DeviceError as gone:
-            _warn_once(f"{gpu!r} is left out. {gone}")
+            _warn_once(f"{gpu!r} is skipped. {gone}")
     return gpus
 
 
@@ -221,9 +215,11 @@ def _mig_parent(uuid: str) -> int:
     return mig_parent(uuid)
 
 
-def _some(gpus: list[Gpu], wish: str, why: str) -> list[Gpu]:
+def _some(gpus: list[Gpu], wanted: str, why: str) -> list[Gpu]:
     if not gpus:
-        raise NoDevice(f"ZEUS_GPU={wish}: {why}. Check the driver, or set ZEUS_GPU=virtual:v100 to try without a card.")
+        raise NoDevice(
+            f"ZEUS_GPU={wanted}: {why}. Check the driver, or set ZEUS_GPU=virtual:v100 to try without a card."
+        )
     return gpus
 
 
@@ -236,9 +232,9 @@ def _slowness(gpu: Gpu) -> float:
     return math.inf if math.isnan(speed) else -speed
 
 
-def _hip_place(gpus: Mapping[int, Gpu], card: CardId) -> int:
-    place = getattr(gpus[card.index], "hip_index", None)
-    return card.index if place is None else int(place)
+def _hip_index(gpus: Mapping[int, Gpu], card: CardId) -> int:
+    index = getattr(gpus[card.index], "hip_index", None)
+    return card.index if index is None else int(index)
 
 
 def _bare(uuid: str) -> str:
@@ -251,7 +247,7 @@ def _indices(given: Sequence[int]) -> list[int]:
         for index in given:
             if isinstance(index, bool):
                 raise TypeError
-            wanted.append(operator.index(index))  # numpy's integers are welcome
+            wanted.append(operator.index(index))  # accepts numpy's integers too
     except TypeError:
         raise InputError(f"gpu_indices={given!r}: give a list of integers such as [0, 1], or None for all.") from None
     twice = sorted({index for index in wanted if wanted.count(index) > 1})

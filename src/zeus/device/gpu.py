@@ -1,4 +1,4 @@
-"""What draws power: the `Gpu` and `Clock` ports and the words they speak. Watts, joules and seconds only."""
+"""The `Gpu` and `Clock` ports and their types, in watts, joules and seconds."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Protocol
 from zeus import env
 from zeus.errors import DeviceError, InputError, ReadOnly
 
-SURGE = 1.5  # times its highest limit a card may draw, for a moment
-HIGHEST_WATTS = 5000.0  # no card draws more, where its highest limit is not known
+SURGE = 1.5  # a card may briefly draw this many times its highest limit
+HIGHEST_WATTS = 5000.0  # no card draws more; used if its highest limit is unknown
 
 
 class Capability(StrEnum):
-    """One thing a card can or cannot do; each is probed by trying it, never assumed from the card's name."""
+    """Something that a card may be able to do. Zeus finds out by trying, never from the card's name."""
 
     COUNTER = "counter"  # a cumulative energy counter
     SAMPLES = "samples"  # a buffer of recent power samples kept by the driver
@@ -30,7 +30,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuSpec:
-    """What is fixed about one card. Without the LIMITS capability the three watts are NaN."""
+    """The fixed facts about one card. Without the LIMITS capability, the three limits are NaN."""
 
     uuid: str
     name: str
@@ -39,18 +39,18 @@ class GpuSpec:
     max_watts: float = math.nan
     default_watts: float = math.nan
     capabilities: frozenset[Capability] = frozenset()
-    exact: bool = False  # energy() is the truth at any instant: a model, not a sensor
-    shared: bool = False  # a slice of a card (MIG): energy is the parent's, and others may share it
+    exact: bool = False  # energy() is exact at any instant: it comes from a model, not a sensor
+    shared: bool = False  # a slice of a card (MIG); its energy is the whole card's, which others may use too
 
     @property
     def ceiling_watts(self) -> float:
-        """More than this the card never draws, whatever its driver says."""
+        """The card never draws more than this; a higher reading is wrong."""
         return HIGHEST_WATTS if math.isnan(self.max_watts) else SURGE * self.max_watts
 
 
 @dataclass(frozen=True, slots=True)
 class PowerSample:
-    """One entry of the driver's buffer: its wall-clock stamp in seconds, and its power."""
+    """One entry of the driver's buffer: wall-clock seconds and watts."""
 
     stamp: float
     watts: float
@@ -60,57 +60,56 @@ class Ticker(Protocol):
     """A running `Clock.every`."""
 
     def stop(self, wait: float = 10.0) -> None:
-        """Do not begin the action again. One that is running is waited for, so long at most."""
+        """Stop running the action. Waits up to `wait` seconds for one that is running."""
 
 
 class Clock(Protocol):
-    """Time as an argument. `now` never goes back; `wall` may be stepped by anybody at any moment."""
+    """Time, passed as an argument. `now` never goes back; `wall` may jump at any moment."""
 
-    def now(self) -> float:
-        """Monotonic seconds."""
+    def now(self) -> float: ...
 
-    def wall(self) -> float:
-        """Seconds since 1970, UTC."""
+    def wall(self) -> float: ...
 
     def sleep(self, seconds: float) -> None:
-        """Return when `now` has moved by this much."""
+        """Return after `now` has moved by this much."""
 
     def every(self, seconds: float, action: Callable[[], None]) -> Ticker:
-        """Run the action each time this much has passed, until stopped. It is never run twice at once."""
+        """Run the action every `seconds` until stopped, never twice at once."""
 
 
 class Gpu(Protocol):
     """One card.
 
-    Promises that every implementation keeps (tests/contracts/test_gpu.py runs them on each):
+    Every implementation keeps these promises; tests/contract/device/test_gpu.py checks them on each:
 
-    - Units are SI; readings are floats. A reading that the card cannot give raises `Unsupported`, one that needs more
-      rights raises `NotPermitted`, a card that vanished raises `DeviceLost`; no reading is ever 0 in place of unknown.
-    - No reading waits for ever: a driver that does not answer is `DeviceSilent` after some seconds, at once thereafter.
-    - A power that no such card draws is not told: `power()` raises, `samples()` leaves it out.
-    - `energy()` never decreases while the card stays; `samples()` are oldest first.
-    - `set_limit` outside `[min_watts, max_watts]` raises `InputError` and changes nothing; after it returns, `limit()`
-      says what was set, to the whole watt where the driver keeps no finer.
-    - With `ZEUS_READ_ONLY=1` every setter raises `ReadOnly` before the driver is reached.
+    - Units are SI and readings are floats. An unknown reading is never returned as 0.
+    - A reading that the card cannot give raises `Unsupported`. One that needs more rights raises `NotPermitted`. A card
+      that vanished raises `DeviceLost`.
+    - No reading waits for ever. If the driver does not answer, it raises `DeviceSilent`: after a few seconds the first
+      time, at once from then on.
+    - An impossible power is never returned: `power()` raises, `samples()` leaves it out.
+    - `energy()` never decreases while the card stays. `samples()` are oldest first.
+    - `set_limit` outside `[min_watts, max_watts]` raises `InputError` and changes nothing. After it returns, `limit()`
+      returns the new limit, rounded to whole watts if the driver rounds.
+    - With `ZEUS_READ_ONLY=1` every setter raises `ReadOnly` and does not call the driver.
     - Only `zeus.device.keeper` calls setters.
     """
 
     @property
     def index(self) -> int:
-        """Place on this machine, in the driver's (PCI bus) order."""
+        """The card's number on this machine, in the driver's (PCI bus) order."""
 
     @property
-    def spec(self) -> GpuSpec:
-        """What is fixed about this card."""
+    def spec(self) -> GpuSpec: ...
 
     def energy(self) -> float:
-        """Joules since some fixed moment: the card's cumulative counter."""
+        """Joules since some fixed moment, from the card's cumulative counter."""
 
     def power(self) -> float:
-        """Watts drawn now, as the card reports it."""
+        """Watts drawn now, as reported by the card."""
 
     def samples(self) -> list[PowerSample]:
-        """The driver's whole buffer of recent power samples, stamped in wall-clock seconds."""
+        """All recent power samples that the driver has buffered, stamped in wall-clock seconds."""
 
     def limit(self) -> float:
         """The power limit in force, in watts."""
@@ -132,7 +131,7 @@ class Gpu(Protocol):
 
 
 def check_limit(spec: GpuSpec, watts: float) -> None:
-    """A limit outside the card's range is refused before anything is changed."""
+    """Raise `InputError` if the limit is outside the card's range."""
     if not spec.min_watts <= watts <= spec.max_watts:
         raise InputError(
             f"{spec.name}: a power limit of {watts:g} W is outside its range. "
@@ -141,15 +140,15 @@ def check_limit(spec: GpuSpec, watts: float) -> None:
 
 
 def check_power(spec: GpuSpec, watts: float) -> float:
-    """These watts; a reading that cannot be is refused, because drivers say 0xFFFFFFFF and the like for "not known"."""
+    """Return the watts. Raise `DeviceError` if impossible: drivers report 0xFFFFFFFF or the like for "unknown"."""
     if not 0 < watts <= spec.ceiling_watts:
         raise DeviceError(
-            f"{spec.name}: its driver reports {watts:g} W, but it can draw {spec.ceiling_watts:g} W at most."
+            f"{spec.name}: the driver reports {watts:g} W, but this card can draw at most {spec.ceiling_watts:g} W."
         )
     return watts
 
 
 def refuse_if_read_only(what: str) -> None:
-    """Every setter calls this first, so that read-only means the driver never hears of it."""
+    """Raise `ReadOnly` if ZEUS_READ_ONLY=1. Every setter calls this before it calls the driver."""
     if env.read_only():
         raise ReadOnly(f"{what}: refused, because ZEUS_READ_ONLY=1 is set. Unset it to let Zeus change GPU settings.")

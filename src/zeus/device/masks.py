@@ -1,16 +1,16 @@
-"""Which cards a mask names: CUDA_VISIBLE_DEVICES and its kin, read as the driver reads them. Pure.
+"""Which cards a mask such as CUDA_VISIBLE_DEVICES selects. Follows the driver's rules. Pure.
 
-What the CUDA driver does was seen on one real card (CUDA 13, H200), and is kept here:
+These rules of the CUDA driver were observed on a real card (CUDA 13, H200):
 
-- an empty mask and `-1` show nothing; the first entry that is out of range ends the list, later ones are not looked at;
-- indices and UUIDs do not mix: after an index a UUID ends the list, and the other way round (AMD's runtime mixes them);
-- a card named twice is an error, and the process sees no device at all;
-- a UUID may be abbreviated and its hex digits may be capitals, but a space before it hides it.
+- An empty mask and `-1` select nothing. The first index out of range ends the list.
+- Indices and UUIDs do not mix: a UUID after an index ends the list, and an index after a UUID too. AMD mixes them.
+- If a card is named twice, the process sees no device at all.
+- A UUID may be abbreviated, and its hex digits may be capitals. A UUID after a space is not seen.
 
-Not seen, but taken from NVIDIA's guide: of MIG slices a process is shown one, the first.
+One rule comes from NVIDIA's guide and was not observed: a process sees only the first MIG slice.
 
-Where the driver would quietly show fewer cards than were meant, a note says so; where it would show none because an
-entry cannot be understood, `InputError` says which entry and what there is.
+If the driver would silently show fewer cards than the mask names, a note says so. If an entry cannot be understood,
+`InputError` names the entry and lists the cards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMS = "indices (0,1), UUIDs (GPU-8932f937, abbreviated if unique), or one MIG 
 
 @dataclass(frozen=True, slots=True)
 class CardId:
-    """What a mask can call a card by. `aliases` are other ids of the same card, such as HIP's."""
+    """The names that a mask can use for a card. `aliases` are other ids of the same card, such as HIP's."""
 
     index: int
     uuid: str
@@ -37,7 +37,7 @@ class CardId:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A card that the mask shows, whole or a slice of it (MIG)."""
+    """A card that the mask selects. `shared` is set if only a slice of it is selected (MIG)."""
 
     card: CardId
     shared: bool = False
@@ -45,7 +45,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What a mask shows, in its order, and what its author should know."""
+    """The cards that a mask selects, in its order, and notes for whoever wrote the mask."""
 
     choices: tuple[Choice, ...]
     notes: tuple[str, ...] = ()
@@ -59,13 +59,13 @@ class _Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """This entry, and all after it, are not seen by the driver; `why` is empty where that is plainly meant."""
+    """The driver ignores this entry and all after it. `why` is empty if the mask plainly intends that."""
 
     why: str = ""
 
 
 def no_mig(uuid: str) -> int:
-    """The `mig_parent` of machines without MIG."""
+    """The `mig_parent` for machines without MIG: every uuid is unknown."""
     raise NoDevice(f"{uuid}: these cards have no MIG slices")
 
 
@@ -77,17 +77,17 @@ def resolve(
     mig_parent: Callable[[str], int] = no_mig,
     mixed: bool = False,
 ) -> Visible:
-    """The cards that `mask` shows.
+    """The cards that `mask` selects.
 
     Args:
-        mask: The variable's value, or None where it is not set: then every card is shown.
+        mask: The variable's value. None means that it is not set, which selects every card.
         cards: Every card, in the order in which indices count them.
-        variable: Where the mask was read, for messages.
-        mig_parent: From a MIG uuid to the `index` of its card; raises `NoDevice` for a stranger.
-        mixed: Whether indices and UUIDs may stand side by side (AMD).
+        variable: The variable that holds the mask, for messages.
+        mig_parent: Returns the `index` of the card that holds a MIG uuid. Raises `NoDevice` for an unknown uuid.
+        mixed: Whether a mask may hold both indices and UUIDs (AMD).
 
     Raises:
-        InputError: An entry that cannot be understood, matches no card or several, or repeats a card.
+        InputError: An entry cannot be understood, matches no card or several, or repeats a card.
     """
     if mask is None:
         return Visible(tuple(Choice(card) for card in cards))
@@ -96,7 +96,7 @@ def resolve(
     choices: list[Choice] = []
     first: _Kind | None = None
     entries = mask.split(",")
-    for place, raw in enumerate(entries):
+    for position, raw in enumerate(entries):
         entry = raw.strip()
         kind = reader.kind(entry)
         first = first or kind
@@ -105,18 +105,18 @@ def resolve(
         else:
             found = reader.read(entry, kind)
         if isinstance(found, _Ends):
-            rest = ",".join(entries[place:])
+            rest = ",".join(entries[position:])
             note = f"{found.why}; {rest!r} is not seen" if found.why else ""
             return Visible(tuple(choices), reader.notes(note))
         if earlier := chosen.get(found.card.index):
             raise InputError(
-                f"{reader.where} names GPU {found.card.index} ({found.card.uuid}) twice, as {earlier!r} and {entry!r}. "
-                "CUDA then shows no device at all. Name each GPU once."
+                f"{reader.source} names GPU {found.card.index} ({found.card.uuid}) twice, as {earlier!r} and "
+                f"{entry!r}. CUDA then shows no device at all. Name each GPU once."
             )
         chosen[found.card.index] = entry
         choices.append(found)
-        if kind is _Kind.MIG:  # CUDA shows one slice to a process
-            rest = ",".join(entries[place + 1 :])
+        if kind is _Kind.MIG:  # CUDA shows a process only one slice
+            rest = ",".join(entries[position + 1 :])
             note = f"CUDA shows one MIG slice; {rest!r} is not seen" if rest else ""
             return Visible(tuple(choices), reader.notes(note))
         if kind is _Kind.UUID and raw[0].isspace():
@@ -125,20 +125,20 @@ def resolve(
 
 
 class _Reader:
-    """One entry at a time, against one list of cards."""
+    """Reads the entries of one mask against one list of cards."""
 
     def __init__(self, mask: str, cards: Sequence[CardId], variable: str, mig_parent: Callable[[str], int]) -> None:
-        self.where = f"{variable}={mask!r}"
+        self.source = f"{variable}={mask!r}"
         self.remarks: list[str] = []
         self._cards = cards
         self._mig_parent = mig_parent
 
     def notes(self, last: str = "") -> tuple[str, ...]:
-        return tuple(f"{self.where}: {remark}." for remark in [*self.remarks, last] if remark)
+        return tuple(f"{self.source}: {remark}." for remark in [*self.remarks, last] if remark)
 
     def kind(self, entry: str) -> _Kind | None:
-        """None for an empty entry; `InputError` for one that nobody could understand."""
-        if not entry or entry == "NoDevFiles":  # Slurm's word for a job that asked for no GPU
+        """None for an empty entry. Raises `InputError` for one that cannot be understood."""
+        if not entry or entry == "NoDevFiles":  # Slurm writes this for a job that asked for no GPU
             return None
         if re.fullmatch(r"[+-]?[0-9]+", entry):
             return _Kind.INDEX
@@ -146,7 +146,7 @@ class _Reader:
             return _Kind.MIG
         if entry.startswith("GPU-") or any(_same(entry, name) for card in self._cards for name in _names(card)):
             return _Kind.UUID
-        raise InputError(f"{self.where}: {entry!r} is not understood. Give {FORMS}; there are {self._inventory()}.")
+        raise InputError(f"{self.source}: {entry!r} is not understood. Give {FORMS}. The GPUs are {self._inventory()}.")
 
     def read(self, entry: str, kind: _Kind | None) -> Choice | _Ends:
         match kind:
@@ -177,27 +177,29 @@ class _Reader:
         ]
         if len(found) == 1:
             return found[0]
-        trouble = f"matches {len(found)} GPUs: give more digits" if found else "matches no GPU"
-        raise InputError(f"{self.where}: {entry!r} {trouble}. There are {self._inventory()}.")
+        problem = f"matches {len(found)} GPUs: give more digits" if found else "matches no GPU"
+        raise InputError(f"{self.source}: {entry!r} {problem}. The GPUs are {self._inventory()}.")
 
     def _mig(self, entry: str) -> CardId:
-        old = re.fullmatch(r"MIG-(GPU-[^/]+)/[0-9]+/[0-9]+", entry)
-        if old:
-            return self._uuid(old[1])
+        older_form = re.fullmatch(r"MIG-(GPU-[^/]+)/[0-9]+/[0-9]+", entry)
+        if older_form:
+            return self._uuid(older_form[1])
         try:
             parent = self._mig_parent(entry)
         except NoDevice as error:
             raise InputError(
-                f"{self.where}: {entry!r} matches no MIG slice ({error}). `nvidia-smi -L` lists them; "
-                f"the cards are {self._inventory()}."
+                f"{self.source}: {entry!r} matches no MIG slice ({error}). `nvidia-smi -L` lists them. "
+                f"The GPUs are {self._inventory()}."
             ) from error
         for card in self._cards:
             if card.index == parent:
                 return card
-        raise InputError(f"{self.where}: {entry!r} is a slice of GPU {parent}, which is not among {self._inventory()}.")
+        raise InputError(
+            f"{self.source}: {entry!r} is a slice of GPU {parent}, which is not among {self._inventory()}."
+        )
 
     def _inventory(self) -> str:
-        return ", ".join(f"{place}: {card.uuid} ({card.name})" for place, card in enumerate(self._cards)) or "no GPUs"
+        return ", ".join(f"{index}: {card.uuid} ({card.name})" for index, card in enumerate(self._cards)) or "no GPUs"
 
 
 def _names(card: CardId) -> Iterator[str]:
@@ -205,25 +207,25 @@ def _names(card: CardId) -> Iterator[str]:
 
 
 def _same(entry: str, name: str) -> bool:
-    return entry.lower() == name.lower() and entry[:4] == name[:4]  # capitals are free in the digits, not in `GPU-`
+    return entry.lower() == name.lower() and entry[:4] == name[:4]  # case matters in `GPU-`, not in the digits
 
 
 def slurm_share(text: str, cards: Sequence[CardId], *, variable: str) -> Visible:
-    """The cards that Slurm gave to this job or step: `0,2` or `0-3`, places on the node in the driver's order.
+    """The cards that Slurm gave to this job or step. `text` lists positions in the driver's order: `0,2` or `0-3`.
 
-    Where Slurm locks the other cards away (ConstrainDevices), the driver shows this job's cards alone and numbers them
-    anew; then a place can lie beyond what is shown, and all that is shown is ours.
+    Slurm can hide the other cards from the job (ConstrainDevices). The driver then numbers the visible cards from 0, so
+    a position may lie beyond them. In that case, every visible card belongs to the job.
     """
-    places: list[int] = []
+    positions: list[int] = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         span = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", entry)
         if not span or int(span[2] or span[1]) < int(span[1]):
             raise InputError(
-                f"{variable}={text!r}: {entry!r} is not understood; places such as 0,2 or 0-3 were expected. "
+                f"{variable}={text!r}: {entry!r} is not understood. Expected positions such as 0,2 or 0-3. "
                 "Set CUDA_VISIBLE_DEVICES to say which GPUs are yours."
             )
-        places += range(int(span[1]), int(span[2] or span[1]) + 1)
+        positions += range(int(span[1]), int(span[2] or span[1]) + 1)
     shown = {card.index: card for card in cards}
-    if any(place > max(shown, default=-1) for place in places):
+    if any(position > max(shown, default=-1) for position in positions):
         return Visible(tuple(Choice(card) for card in cards))
-    return Visible(tuple(Choice(shown[place]) for place in dict.fromkeys(places) if place in shown))
+    return Visible(tuple(Choice(shown[position]) for position in dict.fromkeys(positions) if position in shown))

@@ -1,8 +1,8 @@
-"""NVIDIA cards behind the `Gpu` port, through nvidia-ml-py. Milliwatts, millijoules and microseconds end here.
+"""NVIDIA cards behind the `Gpu` port, through nvidia-ml-py. Only this module works in its milliwatts and millijoules.
 
-The binding is imported, and the driver opened, when the first card is looked for; never by importing this module.
-Whoever reads waits for a bounded time (`zeus.device.deadline`). A setter is waited for to its end: one that was given
-up on could set a limit later, when nobody knows of it.
+Importing this module neither imports the binding nor opens the driver; looking for the first card does both.
+Readings have a time limit (`zeus.device.deadline`). Setters have none: a call that Zeus gave up on could still set a
+limit later, unnoticed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # in the order of nvmlValueType_t
 
-# Which opening of the driver handles belong to: (process, how many times). A handle of another opening is made anew,
-# because what a parent opened means nothing in its fork.
+# How often this process opened the driver: (process id, count). Handles of an earlier opening, or of the process that
+# this one was forked from, are invalid and are made again.
 _opening = (0, 0)
 
 
 def nvml_gpus() -> list[NvmlGpu]:
-    """All cards, in the driver's (PCI bus) order. A card that cannot be opened is logged and left out."""
+    """All cards, in the driver's (PCI bus) order. A card that cannot be opened is logged and skipped."""
     count: int = _ask(
         "NVIDIA driver", "counting the NVIDIA cards", lambda nvml: nvml.nvmlDeviceGetCount(), OPENING_SECONDS
     )
@@ -41,15 +41,15 @@ def nvml_gpus() -> list[NvmlGpu]:
             gpus.append(_open(index))
         except DeviceError as error:
             problems.append(str(error))
-            logger.warning("NVIDIA card %d is left out. %s", index, error)
+            logger.warning("NVIDIA card %d is skipped. %s", index, error)
     if not gpus:
         why = " ".join(problems) or "The driver is loaded but lists no card."
-        raise NoDevice(f"no usable NVIDIA card ({count} listed). {why} Look at what `nvidia-smi -L` says.")
+        raise NoDevice(f"no usable NVIDIA card ({count} listed). {why} Check the output of `nvidia-smi -L`.")
     return gpus
 
 
 def mig_parent(uuid: str) -> int:
-    """NVML index of the physical card that holds the MIG device `MIG-<uuid>`."""
+    """NVML index of the card that holds the MIG device `MIG-<uuid>`. Raises `NoDevice` if there is none."""
 
     def index(nvml: Any) -> int:
         mig = nvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -58,11 +58,11 @@ def mig_parent(uuid: str) -> int:
     try:
         return _ask(uuid, f"looking for MIG device {uuid}", index)
     except (DeviceLost, Unsupported) as error:
-        raise NoDevice(f"no MIG device '{uuid}' on this machine. `nvidia-smi -L` lists those there are.") from error
+        raise NoDevice(f"no MIG device '{uuid}' on this machine. `nvidia-smi -L` lists them.") from error
 
 
 class NvmlGpu:
-    """One NVIDIA card. It may be carried over a fork: each process opens the card, by UUID, for itself."""
+    """One NVIDIA card. It survives a fork: each process opens the card, by UUID, for itself."""
 
     def __init__(self, index: int, uuid: str, name: str) -> None:
         self._index = index
@@ -75,12 +75,11 @@ class NvmlGpu:
 
     @property
     def index(self) -> int:
-        """Place on this machine, in the driver's (PCI bus) order."""
         return self._index
 
     @cached_property
     def spec(self) -> GpuSpec:
-        """What is fixed about this card; each capability is probed by trying it, once."""
+        """The fixed facts about this card. Each capability is probed once, by trying it."""
         probes: dict[Capability, Callable[[], object]] = {
             Capability.COUNTER: self.energy,
             Capability.SAMPLES: self._some_samples,
@@ -97,35 +96,33 @@ class NvmlGpu:
         return GpuSpec(self._uuid, self._name, "nvidia", *limits, capabilities=frozenset(able))
 
     def energy(self) -> float:
-        """Joules since the driver was loaded: the card's cumulative counter. Slow: milliseconds on recent cards."""
+        """Joules since the driver was loaded. Takes milliseconds on recent cards."""
         return float(self._call("nvmlDeviceGetTotalEnergyConsumption")) / 1e3
 
     def power(self) -> float:
-        """Watts drawn now; without the INSTANT capability a moving average (of about a second on recent cards)."""
+        """Watts drawn now. Without the INSTANT capability, a moving average (about a second on recent cards)."""
         can = self.spec.capabilities
         return check_power(self.spec, self._instant_power() if Capability.INSTANT in can else self._average_power())
 
     def samples(self) -> list[PowerSample]:
-        """The driver's whole buffer of recent power samples, stamped in wall-clock seconds."""
         return [sample for sample in self._buffer() if 0 < sample.watts <= self.spec.ceiling_watts]
 
     def _buffer(self) -> list[PowerSample]:
         nvml = _binding()
         try:
-            # Always from 0: "newer than the last I saw" would hide all that follows when the wall clock is set back.
+            # Always from 0. Asking for "newer than the last" would hide new samples after the wall clock is set back.
             kind, raw = self._call("nvmlDeviceGetSamples", nvml.NVML_TOTAL_POWER_SAMPLES, 0)
         except DeviceLost as error:
             if not isinstance(error.__cause__, nvml.NVMLError_NotFound):
                 raise
-            self._handle = None  # "not found" is a card that is gone, but an empty buffer too: look the card up again
+            self._handle = None  # "not found" means a lost card or an empty buffer: look the card up again to tell
             self._call("nvmlDeviceGetIndex")
             return []
         read = attrgetter("timeStamp", f"sampleValue.{self._field_of(kind)}")
-        # A stamp of 0 is a place in the buffer that was never filled.
+        # A stamp of 0 marks an entry of the buffer that was never filled.
         return [PowerSample(stamp / 1e6, milliwatts / 1e3) for stamp, milliwatts in map(read, raw) if stamp]
 
     def limit(self) -> float:
-        """The power limit in force, in watts."""
         return float(self._call("nvmlDeviceGetPowerManagementLimit")) / 1e3
 
     def set_limit(self, watts: float) -> None:
@@ -142,7 +139,6 @@ class NvmlGpu:
         self._call("nvmlDeviceSetPowerManagementLimit", round(watts * 1e3), setting=True)
 
     def persistence(self) -> bool:
-        """Whether the driver stays loaded without clients."""
         return bool(self._call("nvmlDeviceGetPersistenceMode"))
 
     def set_persistence(self, on: bool) -> None:
@@ -151,12 +147,11 @@ class NvmlGpu:
         self._call("nvmlDeviceSetPersistenceMode", int(on), setting=True)
 
     def temperature(self) -> float:
-        """Degrees Celsius."""
         return float(self._call("nvmlDeviceGetTemperature", _binding().NVML_TEMPERATURE_GPU))
 
     def processes(self) -> list[int]:
-        """Ids of the processes that compute on this card, as the driver numbers them (a container may differ)."""
-        # Versions by name: the plain function answers an older driver with an error that is no NVMLError.
+        """Ids of the processes that compute on this card, as the host numbers them (a container may differ)."""
+        # Name the version: on an older driver the unversioned function fails with an error that is no NVMLError.
         try:
             processes = self._call("nvmlDeviceGetComputeRunningProcesses_v3")
         except Unsupported:
@@ -164,7 +159,7 @@ class NvmlGpu:
         return sorted({int(process.pid) for process in processes})
 
     def speed(self) -> float:
-        """Cores times highest SM clock, to rank cards as CUDA's FASTEST_FIRST does; NaN where the driver is silent."""
+        """Cores times highest SM clock, to rank cards as CUDA's FASTEST_FIRST does. NaN if unknown."""
         with suppress(DeviceError):
             megahertz = self._call("nvmlDeviceGetMaxClockInfo", _binding().NVML_CLOCK_SM)
             return float(self._call("nvmlDeviceGetNumGpuCores") * megahertz * 1e6)
@@ -175,13 +170,13 @@ class NvmlGpu:
         return f"GPU {self._index} ({self._name}, {self._uuid})"
 
     def _call(self, function: str, *arguments: Any, setting: bool = False) -> Any:
-        """Call one function of the binding on this card."""
-
         def call(nvml: Any) -> Any:
             return getattr(nvml, function)(self._opened(nvml), *arguments)
 
         if not hasattr(_binding(), function):
-            raise Unsupported(f"{self._label}: {function} is not in this binding: pip install -U nvidia-ml-py.")
+            raise Unsupported(
+                f"{self._label}: this version of nvidia-ml-py has no {function}. Run `pip install -U nvidia-ml-py`."
+            )
         return _ask(self._uuid, f"{self._label}: {function}", call, setting=setting)
 
     def _opened(self, nvml: Any) -> Any:
@@ -193,7 +188,7 @@ class NvmlGpu:
         try:
             probe()
         except (DeviceLost, DeviceSilent):
-            raise  # it says nothing about what the card can do, and must not be remembered
+            raise  # this says nothing about what the card can do, so it must not be cached
         except DeviceError as error:
             logger.debug("%s has no %s: %s", self._label, capability, error)
             return False
@@ -215,20 +210,20 @@ class NvmlGpu:
         return self._watts(self._call("nvmlDeviceGetPowerUsage"))
 
     def _watts(self, milliwatts: float) -> float:
-        if milliwatts <= 0:  # a card that answers draws something: 0 is a driver that does not know
+        if milliwatts <= 0:  # drivers report 0 for "unknown"
             raise Unsupported(f"{self._label}: the driver reports {milliwatts} mW, which no running card draws.")
         return milliwatts / 1e3
 
     def _limits(self) -> tuple[float, float, float]:
         low, high = self._call("nvmlDeviceGetPowerManagementLimitConstraints")
-        default = math.nan  # some drivers tell the range but not where in it the card began
+        default = math.nan  # some drivers report the range but not the default
         with suppress(Unsupported):
             default = self._call("nvmlDeviceGetPowerManagementDefaultLimit") / 1e3
         return low / 1e3, high / 1e3, default
 
     def _field_of(self, kind: int) -> str:
         if not 0 <= kind < len(_VALUE_FIELDS):
-            raise Unsupported(f"{self._label}: the driver answers in value type {kind}, which is not known here.")
+            raise Unsupported(f"{self._label}: the driver answers with value type {kind}, which Zeus does not know.")
         return _VALUE_FIELDS[kind]
 
 
@@ -247,7 +242,7 @@ def _text(answer: str | bytes) -> str:
 def _ask(
     who: str, what: str, question: Callable[[Any], T], seconds: float = ANSWER_SECONDS, *, setting: bool = False
 ) -> T:
-    """Put a question to the binding, in our errors; once more if other code in this process shut NVML down under us."""
+    """Ask the binding, with Zeus's errors. Asks again if other code in this process has shut NVML down."""
 
     def put() -> T:
         nvml = _nvml()
@@ -261,16 +256,16 @@ def _ask(
 
 
 def _binding() -> Any:
-    """The binding; the driver may not be opened yet."""
+    """The nvidia-ml-py module. The driver may not be open yet."""
     try:
         import pynvml
     except ImportError as error:
-        raise NoDevice("NVIDIA cards need the binding nvidia-ml-py: pip install nvidia-ml-py.") from error
+        raise NoDevice("NVIDIA cards need the package nvidia-ml-py. Run `pip install nvidia-ml-py`.") from error
     return pynvml
 
 
 def _nvml(again: bool = False) -> Any:
-    """The binding, with the driver opened in this process."""
+    """The nvidia-ml-py module, with the driver opened in this process."""
     global _opening
     pynvml = _binding()
     if again or _opening[0] != os.getpid():
@@ -278,8 +273,8 @@ def _nvml(again: bool = False) -> Any:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             raise NoDevice(
-                f"the NVIDIA driver cannot be opened: {error}. Install or load it until `nvidia-smi` works; "
-                "in a container, ask for the GPUs (--gpus all); without a card, set ZEUS_GPU=virtual:v100."
+                f"the NVIDIA driver cannot be opened: {error}. Install or load it until `nvidia-smi` works. "
+                "In a container, ask for the GPUs (--gpus all). Without a card, set ZEUS_GPU=virtual:v100."
             ) from error
         _opening = (os.getpid(), _opening[1] + 1)
     return pynvml
@@ -287,7 +282,7 @@ def _nvml(again: bool = False) -> Any:
 
 @contextmanager
 def _our_errors(what: str, *, setting: bool = False) -> Iterator[None]:
-    """NVML's errors become ours. The binding names its classes after the codes, and older ones know fewer."""
+    """Translate NVML's errors into Zeus's. Matches by class name, because older bindings lack some classes."""
     import pynvml
 
     try:
@@ -296,13 +291,13 @@ def _our_errors(what: str, *, setting: bool = False) -> Iterator[None]:
         match type(error).__name__.removeprefix("NVMLError_"):
             case "NoPermission":
                 fix = "Run as root, or start `zeus keeper` and let it set limits." if setting else "Run as root."
-                raise NotPermitted(f"{what}: the driver refuses it to user {os.geteuid()}. {fix}") from error
+                raise NotPermitted(f"{what}: the driver does not allow user {os.geteuid()} to. {fix}") from error
             case "GpuIsLost" | "ResetRequired" | "NotFound" | "GpuNotFound":
                 raise DeviceLost(
-                    f"{what}: {error}. The card is gone; `nvidia-smi` and `dmesg` say more, a reset may bring it back."
+                    f"{what}: {error}. The card is lost. See `nvidia-smi` and `dmesg`; a reset may bring it back."
                 ) from error
             case "FunctionNotFound":
-                raise Unsupported(f"{what}: this driver does not have it. A newer driver may.") from error
+                raise Unsupported(f"{what}: this driver does not offer it. A newer driver may.") from error
             case "NotSupported":
                 raise Unsupported(f"{what}: this card does not support it.") from error
             case "InvalidArgument" if not setting:

@@ -1,4 +1,4 @@
-"""Small files that processes of one user share: locks of ranks, virtual cards. They go with the session or the boot."""
+"""Where the processes of one user share small files: rank locks and virtual cards. Gone after logout or reboot."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from zeus.errors import InputError
 
 
 def shared_folder(environ: Mapping[str, str] = env.HERE) -> Path:
-    """This user's own folder: in XDG_RUNTIME_DIR, or else under the temporary one, where others may have laid traps.
+    """This user's own folder: in XDG_RUNTIME_DIR, or else in the temporary folder, which other users can write to.
 
     Raises:
-        InputError: What has its name there belongs to somebody else, or is no folder.
+        InputError: The folder's name is taken by something that is not a folder, or that others own or may write to.
     """
     if (runtime := env.runtime_folder(environ)) is not None:
         return runtime / "zeus"

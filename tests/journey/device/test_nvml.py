@@ -38,7 +38,7 @@ def test_a_lost_card_does_not_hide_the_others(fake_nvml: FakeNvml, caplog: pytes
     fake_nvml.cards[1].lose()
     with caplog.at_level(logging.WARNING, logger="zeus"):
         assert [gpu.index for gpu in nvml_gpus()] == [0, 2]
-    assert "card 1 is left out" in caplog.text
+    assert "card 1 is skipped" in caplog.text
 
 
 def test_with_no_card_that_opens_the_reason_is_told(fake_nvml: FakeNvml) -> None:

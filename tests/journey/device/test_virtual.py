@@ -80,7 +80,7 @@ def test_a_state_of_other_cards_or_of_no_cards_is_refused_and_left_as_it_is(tmp_
     assert (tmp_path / "cards").read_bytes() == before
     for content in (b"my thesis", b"x" * len(before)):
         (tmp_path / "other").write_bytes(content)
-        with pytest.raises(InputError, match="not a state of virtual cards"):
+        with pytest.raises(InputError, match="not a state file of virtual cards"):
             state(tmp_path / "other")
         assert (tmp_path / "other").read_bytes() == content
 

@@ -1,4 +1,4 @@
-"""GPUs that run anywhere: a physical model behind the `Gpu` port."""
+"""Virtual GPUs, which run on any machine: a physical model behind the `Gpu` port."""
 
 from zeus.device.virtual.machine import (
     RankClock,

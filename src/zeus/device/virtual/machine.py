@@ -1,8 +1,8 @@
-"""GPUs that run anywhere: a physical model behind the `Gpu` port, in real time or on a virtual clock.
+"""Virtual GPUs, which run on any machine: a physical model behind the `Gpu` port, in real time or on a virtual clock.
 
-A virtual card idles until somebody reports work: `step(gpus, batch_size)` runs one training step on it, which lasts
-and draws what `zeus.device.virtual.physics` says under the limit in force. In real time the call waits that long; on a
-virtual clock nothing waits, and time moves only by such steps and by `clock.sleep`.
+A virtual card idles until a training step is reported: `step(gpus, batch_size)` runs one on it. The step's duration
+and power come from `zeus.device.virtual.physics` and depend on the current power limit. In real time the call waits
+that long. On a virtual clock nothing waits: only such steps and `clock.sleep` move the time.
 
     ZEUS_GPU=virtual:v100                              one V100 in real time
     ZEUS_GPU=virtual:a40x4                             four A40
@@ -43,7 +43,7 @@ _CAPABILITIES = frozenset(set(Capability) - {Capability.SAMPLES, Capability.PROC
 
 @dataclass(frozen=True, slots=True)
 class VirtualSpec:
-    """What the text after `virtual:` asks for.
+    """The machine that the text after `virtual:` describes.
 
     >>> parse("a40x4?clock=virtual").count
     4
@@ -57,20 +57,20 @@ class VirtualSpec:
 
     @property
     def kind(self) -> str:
-        """What a state file must agree on: other cards or another clock are another machine."""
+        """Names the kind of machine in its state file. Other cards or another clock make another machine."""
         pace = "-virtual" if self.virtual_clock else f"-speed{self.speed:g}" if self.speed != 1 else ""
         return f"{self.card}x{self.count}{pace}"
 
 
 def parse(text: str) -> VirtualSpec:
-    """Read `v100`, `a40x4?clock=virtual&load=neumf`, ...; anything else is an InputError that shows the forms."""
+    """Read `v100`, `a40x4?clock=virtual&load=neumf`, and so on. Raises `InputError` for anything else."""
     cards, *options = re.split(r"[?&]", text.strip().lower())
     name, count = cards, 1
     if cards not in presets.card_names() and (m := re.fullmatch(r"(.+?)x(\d+)", cards)):
         name, count = m[1], int(m[2])
     presets.card(name)
     if not 1 <= count <= MAX_CARDS:
-        raise InputError(f"ZEUS_GPU=virtual:{text}: {count} cards asked for; a virtual machine has 1 to {MAX_CARDS}.")
+        raise InputError(f"ZEUS_GPU=virtual:{text}: asks for {count} cards. Ask for 1 to {MAX_CARDS}.")
     spec = VirtualSpec(name, count)
     for option in options:
         key, _, value = option.partition("=")
@@ -89,7 +89,7 @@ def parse(text: str) -> VirtualSpec:
 
 
 def virtual_gpus(text: str) -> list[VirtualGpu]:
-    """The cards that `ZEUS_GPU=virtual:<text>` names, the same for every process with the same ZEUS_VIRTUAL_STATE."""
+    """The cards of `ZEUS_GPU=virtual:<text>`. Processes with the same ZEUS_VIRTUAL_STATE share them."""
     spec = parse(text)
     path = Path(env.virtual_state() or default_path(spec.kind)).absolute()
     return _shared_machine(spec, path).gpus
@@ -116,7 +116,6 @@ class StateClock(VirtualClock):
         self._holder = holder
 
     def now(self) -> float:
-        """Virtual seconds."""
         return self._holder.read().now
 
     def _set(self, moment: float) -> None:
@@ -125,9 +124,9 @@ class StateClock(VirtualClock):
 
 
 class RankClock(StateClock):
-    """One of several ranks: they run side by side, so each has its own position and the shared clock is the furthest.
+    """The clock of one of several ranks. Each rank has its own time; the shared clock is the latest of them.
 
-    Positions meet where ranks do: see `position` and `meet`.
+    Ranks that wait for each other bring their clocks together with `position` and `meet`.
     """
 
     def __init__(self, holder: StateHolder) -> None:
@@ -136,7 +135,6 @@ class RankClock(StateClock):
         _rank_clocks.add(self)
 
     def now(self) -> float:
-        """This rank's position."""
         return self._now
 
     def _set(self, moment: float) -> None:
@@ -148,18 +146,18 @@ _rank_clocks: weakref.WeakSet[RankClock] = weakref.WeakSet()
 
 
 def position() -> float:
-    """How far this rank has come on its virtual clock; 0 for a process that has none of its own."""
+    """The time on this rank's virtual clock. 0 if the process has no such clock."""
     return max((clock.now() for clock in _rank_clocks), default=0.0)
 
 
 def meet(moment: float) -> None:
-    """Ranks have waited for each other: this one goes on at the moment at which the last of them arrived."""
+    """Move this rank's clock forward to `moment`, when the last rank arrived at a point where all wait."""
     for clock in list(_rank_clocks):
         clock.move_to(moment)
 
 
 class VirtualMachine:
-    """Some equal cards, their clock, and the load that runs on them.
+    """Equal cards, their clock, and the workload that runs on them.
 
     >>> machine = VirtualMachine.in_memory("v100")
     >>> gpu = machine.gpus[0]
@@ -183,7 +181,7 @@ class VirtualMachine:
         return cls(preset, presets.load(card, load), holder, StateClock(holder), name=f"memory-{card}")
 
     def run(self, indices: Sequence[int], seconds: float, watts: float | Sequence[float]) -> None:
-        """Keep these cards busy at this power for this long, once they have done what another process asked before."""
+        """Keep these cards busy at this power for this long. Starts once earlier work on them is done."""
         draws = watts if isinstance(watts, Sequence) else [watts] * len(indices)
         with self.holder.change() as box:
             now = self.clock.now()
@@ -196,18 +194,17 @@ class VirtualMachine:
         self.clock.sleep(begin - now + seconds)
 
     def step(self, indices: Sequence[int], batch_size: int) -> None:
-        """Run one training step of this many samples on each of these cards; the slowest card sets the pace."""
+        """Run one training step of this many samples on each card. The slowest card sets the pace."""
         cards = self.holder.read().cards
         done = [operate(self.card, self.load, batch_size, cards[i].limit_watts) for i in indices]
         self.run(indices, max(o.seconds for o in done), [o.watts for o in done])
 
     def change_card(self, index: int, change: Callable[[CardState], CardState]) -> None:
-        """Change what one card remembers."""
         with self.holder.change() as box:
             box.state = box.state.with_card(index, change(box.state.cards[index]))
 
     def lose(self, index: int) -> None:
-        """The card disappears, as a real one does when it falls off the bus."""
+        """Make a card disappear, as a real one does when it falls off the bus."""
         self.change_card(index, lambda card: replace(card, lost=True))
 
 
@@ -223,7 +220,6 @@ class VirtualGpu:
 
     @property
     def clock(self) -> Clock:
-        """The clock this card runs on."""
         return self.machine.clock
 
     def _read(self) -> CardState:
@@ -237,51 +233,45 @@ class VirtualGpu:
         return self.energy_at(self.clock.now())
 
     def energy_at(self, moment: float) -> float:
-        """Joules up to a moment since the card's last change, whenever this is asked."""
+        """Joules up to a moment, which must not be before the card's last change."""
         return self._read().joules_at(moment, self.machine.card.idle_watts)
 
     def power(self) -> float:
-        """Watts drawn now."""
         return float(self._read().watts_at(self.clock.now(), self.machine.card.idle_watts))
 
     def samples(self) -> list[PowerSample]:
-        """A virtual card has no sample buffer: its energy is exact at any moment."""
         raise Unsupported(f"virtual card {self.index} keeps no power samples; its energy is exact.")
 
     def limit(self) -> float:
-        """The power limit in force, in watts."""
         return self._read().limit_watts
 
     def set_limit(self, watts: float) -> None:
-        """Set the power limit; it holds from the next step on."""
+        """Set the power limit. It applies from the next step on."""
         refuse_if_read_only(f"setting virtual card {self.index} to {watts:g} W")
         check_limit(self.spec, watts)
         self._read()
         self.machine.change_card(self.index, lambda card: replace(card, limit_watts=float(watts)))
 
     def persistence(self) -> bool:
-        """Whether persistence mode is on."""
         return self._read().persistence
 
     def set_persistence(self, on: bool) -> None:
-        """Set persistence mode."""
         refuse_if_read_only(f"setting persistence mode of virtual card {self.index}")
         self._read()
         self.machine.change_card(self.index, lambda card: replace(card, persistence=on))
 
     def temperature(self) -> float:
-        """Degrees Celsius: warmer with the power drawn."""
+        """Degrees Celsius, rising with the power drawn."""
         return 30.0 + 0.15 * self.power()
 
     def processes(self) -> list[int]:
-        """A virtual card does not know its processes."""
         raise Unsupported(f"virtual card {self.index} does not know which processes use it.")
 
 
 def step(gpus: Iterable[Gpu], batch_size: int) -> None:
-    """Tell virtual cards that a training step of this many samples each runs on them; real cards need no telling.
+    """Run a training step of this many samples on each virtual card. Real cards are left alone.
 
-    A rank of several that sees the cards of all of them works on its own alone.
+    If there is a card for each rank, a rank uses only its own.
     """
     machines: dict[VirtualMachine, list[int]] = {}
     for gpu in own(list(gpus), rank()):

@@ -1,17 +1,17 @@
-"""How a GPU under a power limit behaves: one training step's duration and average power (behind §2.2 and §4.2).
+"""The behaviour of a GPU under a power limit: the duration and average power of one training step (§2.2 and §4.2).
 
-A step of b samples is host work and GPU work that overlap; the GPU's is a compute phase and a light phase:
+A step of b samples consists of host work and GPU work that overlap. GPU work has a compute phase and a light phase:
 
-    host     H(b) = h0 + h1 b                                             at no clock of the GPU's
+    host     H(b) = h0 + h1 b                                             independent of the GPU's clock
     compute  C(b) = c (b + b_half) (1 + b / b_crowd) / f    drawing       P_compute b / (b + b_half) at full clock
     light    M(b) = l / f + m b (1 + b / b_crowd)           drawing       P_light at full clock
     step     T    = (H^4 + (C + M)^4)^(1/4)                               a soft maximum: launches run ahead of the GPU
     power         = idle + (C watts_compute(f) + M watts_light(f)) / T
 
-One clock f, a share of the full one, serves both phases. The card picks the fastest at which its hotter phase stays
-within the limit. Dynamic power goes with f V(f)^2: linear in f below the knee, where the voltage cannot fall further,
-and with f^exponent above it. The clock has a floor, and there the card draws more than a low limit allows, as real
-ones do.
+Both phases run at one clock f, a share of the full clock. The card picks the fastest clock at which the phase that
+draws more stays within the limit. Dynamic power is proportional to f V(f)^2: linear in f below the knee, where the
+voltage cannot fall further, and f^exponent above it. The clock has a floor. At the floor the card may draw more than
+a low limit allows, as real cards do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 
 from zeus.errors import InputError
 
-OVERLAP: Final = 4  # how sharply host and GPU hide each other; 1 would be one after the other, infinity a plain maximum
+OVERLAP: Final = 4  # how well host and GPU work overlap: 1 is not at all (a sum), infinity is perfectly (a maximum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Card:
     min_watts: float
     max_watts: float
     default_watts: float
-    idle_watts: float  # a process holds the card, nothing runs on it; leakage and memory refresh are in here
+    idle_watts: float  # a process holds the card but nothing runs; includes leakage and memory refresh
     min_clock: float  # the floor, as a share of the full clock
     knee_clock: float  # below it the voltage stays at its lowest
     exponent: float  # dynamic power ~ clock ** exponent above the knee
@@ -41,12 +41,12 @@ class Card:
     def __post_init__(self) -> None:
         if not 0 < self.min_watts <= self.default_watts <= self.max_watts < math.inf:
             raise InputError(
-                f"card {self.name!r}: least, default and greatest limits are {self.min_watts}, {self.default_watts} "
+                f"card {self.name!r}: lowest, default and highest limits are {self.min_watts}, {self.default_watts} "
                 f"and {self.max_watts} W; they must be above 0 and in that order."
             )
         if not 0 <= self.idle_watts < self.min_watts:
             raise InputError(
-                f"card {self.name!r}: idle_watts is {self.idle_watts}; it must be at least 0 and below the least "
+                f"card {self.name!r}: idle_watts is {self.idle_watts}; it must be at least 0 and below the lowest "
                 f"limit, {self.min_watts} W."
             )
         if not 0 < self.min_clock <= self.knee_clock <= 1:
@@ -84,8 +84,10 @@ class Load:
     host_seconds_per_sample: float  # h1: reading and preparing input
     compute_seconds_per_sample: float  # c
     half_batch: float  # b_half: the batch size at which half of the card is used
-    crowd_batch: float  # b_crowd: at which padding and crowded memory double the work of a sample; inf: never
-    latency_seconds_per_step: float  # l: small dependent kernels, which no batch size shortens
+    crowd_batch: (
+        float  # b_crowd: the batch size at which padding and crowded memory double the work per sample (inf: never)
+    )
+    latency_seconds_per_step: float  # l: small dependent kernels, whatever the batch size
     memory_seconds_per_sample: float  # m: waiting for memory, whatever the clock
     compute_watts: float  # P_compute, with the card fully used
     light_watts: float  # P_light
@@ -106,7 +108,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Some work done: how long it took, its average power, and the clock that the card ran at (1 = full)."""
+    """Work done: its duration, its average power, and the card's clock (1 = full)."""
 
     seconds: float
     watts: float
@@ -114,7 +116,6 @@ class Operation:
 
     @property
     def joules(self) -> float:
-        """Energy of the whole."""
         return self.seconds * self.watts
 
 
@@ -135,14 +136,12 @@ def operate(card: Card, load: Load, batch_size: int, limit_watts: float) -> Oper
     seconds = _soft_maximum(host, compute + light)
 
     joules = card.dynamic(clock) * (compute_watts * compute + light_watts * light)
-    watts = min(
-        card.idle_watts + joules / seconds, card.max_watts
-    )  # the board cuts in, should even the floor be too hot
+    watts = min(card.idle_watts + joules / seconds, card.max_watts)  # the board itself enforces its highest limit
     return Operation(seconds, watts, clock)
 
 
 def epoch(card: Card, load: Load, batch_size: int, limit_watts: float) -> Operation:
-    """One epoch: as many steps as its samples make, a last short one counted by its share."""
+    """One epoch. A last, shorter step counts in proportion to its samples."""
     step = operate(card, load, batch_size, limit_watts)
     return Operation(step.seconds * load.samples_per_epoch / batch_size, step.watts, step.clock)
 

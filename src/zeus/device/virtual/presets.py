@@ -1,10 +1,10 @@
-"""Known cards and workloads: fitted to the paper's traces where there are any, scaled from those elsewhere.
+"""Virtual cards and workloads by name: fitted to the paper's traces if there are any, otherwise scaled from those.
 
-- V100, A40, RTX 6000: power curve and the six workloads of the paper, fitted by `benchmarks/fit_virtual.py`
-  (`fitted.toml`, next to this file, is what it wrote).
+- V100, A40, RTX 6000: the power curve and the paper's six workloads, fitted by `benchmarks/fit_virtual.py`, which
+  wrote `fitted.toml` next to this file.
 - Other cards: limits and speeds from their data sheets, the power curve of the nearest fitted card, and the V100's
-  workloads scaled (see `_scaled`): right in kind, not in the last digits.
-- `compute-bound`, `memory-bound`, `input-bound`: made-up workloads, one of each kind, for every card.
+  workloads, scaled (see `_scaled`). They behave like the real card, but the numbers are approximate.
+- `compute-bound`, `memory-bound`, `input-bound`: invented workloads, one of each kind, for every card.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_LOAD: Final = "compute-bound"
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What a data sheet says. Idle is with the driver loaded and a process on the card; None where it is fitted."""
+    """Data sheet values. Idle power is with the driver loaded and a process on the card; None if it is fitted."""
 
     name: str
     min_watts: float
@@ -102,17 +102,16 @@ def load(card_name: str, load_name: str = DEFAULT_LOAD) -> Load:
 
 
 def card_names() -> tuple[str, ...]:
-    """Every card there is a preset of."""
     return tuple(_CARDS)
 
 
 def load_names() -> tuple[str, ...]:
-    """Every workload there is a preset of; each runs on every card."""
+    """The names of all workloads. Each runs on every card."""
     return (*_GENERIC, *_fitted()["v100"]["loads"])
 
 
 def derived(card_name: str, load_name: str) -> Load:
-    """The V100's workload scaled to another card, whether or not a fit for that card exists."""
+    """The V100's workload scaled to another card, even if a fit for that card exists."""
     base = _GENERIC[load_name] if load_name in _GENERIC else _fitted_load("v100", load_name)
     return base if card_name == "v100" else _scaled(base, card_name)
 
@@ -120,14 +119,14 @@ def derived(card_name: str, load_name: str) -> Load:
 def _scaled(base: Load, card_name: str) -> Load:
     """Move a workload from the V100 to another card by their data sheets.
 
-    Memory time goes with bandwidth. Compute time goes with the geometric mean of bandwidth and arithmetic, because
-    real kernels wait for both; a faster card needs a larger batch to be filled. Host time and kernel latency stay.
-    Power above idle goes with what the default limit leaves for it.
+    Memory time scales with bandwidth. Compute time scales with the geometric mean of bandwidth and arithmetic, because
+    real kernels wait for both. A faster card needs a larger batch to be fully used. Host time and kernel latency stay.
+    Power above idle scales with the room between idle power and the default limit.
     """
-    old, new = _CARDS["v100"], _CARDS[card_name]
-    bandwidth = new.gigabytes_per_second / old.gigabytes_per_second
-    speed = (bandwidth * new.teraflops / old.teraflops) ** 0.5
-    heat = (new.default_watts - _card(card_name).idle_watts) / (old.default_watts - _card("v100").idle_watts)
+    v100, other = _CARDS["v100"], _CARDS[card_name]
+    bandwidth = other.gigabytes_per_second / v100.gigabytes_per_second
+    speed = (bandwidth * other.teraflops / v100.teraflops) ** 0.5
+    heat = (other.default_watts - _card(card_name).idle_watts) / (v100.default_watts - _card("v100").idle_watts)
     return replace(
         base,
         compute_seconds_per_sample=base.compute_seconds_per_sample / speed,

@@ -1,6 +1,6 @@
-"""A virtual card seen through sensors like a real one's: late, blurred, in steps, noisy. For tests and benchmarks.
+"""A virtual card with imperfect sensors, like a real one: delayed, smoothed, stepped, noisy. For tests and benchmarks.
 
-The card underneath knows the truth (`VirtualGpu.energy`); this one shows what a driver would show of it.
+The underlying card knows the true energy (`VirtualGpu.energy`); this one shows what a driver would report.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zeus.errors import Unsupported
 
 @dataclass(frozen=True, slots=True)
 class Sensors:
-    """What the driver shows, by default as measured on an H200; a period of 0 means that it shows no such thing."""
+    """How the sensors behave; the defaults were measured on an H200. With a period of 0 the card has no such sensor."""
 
     counter_period: float = 0.1
     sample_period: float = 0.02
@@ -27,13 +27,13 @@ class Sensors:
     delay: float = 0.005
     smoothing: float = 0.0125
     noise: float = 0.0  # relative standard deviation of each reading
-    jitter: float = 0.0  # seconds by which a sample may be taken and stamped late
+    jitter: float = 0.0  # seconds by which a sample and its stamp may be late
     missed: float = 0.0  # share of samples that are never taken
     seed: int = 0
 
 
 class SensedGpu(VirtualGpu):
-    """A virtual card with sensors. It learns of power only by `run`."""
+    """A virtual card with sensors. They notice power only through `run`."""
 
     def __init__(self, gpu: VirtualGpu, sensors: Sensors | None = None) -> None:
         super().__init__(gpu.machine, gpu.index, gpu.spec.uuid)
@@ -45,17 +45,15 @@ class SensedGpu(VirtualGpu):
         self.spec = replace(gpu.spec, capabilities=frozenset(able), exact=False)
         self._begin = self.clock.now()
         idle = self.machine.card.idle_watts
-        self._changes: list[tuple[float, float, float]] = [
-            (self._begin, idle, idle)
-        ]  # moment, watts from, sensor there
+        # (moment, watts from then on, what the sensor shows at that moment)
+        self._changes: list[tuple[float, float, float]] = [(self._begin, idle, idle)]
 
     @property
     def clock(self) -> Clock:
-        """The machine's clock."""
         return self.machine.clock
 
     def run(self, seconds: float, watts: float) -> None:
-        """Keep the card busy, its sensors watching."""
+        """Keep the card busy at this power for this long."""
         self._change(self.clock.now(), watts)
         self.machine.run([self.index], seconds, watts)
         self._change(self.clock.now(), self.machine.card.idle_watts)
@@ -64,7 +62,7 @@ class SensedGpu(VirtualGpu):
         self._changes.append((moment, watts, self._filtered(moment)))
 
     def _filtered(self, moment: float) -> float:
-        """The low-pass of the true power at this moment."""
+        """The true power after a low-pass filter."""
         k = max(0, bisect_right(self._changes, moment, key=lambda c: c[0]) - 1)
         since, watts, at_change = self._changes[k]
         if not self.sensors.smoothing:
@@ -76,7 +74,7 @@ class SensedGpu(VirtualGpu):
         return self._filtered(moment - self.sensors.delay) * (1 + self.sensors.noise * luck.gauss(0, 1))
 
     def energy(self) -> float:
-        """The counter: the truth of up to one period ago."""
+        """The counter. It lags the true energy by up to one period."""
         if not self.sensors.counter_period:
             raise Unsupported(f"card {self.index} has no energy counter.")
         self._read()
@@ -90,14 +88,13 @@ class SensedGpu(VirtualGpu):
         return joules
 
     def power(self) -> float:
-        """An instantaneous reading."""
         if not self.sensors.power:
-            raise Unsupported(f"card {self.index} does not tell its power.")
+            raise Unsupported(f"card {self.index} does not report its power.")
         self._read()
         return self._reading(self.clock.now(), round(self.clock.now() * 1e6))
 
     def samples(self) -> list[PowerSample]:
-        """The driver's buffer, stamped with the wall clock of now (a test that steps it looks at the raw stamps)."""
+        """The driver's buffer. All stamps use the wall clock's current offset, even after a test moves it."""
         period = self.sensors.sample_period
         if not period:
             raise Unsupported(f"card {self.index} keeps no power samples.")

@@ -1,8 +1,8 @@
-"""What virtual cards remember, in one small memory-mapped file that every process shares.
+"""The state of virtual cards, in a small memory-mapped file that every process shares.
 
-Like hardware it survives the processes that use it and is reset by a reboot. A change is written to the spare
-slot of two and then made current by a single byte, so that a process killed half-way leaves the last whole
-state behind; the lock around it is `flock`, which the kernel drops with its holder.
+Like hardware, the state survives the processes that use it, and a reboot resets it. The file has two slots. A change
+is written to the spare one, and then a single byte makes that slot current. So a process that is killed half-way
+leaves the last complete state. The lock is `flock`, which the kernel releases when its holder dies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_CARDS = 16
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """One card: `joules` used until `since`, from there busy at `busy_watts` until `busy_until`, idle after that."""
+    """One card. It had used `joules` at `since`, draws `busy_watts` from then until `busy_until`, and then idles."""
 
     limit_watts: float
     joules: float = 0.0
@@ -38,30 +38,28 @@ class CardState:
     lost: bool = False
 
     def joules_at(self, moment: float, idle_watts: float) -> float:
-        """Energy used up to this moment: busy first, idle after."""
+        """Joules used up to this moment."""
         busy = max(0.0, min(moment, self.busy_until) - self.since)
         idle = max(0.0, moment - max(self.since, self.busy_until))
         return self.joules + self.busy_watts * busy + idle_watts * idle
 
     def watts_at(self, moment: float, idle_watts: float) -> float:
-        """Power drawn at this moment."""
         return self.busy_watts if moment < self.busy_until else idle_watts
 
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """All cards, and the virtual clock (unused where cards run in real time)."""
+    """All cards, and the virtual clock (unused if the cards run in real time)."""
 
     cards: tuple[CardState, ...]
     now: float = 0.0
 
     def with_card(self, index: int, card: CardState) -> MachineState:
-        """The same machine with one card changed."""
         return replace(self, cards=(*self.cards[:index], card, *self.cards[index + 1 :]))
 
 
 class Box:
-    """The state inside a change; what is assigned here is kept when the block ends without an exception."""
+    """Holds the state during a change. It is saved when the block ends without an exception."""
 
     def __init__(self, state: MachineState) -> None:
         self.state = state
@@ -71,26 +69,24 @@ class StateHolder(Protocol):
     """Where a machine's state lives."""
 
     def read(self) -> MachineState:
-        """The last whole state."""
+        """The last complete state."""
 
     def change(self) -> AbstractContextManager[Box]:
-        """`with holder.change() as box: box.state = ...`; one at a time among all threads and processes."""
+        """`with holder.change() as box: box.state = ...`. One at a time among all threads and processes."""
 
 
 class MemoryState:
-    """A state that this process alone sees."""
+    """A state that only this process sees."""
 
     def __init__(self, fresh: MachineState) -> None:
         self._state = fresh
         self._lock = threading.RLock()
 
     def read(self) -> MachineState:
-        """The last whole state."""
         return self._state
 
     @contextmanager
     def change(self) -> Iterator[Box]:
-        """Change the state."""
         with self._lock:
             box = Box(self._state)
             yield box
@@ -113,37 +109,39 @@ class FileState:
     def __init__(self, path: Path, cards: str, fresh: MachineState) -> None:
         self._path = path
         self._file = -1
-        self._depth = 0  # of changes inside changes: the file is locked by the outermost
+        self._depth = 0  # of nested changes; the outermost one locks the file
         self._lock = threading.RLock()
         _files.add(self)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._locked():
             size = os.fstat(self._file).st_size
             if size not in (0, _SIZE):
-                raise InputError(f"{path} is not a state of virtual cards. Name another file in ZEUS_VIRTUAL_STATE.")
+                raise InputError(
+                    f"{path} is not a state file of virtual cards. Set ZEUS_VIRTUAL_STATE to another file."
+                )
             os.ftruncate(self._file, _SIZE)
             self._map = mmap.mmap(self._file, _SIZE)
             magic, version, _, boot, kind = _HEADER.unpack_from(self._map)
             if size and magic not in (_MAGIC, bytes(8)):
-                raise InputError(f"{path} is not a state of virtual cards. Name another file in ZEUS_VIRTUAL_STATE.")
+                raise InputError(
+                    f"{path} is not a state file of virtual cards. Set ZEUS_VIRTUAL_STATE to another file."
+                )
             same_boot = magic == _MAGIC and version == _FORMAT and boot == _boot_id()
             if same_boot and kind.rstrip(b"\0") != cards.encode():
                 raise InputError(
                     f"{path} holds the cards '{kind.rstrip(bytes(1)).decode(errors='replace')}', not '{cards}'. "
-                    "Name another file in ZEUS_VIRTUAL_STATE, or remove this one."
+                    "Set ZEUS_VIRTUAL_STATE to another file, or remove this one."
                 )
             if not same_boot:
                 self._write(0, fresh)
                 _HEADER.pack_into(self._map, 0, _MAGIC, _FORMAT, 0, _boot_id(), cards.encode())
 
     def read(self) -> MachineState:
-        """The last whole state."""
         with self._locked():
             return self._read()
 
     @contextmanager
     def change(self) -> Iterator[Box]:
-        """Change the state."""
         with self._locked():
             box = Box(self._read())
             yield box
@@ -166,7 +164,7 @@ class FileState:
             _CARD.pack_into(self._map, offset + _SLOT.size + i * _CARD.size, *fields)
 
     def after_fork(self) -> None:
-        """Open the file anew: a forked child shares its parent's lock, so neither would lock the other out."""
+        """Open the file again. A forked child shares its parent's lock, so they would not exclude each other."""
         if self._file >= 0:
             os.close(self._file)
         self._file, self._depth, self._lock = -1, 0, threading.RLock()
@@ -199,12 +197,12 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def default_path(cards: str) -> Path:
-    """One file per user and kind of machine, where it goes away with the session or the boot."""
+    """One file per user and kind of machine, in a folder that is gone after logout or reboot."""
     return shared_folder() / f"virtual-{cards}.state"
 
 
 def _boot_id() -> bytes:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()[:36]
-    except OSError:  # not Linux: nothing tells boots apart
+    except OSError:  # not Linux: boots cannot be told apart
         return b"unknown".ljust(36, b"\0")
