@@ -11,7 +11,7 @@ from pathlib import Path
 from zeus.errors import DeviceError, DeviceLost, NotPermitted, Unsupported
 
 POWERCAP = Path("/sys/class/powercap")
-PLAUSIBLE_WATTS = 500.0  # about the most that one CPU package draws; tells how soon its counter may wrap
+PLAUSIBLE_WATTS = 500.0  # about the most that one CPU package draws; limits how soon its counter may wrap
 
 Read = Callable[[Path], str]
 

@@ -41,9 +41,8 @@ def find(gpu_indices: Sequence[int] | None = None, environ: Mapping[str, str] | 
     wanted = _indices(gpu_indices)
     for index in wanted:
         if index not in gpus:
-            count = f"{len(gpus)} {'GPU is' if len(gpus) == 1 else 'GPUs are'}"
             raise InputError(
-                f"gpu_indices={wanted}: there is no GPU {index}. {count} visible here, counted from 0 "
+                f"gpu_indices={wanted}: there is no GPU {index}. Visible GPUs: {len(gpus)}, counted from 0 "
                 f"({_masks(environ)}). Give indices within the mask, as torch counts them."
             )
     return {index: gpus[index] for index in wanted}

@@ -134,7 +134,7 @@ def check_limit(spec: GpuSpec, watts: float) -> None:
     """Raise `InputError` if the limit is outside the card's range."""
     if not spec.min_watts <= watts <= spec.max_watts:
         raise InputError(
-            f"{spec.name}: a power limit of {watts:g} W is outside its range. "
+            f"{spec.name} ({spec.uuid}): a power limit of {watts:g} W is outside its range. "
             f"Choose between {spec.min_watts:g} and {spec.max_watts:g} W."
         )
 

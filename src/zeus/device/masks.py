@@ -106,7 +106,7 @@ def resolve(
             found = reader.read(entry, kind)
         if isinstance(found, _Ends):
             rest = ",".join(entries[position:])
-            note = f"{found.why}; {rest!r} is not seen" if found.why else ""
+            note = f"{found.why}, so {rest!r} is ignored" if found.why else ""
             return Visible(tuple(choices), reader.notes(note))
         if earlier := chosen.get(found.card.index):
             raise InputError(
@@ -117,10 +117,10 @@ def resolve(
         choices.append(found)
         if kind is _Kind.MIG:  # CUDA shows a process only one slice
             rest = ",".join(entries[position + 1 :])
-            note = f"CUDA shows one MIG slice; {rest!r} is not seen" if rest else ""
+            note = f"CUDA shows only one MIG slice, so it ignores {rest!r}" if rest else ""
             return Visible(tuple(choices), reader.notes(note))
         if kind is _Kind.UUID and raw[0].isspace():
-            reader.remarks.append(f"remove the space before {entry!r}: CUDA does not see a UUID that follows a space")
+            reader.remarks.append(f"remove the space before {entry!r}: CUDA ignores a UUID after a space")
     return Visible(tuple(choices), reader.notes())
 
 
@@ -163,7 +163,7 @@ class _Reader:
         if index < 0:
             return _Ends()  # the documented way to end the list
         if index >= len(self._cards):
-            return _Ends(f"there is no GPU {index}, there are {len(self._cards)}")
+            return _Ends(f"there is no GPU {index} (number of GPUs: {len(self._cards)})")
         return Choice(self._cards[index])
 
     def _uuid(self, entry: str) -> CardId:

@@ -17,8 +17,8 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from zeus.device.deadline import ANSWER_SECONDS, OPENING_SECONDS, answer_within
-from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_power, refuse_if_read_only
-from zeus.errors import DeviceError, DeviceLost, DeviceSilent, InputError, NoDevice, NotPermitted, Unsupported
+from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
+from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported
 
 logger = logging.getLogger(__name__)
 
@@ -131,11 +131,7 @@ class NvmlGpu:
         spec = self.spec
         if Capability.LIMITS not in spec.capabilities:
             raise Unsupported(f"{self._label}: its driver offers no power limit, so {watts:g} W cannot be set.")
-        if not spec.min_watts <= watts <= spec.max_watts:
-            raise InputError(
-                f"{self._label}: a power limit of {watts:g} W is outside its range. "
-                f"Choose between {spec.min_watts:g} and {spec.max_watts:g} W."
-            )
+        check_limit(spec, watts)
         self._call("nvmlDeviceSetPowerManagementLimit", round(watts * 1e3), setting=True)
 
     def persistence(self) -> bool:

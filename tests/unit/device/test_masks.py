@@ -97,10 +97,10 @@ def test_a_mask_that_cannot_be_meant_says_which_entry_and_what_there_is(mask: st
 @pytest.mark.parametrize(
     ("mask", "note"),
     [
-        ("1,7,0", "there is no GPU 7, there are 3; '7,0' is not seen"),
+        ("1,7,0", "there is no GPU 7 (number of GPUs: 3), so '7,0' is ignored"),
         (f"1,{UUIDS[0]}", "does not mix"),
         (f"{UUIDS[0]}, {UUIDS[1]}", "remove the space"),
-        (f"{MIG},MIG-2", "one MIG slice; 'MIG-2' is not seen"),
+        (f"{MIG},MIG-2", "only one MIG slice, so it ignores 'MIG-2'"),
     ],
 )
 def test_fewer_cards_than_were_meant_come_with_a_note(mask: str, note: str) -> None:

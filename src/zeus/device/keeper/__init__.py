@@ -1,10 +1,10 @@
-"""Lends GPU power limits and takes them back, whatever happens. The only code in Zeus that sets one.
+"""Lends GPU power limits and restores them, whatever happens. No other code in Zeus sets a power limit.
 
-A client takes a lease on its GPUs over a socket. When the connection ends, for whatever reason, the keeper puts back
-the limit and the persistence mode it found.
+A client takes a lease on its GPUs over a socket. When the connection ends, for whatever reason, the keeper restores
+the power limit and the persistence mode that it found.
 
     trainer ── Lease ── socket ── Connection ── Loan ── Gpu.set_limit
-       (may be killed)            (a keeper: private, or the system's)
+       (may be killed)            (a private keeper, or the system's)
 """
 
 from __future__ import annotations

@@ -10,18 +10,18 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Serve until there is nobody left to serve."""
+    """Serve until no client is left."""
     parser = argparse.ArgumentParser(prog="python -m zeus.device.keeper", description=__doc__)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--fd", type=int, help="serve the one client at the other end of this inherited socket")
     where.add_argument("--socket", type=Path, help="listen on this unix socket")
-    parser.add_argument("--group", help="whose members may lease (default: zeus)")
+    parser.add_argument("--group", help="group whose members may take leases (default: zeus)")
     arguments = parser.parse_args()
     if arguments.fd is None:
         from zeus.device.keeper.run import run_system
 
         return run_system(arguments.socket, arguments.group)
-    if os.fork():  # while nothing is loaded yet: the trainer waits for this process, not for the keeper
+    if os.fork():  # before anything is loaded: the trainer waits for this process, not for the keeper
         os._exit(0)
     from zeus.device.keeper.run import run_private
 

@@ -1,8 +1,8 @@
-"""A client's end of a connection to a keeper, which never leaves the process that opened it.
+"""The client's end of a connection to a keeper. It never leaves the process that opened it.
 
-A forked child (a DataLoader worker, say) inherits every descriptor. Were it to keep this one open, the keeper would
-not hear of the trainer's death. So children close it at birth; and the keeper watches the trainer's process as well,
-for those that are forked behind Python's back.
+A forked child (such as a DataLoader worker) inherits every descriptor. If it kept this one open, the keeper would not
+notice that the trainer died. So children close it right after the fork. Some children are forked without Python's
+knowledge; for those, the keeper also watches the trainer's process.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from zeus.device.keeper import protocol
 from zeus.errors import KeeperLost
 
-GREET_SECONDS = 5.0  # a keeper that runs says hello at once: it needs no driver for that
+GREET_SECONDS = 5.0  # a running keeper answers at once: this needs no driver
 ANSWER_SECONDS = 10.0  # setting the limits of a whole machine takes a second or two
-LEASE_SECONDS = 60.0  # a lease may have to open the driver first, which takes long on a large machine
+LEASE_SECONDS = 60.0  # the keeper may have to open the driver first, which is slow on a large machine
 
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-_opening = threading.Lock()  # held while a socket exists that is not yet in the set, and while forking
+_opening = threading.Lock()  # held during a fork, and while a new socket is not yet in the set
 
 
 def _close_in_child() -> None:
@@ -36,7 +36,7 @@ os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, a
 
 
 def connect(path: Path) -> socket.socket:
-    """Connect to the keeper that serves this socket; an OSError where none does."""
+    """Connect to the keeper at this path. Raises `OSError` if there is none."""
     with _opening:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _sockets.add(sock)
@@ -50,7 +50,7 @@ def connect(path: Path) -> socket.socket:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends, one of them for a keeper that is about to be started."""
+    """Two connected sockets: one for this process, one for a keeper that is about to start."""
     with _opening:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         _sockets.update((ours, theirs))
@@ -58,7 +58,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 class Channel:
-    """Asks, and waits for the answer. One thread at a time; in a forked child it is closed."""
+    """Sends requests and waits for the answers, one thread at a time. Closed in a forked child."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -68,46 +68,46 @@ class Channel:
         self.keeper_pid = 0
 
     def greet(self, within: float = GREET_SECONDS) -> Channel:
-        """Say hello; what every conversation begins with."""
+        """Send hello, which opens every connection."""
         self.keeper_pid = int(self.ask(within, op="hello", zeus=protocol.VERSION)["pid"])
         return self
 
     def ask(self, within: float = ANSWER_SECONDS, **request: Any) -> dict[str, Any]:
-        """The keeper's answer; its errors are raised as its own, and KeeperLost where none comes in these seconds."""
+        """The keeper's answer. Raises the keeper's own errors, and `KeeperLost` if no answer comes in time."""
         if not self.is_mine:
             raise KeeperLost("the lease belongs to the process that took it, not to a child forked from it.")
         with self._lock:
             if self._sock.fileno() < 0:
-                raise KeeperLost("the lease has ended; limits can no longer be set through it.")
+                raise KeeperLost("the lease has ended, so limits can no longer be set through it.")
             try:
                 self._sock.settimeout(within)
                 self._sock.sendall(protocol.encode(request))
             except OSError:
-                pass  # a keeper that refuses may have hung up already; its reason is still to be read
+                pass  # a keeper that refused may have closed the connection; its reason can still be read
             try:
                 line = self._line(within)
             except TimeoutError as e:
                 self._sock.close()
                 raise KeeperLost(
-                    f"the keeper did not answer within {within:g} s. It may be stopped (`kill -CONT` lets it go on) or "
-                    "hang in the driver. It puts limits back when it goes on."
+                    f"the keeper did not answer within {within:g} s. It may be suspended (`kill -CONT` resumes it) or "
+                    "hang in the driver. It restores limits when it goes on."
                 ) from e
             except OSError as e:
                 self._sock.close()
-                raise KeeperLost(f"the keeper went away ({e}). It puts limits back when it starts again.") from e
+                raise KeeperLost(f"the keeper is gone ({e}). It restores limits when it starts again.") from e
             except BaseException as e:
-                if not isinstance(e, Exception):  # interrupted: the answer to this would be taken for the next one's
+                if not isinstance(e, Exception):  # interrupted: the next request would get this answer
                     self._sock.close()
                 raise
-        return protocol.unpack(line)  # a refusal is an OSError too, and not the keeper's end
+        return protocol.unpack(line)  # outside the `try`: a refusal may be an OSError too, but the keeper is not lost
 
     @property
     def is_mine(self) -> bool:
-        """Whether this is the process that opened the connection."""
+        """Whether this process opened the connection."""
         return os.getpid() == self._owner
 
     def close(self) -> None:
-        """End the connection, and with it the lease. Does not wait for anything."""
+        """End the connection, and with it the lease. Does not wait."""
         if self.is_mine:
             self._sock.close()
 

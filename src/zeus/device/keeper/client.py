@@ -1,4 +1,4 @@
-"""Taking a lease on power limits: `lend(gpus)` answers with a `Lease`, or with `Observing` and the reason.
+"""Takes a lease on power limits. `lend(gpus)` returns a `Lease`, or `Observing` with the reason why not.
 
     match lend(gpus):
         case Lease() as lease:
@@ -6,11 +6,13 @@
         case Observing(reason):
             ...
 
-1. ZEUS_READ_ONLY=1: only observe.
-2. A system keeper, named by argument or by ZEUS_KEEPER, or found at its usual place.
-3. A private keeper, where this process may set limits itself (root, or virtual cards), and where it is safe or
-   ZEUS_KEEPER=private asks for it.
-4. Otherwise only observe, and say once how to change that.
+The first rule that applies decides:
+
+1. With ZEUS_READ_ONLY=1, only observe.
+2. Use a system keeper: the one given as an argument or by ZEUS_KEEPER, or one at the usual socket.
+3. Start a private keeper, if this process may set limits itself (as root, or on virtual cards). It must also be safe,
+   or ZEUS_KEEPER=private must ask for it.
+4. Otherwise only observe, and log once how to change that.
 """
 
 from __future__ import annotations
@@ -37,33 +39,33 @@ from zeus.errors import DeviceError, InputError, KeeperLost, ReadOnly, ZeusError
 log = logging.getLogger("zeus.device.keeper")
 
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
-PRIVATE = "private"  # in place of a socket: a keeper of one's own, also where that is a risk
-_said: set[str] = set()
-_changes: list[float] = []  # when this process set a limit, by the clock of its GPUs
+PRIVATE = "private"  # in place of a socket: start a private keeper, even if that is a risk
+_warned: set[str] = set()
+_changes: list[float] = []  # when this process set a limit, by its GPUs' clock
 
 
 def limit_changes() -> int:
-    """How often this process has set a limit: whoever measures steps learns cheaply that it changed between two."""
+    """How often this process has set a limit. A cheap way to see whether one changed between two steps."""
     return len(_changes)
 
 
 def changed_at(since: int) -> list[float]:
-    """When it did, after the first `since` times; by the clock of the GPUs."""
+    """When this process set a limit, by its GPUs' clock, without the first `since` times."""
     return _changes[since:]
 
 
 @dataclass(frozen=True, slots=True)
 class Observing:
-    """No limit can be set; `reason` says why, and what to do about it."""
+    """No limit can be set. `reason` says why, and what to do about it."""
 
     reason: str
 
 
 class Lease:
-    """Exclusive use of the power limits of some GPUs. They are put back when it ends, however it ends.
+    """Exclusive use of the power limits of some GPUs. The limits are restored when it ends, however it ends.
 
-    Any thread may use it. It belongs to the process that took it: in a forked child it cannot set, and releasing it
-    there does nothing.
+    Any thread may use it. It belongs to the process that took it: a forked child cannot set limits through it, and
+    releasing it there does nothing.
     """
 
     def __init__(self, channel: Channel, gpus: Sequence[Gpu], kind: str) -> None:
@@ -71,29 +73,31 @@ class Lease:
         self._clock = clock_of(gpus[0])
         self.kind = kind  # "private" or "system"
         answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus])
-        self.found: dict[str, float] = answer["found"]  # the limit put back at the end, watts by UUID
+        self.found: dict[str, float] = answer["found"]  # watts by UUID, restored at the end
         _leases.add(self)
 
     def set_limit(self, watts: float, gpu: Gpu | str | None = None) -> dict[str, float]:
-        """Set the limit of one GPU, or of all of the lease: all or none. Returns the limits now in force by UUID.
+        """Set the limit of one GPU, or of all GPUs of the lease: all or none. Returns the limits now in force, by UUID.
 
-        Raises InputError above the limit found or outside the card's range, KeeperLost once the lease is over.
+        Raises:
+            InputError: The limit is above the one found, or outside the card's range.
+            KeeperLost: The lease has ended.
         """
         refuse_if_read_only(f"setting a power limit of {watts:g} W")
         uuids = list(self.found) if gpu is None else [gpu if isinstance(gpu, str) else gpu.spec.uuid]
         try:
-            line = {uuid: float(watts) for uuid in uuids}
-            protocol.encode(line)
+            limits = {uuid: float(watts) for uuid in uuids}
+            protocol.encode(limits)
         except ValueError as e:
-            raise InputError(f"a power limit of {watts} W is no limit.") from e
-        answer = self._channel.ask(op="set", watts=line)
+            raise InputError(f"{watts} W is not a power limit. Give a number of watts.") from e
+        answer = self._channel.ask(op="set", watts=limits)
         self.found = answer["found"]
-        limits: dict[str, float] = answer["limits"]
+        in_force: dict[str, float] = answer["limits"]
         _changes.append(self._clock.now())
-        return limits
+        return in_force
 
     def release(self) -> None:
-        """Have the limits put back, and return when they are. Doing so twice is fine, and so is a keeper that died."""
+        """Restore the limits and wait until that is done. May be called twice, or after the keeper died."""
         if self not in _leases or not self._channel.is_mine:
             return
         _leases.discard(self)
@@ -103,7 +107,7 @@ class Lease:
                 if returned["ending"] in ("left", "failed"):
                     log.warning("%s", returned["message"])
         except KeeperLost as e:
-            log.warning("while giving limits back: %s", e)
+            log.warning("While releasing the lease: %s", e)
             if self.kind == "private":
                 recover()
         finally:
@@ -120,14 +124,14 @@ class Lease:
     def __del__(self) -> None:
         channel = getattr(self, "_channel", None)
         if channel is not None:
-            channel.close()  # without waiting: the keeper sees the end of the connection
+            channel.close()  # the keeper notices; there is no need to wait
 
 
 _leases: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 
 def found_limits() -> dict[str, float]:
-    """The limits that this process's leases found, in watts by UUID: what was in force before it set any."""
+    """The limits in force before this process set any, in watts by UUID."""
     return {uuid: watts for lease in _leases for uuid, watts in lease.found.items()}
 
 
@@ -140,8 +144,10 @@ def _release_all() -> None:
 def lend(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> Lease | Observing:
     """Take a lease on these GPUs from the system's keeper or a private one.
 
-    InputError where the call itself is wrong. Whatever else is in the way (nobody may set limits here, somebody
-    else holds a GPU) is a reason to observe: training goes on without.
+    Returns `Observing` if there is an obstacle, such as missing rights or another lease: training can go on without.
+
+    Raises:
+        InputError: There are no GPUs.
     """
     if not gpus:
         raise InputError("a lease needs at least one GPU.")
@@ -162,7 +168,7 @@ def lend(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> L
 
 
 def status(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Which keeper `lend` would turn to, for `zeus env`; takes no lease."""
+    """Which keeper `lend` would use, for `zeus env`. Takes no lease."""
     found: dict[str, Any] = {"use": None, "socket": None, "lent": [], "why_not": None, "risk": None}
     if not gpus:
         return found | {"why_not": "there is no GPU."}
@@ -185,38 +191,38 @@ def status(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) ->
 
 @dataclass(frozen=True, slots=True)
 class _Private:
-    """A keeper of one's own; `risk` says what it cannot promise here."""
+    """Use a private keeper. `risk` says what it cannot guarantee here."""
 
     risk: str | None = None
 
 
 def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path | _Private | Observing:
-    """Whom to ask: the keeper at this path, a private one, or nobody."""
+    """Which keeper to use: the one at this path, a private one, or none."""
     if obstacle := _obstacle(gpus):
         return Observing(obstacle)
     chosen = socket or env.keeper()
     if chosen and str(chosen) != PRIVATE:
         return Path(chosen)
-    if all(gpu.spec.vendor == "virtual" for gpu in gpus):  # the machine's keeper knows nothing of them
+    if all(gpu.spec.vendor == "virtual" for gpu in gpus):  # the system's keeper does not know them
         return _Private()
     if not chosen and _is_alive(DEFAULT_SOCKET):
         return DEFAULT_SOCKET
-    return _own(accepted=bool(chosen))
+    return _private(risk_accepted=bool(chosen))
 
 
-def _own(accepted: bool) -> _Private | Observing:
-    """A private keeper for real cards, if this user may have one, and what it cannot promise here was accepted."""
+def _private(risk_accepted: bool) -> _Private | Observing:
+    """A private keeper for real cards, if this user may start one and it is safe or the risk is accepted."""
     if os.geteuid() != 0:
         return Observing(
             f"Power limits are only observed: user {os.geteuid()} may not set them and no keeper runs on this machine. "
-            "An administrator can start one with `zeus keeper` (as a service: `zeus keeper --print-unit`), "
-            "or the training can run as root."
+            "Ask an administrator to start `zeus keeper` (as a service: `zeus keeper --print-unit`), "
+            "or run the training as root."
         )
     try:
         risk = container.risk(Notes.here().folder)
     except (ZeusError, OSError) as e:
-        return Observing(f"Power limits are only observed: a keeper would have no folder for its notes. {e}")
-    if risk and not accepted:
+        return Observing(f"Power limits are only observed: the keeper has no folder for its notes. {e}")
+    if risk and not risk_accepted:
         return Observing(
             f"Power limits are only observed: {risk} Run `zeus keeper` on the host and mount its folder into the "
             "container (docker run -v /run/zeus:/run/zeus), or accept the risk with ZEUS_KEEPER=private."
@@ -225,23 +231,23 @@ def _own(accepted: bool) -> _Private | Observing:
 
 
 def _obstacle(gpus: Sequence[Gpu]) -> str:
-    """Why no keeper whatsoever would do; empty where nothing is in the way."""
+    """Why no keeper can help. Empty if nothing is in the way."""
     try:
         refuse_if_read_only("setting power limits")
     except ReadOnly as e:
         return str(e)
     for gpu in gpus:
         if Capability.LIMITS not in gpu.spec.capabilities:
-            return f"GPU {gpu.index} ({gpu.spec.name}) has no power limit that can be set; it is only observed."
+            return f"GPU {gpu.index} ({gpu.spec.name}) has no power limit that can be set. Zeus only observes it."
         if gpu.spec.shared:
-            return f"GPU {gpu.index} ({gpu.spec.name}) is a slice of a card that others share; it is only observed."
+            return f"GPU {gpu.index} ({gpu.spec.name}) is a slice of a shared card. Zeus only observes it."
     return ""
 
 
 def _is_alive(path: Path) -> bool:
     try:
         connect(path).close()
-    except PermissionError:  # somebody is there, and will not have us
+    except PermissionError:  # a keeper runs, but refuses this user
         return True
     except OSError:
         return False
@@ -253,12 +259,12 @@ def _greet(path: Path) -> Channel:
         channel = Channel(connect(path))
     except PermissionError as e:
         raise DeviceError(
-            f"user {os.geteuid()} may not use the keeper at {path}. Ask an administrator to be added to its group "
-            f"(`ls -l {path}` shows which; `usermod -aG GROUP USER`), and log in again."
+            f"user {os.geteuid()} may not use the keeper at {path}. Ask an administrator to add you to its group: "
+            f"`ls -l {path}` shows the group, and `usermod -aG GROUP USER` adds you. Then log in again."
         ) from e
     except OSError as e:
         raise DeviceError(
-            f"no keeper answers at {path} ({e.strerror}). Start one: `zeus keeper --socket {path}`."
+            f"no keeper answers at {path} ({e.strerror}). Start one with `zeus keeper --socket {path}`."
         ) from e
     try:
         return channel.greet()
@@ -276,7 +282,6 @@ def _take(channel: Channel, gpus: Sequence[Gpu], kind: str) -> Lease:
 
 
 def _warn_once(text: str) -> None:
-    """Once per process and text."""
-    if text not in _said:
-        _said.add(text)
+    if text not in _warned:
+        _warned.add(text)
         log.warning("%s", text)

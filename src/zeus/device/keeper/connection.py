@@ -1,10 +1,10 @@
-"""One client's connection: the lease lives exactly as long as it does.
+"""One client's connection. The lease lives exactly as long as the connection.
 
     connected ──hello──▶ greeted ──lease──▶ leasing ──release──▶ greeted
-        └───────────────────┴──── end ────────┴── end: limits are put back
+        └───────────────────┴──── end ────────┴── end: limits are restored
 
-It ends when the socket closes, when the process that made it dies (even if a forked child keeps the socket open), when
-it breaks the protocol beyond repair, when it has no lease for too long, or when the keeper is told to stop.
+The connection ends when the socket closes, when the client process dies (even if a forked child keeps the socket
+open), when the client breaks the protocol beyond repair, when it has no lease for too long, or when the keeper stops.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from zeus.device.keeper.peer import Peer, death_of
 from zeus.device.keeper.restore import log
 from zeus.errors import InputError, ZeusError
 
-LEASELESS_SECONDS = 30.0  # a connection may be without a lease for this long, whatever it says meanwhile
-SEND_SECONDS = 5.0  # a client that does not read its answers for this long is gone
+LEASELESS_SECONDS = 30.0  # a connection may be without a lease for this long, whatever it requests meanwhile
+SEND_SECONDS = 5.0  # a client that does not read an answer for this long is considered dead
 
 
 class KeeperConnection:
-    """Serves one client until it ends."""
+    """Serves one client until the connection ends."""
 
     def __init__(self, sock: socket.socket, peer: Peer, keeper: Keeper, kind: str, stop: int) -> None:
         self._sock = sock
         self._peer = peer
         self._keeper = keeper
         self._kind = kind
-        self._stop = stop  # readable once the keeper has to stop
+        self._stop = stop  # a descriptor, readable once the keeper must stop
         self._greeted = False
         self._deadline = time.monotonic() + LEASELESS_SECONDS  # counts while there is no lease
         self._loan: Loan | None = None
 
     def serve(self) -> None:
-        """Answer requests until the connection ends, then put back what was lent. Never raises."""
+        """Answer requests until the connection ends, then restore what was lent. Never raises."""
         try:
             self._sock.settimeout(SEND_SECONDS)
             self._converse()
         except (OSError, InputError) as e:
-            log.info("process %d: connection ended: %s", self._peer.pid, e)
+            log.info("process %d: the connection ended: %s", self._peer.pid, e)
         except Exception:
-            log.exception("process %d: connection ended by a fault of the keeper", self._peer.pid)
+            log.exception("process %d: an error in the keeper ended the connection", self._peer.pid)
         finally:
             if self._loan is not None:
-                log.info("process %d: lease ended", self._peer.pid)
+                log.info("process %d: the lease ended", self._peer.pid)
                 self._loan.give_back()
             with contextlib.suppress(OSError):
                 self._sock.close()
@@ -63,7 +63,7 @@ class KeeperConnection:
                 try:
                     for line in lines.feed(data):
                         self._sock.sendall(self._answer(line))
-                except InputError as e:  # too long a line: nothing after it can be understood
+                except InputError as e:  # a line was too long, so the rest is unreadable
                     self._sock.sendall(protocol.failure(e))
                     raise
         finally:
@@ -71,7 +71,7 @@ class KeeperConnection:
                 os.close(death)
 
     def _receive(self, death: int | None) -> bytes:
-        """The next bytes, or none at the end of the connection for whatever reason."""
+        """The next bytes. Empty once the connection ends, for whatever reason."""
         poll = select.poll()
         ends = {self._stop} if death is None else {self._stop, death}
         for fd in (self._sock.fileno(), *ends):
@@ -93,20 +93,20 @@ class KeeperConnection:
 
     def _do(self, request: protocol.Request) -> dict[str, object]:
         if not self._greeted and not isinstance(request, protocol.Hello):
-            raise InputError(f"say hello first, with the version of the protocol ({protocol.VERSION}).")
+            raise InputError(f"the first request must be hello, with protocol version {protocol.VERSION}.")
         match request:
             case protocol.Hello():
                 self._greeted = True
                 return {"zeus": protocol.VERSION, "pid": os.getpid(), "kind": self._kind}
             case protocol.LeaseRequest(gpus):
                 if self._loan is not None:
-                    raise InputError("this connection has a lease already; release it first.")
+                    raise InputError("this connection already has a lease. Release it first.")
                 self._loan = self._keeper.lend(gpus, to=f"process {self._peer.pid}")
                 log.info("process %d: leased %s", self._peer.pid, ", ".join(self._loan.found))
                 return {"found": self._loan.found}
             case protocol.Set(watts):
                 if self._loan is None:
-                    raise InputError("there is no lease; ask for one first.")
+                    raise InputError("there is no lease. Ask for one first.")
                 limits = self._loan.set(watts)
                 log.info("process %d: set %s", self._peer.pid, ", ".join(f"{u} {w:g} W" for u, w in limits.items()))
                 return {"limits": limits, "found": self._loan.found}

@@ -1,11 +1,11 @@
-"""What the keeper found, written down before it changes anything, and one lock per GPU that dies with its holder.
+"""The keeper's notes on what it found, written before it changes anything, and one lock per GPU.
 
-    <folder>/<uuid>.json    the limit found, what we set, and the boot in which that was true
+    <folder>/<uuid>.json    the limit found, the limits that Zeus set, and the boot in which that happened
     <folder>/<uuid>.lock    held with flock for the life of a lease, by private and system keepers alike
 
-A note outlives the keeper that wrote it, so whoever comes next can put things back. After a reboot the driver has put
-them back itself: a note from another boot is void. Lock files are never removed, since removing one races with
-whoever is just taking it.
+A note outlives the keeper that wrote it, so that the next keeper can restore the limit. After a reboot the driver has
+restored it already: a note from another boot is void. The kernel releases a lock when its holder dies. Lock files are
+never removed, because somebody might be taking the lock at that moment.
 """
 
 from __future__ import annotations
@@ -33,26 +33,25 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The state of one GPU before we touched it, and every limit that may be in force by our doing."""
+    """The state of one GPU before Zeus changed it, and every limit that Zeus may have put in force."""
 
     uuid: str
     boot: str
     found_watts: float
-    found_persistence: bool | None = None  # None: the card cannot say
-    ours_watts: tuple[float, ...] = ()  # in force by our doing, as the driver told them
-    switched_persistence: bool = False  # on by our doing, or about to be
+    found_persistence: bool | None = None  # None: the card does not report it
+    ours_watts: tuple[float, ...] = ()  # limits that Zeus set, as the driver reported them
+    switched_persistence: bool = False  # Zeus turned it on, or is about to
     pid: int = field(default_factory=os.getpid)
     time: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
-    setting_watts: float | None = None  # about to be set: after a crash it may be in force, as the driver rounds it
+    setting_watts: float | None = None  # about to be set; after a crash it may be in force, rounded by the driver
 
     def to_json(self) -> str:
-        """One JSON object."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return json.dumps({"zeus": _VERSION, **fields}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Note:
-        """The note that `to_json` wrote; that of a newer version is a NewerNote, anything else a ValueError.
+        """Read a note that `to_json` wrote. Raises `NewerNote` if a newer Zeus wrote it, `ValueError` if malformed.
 
         >>> note = Note("GPU-1", "boot", 250.0, ours_watts=(125.0,))
         >>> Note.from_json(note.to_json()) == note
@@ -61,13 +60,13 @@ class Note:
         try:
             d = json.loads(text)
             if (version := int(d["zeus"])) > _VERSION:
-                raise NewerNote(f"version {version}, where this Zeus knows {_VERSION}")
+                raise NewerNote(f"version {version}; this Zeus reads up to {_VERSION}")
             if version < _VERSION:
-                raise ValueError(f"version {version}, which never was")
+                raise ValueError(f"version {version} does not exist")
             found, ours = float(d["found_watts"]), tuple(float(w) for w in d["ours_watts"])
             setting = None if d.get("setting_watts") is None else float(d["setting_watts"])
             if not all(math.isfinite(w) for w in (found, *ours, setting or 0.0)):
-                raise ValueError("a limit that is no number")
+                raise ValueError("a limit is not a finite number")
             persistence = d["found_persistence"]
             return cls(
                 str(d["uuid"]), str(d["boot"]), found, None if persistence is None else bool(persistence), ours,
@@ -78,17 +77,17 @@ class Note:
 
 
 class NewerNote(Exception):
-    """A note in a form that only a newer version of Zeus can read: what it wants put back is not known here."""
+    """Only a newer version of Zeus can read this note, so this one cannot restore the limit."""
 
 
 class Lock:
-    """One GPU's lock while it is held."""
+    """A GPU's lock, held."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def release(self) -> None:
-        """Let go; doing so twice is fine."""
+        """Release the lock. May be called twice."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -109,7 +108,7 @@ class Notes:
 
     @classmethod
     def here(cls) -> Notes:
-        """This process's folder, made where needed and refused where somebody else could write in it."""
+        """The notes in this process's folder. Makes the folder, and refuses one that somebody else can write to."""
         chosen = env.keeper_state()
         if chosen:
             return cls(_private_folder(Path(chosen).absolute()))
@@ -123,11 +122,11 @@ class Notes:
         return cls(_private_folder(mine / name))
 
     def lock(self, uuid: str, holder: str = "") -> Lock | None:
-        """Take this GPU's lock, or None while somebody holds it. `holder` is told to whoever asks meanwhile."""
+        """Take this GPU's lock. None if it is taken. `holder` names the holder to others who want it."""
         fd = os.open(self._path(uuid, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(OSError):  # on a full disk the lock is as good without a name in it
+            with contextlib.suppress(OSError):  # on a full disk the lock works without a name in it
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, holder.encode(errors="replace"), 0)
         except BlockingIOError:
@@ -139,18 +138,18 @@ class Notes:
         return Lock(fd)
 
     def holder(self, uuid: str) -> str:
-        """Who took this GPU's lock last, in words."""
+        """Who last took this GPU's lock, in words."""
         with contextlib.suppress(OSError):
             return self._path(uuid, "lock").read_text(errors="replace") or "another keeper"
         return "another keeper"
 
     def write(self, note: Note) -> None:
-        """Write this note down for good: when this returns, a crash of anybody leaves it readable."""
+        """Write this note. Once this returns, the note survives any crash."""
         path = self._path(note.uuid, "json")
         write_whole(path, note.to_json())
 
     def read(self, uuid: str) -> Note | None:
-        """The note about this GPU, or None where there is none; a ValueError or a NewerNote where it cannot be read."""
+        """The note about this GPU, or None. Raises `ValueError` or `NewerNote` if it cannot be read."""
         path = self._path(uuid, "json")
         try:
             note = Note.from_json(path.read_text())
@@ -158,23 +157,23 @@ class Notes:
             return None
         except NewerNote as e:
             raise NewerNote(
-                f"GPU {uuid}: a newer Zeus left its limit to be put back, in a note that cannot be read here ({path}: "
-                f"{e}). Run `zeus restore` with that Zeus, or set the limit yourself and remove the note."
+                f"GPU {uuid}: a newer Zeus left a limit to restore, but this Zeus cannot read its note ({path}: {e}). "
+                "Run `zeus restore` with the newer Zeus, or set the limit yourself and remove the note."
             ) from e
         if note.uuid != uuid:
-            raise ValueError(f"a note about {note.uuid!r} under the name of {uuid!r}")
+            raise ValueError(f"the file is named after {uuid!r} but describes {note.uuid!r}")
         return note
 
     def is_void(self, note: Note) -> bool:
-        """Whether the note is from another boot, whose limits the driver has long forgotten."""
+        """Whether the note is from another boot, whose limits the driver has reset since."""
         return note.boot != self.boot
 
     def drop(self, uuid: str) -> None:
-        """Forget this GPU's note: nothing is left to put back."""
+        """Remove this GPU's note, when nothing is left to restore."""
         self._path(uuid, "json").unlink(missing_ok=True)
 
     def uuids(self) -> list[str]:
-        """The GPUs that have a note, in order."""
+        """The GPUs that have a note, sorted."""
         return sorted(unquote(path.stem) for path in self.folder.glob("*.json"))
 
     def _path(self, uuid: str, kind: str) -> Path:
@@ -182,12 +181,12 @@ class Notes:
 
 
 def boot_id() -> str:
-    """What tells this boot from every other."""
+    """An id that is different after each boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _folder_name() -> str:
-    """Virtual machines keep their notes apart: those of another one name cards that are not here."""
+    """Each virtual machine has its own folder, because another one's notes name other cards."""
     if not env.is_virtual():
         return "keeper"
     state = env.virtual_state()
@@ -195,14 +194,14 @@ def _folder_name() -> str:
 
 
 def make_open(folder: Path) -> None:
-    """Make a folder that everybody can pass through, whatever the umask: the system keeper's socket is in one."""
+    """Make a folder that every user can enter, whatever the umask. The system keeper's socket needs one."""
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o755)
 
 
 def _private_folder(folder: Path) -> Path:
-    """Make a folder only we can write in; its notes are orders to a process that may be root."""
+    """Make a folder that only we can write to: its notes tell a process that may be root what to do."""
     make_open(folder.parent)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -210,7 +209,7 @@ def _private_folder(folder: Path) -> Path:
     mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
     if not mine:
         raise NotPermitted(
-            f"the keeper's folder {folder} is not a folder that only user {os.geteuid()} can write in. "
-            "Remove it, or name another in ZEUS_KEEPER_STATE."
+            f"the keeper's folder {folder} is not a folder that only user {os.geteuid()} can write to. "
+            "Remove it, or set ZEUS_KEEPER_STATE to another folder."
         )
     return folder

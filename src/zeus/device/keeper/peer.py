@@ -1,4 +1,4 @@
-"""Who is at the other end of a unix socket, and when do they die. The kernel says; the peer is not asked."""
+"""Who is at the other end of a unix socket, and when that process dies. The kernel tells; the peer is not asked."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ class Peer:
 
     @classmethod
     def of(cls, sock: socket.socket) -> Peer:
-        """The peer of this socket."""
         pid, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         try:
             raw = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
             others = [g for (g,) in struct.iter_unpack("I", raw)]
-        except OSError:  # an old kernel, or very many groups: what the user database says
+        except OSError:  # an old kernel, or too many groups: ask the user database
             others = _listed_groups(uid, gid)
         return cls(pid, uid, frozenset([gid, *others]))
 
@@ -41,13 +40,15 @@ class Peer:
 
 
 def death_of(sock: socket.socket, pid: int) -> int | None:
-    """A descriptor that becomes readable when the process that made the connection ends, or None where impossible.
+    """A descriptor that becomes readable when the process that connected ends. None if the kernel offers none.
 
-    The end of the connection is not enough: a forked worker may hold it open after the trainer itself was killed.
-    ProcessLookupError: it has ended already.
+    The end of the connection is not enough: a forked worker may keep it open after the trainer was killed.
+
+    Raises:
+        ProcessLookupError: The process has already ended.
     """
     try:
-        return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)  # Linux 6.5; free of the race with reused ids
+        return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)  # Linux 6.5; cannot be fooled by a reused process id
     except OSError as e:
         if e.errno != errno.ENOPROTOOPT:
             raise ProcessLookupError(e.errno, f"process {pid} has ended") from e
@@ -55,7 +56,7 @@ def death_of(sock: socket.socket, pid: int) -> int | None:
 
 
 def group_id(name: str) -> int | None:
-    """The id of the group of this name (or number), or None where there is none."""
+    """The id of the group with this name or number. None if there is none."""
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:

@@ -1,7 +1,7 @@
-"""Starting a private keeper: a small process that outlives this one by as long as it takes to put limits back.
+"""Starts a private keeper: a small process that outlives this one just long enough to restore the limits.
 
-It is not our child (a tree of processes that is killed does not take it along, and it leaves no zombie), has its own
-session (Ctrl-C does not reach it), and holds nothing of ours but one end of a socket.
+It is not a child of this process, so killing a process tree does not kill it, and it leaves no zombie. It has its own
+session, so Ctrl-C does not reach it. The only thing it inherits is one end of a socket.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from zeus.device import ranks
 from zeus.device.keeper.channel import ANSWER_SECONDS, Channel, pair
 from zeus.errors import KeeperLost, ZeusError
 
-START_SECONDS = 60.0  # for the interpreter to come up on a machine that is very busy
+START_SECONDS = 60.0  # for the interpreter to start on a very busy machine
 
 
 def start_private() -> Channel:
-    """Start a keeper for this process alone and greet it."""
+    """Start a keeper for this process alone and connect to it."""
     ours, theirs = pair()
     channel = Channel(ours)
     command = [sys.executable, "-P", "-m", "zeus.device.keeper", "--fd", str(theirs.fileno())]
     try:
         with theirs:
-            starter = subprocess.Popen(  # it forks the keeper and is gone
+            starter = subprocess.Popen(  # it forks the keeper and exits
                 command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -56,15 +56,15 @@ def start_private() -> Channel:
 
 
 def reap(pid: int) -> None:
-    """Collect a private keeper that has ended, where orphans are ours: as the first process of a container."""
-    deadline = time.monotonic() + ANSWER_SECONDS  # one that was stopped does not end
+    """Collect a private keeper that has ended. Needed only as a container's first process, which inherits orphans."""
+    deadline = time.monotonic() + ANSWER_SECONDS  # a suspended keeper does not end
     with contextlib.suppress(ChildProcessError):
         while os.getpid() == 1 and os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
             time.sleep(0.01)
 
 
 def recover() -> None:
-    """Start a keeper for no one: it puts back what a killed one left, sees that nobody is there, and ends."""
+    """Start a keeper without a client. It restores what a killed keeper left behind, and then ends."""
     with contextlib.suppress(ZeusError):
         channel = start_private()
         channel.close()
@@ -72,17 +72,17 @@ def recover() -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with paths made absolute (the keeper lives in /) and without what is about this process only."""
+    """This process's environment, with absolute paths (the keeper runs in /) and without what only we need."""
     masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
     variables = env.inherited(own)
     for name in ("ZEUS_VIRTUAL_STATE", "ZEUS_KEEPER_STATE"):
         if variables.get(name):
             variables[name] = str(Path(variables[name]).absolute())
-    places = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]
+    folders = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]
     package = str(Path(__file__).absolute().parents[3])
-    if package not in (*places, *site.getsitepackages(), site.getusersitepackages()):
-        places.insert(0, package)  # we were found by other means than the keeper will have
-    if places:
-        variables["PYTHONPATH"] = os.pathsep.join(places)
+    if package not in (*folders, *site.getsitepackages(), site.getusersitepackages()):
+        folders.insert(0, package)  # the keeper would not find Zeus otherwise
+    if folders:
+        variables["PYTHONPATH"] = os.pathsep.join(folders)
     return variables

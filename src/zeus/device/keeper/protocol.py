@@ -1,4 +1,4 @@
-"""What a client and a keeper say to each other: JSON lines over a unix stream socket.
+"""The protocol between a client and a keeper: JSON lines over a unix stream socket.
 
     client                                          keeper
     {"op": "hello", "zeus": 1}                      {"ok": true, "zeus": 1, "pid": 4711, "kind": "system"}
@@ -8,8 +8,8 @@
     {"op": "status"}                                {"ok": true, "lent": ["GPU-a"], ...}
     anything else                                   {"ok": false, "error": "InputError", "message": "..."}
 
-One request is answered by one line. An error has the name of its class in `zeus.errors` and is raised as such by the
-client. The connection is the lease: when it ends, the lease ends.
+Each request gets one line as its answer. An error carries the name of its class in `zeus.errors`, and the client
+raises that class. The lease lasts as long as the connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_LINE = 65536  # bytes; a lease on a thousand GPUs fits
 
 
 class LineBuffer:
-    """Cuts a stream of bytes into lines of at most MAX_LINE bytes.
+    """Splits a stream of bytes into lines of at most MAX_LINE bytes.
 
     >>> lines = LineBuffer()
     >>> list(lines.feed(b'{"op"')), list(lines.feed(b': "hello"}\\n{'))
@@ -39,17 +39,17 @@ class LineBuffer:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The lines that end in this data; InputError where one is too long, after which nothing can be read."""
+        """The lines that end in this data. Raises `InputError` if one is too long; then the stream is unusable."""
         *whole, self._rest = (self._rest + data).split(b"\n")
         for line in (*whole, self._rest):
             if len(line) > MAX_LINE:
-                raise InputError(f"a line of more than {MAX_LINE} bytes.")
+                raise InputError(f"a message is longer than {MAX_LINE} bytes.")
         yield from whole
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Opens a conversation."""
+    """Opens the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ Request = Hello | LeaseRequest | Set | Release | Status
 
 
 def parse(line: bytes) -> Request:
-    """Read a request; whatever is wrong with it is an InputError.
+    """Read a request. Raises `InputError` if anything is wrong with it.
 
     >>> parse(b'{"op": "lease", "gpus": ["GPU-a"]}')
     LeaseRequest(gpus=('GPU-a',))
@@ -89,7 +89,7 @@ def parse(line: bytes) -> Request:
         case {"op": "hello", "zeus": int(version)}:
             if version != VERSION:
                 raise InputError(
-                    f"this keeper speaks version {VERSION}, not {version}. Use one version of Zeus for both."
+                    f"the keeper's protocol has version {VERSION}, the client's {version}. Use the same Zeus for both."
                 )
             return Hello()
         case {"op": "lease", "gpus": list(gpus)} if all(isinstance(g, str) for g in gpus):
@@ -101,23 +101,22 @@ def parse(line: bytes) -> Request:
         case {"op": "status"}:
             return Status()
         case _:
-            raise InputError(f"not a request that this keeper knows: {line[:200]!r}")
+            raise InputError(f"the keeper does not know this request: {line[:200]!r}")
 
 
 def answer(**fields: Any) -> bytes:
-    """A good answer, as a line."""
+    """A successful answer, as a line."""
     return encode({"ok": True, **fields})
 
 
 def failure(error: BaseException) -> bytes:
-    """An error, as a line."""
-    known = isinstance(error, ZeusError)
-    name = type(error).__name__ if known else "DeviceError"
-    return encode({"ok": False, "error": name, "message": str(error) if known else f"the keeper failed: {error!r}"})
+    ours = isinstance(error, ZeusError)
+    name = type(error).__name__ if ours else "DeviceError"
+    return encode({"ok": False, "error": name, "message": str(error) if ours else f"the keeper failed: {error!r}"})
 
 
 def unpack(line: bytes) -> dict[str, Any]:
-    """The fields of a good answer; a bad one is raised as the error that the keeper met."""
+    """The fields of a successful answer. Raises the keeper's error for a failed one."""
     match _load(line):
         case {"ok": True, **fields}:
             return {str(name): value for name, value in fields.items()}
@@ -125,11 +124,10 @@ def unpack(line: bytes) -> dict[str, Any]:
             kind = getattr(errors, name, None)
             raise (kind if isinstance(kind, type) and issubclass(kind, ZeusError) else ZeusError)(message)
         case _:
-            raise InputError(f"not an answer of a keeper: {line[:200]!r}")
+            raise InputError(f"this is not a keeper's answer: {line[:200]!r}")
 
 
 def encode(fields: dict[str, Any]) -> bytes:
-    """One line."""
     return json.dumps(fields, allow_nan=False).encode() + b"\n"
 
 
@@ -137,7 +135,7 @@ def _load(line: bytes) -> object:
     try:
         return json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError) as e:
-        raise InputError(f"not JSON: {line[:200]!r}") from e
+        raise InputError(f"this is not JSON: {line[:200]!r}") from e
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -149,5 +147,5 @@ def _is_number(value: object) -> bool:
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer beyond any float
+    except OverflowError:  # an integer too large for a float
         return False

@@ -1,7 +1,7 @@
-"""How a limit is put back: the rule, and the acting on it.
+"""Restores a power limit.
 
-The limit found comes back, unless what is in force now is neither that nor ours: then somebody else, say an
-administrator, changed it while it was lent, and theirs is left alone.
+The limit found is restored, with one exception. If the limit in force is neither that nor one that Zeus set, somebody
+else (such as an administrator) changed it during the lease. Then it stays.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from zeus.errors import DeviceError
 
 log = logging.getLogger("zeus.device.keeper")
 
-TOLERANCE_WATTS = 1.0  # by how much drivers round what they are given; what they tell is exact
+TOLERANCE_WATTS = 1.0  # drivers round a limit that is set by up to this; the limit that they report is exact
 
 
 class Restoration(StrEnum):
     """How the lending of one GPU ended."""
 
-    RESTORED = "restored"  # the limit found was put back
-    UNCHANGED = "unchanged"  # it was in force already
-    LEFT = "left"  # somebody else had changed it; theirs stays
+    RESTORED = "restored"  # the limit found was restored
+    UNCHANGED = "unchanged"  # it was still in force
+    LEFT = "left"  # somebody else had changed it, so it stays
     VOID = "void"  # the note was from another boot
-    FAILED = "failed"  # could not be put back; the note stays for the next try
+    FAILED = "failed"  # could not be restored; the note stays for the next try
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """One GPU given back: how, the limit found, and the one in force now where known."""
+    """One GPU that was given back: how, the limit found, and the one in force now if known."""
 
     uuid: str
     ending: Restoration
@@ -41,17 +41,17 @@ class Returned:
 
 
 def same(a: float, b: float) -> bool:
-    """Whether two limits that the driver told are one: it counts in milliwatts."""
+    """Whether two limits that the driver reported are equal. It counts in milliwatts."""
     return round(a * 1e3) == round(b * 1e3)
 
 
-def near(told: float, given: float) -> bool:
-    """Whether the limit that the driver tells may be its rounding of the one it was given."""
-    return abs(round(told * 1e3) - round(given * 1e3)) <= TOLERANCE_WATTS * 1e3
+def near(reported: float, given: float) -> bool:
+    """Whether the reported limit may be the driver's rounding of the one that was set."""
+    return abs(round(reported * 1e3) - round(given * 1e3)) <= TOLERANCE_WATTS * 1e3
 
 
 def is_foreign(watts: float, note: Note) -> bool:
-    """Whether this limit, now in force, is somebody else's doing.
+    """Whether somebody else set this limit, which is now in force.
 
     >>> note = Note("GPU-1", "boot", found_watts=250, ours_watts=(150,), setting_watts=125)
     >>> is_foreign(250, note), is_foreign(150, note), is_foreign(124.9, note)
@@ -61,11 +61,11 @@ def is_foreign(watts: float, note: Note) -> bool:
     """
     if note.setting_watts is not None and near(watts, note.setting_watts):
         return False
-    return not any(same(watts, known) for known in (note.found_watts, *note.ours_watts))
+    return not any(same(watts, expected) for expected in (note.found_watts, *note.ours_watts))
 
 
 def put_back(gpu: Gpu, note: Note) -> Returned:
-    """Do as the rule says, once; raises what the card raises."""
+    """Try once to restore the limit. Raises whatever the card raises."""
     now = gpu.limit()
     if is_foreign(now, note):
         ending = Restoration.LEFT
@@ -75,10 +75,10 @@ def put_back(gpu: Gpu, note: Note) -> Returned:
         gpu.set_limit(note.found_watts)
         now = gpu.limit()
         if not near(now, note.found_watts):
-            raise DeviceError(f"GPU {note.uuid}: set back to {note.found_watts:g} W, yet {now:g} W are in force.")
+            raise DeviceError(f"GPU {note.uuid}: set {note.found_watts:g} W, but {now:g} W is in force.")
         ending = Restoration.RESTORED
     if note.switched_persistence and note.found_persistence is False:
-        # After the limit: with persistence off the driver may unload at once, and limits with it.
+        # After the limit: with persistence off, the driver may unload at once and lose the limit.
         try:
             gpu.set_persistence(False)
         except DeviceError as e:
@@ -87,14 +87,13 @@ def put_back(gpu: Gpu, note: Note) -> Returned:
 
 
 def describe(note: Note, ending: Restoration, now: float) -> str:
-    """One line for the log."""
     match ending:
         case Restoration.RESTORED:
-            return f"GPU {note.uuid}: back to the {note.found_watts:g} W found."
+            return f"GPU {note.uuid}: restored its limit of {note.found_watts:g} W."
         case Restoration.LEFT:
             return (
-                f"GPU {note.uuid}: {now:g} W are in force, neither the {note.found_watts:g} W found nor ours; "
-                "somebody else set them, so they stay."
+                f"GPU {note.uuid}: left at {now:g} W, which somebody else set during the lease. "
+                f"It was at {note.found_watts:g} W before."
             )
         case _:
-            return f"GPU {note.uuid}: at the {note.found_watts:g} W found."
+            return f"GPU {note.uuid}: still at its limit of {note.found_watts:g} W."

@@ -1,4 +1,4 @@
-"""Puts a keeper together: this machine's cards, this user's notes, and where its log goes."""
+"""Assembles a keeper: this machine's cards, this user's notes, and a log."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ log = logging.getLogger("zeus.device.keeper")
 
 
 def cards() -> Sequence[Gpu]:
-    """Every card of this machine, whatever this process is meant to use."""
-    from zeus.device.find import machine  # opens the driver's library; a keeper without notes to settle need not wait
+    """Every card of this machine, whatever masks this process has."""
+    from zeus.device.find import machine  # imported late: it opens the driver
 
     return machine()
 
 
 def run_private(sock: socket.socket) -> int:
-    """Serve one trainer. There is no terminal: what goes wrong is written next to the notes."""
+    """Serve one trainer. There is no terminal, so problems are logged to a file next to the notes."""
     _survive_shortage()
     notes = Notes.here()
     with contextlib.suppress(OSError):
@@ -40,7 +40,7 @@ def run_private(sock: socket.socket) -> int:
 
 
 def run_system(path: Path, group: str | None) -> int:
-    """Serve a group of users in the foreground, with one line per event on stderr."""
+    """Serve a group of users in the foreground, and log each event to stderr."""
     _log_to(logging.StreamHandler(sys.stderr), logging.INFO)
     _survive_shortage()
     try:
@@ -58,13 +58,13 @@ def run_system(path: Path, group: str | None) -> int:
 
 
 def restore() -> list[Returned]:
-    """Put back what dead keepers left behind, on GPUs that no live one holds."""
+    """Restore what dead keepers left behind, on GPUs that no live keeper holds."""
     return Keeper(cards, Notes.here()).recover()
 
 
 def _survive_shortage() -> None:
-    """When memory runs out it is the trainer that should go; we have its limits to put back."""
-    with contextlib.suppress(OSError):  # only root may
+    """If memory runs out, the kernel should kill the trainer first: the keeper must restore its limits."""
+    with contextlib.suppress(OSError):  # only root may do this
         Path("/proc/self/oom_score_adj").write_text("-900")
 
 

@@ -100,14 +100,12 @@ class SensedGpu(VirtualGpu):
             raise Unsupported(f"card {self.index} keeps no power samples.")
         self._read()
         now = self.clock.now()
+        offset = self.clock.wall() - now
         last = math.floor(now / period)
         taken = []
         for n in range(max(0, last - self.sensors.sample_count), last + 1):
             luck = random.Random(f"{self.sensors.seed}:{n}:when")
             moment = n * period + self.sensors.jitter * luck.random()
             if moment <= now and luck.random() >= self.sensors.missed:
-                taken.append(PowerSample(moment + self._wall_offset(moment), self._reading(moment, n)))
+                taken.append(PowerSample(moment + offset, self._reading(moment, n)))
         return taken
-
-    def _wall_offset(self, moment: float) -> float:
-        return self.clock.wall() - self.clock.now()

@@ -121,7 +121,7 @@ def test_a_private_keeper_in_a_container_can_be_asked_for_with_a_warning(place: 
 def test_zeus_env_tells_the_risk_that_was_accepted(place: Place) -> None:
     command = ("-c", "from zeus.cli.main import main; main()", "env")
     told = contained(place, *command, shared=False, ZEUS_KEEPER="private", COLUMNS="1000")
-    assert "A risk that was accepted: this process runs in a container" in told.communicate(timeout=PATIENCE_SECONDS)[0]
+    assert "Accepted risk: this process runs in a container" in told.communicate(timeout=PATIENCE_SECONDS)[0]
 
 
 @needs_unshare

@@ -238,7 +238,7 @@ def test_nobody_waits_long_for_a_keeper_that_was_stopped(place: Place) -> None:
             lease.set_limit(place.lower)
         observing = lend(place.gpus, socket=place.env["ZEUS_KEEPER"])
         assert isinstance(observing, Observing)
-        assert "stopped" in observing.reason
+        assert "suspended" in observing.reason
         assert stat_of(keeper.pid)[0] == "T", "they waited until it was let go on"
     finally:
         rescue.cancel()
