@@ -1,1 +1,1 @@
-"""Several processes that train one model: who they are, what they agree on and who counts what."""
+"""Several processes that train one model: their ranks, their shared decisions, and which rank counts which GPU."""

@@ -1,8 +1,8 @@
-"""Several processes, one job: who counts what, so that nothing is counted twice.
+"""Decides which rank counts which GPU, so that nothing is counted twice.
 
 Under a launcher (torchrun, accelerate, srun) every rank may make a monitor over all visible GPUs, and users sum over
-ranks. Each rank therefore announces what it watches by holding a lock on a small file; a GPU (or the node's CPUs) is
-counted by the lowest local rank that watches it. Locks go with their process: a crash leaves nothing behind.
+ranks. So each rank announces what it watches by locking a small file. The lowest local rank that watches a GPU (or the
+node's CPUs) counts it. The kernel releases the locks of a process that ends, so a crash leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["CPUS", "Rank", "Roll", "rank"]
 
 log = logging.getLogger(__name__)
 
-CPUS = "cpus"  # what the node's processors are called among the things watched
+CPUS = "cpus"  # stands for the node's CPUs in a list of things to watch
 
 
 class Roll:
-    """What this rank watches, and what a lower rank watches too."""
+    """What this rank watches, and whether a lower rank watches it too."""
 
-    FRESH = 1.0  # seconds that a lower rank, once seen, is taken to be there: windows may end a thousand times a second
+    FRESH = 1.0  # seconds for which a lower rank, once seen, is assumed to be alive; checking at each window is slow
 
     def __init__(self, me: Rank, things: list[str], folder: Path | None = None) -> None:
         self._me = me
@@ -50,11 +50,11 @@ class Roll:
         return self._folder / f"{thing}.{local}"
 
     def counted_by(self, thing: str) -> int:
-        """The local rank that counts this thing: the lowest that watches it and is alive."""
+        """The local rank that counts this thing: the lowest one alive that watches it."""
         return next((r for r in range(self._me.local) if _is_locked(self._path(thing, r))), self._me.local)
 
     def mine(self, thing: str) -> bool:
-        """Whether it is for this rank to count."""
+        """Whether this rank counts it."""
         now = time.monotonic()
         if now - self._seen.get(thing, -self.FRESH) < self.FRESH:
             return False
@@ -64,26 +64,26 @@ class Roll:
         return False
 
     def close(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching."""
         while self._held:
             os.close(self._held.pop())
 
 
 def enrol(me: Rank | None, things: list[str]) -> Roll | None:
-    """This rank on the roll; None for a process on its own, or where no folder can be had to agree in."""
+    """Announce what this rank watches. None for a process on its own, or if there is no folder for the locks."""
     if me is None:
         return None
     try:
         return Roll(me, things)
     except (OSError, InputError) as why:
-        log.warning("ranks cannot tell each other what they count, so each counts all that it watches: %s", why)
+        log.warning("The ranks cannot tell each other what they count, so each counts all that it watches: %s", why)
         return None
 
 
 def _is_locked(path: Path) -> bool:
     try:
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:  # nobody watches; or too many files are open, which must not end a training
+    except OSError:  # nobody watches it; or too many files are open, which must not stop a training
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""The processes that train one model together, and how they come to the same numbers.
+"""The processes that train one model together, and how they agree on values.
 
-Every rank makes the same calls in the same order, at the same step counts.
+Every rank must make the same calls in the same order, at the same step counts.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ T = TypeVar("T")
 class Crew(Protocol):
     """All ranks of a job.
 
-    A rank sets the limits of the GPUs that it counts (see `zeus.distributed.counting`): usually the lowest of a node.
+    Each rank sets the power limits of the GPUs that it counts (see `zeus.distributed.counting`). That is usually the
+    lowest rank of a node.
     """
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
 
     @property
     def writes(self) -> bool:
-        """Whether this rank writes what all share. One rank of the job does."""
+        """Whether this rank writes what all share. Exactly one rank of the job does."""
 
     def gather(self, value: T) -> list[T]:
-        """The value of every rank, in the order of the ranks. No rank goes on before all have called."""
+        """The value of every rank, in rank order. Waits until all ranks have called it."""
 
     def broadcast(self, value: T) -> T:
         """Rank 0's value."""
 
 
 class Alone:
-    """A training in one process.
+    """A training in a single process.
 
     >>> Alone().gather("here"), Alone().broadcast("go on")
     (['here'], 'go on')
@@ -43,16 +44,14 @@ class Alone:
     writes = True
 
     def gather(self, value: T) -> list[T]:
-        """Its own value."""
         return [value]
 
     def broadcast(self, value: T) -> T:
-        """Its own value."""
         return value
 
 
 def crew() -> Crew:
-    """All ranks where torch.distributed is set up for several, else this process alone. Torch is not loaded for it.
+    """All ranks if torch.distributed is set up for several, else this process alone. Does not import torch.
 
     >>> crew().size
     1
@@ -61,7 +60,7 @@ def crew() -> Crew:
 
 
 def broadcast(value: T) -> T:
-    """Rank 0's value on every rank, for decisions that all must take alike.
+    """Rank 0's value on every rank, for decisions that must be the same everywhere.
 
     >>> broadcast("go on")
     'go on'
@@ -75,7 +74,7 @@ def barrier(ranks: Crew) -> None:
 
 
 def together(ranks: Crew, joules: float, seconds: float) -> tuple[float, float]:
-    """Energy summed over all ranks, and the time of the slowest.
+    """The energy summed over all ranks, and the time of the slowest rank.
 
     >>> together(Alone(), 100.0, 2.0)
     (100.0, 2.0)

@@ -1,4 +1,4 @@
-"""Measuring: energy windows, power and temperature timelines."""
+"""Measurement: energy windows, and power and temperature over time."""
 
 from zeus.monitor.energy import Source
 from zeus.monitor.measurement import Measurement

@@ -1,4 +1,4 @@
-"""`python -m zeus.monitor energy|power`: what users of the existing package type; `zeus monitor` shows more."""
+"""`python -m zeus.monitor energy|power`: the commands of the existing package. `zeus monitor` shows more."""
 
 from __future__ import annotations
 
@@ -15,17 +15,19 @@ from zeus.monitor.interrupt import until_interrupted
 from zeus.monitor.timeline import UPDATE_SECONDS
 from zeus.monitor.window import ZeusMonitor
 
-NO_GPU = "no GPU is visible; `zeus env` says more. To try without one, set ZEUS_GPU=virtual:v100."
+NO_GPU = "no GPU is visible. `zeus env` says why. To try Zeus without one, set ZEUS_GPU=virtual:v100."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Watch until Ctrl-C; exit 2 for bad input, 1 for what failed."""
+    """Watch until Ctrl-C. Exits with 2 for bad input and with 1 for a failure."""
     parser = argparse.ArgumentParser(prog="python -m zeus.monitor", description="Measure until Ctrl-C.")
     commands = parser.add_subparsers(dest="command", required=True)
     energy = commands.add_parser("energy", help="time and energy from now until Ctrl-C")
-    power = commands.add_parser("power", help="power of each GPU, again and again until Ctrl-C")
+    power = commands.add_parser("power", help="power of each GPU, line by line, until Ctrl-C")
     for command in (energy, power):
-        command.add_argument("--gpu-indices", nargs="+", type=int, metavar="I", help="such as 0 1; default: all")
+        command.add_argument(
+            "--gpu-indices", nargs="+", type=int, metavar="I", help="GPUs to measure, such as 0 1 (default: all)"
+        )
     power.add_argument(
         "--update-period", type=float, default=1.0, metavar="S", help="seconds between lines (default: 1)"
     )
@@ -40,17 +42,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             show_power(gpus, asked.update_period)
     except ZeusError as wrong:
         code, line = exit_status(wrong)
-        _say(line)
+        _to_stderr(line)
         return code
     return 0
 
 
 def measure_energy(gpus: dict[int, Gpu]) -> None:
-    """One window, from now until Ctrl-C."""
+    """Measure one window, from now until Ctrl-C."""
     monitor = ZeusMonitor(gpus=gpus, sync_execution_with=None)
     with until_interrupted() as over:
         with monitor.window("until Ctrl-C") as window:
-            _say("Measuring; Ctrl-C ends it.")
+            _to_stderr("Measuring until you press Ctrl-C.")
             over.wait()
         measured = window.measurement
         assert measured is not None  # the block has ended
@@ -62,7 +64,7 @@ def measure_energy(gpus: dict[int, Gpu]) -> None:
 
 
 def show_power(gpus: dict[int, Gpu], period: float) -> None:
-    """One line a period."""
+    """Print one line per period."""
     if not UPDATE_SECONDS / 10 <= period <= 3600:
         raise InputError(f"--update-period {period:g}: give seconds between {UPDATE_SECONDS / 10:g} and 3600.")
     with until_interrupted() as over:
@@ -85,7 +87,7 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
-def _say(line: str) -> None:
+def _to_stderr(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
@@ -93,6 +95,6 @@ def _say(line: str) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except BrokenPipeError:  # whoever read our lines has left
+    except BrokenPipeError:  # the reader of our output is gone
         sys.stderr.close()
         sys.exit(1)

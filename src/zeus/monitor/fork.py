@@ -1,4 +1,4 @@
-"""What a forked child must renew: threads do not come along, and a lock that one of them held is held for ever."""
+"""Renews objects in a forked child, where their threads are gone and those threads' locks stay locked."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Protocol
 
 
 class Renewable(Protocol):
-    """Something with locks or threads of its own."""
+    """An object that owns locks or threads."""
 
     def after_fork(self) -> None:
-        """Make new locks, and know that no thread runs; called in the child before anything else runs there."""
+        """Make new locks; no thread runs any more. Called in the child before anything else."""
 
 
-_known: weakref.WeakSet[Renewable] = weakref.WeakSet()
+_renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
 def renew_after_fork(thing: Renewable) -> None:
-    """From now on `thing.after_fork()` is called in each forked child, as long as the thing lives."""
-    _known.add(thing)
+    """Call `thing.after_fork()` in each forked child, as long as the thing lives."""
+    _renewables.add(thing)
 
 
 def _in_child() -> None:
-    for thing in list(_known):
+    for thing in list(_renewables):
         thing.after_fork()
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C as a fact to look at: whoever watches ends between two readings, never in the middle of one."""
+"""Ctrl-C as a flag to check, so that a watcher ends between two readings and not in the middle of one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from types import FrameType
 
 
 class Interruption:
-    """Something to wait for that a signal handler may bring about.
+    """An event that a signal handler can set.
 
-    A `threading.Event` will not do: its lock may be held by the very code that the handler interrupts.
+    A `threading.Event` does not work here: the interrupted code may hold its lock.
     """
 
     def __init__(self) -> None:
@@ -21,29 +21,27 @@ class Interruption:
         self._ready, self._tell = os.pipe()
 
     def set(self) -> None:
-        """It has come; to be called from a signal handler."""
+        """Set the event. Safe in a signal handler."""
         if not self._is_set:
             self._is_set = True
             os.write(self._tell, b".")
 
     def is_set(self) -> bool:
-        """Whether it has come."""
         return self._is_set
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for it, for so long at most; whether it has come."""
+        """Wait up to `seconds` for the event. Returns whether it is set."""
         select.select([self._ready], [], [], seconds)
         return self._is_set
 
     def close(self) -> None:
-        """Nobody waits any more."""
         os.close(self._ready)
         os.close(self._tell)
 
 
 @contextmanager
 def until_interrupted() -> Iterator[Interruption]:
-    """What the first SIGINT sets; a second one interrupts as usual, should a driver call hang."""
+    """An event that the first Ctrl-C sets. A second one interrupts as usual, in case a driver call hangs."""
     over = Interruption()
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What a window measured: seconds and joules, each number with its source and error bound."""
+"""The result of a window: seconds and joules, each number with its source and error bound."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from zeus.monitor.energy import EnergyEstimate
 class Measurement:
     """Time (seconds) and energy (joules) of a window.
 
-    Energies are resolved when they are first read: the last power samples of a window arrive some 60 ms after its end.
-    An energy that cannot be known is NaN, with source `unavailable`; it is never 0.
+    Energies are worked out when they are first read, because a window's last power samples arrive about 60 ms after its
+    end. An unknown energy is NaN with source `unavailable`; it is never 0.
 
     >>> m = Measurement(time=2.0, gpu_energy={0: 300.0, 1: 310.0})
     >>> m.total_energy, m.seconds
@@ -51,7 +51,7 @@ class Measurement:
         self._sources = dict(sources or {})
         self._errors = dict(errors or {})
         self._ready: Callable[[], bool] = lambda: True
-        self._of_none = math.nan  # the total where no GPU is counted here
+        self._of_none = math.nan  # the total if no GPU is counted here
         self._resolve: Callable[[], dict[int, EnergyEstimate]] | None = None
 
     @classmethod
@@ -64,7 +64,7 @@ class Measurement:
         of_none: float,
         ready: Callable[[], bool],
     ) -> Measurement:
-        """A measurement whose GPU energies are asked for when they are first read."""
+        """A measurement whose GPU energies are worked out when they are first read."""
         measurement = cls(time, {}, cpu_energy, dram_energy)
         measurement._resolve = resolve
         measurement._of_none = of_none
@@ -75,7 +75,7 @@ class Measurement:
         resolve = self._resolve
         if resolve is None:
             return
-        estimates = resolve()  # two threads may both get here, and both get the same answer
+        estimates = resolve()  # if two threads do this at once, both get the same answer
         self._gpu_energy = {i: e.joules for i, e in estimates.items()}
         self._sources = {i: e.source.value for i, e in estimates.items()}
         self._errors = {i: e.error for i, e in estimates.items()}
@@ -83,7 +83,7 @@ class Measurement:
 
     @property
     def is_ready(self) -> bool:
-        """Whether reading the energies would not wait."""
+        """Whether the energies can be read without waiting."""
         return self._resolve is None or self._ready()
 
     @property
@@ -100,25 +100,24 @@ class Measurement:
 
     @property
     def errors(self) -> dict[int, float]:
-        """95 % half-width of each GPU's joules."""
+        """Half-width of the 95 % interval of each GPU's joules."""
         self._settle()
         return self._errors
 
     @property
     def total_energy(self) -> float:
-        """Joules of all GPUs together; NaN if any is unknown or there is none, 0 if another rank counts them all."""
+        """Joules of all GPUs together. NaN if any is unknown or there is none; 0 if another rank counts them all."""
         return sum(self.gpu_energy.values()) if self.gpu_energy else self._of_none
 
     joules = total_energy
 
     @property
     def error(self) -> float:
-        """95 % half-width of `joules`; the cards' errors are independent."""
+        """Half-width of the 95 % interval of `joules`. The cards' errors are independent."""
         return math.hypot(*self.errors.values()) if self.errors else self._of_none
 
     @property
     def seconds(self) -> float:
-        """Length of the window."""
         return self.time
 
     def _values(self) -> tuple[object, ...]:

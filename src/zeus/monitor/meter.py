@@ -1,12 +1,14 @@
-"""One card being watched: a thread reads it now and then, and windows ask for its energy between two moments.
+"""Watches one card. A thread reads it regularly, and windows ask for its energy between two moments.
 
     begin_window ──mark──▶ pending ──readings arrive──▶ point on the curve ──▶ a difference when somebody reads it
 
-A mark is a time stamp; no driver is called for it. Readings come from a ticker (a daemon thread on a real clock) about
-every second; whoever reads a measurement early looks at the card himself and waits until the samples have arrived.
+A mark is a time stamp; making one does not call the driver. Readings come from a ticker (a daemon thread on a real
+clock), about once a second. A thread that reads a measurement early reads the card itself, and waits until the samples
+have arrived.
 
-One thread looks at a time and nobody waits for it to finish: whoever finds another at it goes without. A reader waits
-for readings that do not come once. After that the card is silent, and its energy unavailable, until a mark is settled.
+Only one thread reads the card at a time, and no other thread waits for it.
+If readings do not come, a reader waits for them only once. After that the card counts as silent, and its energy as
+unavailable, until a mark is settled.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ log = logging.getLogger(__name__)
 
 
 class Mark:
-    """One moment on one card; `point` is filled in when the readings around it are known.
+    """One moment on one card. `point` is filled in once the readings around it are known.
 
-    A mark that is settled without a point never gets one: nobody knows the card's energy at that moment.
+    A mark that is settled without a point never gets one: the card's energy at that moment is unknown.
     """
 
     __slots__ = ("moment", "point", "settled")
@@ -45,89 +47,84 @@ class Mark:
 
 
 class Meter(Protocol):
-    """Energy of one card between two moments."""
+    """Measures the energy of one card between two moments."""
 
     def mark(self, moment: float) -> Mark:
-        """Remember this moment (now)."""
+        """Remember this moment, which is now."""
 
     def read(self, begin: Mark, end: Mark) -> EnergyEstimate:
-        """Joules between two marks; waits at most until the readings have arrived."""
+        """Joules between two marks. Waits at most until the readings have arrived."""
 
     def ready(self, mark: Mark) -> bool:
-        """Whether reading this mark would not wait."""
+        """Whether this mark can be read without waiting."""
 
     def hurry(self, on: bool) -> None:
-        """Look at the card often, so that marks are settled soon; or as seldom as its sensors allow."""
+        """Read the card often, so that marks are settled soon, or as seldom as its sensors allow."""
 
     def close(self) -> None:
         """Stop watching."""
 
 
 class ExactMeter:
-    """A virtual card knows its energy at any moment, so a mark simply asks."""
+    """Meter of a virtual card, which knows its energy at any moment."""
 
     def __init__(self, gpu: Gpu, clock: Clock) -> None:
         self._gpu = gpu
-        self._own = clock is clock_of(gpu)  # else the card knows nothing of the windows' moments
+        self._own = clock is clock_of(gpu)  # otherwise the moments of windows mean nothing to the card
         self._complained = False
 
     def mark(self, moment: float) -> Mark:
-        """Remember the energy at this moment, even where this process was kept waiting since; none of a lost card."""
+        """Remember the energy at this moment, even if this process was delayed since. Unknown for a lost card."""
         try:
             at = getattr(self._gpu, "energy_at", None) if self._own else None
             return Mark(moment, CurvePoint(self._gpu.energy() if at is None else at(moment), moment))
         except DeviceError as gone:
             if not self._complained:
-                log.warning("%s; its energy is unavailable.", gone)
+                log.warning("%s Its energy is unavailable.", gone)
             self._complained = True
             return Mark(moment)
 
     def read(self, begin: Mark, end: Mark) -> EnergyEstimate:
-        """Joules between two marks: exact."""
         if begin.point is None or end.point is None:
             return UNKNOWN
         return EnergyEstimate(end.point.joules - begin.point.joules, 0.0, Source.MODEL)
 
     def ready(self, mark: Mark) -> bool:
-        """Always."""
         return True
 
-    def hurry(self, on: bool) -> None:
-        """Nothing to hurry."""
+    def hurry(self, on: bool) -> None: ...
 
-    def close(self) -> None:
-        """Nothing runs."""
+    def close(self) -> None: ...
 
 
 class BlindMeter(ExactMeter):
-    """A card that tells neither its energy nor its power."""
+    """Meter of a card that reports neither its energy nor its power."""
 
     def mark(self, moment: float) -> Mark:
-        """Nothing to remember."""
         return Mark(moment)
 
 
 class SampledMeter:
-    """A card with sensors: keeps its energy curve up to date."""
+    """Meter of a card with sensors. Keeps the card's energy curve up to date."""
 
-    POLL_SECONDS = 0.05  # where the driver keeps no buffer, power is polled this often
-    BUFFER_SHARE = 0.6  # of the driver's buffer may pass between two looks at it
-    COUNTER_COST = 1500  # a counter call that takes t may be made every 1500 t: below 0.1 % of one core
-    PATIENCE = 2.0  # seconds a reader waits for readings that should take a tenth of that
+    POLL_SECONDS = 0.05  # how often power is polled if the driver has no buffer
+    BUFFER_SHARE = 0.6  # read the driver's buffer before more than this share of it is new
+    COUNTER_COST = 1500  # a counter call that takes t is made every 1500 t, so it uses less than 0.1 % of one core
+    PATIENCE = 2.0  # seconds that a reader waits for readings; they should take a tenth of that
     HURRY_SECONDS = 0.1
-    FEW = 5  # samples, before their spacing can be told
+    FEW = 5  # samples needed to know their spacing
     LOOK_SECONDS = 0.005  # how often a waiting reader looks
-    LAST_LOOKS = 20  # of a reader that is late because its whole process was kept waiting, and finds another looking
-    MOST_PENDING = 100_000  # marks that wait for readings; a card that stays silent must not fill the memory
+    LAST_LOOKS = 20  # after the deadline, while another thread reads the card: the whole process may have been delayed
+    MOST_PENDING = 100_000  # marks that wait for readings; a silent card must not fill the memory
 
     def __init__(self, gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> None:
         self._gpu = gpu
         self._clock = clock
-        self._settled = settled  # told after each look, when windows may have become readable
+        self._settled = settled  # called after each look, when windows may have become readable
         self._can = gpu.spec.capabilities
         self._pending: deque[Mark] = deque()
-        self._lock = threading.Lock()  # over the ticker; never held over a call of the driver
-        self._looking = threading.Lock()  # held by who looks at the card; nobody ever waits for it
+        self._lock = threading.Lock()  # guards the ticker; never held during a driver call
+        self._looking = threading.Lock()  # held while a thread reads the card; nobody ever waits for it
         self._given_up = False  # a reader waited in vain, and no mark has been settled since
         self._lost = False
         self._complained = False
@@ -163,12 +160,12 @@ class SampledMeter:
     def _start(self) -> None:
         try:
             self._ticker = self._clock.every(self._every, self._watch)
-        except RuntimeError as why:  # no more threads to be had: whoever reads a measurement reads the card himself
+        except RuntimeError as why:  # no thread can be started: whoever reads a measurement reads the card
             self._closed = True
             log.warning("%s is read only when its energy is asked for: %s", self._gpu.spec.name, why)
 
     def _watch(self) -> None:
-        """What the thread does. A buffer that was nearly empty at first, as after loading the driver, has grown."""
+        """What the thread runs. Adapts the period: a buffer that was nearly empty at first has grown."""
         self._tick()
         calm = self._choose_period()
         if not self._calm / 2 <= calm <= self._calm * 2:
@@ -176,7 +173,7 @@ class SampledMeter:
             self._pace()
 
     def _pace(self) -> None:
-        """Look as often as is wanted now."""
+        """Start a ticker with the period that is now wanted."""
         every = min(self.HURRY_SECONDS, self._calm) if self._hurried else self._calm
         with self._lock:
             if every == self._every or self._ticker is None or self._closed:
@@ -188,7 +185,7 @@ class SampledMeter:
     # ------------------------------------------------------------------ reading the card
 
     def _tick(self) -> bool:
-        """Look at the card; False where somebody else is at it."""
+        """Read the card. False if another thread is reading it."""
         if not self._looking.acquire(blocking=False):
             return False
         try:
@@ -207,11 +204,11 @@ class SampledMeter:
         except DeviceLost as gone:
             self._lost = True
             self._pending.clear()
-            log.warning("%s; its energy is unavailable from here on.", gone)
-        except Exception as failed:  # whatever a driver's binding may raise: the training is worth more
+            log.warning("%s Its energy is unavailable from now on.", gone)
+        except Exception as failed:  # a binding may raise anything, and must not stop the training
             self._given_up = self._given_up or isinstance(failed, DeviceSilent)
             if not self._complained:
-                log.warning("reading %s failed: %s", self._gpu.spec.name, failed)
+                log.warning("Reading %s failed: %s", self._gpu.spec.name, failed)
             self._complained = True
 
     def _poll(self) -> None:
@@ -221,7 +218,7 @@ class SampledMeter:
         except DeviceLost:
             raise
         except DeviceError as why:
-            failed = why  # the counter may answer all the same
+            failed = why  # the counter may still answer
         if Capability.COUNTER in self._can and (self._curve.wants_counter or self._clock.now() >= self._counter_due):
             self._poll_counter()
         if failed is not None:
@@ -240,7 +237,7 @@ class SampledMeter:
         samples = self._gpu.samples()
         if curve.newest == -math.inf:
             if len(samples) < self.FEW and now < self._began + self.PATIENCE / 2:
-                return  # a driver that was loaded just now; what it has sampled stays in its buffer
+                return  # the driver was just loaded; its samples stay in its buffer
             self._curve = curve = self._curve_of(buffer_sensor(spacing(samples)))
         curve.add_samples(self._stamps.to_monotonic(samples, now, wall))
 
@@ -248,7 +245,7 @@ class SampledMeter:
         before = self._clock.now()
         try:
             joules = self._gpu.energy()
-        except (Unsupported, NotPermitted):  # it had one: without it, a gap in the samples would wait for ever
+        except (Unsupported, NotPermitted):  # the counter is gone: a gap in the samples must not wait for it
             if isinstance(self._curve, EnergyCurve):
                 self._can -= {Capability.COUNTER}
                 self._curve.give_up_on_counter()
@@ -261,7 +258,7 @@ class SampledMeter:
     def _settle(self) -> None:
         while self._pending and self._curve.covers(self._pending[0].moment):
             mark = self._pending.popleft()
-            if mark.moment >= self._curve.oldest:  # before that nothing is known, which is not the same as nothing used
+            if mark.moment >= self._curve.oldest:  # before that the energy is unknown, not 0
                 mark.point = self._curve.at(mark.moment)
             mark.settled = True
             self._given_up = False
@@ -271,21 +268,20 @@ class SampledMeter:
     # ------------------------------------------------------------------ windows
 
     def mark(self, moment: float) -> Mark:
-        """Remember this moment; the driver is not called."""
+        """Remember this moment. Does not call the driver."""
         mark = Mark(moment, settled=self._lost)
         if self._lost:
             return mark
         self._pending.append(mark)
-        if self._ticker is None and not self._closed:  # after a fork the thread has to be started anew
+        if self._ticker is None and not self._closed:  # forked: the thread has to be started again
             self._start()
         return mark
 
     def ready(self, mark: Mark) -> bool:
-        """Whether reading this mark would not wait."""
         return mark.settled or self._lost
 
     def read(self, begin: Mark, end: Mark) -> EnergyEstimate:
-        """Joules between two marks; waits, for some seconds at most, for the readings around the later one."""
+        """Joules between two marks. Waits a few seconds at most for the readings around the later one."""
         self._await(begin, end)
         if begin.point is None or end.point is None:
             return UNKNOWN
@@ -295,7 +291,9 @@ class SampledMeter:
         deadline = self._clock.now() + self.PATIENCE
         last = 0
         while not all(map(self.ready, marks)):
-            is_late = self._given_up or self._clock.now() >= deadline  # one more look: we may have been kept waiting
+            is_late = (
+                self._given_up or self._clock.now() >= deadline
+            )  # look once more: this process may have been delayed
             looked = self._tick()
             if is_late and not all(map(self.ready, marks)):
                 last += 1
@@ -306,26 +304,25 @@ class SampledMeter:
                 self._clock.sleep(self.LOOK_SECONDS)
 
     def hurry(self, on: bool) -> None:
-        """Look ten times a second, or as seldom as the sensors allow."""
+        """Read the card ten times a second, or as seldom as the sensors allow."""
         self._hurried = on
         self._pace()
 
     def close(self) -> None:
-        """Stop the thread."""
         with self._lock:
             self._closed = True
             ticker = self._ticker
         if ticker is not None:
-            ticker.stop(wait=0)  # it may be in a driver that hangs
+            ticker.stop(wait=0)  # the driver may hang
 
     def after_fork(self) -> None:
-        """In a forked child the thread is gone, and a lock may be held by it for ever."""
+        """In a forked child the thread is gone, and it may have held a lock."""
         self._lock, self._looking = threading.Lock(), threading.Lock()
         self._ticker = None
 
 
 def meter_for(gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> Meter:
-    """The meter that suits what this card can tell; `settled` is called when windows may have become readable."""
+    """The right meter for what this card can report. `settled` is called when windows may have become readable."""
     if gpu.spec.exact:
         return ExactMeter(gpu, clock)
     if gpu.spec.capabilities & {Capability.COUNTER, Capability.POWER, Capability.SAMPLES}:

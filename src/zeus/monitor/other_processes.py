@@ -1,4 +1,4 @@
-"""A warning, once, when somebody else's process uses a GPU that is being measured: its energy would be in ours."""
+"""Warns once if another process uses a GPU that is measured, because its energy would be counted as ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _warned: set[str] = set()
 
 
 def warn_of_strangers(gpus: Iterable[Gpu]) -> None:
-    """Look at each GPU's processes; ours are this one, its ancestors, and what shares its session."""
+    """Look at each GPU's processes. Ours are this one, its ancestors, its descendants and its session."""
     for gpu in gpus:
         if gpu.spec.uuid in _warned:
             continue
@@ -23,18 +23,20 @@ def warn_of_strangers(gpus: Iterable[Gpu]) -> None:
         if found:
             _warned.add(gpu.spec.uuid)
             log.warning(
-                "GPU %d (%s) is also used by process %s: their energy is part of what is measured.",
+                "GPU %d (%s) is also used by other processes (%s). The measured energy includes theirs.",
                 gpu.index,
                 gpu.spec.name,
                 ", ".join(map(str, found)),
             )
         elif gpu.spec.shared:
             _warned.add(gpu.spec.uuid)
-            log.warning("GPU %d (%s) is a slice of a card: its energy is the whole card's.", gpu.index, gpu.spec.name)
+            log.warning(
+                "GPU %d (%s) is a slice of a card. The measured energy is the whole card's.", gpu.index, gpu.spec.name
+            )
 
 
 def strangers(gpu: Gpu) -> list[int]:
-    """Ids of processes on this GPU that are visible here and not ours."""
+    """Ids of processes on this GPU that are visible here and are not ours."""
     if Capability.PROCESSES not in gpu.spec.capabilities:
         return []
     try:
@@ -45,7 +47,7 @@ def strangers(gpu: Gpu) -> list[int]:
 
 
 def _is_alive(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()  # a container shows its own ids; others cannot be told apart
+    return Path(f"/proc/{pid}").exists()  # in a container the driver's ids may not match; skip those not found
 
 
 def _is_ours(pid: int) -> bool:
@@ -53,17 +55,17 @@ def _is_ours(pid: int) -> bool:
         return os.getsid(pid) == os.getsid(0) or os.getpid() in _ancestors(pid) or pid in _ancestors(os.getpid())
     except ProcessLookupError:
         return True
-    except OSError:  # a process that we may not even ask about is not ours
+    except OSError:  # not allowed to ask, so it is not ours
         return False
 
 
 def _ancestors(pid: int) -> set[int]:
-    line: set[int] = set()
-    while pid > 1 and pid not in line:
-        line.add(pid)
+    ancestors: set[int] = set()
+    while pid > 1 and pid not in ancestors:
+        ancestors.add(pid)
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except OSError:
             break
         pid = int(stat.rpartition(")")[2].split()[1])
-    return line
+    return ancestors

@@ -1,4 +1,4 @@
-"""The stamps of a driver's power samples: on whose clock they are, and how far apart."""
+"""The time stamps of a driver's power samples: which clock they follow, and how far apart they are."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from zeus.monitor.sample_curve import SAMPLE_BUFFER, SampleCurve
 
 
 def spacing(samples: list[PowerSample]) -> float:
-    """Seconds from one sample in the driver's buffer to the next, whichever are missing."""
+    """The usual number of seconds between two samples in the driver's buffer, even if some are missing."""
     gaps = sorted(b.stamp - a.stamp for a, b in itertools.pairwise(samples))
     return gaps[len(gaps) // 2] if gaps else SAMPLE_BUFFER.spacing
 
 
 class StampMapper:
-    """The driver stamps samples with the wall clock, which anybody may step; windows live on the monotonic one."""
+    """Moves samples to the monotonic clock. The driver stamps them with the wall clock, which may be stepped."""
 
-    STEP = 0.002  # seconds: offsets closer than this are the same clock, slewed
+    STEP = 0.002  # seconds: a smaller change of the offset is slewing, not a step
     RECENT = 1.0  # seconds: the newest sample in the buffer is not older than this
 
     def __init__(self) -> None:
@@ -28,8 +28,9 @@ class StampMapper:
     def to_monotonic(self, samples: list[PowerSample], now: float, wall: float) -> list[tuple[float, float]]:
         """The samples not seen before, on the monotonic clock.
 
-        The buffer is in order of sampling, so what is new comes after the newest one seen, whatever the stamps say. If
-        the clock was stepped since the last look, stamps up to the one jump among them are on the old clock.
+        The buffer is in sampling order, so new samples come after the newest one seen, whatever their stamps. If the
+        clock was stepped since the last look, there is one jump among the stamps. The stamps before the jump follow the
+        old clock.
         """
         if not samples:
             return []
@@ -40,22 +41,22 @@ class StampMapper:
             self.span = samples[-1].stamp - samples[0].stamp
         new = samples
         if self._last is not None:
-            known = [i for i, s in enumerate(samples) if abs(s.stamp - self._last) < SampleCurve.SAME]
-            new = samples[known[-1] + 1 :] if known else samples
+            seen = [i for i, s in enumerate(samples) if abs(s.stamp - self._last) < SampleCurve.SAME]
+            new = samples[seen[-1] + 1 :] if seen else samples
         self._last = samples[-1].stamp
         if not stepped or before is None:
             return [(s.stamp - offset, s.watts) for s in new]
         jump = _jump(samples, offset - before)
         if jump == len(samples) and abs(samples[-1].stamp - before - now) > self.RECENT:
-            jump = 0  # stepped before the oldest of them was taken: on the old clock they would be from another time
+            jump = 0  # the step came before the oldest sample: on the old clock the samples would not be recent
         first_on_new = jump - (len(samples) - len(new))
         return [(s.stamp - (before if i < first_on_new else offset), s.watts) for i, s in enumerate(new)]
 
 
 def _jump(samples: list[PowerSample], step: float) -> int:
-    """Index of the first sample stamped on the new clock: where the distance of two stamps is off by the step.
+    """Index of the first sample stamped after the step: where the gap between two stamps is about as large as the step.
 
-    No such place means that none has been taken since.
+    If there is no such gap, no sample has been taken since.
     """
     gaps = [b.stamp - a.stamp for a, b in itertools.pairwise(samples)]
     if not gaps:

@@ -1,4 +1,4 @@
-"""Power and temperature over time: readings kept in the background and looked up by wall-clock time."""
+"""Power and temperature over time: recorded in the background, looked up by wall-clock time."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from zeus.errors import InputError
 from zeus.monitor.fork import renew_after_fork
 
 UPDATE_SECONDS = 0.1
-KEEP = 1_000_000  # readings of each GPU, 16 bytes each, where nobody says how many: more than a day of them
+KEEP = 1_000_000  # default number of readings per GPU, 16 bytes each: more than a day
 
 
 class Series:
-    """The last so many readings of one quantity on one GPU: (moment, value), oldest first."""
+    """The last `keep` readings of one quantity on one GPU: (moment, value), oldest first."""
 
     def __init__(self, keep: int) -> None:
         self.keep = keep
         self._moments, self._values = array("d"), array("d")
 
     def append(self, moment: float, value: float) -> None:
-        """Add the newest; the oldest make room for it, now and then and many at a time."""
+        """Add the newest reading. Old ones are removed now and then, many at a time."""
         self._moments.append(moment)
         self._values.append(value)
         if len(self._moments) > self.keep + self.keep // 4:
@@ -41,7 +41,6 @@ class Series:
         return None if k == self._first else self._values[k - 1]
 
     def all(self) -> list[tuple[float, float]]:
-        """All that are kept."""
         return list(zip(self._moments[self._first :], self._values[self._first :], strict=True))
 
     @property
@@ -50,13 +49,13 @@ class Series:
 
 
 class SeriesRecorder:
-    """Readings of one quantity on several GPUs, on the monotonic clock. One that repeats counts like any other."""
+    """Records one quantity of several GPUs, on the monotonic clock. Repeated values are recorded too."""
 
     def __init__(
         self, gpus: dict[int, Gpu], read: Callable[[Gpu], float], period: float | None, keep: int | None
     ) -> None:
         if period is not None and not period > 0:
-            raise InputError(f"update_period={period!r}: give seconds above 0, or None for {UPDATE_SECONDS}.")
+            raise InputError(f"update_period={period!r}: give seconds above 0, or None for {UPDATE_SECONDS} s.")
         if keep is not None and keep < 2:
             raise InputError(f"max_samples_per_gpu={keep!r}: keep at least 2 samples, or None for {KEEP}.")
         self.gpus = gpus
@@ -71,7 +70,7 @@ class SeriesRecorder:
         renew_after_fork(self)
 
     def _watch(self) -> None:
-        own = weakref.ref(self)  # the thread must not keep alive what it serves
+        own = weakref.ref(self)  # the thread must not keep the recorder alive
 
         def look() -> None:
             recorder = own()
@@ -79,22 +78,22 @@ class SeriesRecorder:
                 recorder._look()
 
         self._forked = False
-        self.stop = weakref.finalize(self, self.clock.every(self.period, look).stop, wait=0)  # a driver may hang
+        self.stop = weakref.finalize(self, self.clock.every(self.period, look).stop, wait=0)  # the driver may hang
 
     def after_fork(self) -> None:
-        """In a forked child the thread is gone, and the lock may be held by it for ever."""
+        """In a forked child the thread is gone, and it may have held the lock."""
         self._lock = threading.Lock()
         self._forked = self.stop.alive
 
     def _wake(self) -> None:
-        """A child that asks gets a thread of its own; one that does not, such as a data loader's worker, gets none."""
+        """Start a thread in a forked child that asks for readings. Data loader workers never ask."""
         if self._forked:
             self._look()
             self._watch()
 
     @property
     def reach(self) -> float:
-        """Seconds for which a reading stands, before and after itself."""
+        """Seconds before and after a reading for which it is valid."""
         return max(1.0, 3 * self.period)
 
     def _look(self) -> None:
@@ -102,12 +101,12 @@ class SeriesRecorder:
             try:
                 value = self._read(gpu)
             except Exception:
-                continue  # a moment without a reading is a gap, not a zero
+                continue  # leave a gap; do not record a 0
             with self._lock:
                 self._readings[index].append(self.clock.now(), value)
 
     def moment(self, time: float) -> float:
-        """When this wall-clock time was or will be on the clock of the readings, which may run faster."""
+        """This wall-clock time on the clock of the readings, which may run faster."""
         return self.clock.now() + (time - self.clock.wall()) * self._speed
 
     def _wall(self, readings: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -119,7 +118,7 @@ class SeriesRecorder:
         return float(getattr(self.clock, "speed", 1.0))
 
     def at(self, time: float | None) -> dict[int, float] | None:
-        """The last reading at or before this wall-clock time; None where some GPU has none."""
+        """The last reading at or before this wall-clock time. None if some GPU has none."""
         self._wake()
         moment = math.inf if time is None else self.moment(time)
         found: dict[int, float] = {}
@@ -138,20 +137,19 @@ class SeriesRecorder:
         return self._wall(r for r in self.readings(index) if low <= r[0] <= high)
 
     def readings(self, index: int) -> list[tuple[float, float]]:
-        """(moment, value) of one GPU, all that are kept."""
+        """All kept readings of one GPU: (moment, value)."""
         self._wake()
         with self._lock:
             return self._readings[index].all()
 
     def lines(self, index: int | None, start: float | None, end: float | None) -> dict[int, list[tuple[float, float]]]:
-        """`line` for one GPU or for all."""
         if index is not None and index not in self.gpus:
-            raise InputError(f"gpu_index={index!r} is not watched. Watched: {list(self.gpus)}.")
+            raise InputError(f"gpu_index={index!r} is not watched. The watched GPUs are {list(self.gpus)}.")
         return {i: self.line(i, start, end) for i in (self.gpus if index is None else [index])}
 
 
 def integrate(line: Sequence[tuple[float, float]], start: float, end: float) -> float:
-    """Area under a line of (moment, watts) between two moments: trapezoids, the outermost readings held to the ends.
+    """Area under a line of (moment, watts) between two moments, by trapezoids. Outermost readings extend to the ends.
 
     >>> integrate([(0.0, 300.0), (5.0, 300.0), (10.0, 300.0)], 0.0, 10.0)
     3000.0
@@ -163,14 +161,14 @@ def integrate(line: Sequence[tuple[float, float]], start: float, end: float) -> 
 
 
 def _watched(line: Sequence[tuple[float, float]], start: float, end: float, reach: float) -> bool:
-    """Whether all of this time lies within reach of a reading."""
+    """Whether a valid reading exists for all of this time."""
     if not line or start < line[0][0] - reach or end > line[-1][0] + reach:
         return False
     return all(t1 - t0 <= 2 * reach or t1 <= start or end <= t0 for (t0, _), (t1, _) in pairwise(line))
 
 
 def _averages(line: Sequence[tuple[float, float]], seconds: float = 1.0) -> list[tuple[float, float]]:
-    """Each reading replaced by the mean of the second before it."""
+    """Replace each reading by the mean of the second before it."""
     first, averages = 0, []
     for k, (t, _) in enumerate(line):
         while first + 1 < k and line[first + 1][0] <= t - seconds:
@@ -188,17 +186,22 @@ def _held(line: Sequence[tuple[float, float]], moment: float) -> float:
 
 
 class PowerDomain(StrEnum):
-    """Which power of a card."""
+    """Which power of a card to report."""
 
     DEVICE_INSTANT = "device_instant"
     DEVICE_AVERAGE = "device_average"  # over the last second
-    MEMORY_AVERAGE = "memory_average"  # no driver call we use tells it: its timeline is empty
+    MEMORY_AVERAGE = "memory_average"  # Zeus cannot read it, so its timeline is empty
 
 
 class PowerMonitor:
-    """Samples the power of GPUs in the background. Times are wall-clock seconds, as `time.time()` gives them.
+    """Samples the power of GPUs in the background. Times are wall-clock seconds, like `time.time()`.
 
-    The last `max_samples_per_gpu` readings of each GPU are kept, a million where that is None.
+    Args:
+        gpu_indices: GPUs to watch, as torch counts them. None means all visible ones.
+        update_period: Seconds between two readings. None means 0.1.
+        max_samples_per_gpu: How many of the latest readings to keep per GPU. None means a million.
+        power_domains: Which power to report. None means all domains.
+        gpus: Cards to watch instead of the ones found. For tests and simulations.
 
     >>> from zeus.device.virtual import VirtualMachine
     >>> machine = VirtualMachine.in_memory("v100")
@@ -226,11 +229,11 @@ class PowerMonitor:
         self._recorder = SeriesRecorder(able, _power, update_period, max_samples_per_gpu)
 
     def get_power(self, time: float | None = None) -> dict[int, float] | None:
-        """Watts by GPU at this time (now if None); None before the first reading."""
+        """Watts by GPU at this time, or now. None before the first reading."""
         return self._recorder.at(time)
 
     def get_energy(self, start_time: float, end_time: float) -> dict[int, float] | None:
-        """Joules by GPU between two times, from the power readings; None where some of that time was not watched."""
+        """Joules by GPU between two times, from the power readings. None if some of that time was not watched."""
         if end_time < start_time:
             raise InputError(f"get_energy: the end ({end_time}) is before the start ({start_time}).")
         kept = self._recorder
@@ -239,7 +242,7 @@ class PowerMonitor:
         for index in kept.gpus:
             readings = kept.readings(index)
             if not _watched(readings, start, end, kept.reach):
-                return None  # a sum would leave out what was used meanwhile, or invent it
+                return None  # a sum would miss energy, or invent it
             energy[index] = integrate(readings, start, end)
         return energy or None
 
@@ -250,7 +253,7 @@ class PowerMonitor:
         start_time: float | None = None,
         end_time: float | None = None,
     ) -> dict[int, list[tuple[float, float]]]:
-        """(time, watts) by GPU."""
+        """(time, watts) by GPU, for one GPU or all, between two times."""
         domain = _domain(power_domain)
         lines = self._recorder.lines(gpu_index, start_time, end_time)
         if domain is PowerDomain.MEMORY_AVERAGE:
@@ -260,12 +263,12 @@ class PowerMonitor:
         return lines
 
     def stop(self) -> None:
-        """Stop sampling; what was recorded stays."""
+        """Stop sampling. Recorded readings stay available."""
         self._recorder.stop()
 
 
 class TemperatureMonitor:
-    """Samples the temperature of GPUs in the background; degrees Celsius, times as in `PowerMonitor`."""
+    """Samples the temperature of GPUs in the background, in degrees Celsius. Arguments as in `PowerMonitor`."""
 
     def __init__(
         self,
@@ -281,17 +284,17 @@ class TemperatureMonitor:
         self._recorder = SeriesRecorder(able, lambda gpu: gpu.temperature(), update_period or 1.0, max_samples_per_gpu)
 
     def get_temperature(self, time: float | None = None) -> dict[int, float] | None:
-        """Degrees by GPU at this time (now if None); None before the first reading."""
+        """Degrees by GPU at this time, or now. None before the first reading."""
         return self._recorder.at(time)
 
     def get_temperature_timeline(
         self, gpu_index: int | None = None, start_time: float | None = None, end_time: float | None = None
     ) -> dict[int, list[tuple[float, float]]]:
-        """(time, degrees) by GPU."""
+        """(time, degrees) by GPU, for one GPU or all, between two times."""
         return self._recorder.lines(gpu_index, start_time, end_time)
 
     def stop(self) -> None:
-        """Stop sampling; what was recorded stays."""
+        """Stop sampling. Recorded readings stay available."""
         self._recorder.stop()
 
 
@@ -303,5 +306,5 @@ def _domain(name: PowerDomain | str) -> PowerDomain:
     try:
         return PowerDomain(name)
     except ValueError:
-        known = ", ".join(d.value for d in PowerDomain)
-        raise InputError(f"power domain {name!r} is not known. Known: {known}.") from None
+        names = ", ".join(d.value for d in PowerDomain)
+        raise InputError(f"power domain {name!r} does not exist. Give one of: {names}.") from None

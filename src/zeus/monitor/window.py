@@ -1,4 +1,4 @@
-"""Energy and time of a stretch of code: `ZeusMonitor` and its windows (Journey 1)."""
+"""Measures the energy and time of a piece of code: `ZeusMonitor` and its windows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Instant:
-    """One moment: on both clocks, on every card's curve, and the processors' counters."""
+    """One moment: on both clocks, on every card's curve, and on the CPU counters."""
 
     moment: float
     wall: float
@@ -39,7 +39,7 @@ class _Instant:
 
 
 class Window:
-    """An open or finished window; `joules`, `seconds` and `error` once it has ended."""
+    """An open or finished window. `joules`, `seconds` and `error` are known once it has ended."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -47,39 +47,43 @@ class Window:
 
     def _ended(self) -> Measurement:
         if self.measurement is None:
-            raise WindowError(f"window '{self.key}' is still open: read it after the `with` block.")
+            raise WindowError(f"window '{self.key}' is still open. Read it after the `with` block.")
         return self.measurement
 
     @property
     def joules(self) -> float:
-        """Energy of all GPUs together."""
+        """Energy of all GPUs together. Raises `WindowError` while the window is open."""
         return self._ended().total_energy
 
     @property
     def seconds(self) -> float:
-        """How long the window was open."""
+        """How long the window was open. Raises `WindowError` while it still is."""
         return self._ended().seconds
 
     @property
     def error(self) -> float:
-        """95 % half-width of `joules`."""
+        """Half-width of the 95 % interval of `joules`. Raises `WindowError` while the window is open."""
         return self._ended().error
 
 
 class ZeusMonitor:
     """Measures time and energy of windows: `begin_window("epoch")` ... `end_window("epoch")`, or `with window(...)`.
 
-    Windows may nest and overlap. Beginning and ending one takes a time stamp only; no driver is called in the training
-    loop. Times come from the monotonic clock.
+    Windows may nest and overlap. Beginning or ending one only takes a time stamp, so the training loop never waits for
+    the driver. Times come from the monotonic clock.
 
     Args:
-        gpu_indices: GPUs to measure, counted as torch counts them (within CUDA_VISIBLE_DEVICES); None: all visible.
-            Of several ranks on a node that leave this None, the lowest counts each GPU, so that sums over ranks hold.
-        cpu_indices: CPU packages to measure; None: all that can be read.
+        gpu_indices: GPUs to measure, as torch counts them (within CUDA_VISIBLE_DEVICES). None means all visible ones.
+            If several ranks on a node leave this None, only the lowest counts each GPU. Sums over ranks are then right.
+        cpu_indices: CPU packages to measure. None means all that can be read.
         approx_instant_energy: Accepted for compatibility. Short windows need no approximation here.
-        log_file: CSV file that one line a window is appended to.
-        sync_execution_with: "torch" or "jax": whose GPU work to wait for at either end; None: do not wait.
-        gpus: Cards to measure instead of the ones found, and `clock` to measure by; for tests and simulations.
+        log_file: CSV file to append to, one line per window.
+        sync_execution_with: "torch" or "jax": wait for its GPU work at both ends of a window. None: do not wait.
+        gpus: Cards to measure instead of the ones found. For tests and simulations.
+        clock: Clock to measure by instead of the cards' own. For tests and simulations.
+
+    Raises:
+        InputError: An index does not exist, or `log_file` was written for other GPUs.
 
     >>> from zeus.device.virtual import VirtualMachine
     >>> machine = VirtualMachine.in_memory("v100")
@@ -113,7 +117,7 @@ class ZeusMonitor:
         self.cpu_indices = list(self._cpus)
         if not self._gpus:
             log.info(
-                "no GPU is visible to this process; only time%s is measured", " and CPU energy" if self._cpus else ""
+                "No GPU is visible to this process. Zeus measures only time%s.", " and CPU energy" if self._cpus else ""
             )
         self._log = None if log_file is None else WindowLog(Path(log_file), self.gpu_indices)
         me = counting.rank() if gpu_indices is None and gpus is None else None
@@ -131,35 +135,50 @@ class ZeusMonitor:
 
     @property
     def gpus(self) -> dict[int, Gpu]:
-        """The cards measured, by index."""
+        """The cards that are measured, by index."""
         return dict(self._gpus)
 
     @property
     def counted(self) -> dict[int, Gpu]:
-        """The cards whose energy is in this process's measurements: all but those that a lower rank counts."""
+        """The cards whose energy this process's measurements include: all that no lower rank counts."""
         return {i: gpu for i, gpu in self._gpus.items() if self._roll is None or self._roll.mine(gpu.spec.uuid)}
 
     # ------------------------------------------------------------------ windows
 
     def begin_window(self, key: str, sync_execution: bool = True, restart: bool = False) -> None:
-        """Open a window. `restart` forgets one of the same name that is still open; without it that is an error."""
+        """Open a window.
+
+        Args:
+            key: The window's name.
+            sync_execution: Wait for queued GPU work first.
+            restart: Discard an open window of the same name. Without it, such a window is a `WindowError`.
+        """
         if sync_execution:
             self._synchronise()
         with self._lock:
             if key in self._open and not restart:
-                raise WindowError(f"window '{key}' is already open: end it first, or begin it with restart=True.")
+                raise WindowError(f"window '{key}' is already open. End it first, or begin it with restart=True.")
             self._open[key] = self._now()
 
     def end_window(self, key: str, sync_execution: bool = True, cancel: bool = False) -> Measurement:
-        """Close a window and measure it; the joules are resolved when read. `cancel` keeps it out of the log file."""
+        """Close a window and measure it. Its energy is worked out when it is first read.
+
+        Args:
+            key: The window's name.
+            sync_execution: Wait for queued GPU work first.
+            cancel: Do not write the window to the log file.
+
+        Raises:
+            WindowError: No window of this name is open.
+        """
         if sync_execution:
             self._synchronise()
         end = self._now()
         with self._lock:
             begin = self._open.pop(key, None)
             if begin is None:
-                known = ", ".join(f"'{name}'" for name in self._open) or "none"
-                raise WindowError(f"window '{key}' is not open. Open windows: {known}.")
+                names = ", ".join(f"'{name}'" for name in self._open) or "none"
+                raise WindowError(f"window '{key}' is not open. Open windows: {names}.")
         measurement = self._measure(begin, end)
         if self._log is not None and not cancel:
             self._log.add(key, begin.wall, measurement)
@@ -167,13 +186,13 @@ class ZeusMonitor:
 
     @contextmanager
     def window(self, key: str, sync_execution: bool = True) -> Iterator[Window]:
-        """Measure a block; it is measured also when the block raises."""
+        """Measure a `with` block, also if it raises."""
         window = Window(key)
         self.begin_window(key, sync_execution)
         try:
             yield window
         except BaseException:
-            with suppress(Exception):  # what the block raised is what the user must see, not what follows from it
+            with suppress(Exception):  # the user must see the block's own exception
                 if sync_execution:
                     self._synchronise()
             with suppress(WindowError):
@@ -182,17 +201,17 @@ class ZeusMonitor:
         window.measurement = self.end_window(key, sync_execution)
 
     def reset_windows(self) -> None:
-        """Forget all open windows."""
+        """Discard all open windows."""
         with self._lock:
             self._open.clear()
 
     def report_step(self, samples: int, *, by: object = None, trainer: object = None) -> None:
-        """Say that a batch of this many samples ran on each GPU. Virtual cards need it; on real ones it does nothing.
+        """Report that a batch of this many samples ran on each GPU. Virtual cards need this; real cards ignore it.
 
         Args:
-            samples: On each GPU.
-            by: The callback that reports. Of several callbacks of one trainer only the first to report counts.
-            trainer: The object that all callbacks of one trainer are called with.
+            samples: Samples on each GPU.
+            by: The callback that reports. If a trainer has several callbacks, only the first that reports counts.
+            trainer: The object that all callbacks of one trainer receive.
         """
         if not self._virtual:
             return
@@ -202,12 +221,12 @@ class ZeusMonitor:
             step(self._gpus.values(), samples)
 
     def watch_closely(self, on: bool) -> None:
-        """Have energies known a tenth of a second after a window's end (for profiling) rather than a second or two."""
+        """If on, energies are known 0.1 s after a window's end (for profiling), else after 1 to 2 s."""
         for meter in self._meters.values():
             meter.hurry(on)
 
     def close(self) -> None:
-        """Stop the background thread and write out the log; the monitor also does this when it is forgotten."""
+        """Stop the background threads and write out the log. Also happens when the monitor is garbage collected."""
         self._close()
 
     # ------------------------------------------------------------------ inside
@@ -220,7 +239,7 @@ class ZeusMonitor:
 
     def _measure(self, begin: _Instant, end: _Instant) -> Measurement:
         meters, roll = self._meters, self._roll
-        # Decided now: a lower rank that ends before this is read has counted it all the same.
+        # Decide now: a lower rank may end before this is read, but it has counted the GPU.
         counted = [i for i, gpu in self._gpus.items() if roll is None or roll.mine(gpu.spec.uuid)]
 
         def resolve() -> dict[int, EnergyEstimate]:
@@ -229,7 +248,7 @@ class ZeusMonitor:
         cpus = self._cpus if self._cpus and (roll is None or roll.mine(counting.CPUS)) else {}
         cpu = {i: end.cpu[i] - begin.cpu[i] for i in cpus if i in end.cpu and i in begin.cpu}
         dram = {i: end.dram[i] - begin.dram[i] for i in cpus if i in end.dram and i in begin.dram}
-        of_none = 0.0 if meters else math.nan  # counted by another rank, or by nobody
+        of_none = 0.0 if meters else math.nan  # 0 if another rank counts the GPUs, NaN if there are none
 
         def ready() -> bool:
             return all(meters[i].ready(end.marks[i]) for i in meters)
@@ -237,14 +256,14 @@ class ZeusMonitor:
         return Measurement.pending(end.moment - begin.moment, resolve, cpu or None, dram or None, of_none, ready)
 
     def _synchronise(self) -> None:
-        """Wait for the GPU's queued work, only where a framework is loaded and has started it."""
+        """Wait for queued GPU work, if the framework is loaded and has started it."""
         if self._sync_with == "torch":
             torch = sys.modules.get("torch")
-            cuda = getattr(torch, "cuda", None)  # half imported: nothing can be running
+            cuda = getattr(torch, "cuda", None)  # missing while torch is being imported
             if cuda is not None and cuda.is_initialized():
                 here = cuda.current_device()
                 for index in self._gpus:
-                    # One that this process does not use has nothing to wait for, and asking it would take memory there.
+                    # Skip GPUs that this process does not use: synchronising would allocate memory on them.
                     if index < cuda.device_count() and (index == here or cuda.memory_reserved(index)):
                         cuda.synchronize(index)
         elif self._sync_with == "jax":
@@ -254,7 +273,7 @@ class ZeusMonitor:
                     jax.device_put(0.0, device).block_until_ready()
 
 
-_reporters: dict[int, int] = {}  # by trainer: the callback that reports its steps
+_reporters: dict[int, int] = {}  # trainer id -> id of the callback that reports its steps
 
 
 def _is_reporter(by: object, trainer: object) -> bool:
@@ -268,7 +287,7 @@ def _readable_cpus(indices: Sequence[int] | None) -> dict[int, CpuPackage]:
     if indices is not None:
         missing = [i for i in indices if i not in packages]
         if missing:
-            raise InputError(f"cpu_indices={list(indices)}: there is no CPU {missing}. Known: {list(packages)}.")
+            raise InputError(f"cpu_indices={list(indices)}: there is no CPU {missing}. The CPUs are {list(packages)}.")
         packages = {i: packages[i] for i in indices}
     readable = {}
     for index, package in packages.items():
@@ -294,7 +313,7 @@ def _read_cpus(cpus: dict[int, CpuPackage]) -> tuple[dict[int, float], dict[int,
 
 
 def _keep_counting(cpus: dict[int, CpuPackage]) -> Ticker:
-    """RAPL counters come round within minutes: looked at often enough, no round is lost however long a window is."""
+    """Read the RAPL counters often enough to notice each wrap (within minutes), however long a window is."""
 
     def look() -> None:
         _read_cpus(cpus)

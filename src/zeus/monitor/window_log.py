@@ -1,4 +1,4 @@
-"""The CSV file of `ZeusMonitor(log_file=...)`: one line a window, appended, written when its energy is known."""
+"""The CSV file of `ZeusMonitor(log_file=...)`. One line per window is appended once its energy is known."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ log = logging.getLogger(__name__)
 
 
 class WindowLog:
-    """Appends `start_time,window_name,elapsed_time,gpu0_energy,...`; the times are wall-clock seconds.
+    """Appends `start_time,window_name,elapsed_time,gpu0_energy,...`. The times are wall-clock seconds.
 
-    A line waits until its last samples have arrived, so that logging never holds up the training loop; what still
-    waits at the end is written then. A disk that is full costs the log, never the training.
+    A line waits until its last samples have arrived, so that logging never delays the training loop. Lines that still
+    wait at the end are written then. If the disk is full, lines are lost but the training goes on.
     """
 
     def __init__(self, path: Path, gpu_indices: list[int]) -> None:
         self._path = path
         self._gpus = gpu_indices
-        self._lock = threading.RLock()  # a monitor may be forgotten, and its log closed, in the midst of a write
+        self._lock = threading.RLock()  # garbage collection may close the log in the middle of a write
         self._waiting: deque[tuple[str, float, Measurement]] = deque()
         self._failed = False
         header = ["start_time", "window_name", "elapsed_time", *(f"gpu{i}_energy" for i in gpu_indices)]
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a+", newline="", buffering=1)
         try:
-            with suppress(OSError):  # several ranks may begin the same file: one writes the header
+            with suppress(OSError):  # several ranks may start the same file: one writes the header
                 fcntl.flock(self._file, fcntl.LOCK_EX)
             self._file.seek(0)
             found = next(csv.reader(self._file), None)
             if found is not None and found != header:
                 raise InputError(
-                    f"{path} was written for other GPUs (its columns are {','.join(found)}; these would be "
-                    f"{','.join(header)}). Name another log_file; nothing was written."
+                    f"{path} was written for other GPUs: its columns are {','.join(found)}, but this monitor needs "
+                    f"{','.join(header)}. Nothing was written. Give another log_file."
                 )
             self._csv = csv.writer(self._file, lineterminator="\n")
             if found is None:
@@ -54,12 +54,12 @@ class WindowLog:
         renew_after_fork(self)
 
     def add(self, key: str, start: float, measurement: Measurement) -> None:
-        """Take a window, to be written when its energy is known."""
+        """Queue a window, to be written once its energy is known."""
         self._waiting.append((key, start, measurement))
         self.write()
 
     def write(self) -> None:
-        """Write those at the head of the queue that need no waiting."""
+        """Write the windows at the head of the queue whose energy is known."""
         with self._lock:
             while self._waiting and self._waiting[0][2].is_ready:
                 self._write(*self._waiting.popleft())
@@ -68,17 +68,17 @@ class WindowLog:
         energy = measurement.gpu_energy
         try:
             self._csv.writerow([start, key, measurement.time, *(energy.get(i, "") for i in self._gpus)])
-        except (OSError, ValueError) as why:  # a full disk; a file closed by somebody else
+        except (OSError, ValueError) as why:  # the disk is full, or somebody else closed the file
             if not self._failed:
-                log.warning("%s cannot be written (%s): windows are missing from it.", self._path, why)
+                log.warning("%s cannot be written (%s), so windows are missing from it.", self._path, why)
             self._failed = True
 
     def close(self) -> None:
-        """Write what still waits. Waiting for samples is done without the lock: whoever brings them wants to write."""
+        """Write what still waits. Waits for samples without the lock, because the thread that brings them needs it."""
         while self._waiting:
             try:
                 line = self._waiting.popleft()
-            except IndexError:  # the thread was quicker
+            except IndexError:  # the thread has just written it
                 break
             _ = line[2].gpu_energy
             with self._lock:
@@ -90,6 +90,6 @@ class WindowLog:
                 log.warning("%s could not be closed: %s", self._path, why)
 
     def after_fork(self) -> None:
-        """Lines still waiting at a fork are the parent's to write, and its thread may have held the lock."""
+        """Leave the waiting lines to the parent, and make a new lock: its thread may have held the old one."""
         self._lock = threading.RLock()
         self._waiting = deque()

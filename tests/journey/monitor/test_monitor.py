@@ -285,7 +285,7 @@ def test_a_gpu_lost_in_the_middle_is_unavailable_from_there_on(
     measured = monitor.end_window("w")
     assert measured.gpu_energy[0] == pytest.approx(124 * 6, rel=0.02)
     assert math.isnan(measured.gpu_energy[1])
-    assert "unavailable from here on" in caplog.text
+    assert "unavailable from now on" in caplog.text
     monitor.close()
 
 
@@ -406,7 +406,7 @@ def test_a_stranger_on_the_gpu_is_warned_of_once(fake_nvml: FakeNvml, caplog: py
             ZeusMonitor(gpus={0: nvml_gpus()[0]}, clock=clock).close()
         warnings = [r.getMessage() for r in caplog.records if "also used by" in r.getMessage()]
         assert len(warnings) == 1
-        assert f"by process {orphan}: " in warnings[0]  # and by no other: a child of ours is ours
+        assert f"by other processes ({orphan}). " in warnings[0]  # and by no other: a child of ours is ours
     finally:
         stranger.kill()
         stranger.wait()

@@ -115,7 +115,7 @@ def test_a_rank_whose_fellows_do_not_use_zeus_goes_on_alone(cards: list[VirtualG
 @needs("torch")
 def test_a_rank_that_fails_waits_for_nobody(cards: list[VirtualGpu], tmp_path: Path) -> None:
     one, other = launch(tmp_path, "leave")
-    assert "cannot agree any more" in one["why_not"]
+    assert "can no longer communicate" in one["why_not"]
     assert other["best"] is None
     assert [gpu.limit() for gpu in cards] == [250, 250]
 
