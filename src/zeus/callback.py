@@ -1,4 +1,4 @@
-"""The callback protocol: what a training loop tells those who listen. All methods do nothing unless overridden."""
+"""The callback protocol, by which a training loop reports its progress. Methods do nothing unless overridden."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Iterable
 
 
 class Callback:
-    """Listens to a training loop."""
+    """Is called by a training loop. Override the methods that you need."""
 
     def on_train_begin(self) -> None:
-        """Training begins."""
+        """Called when training begins."""
 
     def on_train_end(self) -> None:
-        """Training has ended."""
+        """Called when training has ended."""
 
     def on_epoch_begin(self) -> None:
-        """An epoch's training steps begin."""
+        """Called before the training steps of an epoch."""
 
     def on_epoch_end(self) -> None:
-        """An epoch's training steps have ended; evaluation may follow."""
+        """Called after the training steps of an epoch. Evaluation may follow."""
 
     def on_step_begin(self) -> None:
-        """A training step begins."""
+        """Called before a training step."""
 
     def on_step_end(self) -> None:
-        """A training step has ended."""
+        """Called after a training step."""
 
     def on_evaluate(self, metric: float) -> None:
-        """The model was evaluated, with this validation metric."""
+        """Called after an evaluation, with the validation metric."""
 
 
 class CallbackSet(Callback):
@@ -47,36 +47,29 @@ class CallbackSet(Callback):
         self.callbacks = list(callbacks)
 
     def on_train_begin(self) -> None:
-        """Tell each."""
         for callback in self.callbacks:
             callback.on_train_begin()
 
     def on_train_end(self) -> None:
-        """Tell each."""
         for callback in self.callbacks:
             callback.on_train_end()
 
     def on_epoch_begin(self) -> None:
-        """Tell each."""
         for callback in self.callbacks:
             callback.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        """Tell each."""
         for callback in self.callbacks:
             callback.on_epoch_end()
 
     def on_step_begin(self) -> None:
-        """Tell each."""
         for callback in self.callbacks:
             callback.on_step_begin()
 
     def on_step_end(self) -> None:
-        """Tell each."""
         for callback in self.callbacks:
             callback.on_step_end()
 
     def on_evaluate(self, metric: float) -> None:
-        """Tell each."""
         for callback in self.callbacks:
             callback.on_evaluate(metric)

@@ -1,6 +1,6 @@
-"""The environment: every variable that Zeus reads, one function each. No other module touches `os.environ`.
+"""Every environment variable that Zeus reads, one function each. No other module touches `os.environ`.
 
-Each function takes the variables to read as an argument, by default those of this process.
+Each function takes the environment to read as an argument. The default is this process's own.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pathlib import Path
 
 from zeus.errors import InputError
 
-HERE: Mapping[str, str] = os.environ  # the variables of this process, as they are at each moment
+HERE: Mapping[str, str] = os.environ  # this process's variables, always up to date
 
 JOULES_PER_KWH = 3.6e6
-PATIENCE_SECONDS = 20.0  # a service or a database is restarted in less
+PATIENCE_SECONDS = 20.0  # enough for a service or a database to restart
 
 
 class Mode(StrEnum):
     """What Zeus may do to a training."""
 
     OPTIMIZE = "optimize"  # profile power limits and keep the best
-    OBSERVE = "observe"  # profile, go back to the limit found, and report what the best would have saved
+    OBSERVE = "observe"  # profile, restore the limit found, and report what the best one would have saved
     OFF = "off"  # only measure
 
 
 def mode(given: str | Mode | None = None, environ: Mapping[str, str] = HERE) -> Mode:
-    """The mode given, or that of ZEUS_MODE, or `optimize`."""
+    """The given mode, or else that of ZEUS_MODE, or else `optimize`."""
     text = given if given is not None else environ.get("ZEUS_MODE") or Mode.OPTIMIZE
     try:
         return Mode(str(text).lower())
@@ -41,7 +41,7 @@ def mode(given: str | Mode | None = None, environ: Mapping[str, str] = HERE) -> 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a launcher tells the script; None where there is no launcher or it does not say."""
+    """What a launcher tells the script. A field is None if there is no launcher or it does not set that field."""
 
     job_id: str | None = None
     trial: int | None = None
@@ -53,12 +53,12 @@ class Orders:
     max_epochs: int | None = None
     seed: int | None = None
     higher_is_better: bool | None = None
-    outcome_file: str | None = None  # where the script leaves how it ended, if it cannot tell the store
-    trial_id: str | None = None  # of two trials with one number, which is meant
+    outcome_file: str | None = None  # where the script writes its outcome if it cannot reach the store
+    trial_id: str | None = None  # distinguishes two trials with the same number
 
 
 def orders(environ: Mapping[str, str] = HERE) -> Orders:
-    """Read them.
+    """Read what a launcher tells this script.
 
     >>> orders({"ZEUS_BATCH_SIZE": "128", "ZEUS_COST_THRESH": "1e6"}).batch_size
     128
@@ -79,39 +79,39 @@ def orders(environ: Mapping[str, str] = HERE) -> Orders:
     )
 
 
-def written(said: Orders) -> dict[str, str]:
-    """The variables that say this; `orders` reads them back. What is not said must be absent, not left over.
+def written(given: Orders) -> dict[str, str]:
+    """The variables for these orders; `orders` reads them back. Unset fields must be absent from the environment.
 
     >>> written(Orders(job_id="asr", batch_size=128))
     {'ZEUS_JOB_ID': 'asr', 'ZEUS_BATCH_SIZE': '128'}
     """
-    words = {
-        "ZEUS_JOB_ID": said.job_id,
-        "ZEUS_TRIAL": said.trial,
-        "ZEUS_TRIAL_ID": said.trial_id,
-        "ZEUS_BATCH_SIZE": said.batch_size,
-        "ZEUS_LEARNING_RATE": said.learning_rate,
-        "ZEUS_COST_THRESH": said.cost_limit,
-        "ZEUS_ETA_KNOB": said.eta,
-        "ZEUS_TARGET_METRIC": said.target_metric,
-        "ZEUS_HIGHER_IS_BETTER": None if said.higher_is_better is None else int(said.higher_is_better),
-        "ZEUS_MAX_EPOCHS": said.max_epochs,
-        "ZEUS_SEED": said.seed,
-        "ZEUS_OUTCOME_FILE": said.outcome_file,
+    values = {
+        "ZEUS_JOB_ID": given.job_id,
+        "ZEUS_TRIAL": given.trial,
+        "ZEUS_TRIAL_ID": given.trial_id,
+        "ZEUS_BATCH_SIZE": given.batch_size,
+        "ZEUS_LEARNING_RATE": given.learning_rate,
+        "ZEUS_COST_THRESH": given.cost_limit,
+        "ZEUS_ETA_KNOB": given.eta,
+        "ZEUS_TARGET_METRIC": given.target_metric,
+        "ZEUS_HIGHER_IS_BETTER": None if given.higher_is_better is None else int(given.higher_is_better),
+        "ZEUS_MAX_EPOCHS": given.max_epochs,
+        "ZEUS_SEED": given.seed,
+        "ZEUS_OUTCOME_FILE": given.outcome_file,
     }
-    return {name: str(value) for name, value in words.items() if value is not None}
+    return {name: str(value) for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a kilowatt-hour costs, given by the user as plain numbers; nobody is asked over a network."""
+    """What a kilowatt-hour costs in money and CO2, as given by the user. No network is asked."""
 
     per_kwh: float | None = None
     currency: str = ""
     gco2e_per_kwh: float | None = None
 
     def money(self, joules: float) -> float | None:
-        """What this energy costs; None where no price is set.
+        """What this energy costs. None if no price is set.
 
         >>> Prices(per_kwh=0.3).money(3.6e6), Prices().money(3.6e6)
         (0.3, None)
@@ -119,7 +119,7 @@ class Prices:
         return None if self.per_kwh is None else joules / JOULES_PER_KWH * self.per_kwh
 
     def gco2e(self, joules: float) -> float | None:
-        """Grams of CO2 equivalent; None where nobody said how many a kilowatt-hour is."""
+        """Grams of CO2 equivalent for this energy. None if ZEUS_GCO2E_PER_KWH is not set."""
         return None if self.gco2e_per_kwh is None else joules / JOULES_PER_KWH * self.gco2e_per_kwh
 
 
@@ -133,15 +133,15 @@ def prices(environ: Mapping[str, str] = HERE) -> Prices:
 
 
 def quiet(environ: Mapping[str, str] = HERE) -> bool:
-    """Whether not even the summary line may be written."""
+    """ZEUS_QUIET: do not even print the summary line."""
     return environ.get("ZEUS_QUIET", "0") not in ("", "0")
 
 
 def patience(environ: Mapping[str, str] = HERE) -> float:
-    """ZEUS_PATIENCE: seconds for which a run that begins waits for a store that is away; 20 where it is not set."""
+    """ZEUS_PATIENCE: how many seconds a run waits at its start for an unreachable store. The default is 20."""
     seconds = _number(environ, "ZEUS_PATIENCE")
     if seconds is not None and seconds < 0:
-        raise InputError(f"ZEUS_PATIENCE={seconds:g}: give seconds, 0 for not waiting at all.")
+        raise InputError(f"ZEUS_PATIENCE={seconds:g}: give seconds of at least 0. 0 means not to wait.")
     return PATIENCE_SECONDS if seconds is None else seconds
 
 
@@ -149,22 +149,21 @@ def patience(environ: Mapping[str, str] = HERE) -> float:
 
 
 def gpu(environ: Mapping[str, str] = HERE) -> str:
-    """ZEUS_GPU: which cards to use; "auto" where it is not set."""
+    """ZEUS_GPU: which cards to use. The default is "auto"."""
     return environ.get("ZEUS_GPU", "").strip() or "auto"
 
 
 def is_virtual(environ: Mapping[str, str] = HERE) -> bool:
-    """Whether the cards are virtual ones."""
     return gpu(environ).startswith("virtual")
 
 
 def virtual_state(environ: Mapping[str, str] = HERE) -> str | None:
-    """ZEUS_VIRTUAL_STATE: the file that virtual cards live in."""
+    """ZEUS_VIRTUAL_STATE: the file that holds the state of virtual cards."""
     return environ.get("ZEUS_VIRTUAL_STATE") or None
 
 
 def read_only(environ: Mapping[str, str] = HERE) -> bool:
-    """ZEUS_READ_ONLY: nothing on a card may be changed."""
+    """ZEUS_READ_ONLY: do not change anything on a card."""
     return environ.get("ZEUS_READ_ONLY", "0") not in ("", "0")
 
 
@@ -174,12 +173,12 @@ def keeper(environ: Mapping[str, str] = HERE) -> str | None:
 
 
 def keeper_state(environ: Mapping[str, str] = HERE) -> str | None:
-    """ZEUS_KEEPER_STATE: the folder of the keeper's notes."""
+    """ZEUS_KEEPER_STATE: the folder for the keeper's notes."""
     return environ.get("ZEUS_KEEPER_STATE") or None
 
 
 def notify_socket(environ: Mapping[str, str] = HERE) -> str:
-    """NOTIFY_SOCKET: where systemd wants to hear how its service stands."""
+    """NOTIFY_SOCKET: the socket on which systemd expects a service to report its state."""
     return environ.get("NOTIFY_SOCKET", "")
 
 
@@ -187,7 +186,7 @@ def notify_socket(environ: Mapping[str, str] = HERE) -> str:
 
 
 def global_rank(environ: Mapping[str, str] = HERE) -> str:
-    """RANK: of this process among all of its training; "0" for a process on its own."""
+    """RANK: this process's rank among all ranks of the training. The default is "0"."""
     return environ.get("RANK", "0")
 
 
@@ -196,16 +195,16 @@ def has_several_ranks(environ: Mapping[str, str] = HERE) -> bool:
     return environ.get("WORLD_SIZE", "1") != "1"
 
 
-# ---------------------------------------------------------------------------------------------------- places
+# ---------------------------------------------------------------------------------------------------- locations
 
 
 def store(environ: Mapping[str, str] = HERE) -> str:
-    """ZEUS_STORE: the address of the store; empty for the user's own."""
+    """ZEUS_STORE: the address of the store. Empty for the user's own store."""
     return environ.get("ZEUS_STORE", "")
 
 
 def token(environ: Mapping[str, str] = HERE) -> str:
-    """ZEUS_TOKEN: for a service; empty for none."""
+    """ZEUS_TOKEN: the token for a service. Empty if there is none."""
     return environ.get("ZEUS_TOKEN", "").strip()
 
 
@@ -220,41 +219,41 @@ def data(environ: Mapping[str, str] = HERE) -> Path | None:
 
 
 def data_folder(environ: Mapping[str, str] = HERE) -> Path:
-    """XDG_DATA_HOME: the user's own folder for what Zeus keeps."""
+    """XDG_DATA_HOME: the user's folder for data that Zeus keeps."""
     if given := environ.get("XDG_DATA_HOME"):
         return Path(given) / "zeus"
     try:
         return Path.home() / ".local" / "share" / "zeus"
-    except RuntimeError:  # a user whom nobody knows, as in a container
+    except RuntimeError:  # the user has no home, as in some containers
         return Path(tempfile.gettempdir()) / f"zeus-{os.getuid()}" / "zeus"
 
 
 def runtime_folder(environ: Mapping[str, str] = HERE) -> Path | None:
-    """XDG_RUNTIME_DIR: the user's own folder for what goes with the session; None where there is none."""
+    """XDG_RUNTIME_DIR: the user's folder for files that last as long as the login session. May be unset."""
     return Path(given) if (given := environ.get("XDG_RUNTIME_DIR")) else None
 
 
 def temporary_folder(environ: Mapping[str, str] = HERE) -> Path:
-    """TMPDIR, or where the system has its temporary files."""
+    """TMPDIR, or the system's temporary folder."""
     return Path(environ.get("TMPDIR") or tempfile.gettempdir())
 
 
 def shared_metrics(environ: Mapping[str, str] = HERE) -> bool:
-    """PROMETHEUS_MULTIPROC_DIR: whether several workers of a service count together."""
+    """PROMETHEUS_MULTIPROC_DIR: whether several workers of a service share their metrics."""
     return bool(environ.get("PROMETHEUS_MULTIPROC_DIR"))
 
 
-# ---------------------------------------------------------------------------------------------------- handing on
+# ---------------------------------------------------------------------------------------------------- passing on
 
 
 def inherited(without: Collection[str] = ()) -> dict[str, str]:
-    """The variables of this process for a child, less these."""
+    """This process's variables, for a child process, without the ones named."""
     return {name: value for name, value in os.environ.items() if name not in without}
 
 
 @contextlib.contextmanager
 def changed(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """With these variables, None for unset; afterwards as they were."""
+    """Set these variables inside a `with` block. None unsets a variable."""
     before = {name: os.environ.get(name) for name in variables}
     try:
         put(variables)
@@ -264,7 +263,7 @@ def changed(variables: Mapping[str, str | None]) -> Iterator[None]:
 
 
 def put(variables: Mapping[str, str | None]) -> None:
-    """Set these variables for this process and its children, None for unset."""
+    """Set these variables for this process and its children. None unsets a variable."""
     for name, value in variables.items():
         if value is None:
             os.environ.pop(name, None)

@@ -1,23 +1,23 @@
-"""Everything Zeus raises on purpose, drawn as a tree.
+"""Every exception that Zeus raises on purpose, as a tree.
 
     ZeusError
-    ├── InputError (also a ValueError)      what the user gave cannot be used; nothing was changed
-    │   ├── WindowError                     a window was opened twice or ended without being open
+    ├── InputError (also a ValueError)      the user's input cannot be used; nothing was changed
+    │   ├── WindowError                     a window was begun twice, or ended without having begun
     │   ├── NotKnown                        there is no such job or trial
-    │   ├── AlreadyDone                     what is stored says otherwise, and stands
-    │   └── NotAllowed                      a service does not take this token, or not for this
-    ├── DeviceError                         a device did not do as asked
+    │   ├── AlreadyDone                     the store already holds a different result; it was not overwritten
+    │   └── NotAllowed                      the service rejects this token, or the token does not allow this
+    ├── DeviceError                         a device did not do what was asked
     │   ├── NoDevice                        there is no such device, or none at all
-    │   ├── DeviceLost                      it was there and is not any more
-    │   ├── DeviceSilent                    its driver does not answer; it may again
+    │   ├── DeviceLost                      the device has disappeared
+    │   ├── DeviceSilent                    the driver does not answer; it may later
     │   ├── Unsupported                     this device cannot do that
     │   └── Refused (also a PermissionError)
-    │       ├── NotPermitted                the operating system or the driver said no
-    │       ├── ReadOnly                    ZEUS_READ_ONLY=1: refused before the driver was reached
-    │       └── LeaseRefused                the keeper will not lend this GPU (someone else holds it, or is not allowed)
-    ├── KeeperLost                          the keeper went away; limits can no longer be set
-    ├── LaunchError                         a command did not do what a trial of its job must
-    └── StoreError                          the store did not answer; a training goes on without it
+    │       ├── NotPermitted                the operating system or the driver does not allow it
+    │       ├── ReadOnly                    ZEUS_READ_ONLY=1 is set; the driver was not called
+    │       └── LeaseRefused                the keeper does not lend this GPU: it is on lease, or the user may not
+    ├── KeeperLost                          the keeper is gone; limits can no longer be set
+    ├── LaunchError                         a command did not do what a trial of its job must do
+    └── StoreError                          the store did not answer; training goes on without it
 
 Messages say what happened, with which value, and what to do.
 """
@@ -29,15 +29,15 @@ from difflib import get_close_matches
 
 
 class ZeusError(Exception):
-    """Base of every error Zeus raises on purpose."""
+    """Base class of every exception that Zeus raises on purpose."""
 
 
 class InputError(ZeusError, ValueError):
-    """What the user gave cannot be used; nothing was changed."""
+    """The user's input cannot be used. Nothing was changed."""
 
 
 class WindowError(InputError):
-    """A measurement window was begun twice or ended without having begun."""
+    """A measurement window was begun twice, or ended without having begun."""
 
 
 class NotKnown(InputError):
@@ -45,15 +45,15 @@ class NotKnown(InputError):
 
 
 class AlreadyDone(InputError):
-    """What is stored says otherwise, and stands: a trial that has ended, a recurrence that is over."""
+    """The store already holds a different result, such as a trial that has ended. It was not overwritten."""
 
 
 class NotAllowed(InputError):
-    """A service does not take this token, or not for this."""
+    """The service rejects this token, or the token does not allow this."""
 
 
 class DeviceError(ZeusError):
-    """A device did not do as asked."""
+    """A device did not do what was asked."""
 
 
 class NoDevice(DeviceError):
@@ -61,11 +61,11 @@ class NoDevice(DeviceError):
 
 
 class DeviceLost(DeviceError):
-    """The device was there and is not any more."""
+    """The device has disappeared."""
 
 
 class DeviceSilent(DeviceError):
-    """The device's driver did not answer in time. The call may still be in it, and cannot be taken back."""
+    """The driver did not answer in time. The call may still be running, and cannot be cancelled."""
 
 
 class Unsupported(DeviceError):
@@ -73,38 +73,38 @@ class Unsupported(DeviceError):
 
 
 class Refused(DeviceError, PermissionError):
-    """Somebody said no."""
+    """Base class of errors about missing permission."""
 
 
 class NotPermitted(Refused):
-    """The operating system or the driver said no."""
+    """The operating system or the driver does not allow it."""
 
 
 class ReadOnly(Refused):
-    """ZEUS_READ_ONLY=1 is set: refused before the driver was reached."""
+    """ZEUS_READ_ONLY=1 is set. The driver was not called."""
 
 
 class LeaseRefused(Refused):
-    """The keeper will not lend this GPU to this client."""
+    """The keeper does not lend this GPU to this client."""
 
 
 class KeeperLost(ZeusError):
-    """The keeper went away; limits can no longer be set."""
+    """The keeper is gone. Limits can no longer be set."""
 
 
 class LaunchError(ZeusError):
-    """A command did not do what a trial of its job must."""
+    """A command did not do what a trial of its job must do."""
 
 
 class StoreError(ZeusError):
-    """The store did not answer: it is away, busy for too long, or broken. A training goes on without it."""
+    """The store did not answer: it is unreachable, busy for too long, or broken. Training goes on without it."""
 
 
 MOST_NAMES = 30
 
 
 def suggest(given: str, known: Iterable[str], *, most: int = 1) -> str:
-    """A sentence about a name that is not known: what may have been meant, or else what there is.
+    """A sentence about an unknown name: the names that may have been meant, or else all names.
 
     >>> suggest("Papre", ["paper", "grid"])
     "Did you mean 'paper'?"

@@ -1,4 +1,4 @@
-"""`zeus env`: the devices, what each can do, what this user may do, and what to fix."""
+"""`zeus env`: the devices, what they can do, what this user may do, and what to fix."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from zeus.errors import DeviceError, InputError
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 def env(as_json: bool) -> None:
-    """Show devices, capabilities and permissions, and what to fix."""
+    """Show devices, capabilities, permissions, keeper and store, and what to fix."""
     report = environment()
     if as_json:
         print_json(report)
     else:
-        _tell(report)
+        _print_report(report)
 
 
 def environment() -> dict[str, Any]:
-    """Everything `zeus env --json` says."""
+    """The report of `zeus env --json`."""
     from zeus.device import cpu
     from zeus.device.find import find
     from zeus.device.keeper import status
@@ -33,25 +33,25 @@ def environment() -> dict[str, Any]:
     gpus = find()
     keeper = status(list(gpus.values()))
     packages = cpu.cpu_packages()
-    trouble = cpu.why_not()
+    cpu_problem = cpu.why_not()
     return {
         "zeus": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "gpus": [_gpu(index, gpu, keeper) for index, gpu in gpus.items()],
-        "cpu": {"packages": [p.name for p in packages], "readable": not trouble, "why_not": trouble or None},
+        "cpu": {"packages": [p.name for p in packages], "readable": not cpu_problem, "why_not": cpu_problem or None},
         "keeper": keeper,
         "store": _store(),
     }
 
 
 def _store() -> dict[str, Any]:
-    """Where jobs are kept, and whether a training could use it."""
+    """Where jobs are kept, and whether a training can use that store."""
     from zeus.store.check import check
 
     found = check()
-    told = {"url": found.url, "kind": found.kind, "ok": found.ok, "why_not": found.why_not, "waiting": 0}
+    report = {"url": found.url, "kind": found.kind, "ok": found.ok, "why_not": found.why_not, "waiting": 0}
     if found.kind is None:
-        return told
+        return report
     from zeus.jobs.remote.client import Service
     from zeus.jobs.remote.outbox import Outbox
     from zeus.jobs.remote.service_backend import ServiceBackend
@@ -60,15 +60,15 @@ def _store() -> dict[str, Any]:
 
     if found.kind != "service":
         address = address_of(resolve())
-        return {**told, "waiting": len(Spool(default_folder(address), address).waiting())}
+        return {**report, "waiting": len(Spool(default_folder(address), address).waiting())}
     try:
         service = Service(resolve())
     except InputError as wrong:
-        return {**told, "ok": False, "why_not": str(wrong)}
+        return {**report, "ok": False, "why_not": str(wrong)}
     outbox = Outbox(ServiceBackend(service))
     why_not = service.trouble() if found.ok else found.why_not
     outbox.close()
-    return {**told, "ok": why_not is None, "why_not": why_not, "waiting": len(outbox.spool.waiting())}
+    return {**report, "ok": why_not is None, "why_not": why_not, "waiting": len(outbox.spool.waiting())}
 
 
 def _gpu(index: int, gpu: Gpu, keeper: dict[str, Any]) -> dict[str, Any]:
@@ -96,14 +96,14 @@ def _gpu(index: int, gpu: Gpu, keeper: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tell(report: dict[str, Any]) -> None:
+def _print_report(report: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console()
     console.print(f"Zeus {report['zeus']}, Python {report['python']}")
     if report["gpus"]:
-        table = Table("GPU", "name", "limit", "range", "can tell", "limit can be set")
+        table = Table("GPU", "name", "limit", "range", "can report", "limit can be set")
         for gpu in report["gpus"]:
             span = f"{gpu['min_watts']:g}-{gpu['max_watts']:g} W" if gpu["min_watts"] is not None else "-"
             limit = f"{gpu['limit_watts']:g} W" if gpu["limit_watts"] is not None else "-"
@@ -117,8 +117,9 @@ def _tell(report: dict[str, Any]) -> None:
     keeper = report["keeper"]
     console.print(f"Keeper: {keeper['use'] or keeper['why_not']}", markup=False)
     if keeper["risk"]:
-        console.print(f"A risk that was accepted: {keeper['risk']}", markup=False)
+        console.print(f"Accepted risk: {keeper['risk']}", markup=False)
     store = report["store"]
     console.print(f"Store: {store['url']}" if store["ok"] else f"Store: {store['why_not']}", markup=False)
     if store["waiting"]:
-        console.print(f"{store['waiting']} reports wait for it, and are delivered at the next contact.", markup=False)
+        reports = "1 report waits" if store["waiting"] == 1 else f"{store['waiting']} reports wait"
+        console.print(f"{reports} to be delivered when Zeus next reaches the store.", markup=False)

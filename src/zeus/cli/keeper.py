@@ -1,4 +1,4 @@
-"""`zeus keeper` lends power limits to a group of users; `zeus restore` puts back what a dead keeper left behind."""
+"""`zeus keeper` lends power limits to a group of users. `zeus restore` restores limits after a keeper died."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ RULE = "ExecStart=/usr/bin/python3 "
     default=str(DEFAULT_SOCKET),
     show_default=True,
     envvar="ZEUS_KEEPER",
-    help="The unix socket to listen on.",
+    help="Unix socket to listen on.",
 )
-@click.option("--group", help="Whose members may set limits, besides root.  [default: zeus]")
+@click.option("--group", help="Group whose members may set limits. Root always may.  [default: zeus]")
 @click.option("--print-unit", is_flag=True, help="Print a systemd unit that runs this keeper, and exit.")
 def keeper(path: Path, group: str | None, print_unit: bool) -> None:
-    """Lend GPU power limits, and put back what was found when a client ends, however it ends."""
+    """Lend GPU power limits to users. When a client ends, for whatever reason, its limits are restored."""
     if str(path) == PRIVATE:
-        raise click.UsageError("ZEUS_KEEPER=private names no socket to serve. Give one with --socket, or unset it.")
+        raise click.UsageError("ZEUS_KEEPER=private is not a socket. Give one with --socket, or unset ZEUS_KEEPER.")
     if print_unit:
         click.echo(unit(path, group), nl=False)
         return
@@ -38,7 +38,7 @@ def keeper(path: Path, group: str | None, print_unit: bool) -> None:
 
 
 def unit(path: Path, group: str | None) -> str:
-    """The systemd unit, for this interpreter."""
+    """A systemd unit that runs the keeper with this Python interpreter."""
     text = (Path(__file__).parents[1] / "device" / "keeper" / "zeus-keeper.service").read_text()
     text = text.replace(RULE, f"ExecStart={sys.executable} ").replace(str(DEFAULT_SOCKET), str(path.absolute()))
     if group is not None:
@@ -49,9 +49,9 @@ def unit(path: Path, group: str | None) -> str:
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
 def restore(as_json: bool) -> None:
-    """Put GPU power limits back that a keeper which died could not. Exit 1 if one could not be put back now either."""
+    """Restore GPU power limits that a dead keeper left behind. Exits with 1 if one cannot be restored."""
     from zeus.device.keeper import run
     from zeus.device.keeper.restore import Restoration
 
@@ -63,5 +63,5 @@ def restore(as_json: bool) -> None:
         for r in returned:
             click.echo(r.message)
         if not returned:
-            click.echo("Nothing to put back.")
+            click.echo("Nothing to restore.")
     sys.exit(1 if any(r.ending is Restoration.FAILED for r in returned) else 0)

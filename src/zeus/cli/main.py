@@ -1,4 +1,4 @@
-"""The `zeus` command: a group that loads a command's file only when that command is used."""
+"""The `zeus` command. It imports a command's module only when that command is used."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from zeus import __version__
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, INTERRUPTED, exit_status
 
-# name -> (module, object, one line of help); help is here so that `zeus --help` imports nothing else
+# name -> (module, object, help); the help is here so that `zeus --help` imports no command
 COMMANDS = {
-    "demo": ("zeus.cli.demo", "demo", "Measure and save energy on a virtual GPU, here and now."),
-    "env": ("zeus.cli.env", "env", "Devices, what they can do, and what to fix."),
-    "export": ("zeus.cli.export", "export", "The page of a store's jobs as one file."),
-    "jobs": ("zeus.cli.jobs", "jobs", "Recurring jobs: what they learnt and saved; export, import, forget."),
-    "keeper": ("zeus.cli.keeper", "keeper", "Serve power limits to unprivileged users (system service)."),
+    "demo": ("zeus.cli.demo", "demo", "Try measuring and saving energy on a virtual GPU."),
+    "env": ("zeus.cli.env", "env", "Show devices, what they can do, and what to fix."),
+    "export": ("zeus.cli.export", "export", "Write the page of a store's jobs to one HTML file."),
+    "jobs": ("zeus.cli.jobs", "jobs", "Show recurring jobs and savings; export, import, forget."),
+    "keeper": ("zeus.cli.keeper", "keeper", "Let other users set power limits (a system service)."),
     "measure": ("zeus.cli.measure", "measure", "Run a command and report its time and energy, like `time`."),
-    "monitor": ("zeus.cli.monitor", "monitor", "Live view of power, energy and limits."),
-    "reproduce": ("zeus.cli.reproduce", "reproduce", "Every figure of the paper from its published traces."),
-    "restore": ("zeus.cli.keeper", "restore", "Put back power limits that a dead keeper left behind."),
-    "run": ("zeus.cli.run", "run", "Run a recurring job, each time with the batch size and limit that cost least."),
+    "monitor": ("zeus.cli.monitor", "monitor", "Show power, energy and power limits live."),
+    "reproduce": ("zeus.cli.reproduce", "reproduce", "Reproduce the paper's figures from its published traces."),
+    "restore": ("zeus.cli.keeper", "restore", "Restore power limits that a dead keeper left behind."),
+    "run": ("zeus.cli.run", "run", "Run a recurring job at its cheapest batch size and power limit."),
     "serve": ("zeus.cli.serve", "serve", "Serve the store and its page to a team."),
-    "simulate": ("zeus.cli.simulate", "simulate", "What batch size policies would cost, on traces or virtual GPUs."),
-    "token": ("zeus.cli.token", "token", "Make, list and revoke tokens for the service."),
+    "simulate": ("zeus.cli.simulate", "simulate", "Simulate batch size policies on traces or virtual GPUs."),
+    "token": ("zeus.cli.token", "token", "Create, list and revoke tokens for the service."),
 }
 
 
@@ -50,7 +50,7 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="zeus")
 def zeus() -> None:
-    """Measure the energy of DNN training on GPUs, and cut it."""
+    """Measure the energy of DNN training on GPUs, and reduce it."""
 
 
 def main(args: list[str] | None = None) -> Any:

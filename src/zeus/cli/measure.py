@@ -1,4 +1,4 @@
-"""`zeus measure -- CMD`: like `time`, with joules."""
+"""`zeus measure -- CMD`: like `time`, but also reports joules."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)  # what a terminal sends to all proc
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--json", "as_json", is_flag=True, help="Report as JSON on stdout; the command's stdout goes to stderr.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the report as JSON to stdout. The command's stdout goes to stderr."
+)
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON report to this file.")
-@click.option("--gpu-indices", help="GPUs to measure, such as 0,1; default: all that are visible.")
+@click.option("--gpu-indices", help="GPUs to measure, such as 0,1.  [default: all visible]")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_indices: str | None) -> int:
     """Run COMMAND and report its time and energy. Its exit code and signals pass through.
 
-    The whole GPU is measured while the command runs, other processes on it included.
+    The energy is that of the whole GPU while the command runs. It includes other processes on the GPU.
     """
     from zeus.monitor import ZeusMonitor
 
@@ -45,21 +47,21 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
 
         try:
             output.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n")
-        except OSError as why:  # the command has run: what it used is told at least
+        except OSError as why:  # the command has run, so still print its use
             click.echo(f"zeus: the report could not be written to {output}: {why.strerror}", err=True)
     if as_json:
         print_json(report)
     elif not env.quiet():
-        _tell(report)
+        _print_report(report)
     monitor.close()
     return status
 
 
 def _check_writable(output: Path) -> None:
-    """Found out before the command runs for a week."""
+    """Check this first: the command may run for a week."""
     found = output.exists()
     try:
-        output.open("a").close()  # trying is the only way to know: root is told that he may, on a read-only disk too
+        output.open("a").close()  # try it: os.access() tells root "yes" even on a read-only disk
         if not found:
             output.unlink()
     except OSError as why:
@@ -67,14 +69,14 @@ def _check_writable(output: Path) -> None:
 
 
 def run(command: Sequence[str], stdout: Any = None) -> int:
-    """Run a command with our signals passed on to it; its exit code, as a shell would say it."""
+    """Run a command and pass our signals on to it. Returns its exit code, as a shell would."""
     waiting: list[int] = []
     child: subprocess.Popen[bytes] | None = None
 
     def pass_on(number: int, _: FrameType | None) -> None:
         if child is None:
             waiting.append(number)
-        elif number not in FROM_KEYS or not _in_foreground():  # a terminal's Ctrl-C has reached the child already
+        elif number not in FROM_KEYS or not _in_foreground():  # a terminal's Ctrl-C has already reached the child
             child.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
@@ -94,7 +96,7 @@ def run(command: Sequence[str], stdout: Any = None) -> int:
 
 
 def _in_foreground() -> bool:
-    """Whether what is typed at our terminal goes to us, and so to the command; our standard input may be a file."""
+    """Whether keys typed at our terminal reach us and the command. Standard input may be a file."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
@@ -131,7 +133,7 @@ def _report(command: Sequence[str], status: int, monitor: Any, measured: Any) ->
     }
 
 
-def _tell(report: dict[str, Any]) -> None:
+def _print_report(report: dict[str, Any]) -> None:
     seconds, total = report["seconds"], report["joules"]
     watts = f" ({total / seconds:.0f} W on average)" if total is not None and seconds > 0 else ""
     bound = f" ± {joules(report['error_joules'])}" if report["error_joules"] else ""
@@ -140,6 +142,6 @@ def _tell(report: dict[str, Any]) -> None:
         for gpu in report["gpus"]:
             click.echo(f"zeus:   GPU {gpu['index']} {gpu['name']}: {joules(gpu['joules'])} [{gpu['source']}]", err=True)
     if not report["gpus"]:
-        click.echo("zeus: no GPU is visible; try ZEUS_GPU=virtual:v100, or see `zeus env`.", err=True)
+        click.echo("zeus: no GPU is visible. See `zeus env`, or try ZEUS_GPU=virtual:v100.", err=True)
     if report["cpu_joules"] is not None:
         click.echo(f"zeus:   CPU {joules(report['cpu_joules'])}, DRAM {joules(report['dram_joules'])}", err=True)

@@ -1,4 +1,4 @@
-"""`zeus monitor`: power, limits and energy of the GPUs, live. A viewer: it changes nothing."""
+"""`zeus monitor`: power, limits and energy of the GPUs, live. It only reads; it changes nothing."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from zeus.cli.options import indices
 from zeus.cli.output import BLOCKS, joules, known
 from zeus.errors import DeviceError, InputError, NoDevice
 
-MINUTE = 60.0  # seconds that the small chart of power goes back
+MINUTE = 60.0  # seconds that the power chart goes back
 CHART_WIDTH = 15  # characters
-COLUMNS = {  # heading -> least width, so that all but the name fit into 80 characters
+COLUMNS = {  # heading -> minimum width; all but the name fit into 80 characters
     "GPU": 3, "name": 8, "power": 6, "last minute": CHART_WIDTH, "limit": 15, "temp": 6, "energy": 7, "average": 7
 }  # fmt: skip
-PIPE_WIDTH = 120  # columns of a table that goes into a file or a pipe
+PIPE_WIDTH = 120  # width of a table that goes to a file or a pipe
 
 Line = list[tuple[float, float]]  # (seconds since the start, watts)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU at one moment; what it cannot tell is None."""
+    """One GPU at one moment. A value that the GPU does not report is None."""
 
     index: int
     uuid: str
@@ -57,21 +57,19 @@ class MonitorView:
 
     @property
     def watts(self) -> float | None:
-        """Power of all GPUs together; None where one does not tell."""
+        """Power of all GPUs together. None if one does not report it."""
         return _sum(row.watts for row in self.rows)
 
     @property
     def joules(self) -> float | None:
-        """Energy of all GPUs together since the start; None where one does not tell."""
+        """Energy of all GPUs together since the start. None if one does not report it."""
         return _sum(row.joules for row in self.rows)
 
     @property
     def average_watts(self) -> float | None:
-        """Average power of all GPUs together since the start."""
         return _sum(row.average_watts for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
-        """What `--json` prints."""
         names = [name for name in GpuRow.__slots__ if name != "recent"]
         gpus = [{name: getattr(row, name) for name in names} for row in self.rows]
         total = {"watts": self.watts, "joules": self.joules, "average_watts": self.average_watts}
@@ -79,7 +77,7 @@ class MonitorView:
 
 
 class Watch:
-    """Measures from when it is made; each `look` closes one window and opens the next, so energies add up."""
+    """Measures from its creation on. Each `look` opens the next window and closes the last, so that energies add up."""
 
     def __init__(self, indices: Sequence[int] | None) -> None:
         from zeus.device.find import find
@@ -87,7 +85,9 @@ class Watch:
 
         self.gpus = find(indices)
         if not self.gpus:
-            raise NoDevice("no GPU is visible; `zeus env` says more. To try without one, set ZEUS_GPU=virtual:v100.")
+            raise NoDevice(
+                "no GPU is visible. `zeus env` says why. To try Zeus without one, set ZEUS_GPU=virtual:v100."
+            )
         self._monitor = ZeusMonitor(gpus=self.gpus, sync_execution_with=None)
         self._joules = dict.fromkeys(self.gpus, 0.0)
         self._seconds = 0.0
@@ -128,12 +128,11 @@ class Watch:
         return list(recent)
 
     def close(self) -> None:
-        """Stop measuring."""
         self._monitor.close()
 
 
 def chart(line: Line, top: float) -> str:
-    """The last minute in a few characters, newest at the right; `top` watts fill a character.
+    """The last minute in a few characters, newest at the right. `top` watts make a full block.
 
     >>> chart([(0.0, 0.0), (30.0, 100.0), (58.0, 200.0)], top=200)
     '▁      ▅      █'
@@ -154,18 +153,30 @@ def _block(share: float) -> str:
 
 
 @click.command()
-@click.option("--interval", type=float, default=1.0, show_default=True, metavar="SECONDS", help="Time between looks.")
-@click.option("--gpu-indices", help="GPUs to watch, such as 0,1; default: all that are visible.")
-@click.option("--once", is_flag=True, help="Measure for one interval, print that, and end.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout: one line an interval, or with --once an object.")
-@click.option("--prometheus", type=click.IntRange(0, 65_535), metavar="PORT", help="Show nothing; serve metrics here.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="With --prometheus: who can reach them.")
+@click.option("--interval", type=float, default=1.0, show_default=True, metavar="SECONDS", help="Time between updates.")
+@click.option("--gpu-indices", help="GPUs to watch, such as 0,1.  [default: all visible]")
+@click.option("--once", is_flag=True, help="Measure for one interval, print the result, and exit.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON to stdout: one line per interval, or one object with --once."
+)
+@click.option(
+    "--prometheus",
+    type=click.IntRange(0, 65_535),
+    metavar="PORT",
+    help="Serve Prometheus metrics on this port instead of printing.",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address that --prometheus binds to. Use 0.0.0.0 to accept connections from other machines.",
+)
 def monitor(
     interval: float, gpu_indices: str | None, once: bool, as_json: bool, prometheus: int | None, host: str
 ) -> None:
     """Show power, limits, temperature and energy of the GPUs until Ctrl-C."""
     if prometheus is not None and (once or as_json):
-        raise InputError("--prometheus shows nothing here: leave out --once and --json.")
+        raise InputError("--prometheus prints nothing, so it does not go with --once or --json. Remove those.")
     if not 0.01 <= interval <= 3600:
         raise InputError(f"--interval {interval:g}: give seconds between 0.01 and 3600.")
     from zeus.monitor.interrupt import until_interrupted
@@ -190,7 +201,7 @@ def monitor(
 
 @contextmanager
 def _shown(once: bool, as_json: bool) -> Iterator[Callable[[MonitorView], None]]:
-    """How each view is shown: JSON, a table, a live table, or plain lines where nobody looks on."""
+    """How each view is shown: as JSON, as a table, as a live table on a terminal, or as plain lines elsewhere."""
     if as_json:
         yield lambda view: click.echo(json.dumps(view.to_json(), indent=2 if once else None, allow_nan=False))
     elif once or sys.stdout.isatty():
@@ -208,7 +219,7 @@ def _shown(once: bool, as_json: bool) -> Iterator[Callable[[MonitorView], None]]
 
 
 def table(view: MonitorView, width: int) -> Any:
-    """A rich table; where it is narrow the name gives way."""
+    """A rich table. On a narrow terminal, names are cut short."""
     from rich import box
     from rich.table import Table
 
@@ -231,20 +242,20 @@ def table(view: MonitorView, width: int) -> Any:
 
 
 def lines(view: MonitorView) -> list[str]:
-    """One line a GPU, and one for all where there are several."""
+    """One line per GPU, and one for all GPUs if there are several."""
     stamp = view.time
-    told = [
+    rows = [
         f"{stamp}  GPU {row.index} {row.name}: {_watts(row.watts)} of {_watts(row.limit_watts)}, "
         f"{_degrees(row.celsius)}, {joules(row.joules)} since the start, {_watts(row.average_watts)} on average"
         for row in view.rows
     ]
     if len(view.rows) > 1:
-        told.append(f"{stamp}  all: {_watts(view.watts)}, {joules(view.joules)} since the start")
-    return told
+        rows.append(f"{stamp}  all: {_watts(view.watts)}, {joules(view.joules)} since the start")
+    return rows
 
 
 def summary(view: MonitorView) -> str:
-    """The last line."""
+    """The line printed at the end."""
     return f"zeus: {view.seconds:.1f} s, GPU {joules(view.joules)}, {_watts(view.average_watts)} on average"
 
 

@@ -1,4 +1,4 @@
-"""Options that several commands read the same way."""
+"""Options that several commands parse in the same way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 
 def indices(text: str | None) -> list[int] | None:
-    """`--gpu-indices 0,1`; None where it was not given."""
+    """The value of `--gpu-indices 0,1`. None if it was not given."""
     if text is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How commands print: JSON that any reader takes (unknown is null, never NaN), joules and tables that people read."""
+"""How commands print: JSON without NaN (unknown is null), and numbers and tables for people."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def known(number: float | None) -> float | None:
-    """The number, or None where it is not known."""
+    """The number, or None if it is NaN or infinite."""
     return None if number is None or not math.isfinite(number) else number
 
 
 def print_json(value: Any) -> None:
-    """JSON alone on stdout."""
+    """Print JSON, and nothing else, to stdout."""
     click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
 @contextmanager
 def warnings(silent: bool = False) -> Iterator[None]:
-    """What Zeus warns of, on stderr meanwhile: a program has a log for it, a person has not."""
+    """Print Zeus's warnings to stderr during the `with` block, because the user of a command sees no log."""
     handler = _Echo(logging.WARNING)
     log = logging.getLogger("zeus")
     if not silent:
@@ -40,7 +40,7 @@ def warnings(silent: bool = False) -> Iterator[None]:
 
 class _Echo(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError):  # nobody reads it any more: what is warned of must not end for that
+        with suppress(OSError):  # stderr is closed; the command must go on
             click.echo(f"zeus: {record.getMessage()}", err=True)
 
 
@@ -78,7 +78,7 @@ def seconds(number: float | None) -> str:
 
 
 def change(share: float | None) -> str:
-    """A saving as the change that it is.
+    """A saving as a signed change.
 
     >>> change(0.25), change(-0.031), change(None)
     ('-25.0 %', '+3.1 %', '-')
@@ -87,10 +87,10 @@ def change(share: float | None) -> str:
 
 
 def saved(saving: dict[str, Any]) -> str:
-    """A saving in words, with its label and error.
+    """A saving in words, with its error and its basis.
 
-    >>> told = {"joules": 1200.0, "joules_error": 60.0, "share": 0.2, "time_share": -0.03, "difference_seen": True}
-    >>> saved({**told, "basis": "estimated", "money": None, "gco2e": None})
+    >>> saving = {"joules": 1200.0, "joules_error": 60.0, "share": 0.2, "time_share": -0.03, "difference_seen": True}
+    >>> saved({**saving, "basis": "estimated", "money": None, "gco2e": None})
     'saved 20.0 % energy (1.20 kJ ± 60.0 J, estimated); 3.0 % more time'
     """
     energy = f"{joules(abs(saving['joules']))} ± {joules(saving['joules_error'])}, {basis(saving['basis'])}"
@@ -107,7 +107,7 @@ def saved(saving: dict[str, Any]) -> str:
 
 
 def basis(label: str) -> str:
-    """What a default or a saving rests on, in words."""
+    """What a default or a saving is based on, in words."""
     return "as it ran: nothing is claimed for power limits" if label == "as_it_ran" else label
 
 
@@ -126,7 +126,7 @@ def _share(share: float) -> str:
 
 
 def sparkline(values: Sequence[float | None], width: int = 30) -> str:
-    """The newest values in a few characters, from 0 to the largest of them; a gap where one is not known.
+    """The newest values in a few characters, from 0 to the largest. An unknown value leaves a gap.
 
     >>> sparkline([8.0, 4.0, None, 1.0]), sparkline([])
     ('█▅ ▂', '')
@@ -137,7 +137,7 @@ def sparkline(values: Sequence[float | None], width: int = 30) -> str:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
-    """A table: drawn on a terminal, plain columns into a file or a pipe. Columns of `numbers` end at the right."""
+    """Print a table: drawn on a terminal, plain columns to a file or pipe. Columns in `numbers` align right."""
     if not sys.stdout.isatty():
         click.echo("\n".join(plain_table(headings, rows, numbers)))
         return
@@ -159,7 +159,7 @@ def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers:
     >>> plain_table(["job", "runs"], [["asr", "7"], ["sentiment", "12"]], numbers=["runs"])
     ['job        runs', 'asr           7', 'sentiment    12']
     """
-    widths = [max(len(row[at]) for row in [headings, *rows]) for at in range(len(headings))]
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     lines = []
     for row in [headings, *rows]:
         cells = [

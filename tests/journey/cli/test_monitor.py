@@ -201,5 +201,5 @@ def test_a_port_that_is_taken_is_said_to_be(start: Start) -> None:
     pytest.importorskip("prometheus_client", reason="pip install 'zeus-energy[service]'")
     with socket.create_server(("127.0.0.1", 0)) as door:
         child = start("zeus.cli", "monitor", "--prometheus", str(door.getsockname()[1]))
-        assert "cannot be listened on" in child.communicate(timeout=PATIENCE_SECONDS)[1]
+        assert "cannot listen on" in child.communicate(timeout=PATIENCE_SECONDS)[1]
     assert child.returncode == 2
