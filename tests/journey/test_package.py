@@ -38,6 +38,7 @@ PUBLIC = {
         "Unsupported",
         "WindowError",
         "ZeusError",
+        "suggest",
     ],
     "zeus.monitor": [
         "Measurement",
