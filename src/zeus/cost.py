@@ -1,4 +1,4 @@
-"""What a training is charged: Equations 1 to 3."""
+"""The cost of a training run: Equations 1 to 3."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from zeus.errors import InputError
 
-# Joules, seconds and watts beyond these are not real; within them no square, sum or ratio of two overflows.
+# The range of joules, seconds and watts that we accept. Within it no square, sum or ratio of two values overflows.
 LEAST, MOST = 1e-9, 1e18
 
 
 class Use(NamedTuple):
-    """Energy and time of some training, on all its GPUs together. Energy that is not known is NaN.
+    """Energy and time of a piece of training, summed over its GPUs. Unknown energy is NaN.
 
     >>> Use(5.0, 2.0).plus(Use(1.0, 1.0)).minus(Use(2.0, 1.0)).times(2)
     Use(joules=8.0, seconds=4.0)
@@ -23,42 +23,39 @@ class Use(NamedTuple):
     seconds: float = 0.0
 
     def plus(self, other: Use) -> Use:
-        """Both together."""
         return Use(self.joules + other.joules, self.seconds + other.seconds)
 
     def minus(self, part: Use) -> Use:
-        """What is left without a part of it."""
         return Use(self.joules - part.joules, self.seconds - part.seconds)
 
     def times(self, factor: float) -> Use:
-        """So many of it."""
         return Use(self.joules * factor, self.seconds * factor)
 
     @property
     def is_known(self) -> bool:
-        """Whether its energy is."""
+        """Whether the energy is known."""
         return math.isfinite(self.joules)
 
 
-SLACK = 1e-9  # so that with β = 1 rounding does not lock out a best size without noise
+SLACK = 1e-9  # with β = 1 and no noise, rounding must not exclude the best size
 
 
 def ceiling(limit: float | None) -> float:
-    """The highest cost within a bound."""
+    """The highest cost that still fits under a bound; None means no bound."""
     return math.inf if limit is None else limit * (1 + SLACK)
 
 
 def fits(cost: float, limit: float | None) -> bool:
-    """Whether a cost is within a bound; with none it always is."""
+    """Whether a cost fits under a bound; None means no bound."""
     return not cost > ceiling(limit)
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """The user's preference η between energy and time, and MAXPOWER, which makes watts of both.
+    """The user's preference η between energy and time, and MAXPOWER, which converts time to energy.
 
-    `max_watts` is the highest limit that the cards support, summed over all GPUs of the job, so that η means the same
-    on any number of them.
+    `max_watts` is the highest supported power limit, summed over all GPUs of the job. So η means the same for any
+    number of GPUs.
 
     >>> CostModel(eta=0.5, max_watts=250).cost(joules=1000, seconds=10)
     1750.0
@@ -72,7 +69,7 @@ class CostModel:
             raise InputError(f"eta={self.eta!r}: give a number from 0 (only time counts) to 1 (only energy counts).")
         if not (self.max_watts > 0 and math.isfinite(self.max_watts)):
             raise InputError(
-                f"max_watts={self.max_watts!r}: give the summed highest power limit of the GPUs, in watts."
+                f"max_watts={self.max_watts!r}: give the highest power limit in watts, summed over the GPUs."
             )
 
     def cost(self, joules: float, seconds: float) -> float:
@@ -80,7 +77,7 @@ class CostModel:
         return self.eta * joules + (1 - self.eta) * self.max_watts * seconds
 
     def of(self, use: Use) -> float:
-        """Equation 2 for this use; NaN where its energy is not known."""
+        """Equation 2 for this use; NaN if its energy is unknown."""
         return self.cost(use.joules, use.seconds)
 
     def rate(self, watts: float) -> float:

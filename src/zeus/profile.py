@@ -1,4 +1,4 @@
-"""What was measured under each power limit, and the limit to choose from it: Equations 5 and 7."""
+"""What training uses at each power limit, and which limit is best: Equations 5 and 7."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zeus.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class ProfileKey:
-    """What a profile is of. One of another key is never used."""
+    """What a profile was measured for. It is used for nothing else."""
 
     job: str
     batch_size: int
@@ -23,7 +23,7 @@ class ProfileKey:
 
 @dataclass(frozen=True, slots=True)
 class LimitSlice:
-    """Some training steps under one limit, on all GPUs of the job together."""
+    """Some training steps at one power limit, summed over all GPUs of the job."""
 
     limit_watts: float
     steps: int
@@ -33,7 +33,7 @@ class LimitSlice:
     def __post_init__(self) -> None:
         sound = 0 < self.steps <= MOST and LEAST <= self.seconds <= MOST and 0 <= self.joules <= MOST
         if not (sound and LEAST <= self.limit_watts <= MOST):
-            raise InputError(f"{self}: a slice has steps, seconds above 0 and known joules.")
+            raise InputError(f"{self}: give steps, seconds and watts above 0, and joules of at least 0.")
 
     @property
     def watts(self) -> float:
@@ -47,7 +47,7 @@ class LimitSlice:
 
 @dataclass(frozen=True, slots=True)
 class PowerProfile:
-    """Raw measurements of one (job, batch size, GPU model, GPU count), and which limits were left out.
+    """Raw measurements for one (job, batch size, GPU model, GPU count), and which limits were not measured.
 
     >>> slices = [LimitSlice(250, 10, 1.0, 200), LimitSlice(150, 10, 1.2, 150)]
     >>> profile = PowerProfile.of(slices, limits=[250, 150, 100])
@@ -56,41 +56,39 @@ class PowerProfile:
     """
 
     slices: tuple[LimitSlice, ...]
-    limits: tuple[float, ...]  # all that were candidates, highest first
+    limits: tuple[float, ...]  # all candidates, highest first
 
     @classmethod
     def of(cls, slices: Iterable[LimitSlice], limits: Iterable[float] = ()) -> PowerProfile:
-        """Slices of the same limit are added up."""
+        """A profile of these slices. Slices of the same limit are added up."""
         sums: dict[float, LimitSlice] = {}
         for one in slices:
-            had = sums.get(one.limit_watts)
-            sums[one.limit_watts] = (
+            watts, sofar = one.limit_watts, sums.get(one.limit_watts)
+            sums[watts] = (
                 one
-                if had is None
-                else LimitSlice(
-                    one.limit_watts, had.steps + one.steps, had.seconds + one.seconds, had.joules + one.joules
-                )
+                if sofar is None
+                else LimitSlice(watts, sofar.steps + one.steps, sofar.seconds + one.seconds, sofar.joules + one.joules)
             )
         ordered = sorted(sums, reverse=True)
         return cls(tuple(sums[w] for w in ordered), tuple(sorted({*limits, *ordered}, reverse=True)))
 
     def at(self, limit_watts: float) -> LimitSlice:
-        """What was measured under this limit."""
+        """The measurement at this limit. InputError if there is none."""
         for one in self.slices:
             if one.limit_watts == limit_watts:
                 return one
         raise InputError(
-            f"nothing was measured at {limit_watts:g} W; measured: {[s.limit_watts for s in self.slices]}."
+            f"nothing was measured at {limit_watts:g} W. Measured limits: {[s.limit_watts for s in self.slices]}."
         )
 
     @property
     def unmeasured(self) -> tuple[float, ...]:
-        """Candidates that were not measured, highest first."""
+        """Candidate limits that were not measured, highest first."""
         measured = {one.limit_watts for one in self.slices}
         return tuple(w for w in self.limits if w not in measured)
 
     def beside(self, earlier: PowerProfile | None) -> PowerProfile:
-        """This, and what an earlier profile holds of limits that were no candidates this time."""
+        """This profile, plus an earlier one's measurements of limits that were not candidates this time."""
         if earlier is None:
             return self
         others = [one for one in earlier.slices if one.limit_watts not in self.limits]
@@ -101,17 +99,17 @@ class PowerProfile:
         return self.at(limit_watts).step_cost(cost)
 
     def epoch_cost(self, cost: CostModel, limit_watts: float, steps: int) -> float:
-        """Equation 5's fraction for an epoch of this many steps."""
+        """Equation 5's fraction for an epoch of `steps` steps."""
         return self.step_cost(cost, limit_watts) * steps
 
     def best_limit(self, cost: CostModel) -> float:
-        """Equation 7: the measured limit with the least cost; of equal ones the highest, which is the faster."""
+        """Equation 7: the measured limit with the lowest cost. Of equal ones the highest wins, as it is faster."""
         if not self.slices:
-            raise InputError("an empty profile has no best limit.")
+            raise InputError("the power profile is empty, so it has no best limit. Profile at least one limit first.")
         return min(self.slices, key=lambda one: (one.step_cost(cost), -one.limit_watts)).limit_watts
 
     def to_json(self) -> dict[str, Any]:
-        """A superset of the file that users know: `measurements` with `power_limit`, `energy` and `time`."""
+        """The profile as JSON: the file format that users know, with `steps` and `unmeasured` added."""
         rows = [
             {"power_limit": _whole(s.limit_watts), "energy": s.joules, "time": s.seconds, "steps": s.steps}
             for s in self.slices
@@ -120,7 +118,7 @@ class PowerProfile:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PowerProfile:
-        """Reads our file, and the known one, whose rows all span the same number of steps."""
+        """Read `to_json`'s format, or the older one without `steps`, whose rows all span the same number of steps."""
         try:
             rows = [
                 LimitSlice(float(r["power_limit"]), int(r.get("steps", 1)), float(r["time"]), float(r["energy"]))
@@ -129,7 +127,7 @@ class PowerProfile:
             return cls.of(rows, [float(w) for w in data.get("unmeasured", ())])
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
             raise InputError(
-                f"not a power profile ({wrong!r}): expected an object with a list `measurements`, each of which has "
+                f"not a power profile ({wrong!r}): expected an object with a list `measurements`, whose entries have "
                 "`power_limit`, `energy` and `time`."
             ) from wrong
 
@@ -139,20 +137,20 @@ def _whole(watts: float) -> float | int:
 
 
 class Profiles(Protocol):
-    """Where profiles are kept. `get` gives back what `put` took under an equal key, and nothing under any other."""
+    """Where profiles are kept. `get` returns what `put` stored under an equal key, and None for any other key."""
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of exactly this key."""
+        """The profile stored under exactly this key, or None."""
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of the nearest other batch size of the same job on the same GPUs, by ratio."""
+        """The profile of the nearest other batch size, by ratio, of the same job on the same GPUs; None if none."""
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """Keep this profile in place of what was kept under its key."""
+        """Store this profile. It replaces any that was stored under this key."""
 
 
 def nearest(key: ProfileKey, sizes: Iterable[int]) -> list[int]:
-    """Other batch sizes than the key's, the nearest first.
+    """The batch sizes other than the key's, nearest first (by ratio).
 
     >>> nearest(ProfileKey("asr", 32, "V100", 1), [8, 32, 256, 16])
     [16, 8, 256]

@@ -1,4 +1,4 @@
-"""What a try was charged, and the one rule for what several tries used together."""
+"""The cost of one trial, and the one rule for adding up several trials."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zeus.job.trial import Kept, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """Energy, time and cost of something, all of them known.
+    """Energy, time and cost, all of them known.
 
     >>> Spent(3.0, 2.0, 1.0) + Spent(1.0, 1.0, 1.0) - Spent(2.0, 2.0, 2.0)
     Spent(joules=2.0, seconds=1.0, cost=0.0)
@@ -28,17 +28,16 @@ class Spent:
         return Spent(self.joules - other.joules, self.seconds - other.seconds, self.cost - other.cost)
 
     def times(self, factor: float) -> Spent:
-        """So many of it."""
         return Spent(self.joules * factor, self.seconds * factor, self.cost * factor)
 
 
 def charge(use: Amount, eta: float, max_watts: float) -> Spent:
-    """Energy and time, with what they cost."""
+    """This energy and time, with their cost."""
     return Spent(use.joules, use.seconds, CostModel(eta, max_watts).cost(use.joules, use.seconds))
 
 
 def spent(outcome: Outcome | None, eta: float, max_watts: float) -> Spent | None:
-    """What one try used; None where its energy is not known."""
+    """What one trial used; None if its energy is unknown."""
     if outcome is None or outcome.joules is None:
         return None
     return charge(Amount(outcome.joules, outcome.seconds), eta, max_watts)
@@ -46,10 +45,10 @@ def spent(outcome: Outcome | None, eta: float, max_watts: float) -> Spent | None
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What some tries used together, one added after the other.
+    """A running total over several trials.
 
-    A try whose energy is not known and that did no epoch adds nothing. After an epoch it did use something, and then
-    nobody knows the total.
+    A trial of unknown energy that did no epoch adds nothing. If it did an epoch, it used something, and the total is
+    unknown.
 
     >>> from zeus.job.trial import Ending
     >>> crash, lost = Outcome(ending=Ending.CRASHED), Outcome(ending=Ending.LOST, epochs=2, seconds=9.0)
@@ -61,13 +60,13 @@ class Tally:
     (None, 100.0, 1)
     """
 
-    known: Spent = Spent()  # of the tries that told their energy
-    told: int = 0  # tries that did
-    unknown: int = 0  # tries that did not
-    owed: int = 0  # those of them that did an epoch
+    known: Spent = Spent()  # sum over the trials that reported their energy
+    told: int = 0  # trials that reported it
+    unknown: int = 0  # trials that did not
+    owed: int = 0  # those of `unknown` that did an epoch
 
     def add(self, outcome: Outcome | None, eta: float, max_watts: float) -> Tally:
-        """One more try that is over; None where it never told anything."""
+        """The total with one more trial; its outcome is None if it never reported anything."""
         use = spent(outcome, eta, max_watts)
         if use is not None:
             return Tally(self.known + use, self.told + 1, self.unknown, self.owed)
@@ -76,17 +75,17 @@ class Tally:
 
     @property
     def total(self) -> Spent | None:
-        """What all of them used; None where that is not known."""
+        """What all trials used; None if that is unknown."""
         return self.known if self.told and not self.owed else None
 
     @property
     def known_joules(self) -> float | None:
-        """What is known of their energy, be it all or not; None: nothing."""
+        """The energy that was reported, which may be only a part; None if none was."""
         return self.known.joules if self.told else None
 
 
 def overshoot(kept: Kept) -> float | None:
-    """The cost of a try beyond its bound, both under the η it was decided for; None where one of them is not known."""
+    """The cost of a trial beyond its bound, under the η it was decided for; None if either is unknown."""
     bound, ask = kept.trial.decision.cost_limit, kept.trial.ask
     use = spent(kept.told, ask.eta, ask.max_watts)
     return None if use is None or bound is None else max(0.0, use.cost - bound)

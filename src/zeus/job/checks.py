@@ -1,4 +1,4 @@
-"""Checks of a value where it is made: what is wrong, with which value, and what to give instead."""
+"""Validation of values where they are created. A message names the value and says what to give instead."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from zeus.errors import InputError
 
 __all__ = ["LEAST", "MOST", "is_number", "is_whole", "need"]
 
-MOST_WHOLE = 2**53  # above it JSON readers round
+MOST_WHOLE = 2**53  # JSON readers round larger whole numbers
 NUMBER = (int, float)
-LONGEST = 200  # of a value in a message
+LONGEST = 200  # characters of a value that a message quotes
 
 
 def is_whole(value: object, least: int) -> bool:
-    """Whether it is a whole number of at least this, and none that only a slip could have made."""
+    """Whether it is a whole number from `least` to 2**53. A bool is not a number."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_WHOLE
 
 
 def is_number(value: object, least: float = -MOST, most: float = MOST) -> bool:
-    """Whether it is a number in this range, by default in that of all real things.
+    """Whether it is a finite number in this range. A bool is not a number.
 
     >>> is_number(1e308), is_number(float("nan")), is_number(10**400), is_number("5"), is_number(5)
     (False, False, False, False, True)
@@ -27,7 +27,7 @@ def is_number(value: object, least: float = -MOST, most: float = MOST) -> bool:
 
 
 def need(sound: bool, name: str, value: object, wanted: str) -> None:
-    """Raise InputError, which says what to give, unless the value is sound."""
+    """Raise InputError ("name=value: give wanted.") unless the value is sound."""
     if not sound:
         raise InputError(f"{name}={_shown(value)}: give {wanted}.")
 

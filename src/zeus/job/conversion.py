@@ -1,7 +1,7 @@
-"""A run as it would have been at another power limit: its units are moved there, everything else stays as it was.
+"""Estimates what a run would have used at another power limit.
 
-Moving n units from limit L to another adds n · u(L) · (ratio − 1), in joules and in seconds alike. u(L) is the run's
-own steady unit, so that warm-up, which a run has once whatever the limit, is never multiplied. Set-up is not charged.
+Moving n units away from limit L adds n · u(L) · (ratio − 1), in joules and in seconds alike. u(L) is the run's own
+steady unit. A run warms up once at any limit, so warm-up is not multiplied. Set-up is not charged.
 """
 
 from __future__ import annotations
@@ -14,34 +14,33 @@ from zeus.job.trial import Kind, Outcome, Stretch
 from zeus.job.units import SAME, UNKNOWN_SPREAD, Ratio, Units
 from zeus.profile import PowerProfile
 
-LEFT = 0.1  # share of a run that may be of unknown limits, and is then left as it was
-ROUNDING = 1e-9  # share of a run that is no part of it
-LARGE = 0.25  # a limit that nothing is known about may change what a unit uses by so much
+LEFT = 0.1  # largest share of a run at unknown limits; that part is not converted
+ROUNDING = 1e-9  # smaller shares of a run are rounding errors
 UNITS = (Kind.STEP, Kind.EPOCH)
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """What is known of one batch size on one set of GPUs: its units, and a power profile for what they do not say."""
+    """What is known about one batch size on one set of GPUs. The power profile fills gaps in the units."""
 
     units: Units
     profile: PowerProfile | None = None
 
     def ratio(self, kind: Kind, top: float, limit: float, *, cold: bool = False) -> Ratio | None:
-        """What a unit uses at `top` over what it uses at `limit`; None where that is not known."""
+        """What a unit uses at `top`, divided by what it uses at `limit`; None if unknown."""
         known = self.units.ratio(kind, top, limit, cold=cold)
         if known is not None or kind is Kind.EVALUATION or self.profile is None:
             return known
         return _profiled(self.profile, self.units, top, limit)
 
     def limits(self) -> tuple[float, ...]:
-        """The limits at which units ran or were profiled, highest first."""
+        """The power limits at which units ran or were profiled, highest first."""
         profiled = () if self.profile is None else (one.limit_watts for one in self.profile.slices)
         return tuple(sorted({*profiled, *(limit for kind in UNITS for limit in self.units.limits(kind))}, reverse=True))
 
 
 def _profiled(profile: PowerProfile, units: Units, top: float, limit: float) -> Ratio | None:
-    """A ratio of steps, which serves for epochs too; one step alone says too little."""
+    """A ratio of steps, which also serves for epochs. A single step is too little to measure."""
     found = {one.limit_watts: one for one in profile.slices if one.steps > 1 and one.joules > 0}
     if top not in found or limit not in found:
         return None
@@ -55,21 +54,21 @@ def _profiled(profile: PowerProfile, units: Units, top: float, limit: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What a run would have used with all of it at one limit."""
+    """What a run would have used entirely at one limit."""
 
     use: Amount
-    error: Amount  # standard error of what was moved, and of what could not be
-    measured: bool  # all of it did run there
+    error: Amount  # standard error, of the converted part and of the rest
+    measured: bool  # the run was entirely at this limit
 
 
 def convert(run: Outcome, limit: float, book: Book, growth: Amount = ONE) -> Conversion | None:
-    """The run at this limit; None where too little is known of its units to say.
+    """The run at this limit; None if too little is known about its units.
 
     Args:
-        run: That told its energy.
-        limit: In watts.
-        book: Of its batch size and GPUs.
-        growth: How much more an epoch used in this run than in those of the book, because of other data.
+        run: A run of known energy.
+        limit: The power limit, in watts.
+        book: For the run's batch size and GPUs.
+        growth: What an epoch of this run used, divided by what an epoch of the book uses. Not 1 if the data changed.
     """
     rows = [one for one in run.stretches if one.kind is not Kind.SET_UP and one.joules is not None]
     if run.joules is None or not rows:
@@ -95,14 +94,14 @@ def convert(run: Outcome, limit: float, book: Book, growth: Amount = ONE) -> Con
             left -= _use(one)
             held += _use(one)
     left = left.most(ZERO)
-    # a long first epoch could hide many units in a small share of the energy
+    # The share of energy alone is not enough: after a long first epoch, many units are a small share of it.
     if not units or unknown > LEFT * units or not (left / used).within(LEFT):
         return None
     if all(one.limit_watts == limit for one in rows):
         return Conversion(used, ZERO, measured=True)
     if not (left / used).within(ROUNDING):
         held += left
-    # What nobody saw at both limits may stay as it was, or change as the units do: half of that, give or take as much.
+    # The part not seen at both limits may stay the same or change as the units do: assume half of that, ± half.
     half = held.times(0.5) * (change / base if base.joules and base.seconds else ZERO)
     return Conversion(used + change + half, doubt.hypot(abs(half)), measured=False)
 
@@ -113,7 +112,7 @@ def _use(one: Stretch) -> Amount:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """One run on its way to one limit."""
+    """The conversion of one run to one limit."""
 
     rows: Sequence[Stretch]
     limit: float
@@ -121,16 +120,16 @@ class _Move:
     growth: Amount
 
     def ratio(self, one: Stretch) -> Ratio | None:
-        """What such units use at the new limit over what they used."""
+        """What such units use at the new limit, divided by what they used."""
         if one.limit_watts is None:
             return None
         return self.book.ratio(one.kind, self.limit, one.limit_watts, cold=one.cold)
 
     def unit(self, one: Stretch, ratio: Ratio) -> Amount:
-        """What one of these units would have used if it had been like those that the ratio is of.
+        """What one unit used, in the same state (cold or steady) as the units behind the ratio.
 
-        For a cold one that is the run's own steady unit at that limit, or at another one and brought there, or the
-        steady unit of other runs. Where all units known are cold, it is the unit itself.
+        For a cold unit and a steady ratio this is the run's own steady unit, converted to this limit if needed, or
+        else the steady unit of other runs. If only cold units are known, it is the unit itself.
         """
         if one.cold and not ratio.cold:
             steady = [other for other in self.rows if other.kind is one.kind and not other.cold]
@@ -143,7 +142,7 @@ class _Move:
         return _use(one).times(1 / one.count)
 
     def doubt(self, one: Stretch, ratio: Ratio) -> Amount:
-        """Of steady units where only the ratio of cold ones is known, which use more and so would change more: half."""
+        """The error of converting steady units by a ratio of cold ones: half of what cold units would change more."""
         cold = self._of_others(one, True) if ratio.cold and not one.cold else None
         if cold is None:
             return ZERO

@@ -1,7 +1,7 @@
 """The default: what a run with the default batch size at the highest power limit uses on some GPUs.
 
-It is never read off one number. Each converged run of the default size is brought to the highest limit; the default is
-their mean, and says what it rests on and how far off it may be.
+Each converged run of the default size is converted to the highest limit. The default is their mean, with its basis and
+its standard error.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from zeus.job.growth import NOISE, Level
 from zeus.job.spec import JobSpec
 from zeus.job.units import UNKNOWN_SPREAD
 
-OUTDATED = 0.2  # measured runs of data that have changed by more than this share give way to newer, converted ones
+OUTDATED = 0.2  # if data changed by more than this share, newer converted runs replace measured ones
 
 
 class Basis(StrEnum):
-    """What a default or a saving rests on, the best first."""
+    """What a default or a saving is based on, best first."""
 
-    MEASURED = "measured"  # runs at the highest limit throughout
-    ESTIMATED = "estimated"  # runs brought to that limit, or to data that have grown
-    AS_IT_RAN = "as_it_ran"  # runs at the limits that they had: nothing is claimed for power limits
+    MEASURED = "measured"  # runs entirely at the highest limit
+    ESTIMATED = "estimated"  # runs converted to that limit, or to data that have grown
+    AS_IT_RAN = "as_it_ran"  # runs at the limits they had: savings by power limits are not included
 
 
 def weakest(some: Iterable[Basis]) -> Basis:
-    """What is true of all of them together.
+    """The weakest of these, which holds for all of them together.
 
     >>> weakest([Basis.ESTIMATED, Basis.MEASURED]).value
     'estimated'
@@ -41,17 +41,17 @@ def weakest(some: Iterable[Basis]) -> Basis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Default:
-    """What a run with the defaults uses on some GPUs at some time, expected over its runs."""
+    """What a run with the default size and limit is expected to use on some GPUs at some time."""
 
     batch_size: int
-    limit_watts: float | None  # the highest; None where the runs are taken as they ran
-    runs: int  # that it rests on; all reached the target
-    runs_measured: int  # those of them that were at the highest limit throughout
-    epochs: float  # of them on average
+    limit_watts: float | None  # the highest; None if the runs were not converted
+    runs: int  # runs it is based on; all reached the target
+    runs_measured: int  # those of them that were entirely at the highest limit
+    epochs: float  # mean over the runs
     use: Spent
     basis: Basis
     scatter: Amount = ZERO  # standard error of the mean over the runs
-    conversion: Amount = ZERO  # standard error of bringing them to this limit and these data
+    conversion: Amount = ZERO  # standard error of converting them to this limit and these data
 
     @property
     def joules_error(self) -> float:
@@ -66,46 +66,48 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class DefaultRun:
-    """A converged run of the default batch size that told its energy."""
+    """A run of the default batch size that converged and whose energy is known."""
 
     recurrence: int
     epochs: int
     used: Amount
     max_watts: float
     level: Level
-    converted: Conversion | None  # None: it cannot be brought to the highest limit
+    converted: Conversion | None  # to the highest limit; None if that is not possible
 
     @property
     def basis(self) -> Basis:
-        """What it is as a default."""
         if self.converted is None:
             return Basis.AS_IT_RAN
         return Basis.MEASURED if self.converted.measured else Basis.ESTIMATED
 
     @property
     def use(self) -> Amount:
-        """What it would have used at the highest limit, or what it used where that is not known."""
+        """What it would have used at the highest limit, or what it did use if that is unknown."""
         return self.used if self.converted is None else self.converted.use
 
     @property
     def error(self) -> Amount:
-        """Standard error of that."""
+        """Standard error of `use`."""
         return ZERO if self.converted is None else self.converted.error
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The default on one set of GPUs, at any time: some runs, each brought to the data of the first recurrence."""
+    """The default on one set of GPUs, from runs converted to the data of the first recurrence.
+
+    `at` gives the default for the data of another time.
+    """
 
     batch_size: int
     limit_watts: float | None
-    runs: int  # that it rests on
+    runs: int
     runs_measured: int
-    epochs: float  # their means
+    epochs: float  # mean over the runs, as is `use`
     use: Amount
-    scatter: Amount  # its standard errors
+    scatter: Amount  # standard errors of `use`, as in `Default`
     conversion: Amount
-    own: Mapping[int, DefaultRun]  # recurrences that ran the default size, and are their own default
+    own: Mapping[int, DefaultRun]  # by recurrence: runs of the default size, which are their own default
     eta: float
     max_watts: float
     _bounds: tuple[Amount, Amount]  # the lowest and the highest level of the runs
@@ -122,17 +124,17 @@ class Defaults:
         warm_ups: Sequence[Amount],
         book: Book,
     ) -> Defaults:
-        """The default by these runs of the default size.
+        """The default, computed from these runs of the default size.
 
         Args:
-            spec: Of the job.
+            spec: The job.
             max_watts: MAXPOWER of the GPUs, summed.
-            limit_watts: The highest limit there.
-            runs: All that told their energy, the oldest first; at least one.
+            limit_watts: The highest power limit of the GPUs.
+            runs: All runs of known energy, oldest first; at least one.
             today: The level of the newest data.
             lengths: How many epochs the runs of each batch size needed.
-            warm_ups: What the first epoch of each trial there used beyond a later one, whatever its batch size.
-            book: Of the default size.
+            warm_ups: For each trial on these GPUs, of any size, what its first epoch used beyond a later one.
+            book: For the default size.
         """
         chosen = _chosen(runs, today)
         limit = None if chosen[0].converted is None else limit_watts
@@ -158,7 +160,7 @@ class Defaults:
         )
 
     def at(self, level: Level) -> Default:
-        """What is expected of a run with data of this level."""
+        """The default for data of this level."""
         use = self.use * level.use
         same = all(abs(level.use / bound - ONE).within(NOISE) for bound in self._bounds)
         basis = Basis.AS_IT_RAN if self.limit_watts is None else Basis.MEASURED
@@ -177,9 +179,9 @@ class Defaults:
         )
 
     def compared(self, recurrence: int, level: Level) -> Default:
-        """The default of a recurrence with data of this level; one that ran the default size is its own.
+        """The default for a recurrence with data of this level.
 
-        Only the conversion of its own run can be off.
+        A recurrence that ran the default size is its own default. Its only error is that of the conversion.
         """
         run = self.own.get(recurrence)
         if run is None:
@@ -197,25 +199,25 @@ class Defaults:
 
 
 def _chosen(runs: Sequence[DefaultRun], newest: Level) -> tuple[DefaultRun, ...]:
-    """The runs that the default rests on: measured ones alone, else converted ones alone, else all as they ran.
+    """The runs that the default is based on: the measured ones, else the converted ones, else all as they ran.
 
-    Measured runs of data that have since changed a lot do not stand alone where newer ones can be converted.
+    If the data changed a lot since the measured runs, newer converted runs count too.
     """
-    known = tuple(run for run in runs if run.converted is not None)
-    measured = tuple(run for run in known if run.basis is Basis.MEASURED)
+    converted = tuple(run for run in runs if run.converted is not None)
+    measured = tuple(run for run in converted if run.basis is Basis.MEASURED)
     recent = any(abs(newest.use / run.level.use - ONE).within(OUTDATED) for run in measured)
-    if measured and (recent or measured[-1] == known[-1]):
+    if measured and (recent or measured[-1] == converted[-1]):
         return measured
-    return known or tuple(runs)
+    return converted or tuple(runs)
 
 
 def _spread(uses: Sequence[Amount], epochs: Iterable[Sequence[int]], book: Book) -> Amount:
     """Relative standard deviation of what one run uses.
 
     Args:
-        uses: Of each run that counts, over their mean.
-        epochs: That the runs of each other batch size needed: a second look at how runs scatter.
-        book: Of the default size. One run alone is taken to scatter as its units do.
+        uses: What each run used, divided by their mean.
+        epochs: How many epochs the runs of each other batch size needed, as more evidence of how runs scatter.
+        book: For the default size. A single run is assumed to scatter as its units do.
     """
     squares, freedom = ZERO, len(uses) - 1
     for use in uses:
@@ -229,7 +231,7 @@ def _spread(uses: Sequence[Amount], epochs: Iterable[Sequence[int]], book: Book)
 
 
 def _deviation(some: Sequence[Amount]) -> Amount:
-    """Standard deviation of these; a first run is often slower to warm up than those that follow it."""
+    """Standard deviation of warm-ups: a first run often takes longer to warm up than later ones."""
     if len(some) < 2:
         return ZERO
     mean = sum(some, ZERO).times(1 / len(some))

@@ -1,12 +1,12 @@
-"""Data that grow from recurrence to recurrence: by how much an epoch has come to use more than at first.
+"""How much more an epoch uses than in the first recurrence, because the data grow.
 
-The level of a recurrence is 1 at the first one. An epoch of the same batch size, on the same GPUs and at the same power
-limit as in an earlier recurrence says what it is now. A recurrence that ran only what was never run before goes with
-the trend around it: between two levels that are known it is in between, after the last it goes on as before, and
-before any is known it goes as the first two that can be compared with each other.
+The level of the first recurrence is 1. A later level is read off an epoch that ran before with the same batch size,
+GPUs and power limit. A recurrence that ran only new combinations follows the trend around it. Between two known levels
+it is interpolated. After the last one the trend continues. Before the first one, the trend is that of the first two
+recurrences that can be compared.
 
     recurrence   1    2    3    4    5
-    size         16   8    16   8    8        2 ran a new size: its level is read off 1 and 3,
+    size         16   8    16   8    8        2 ran a new size: its level is interpolated from 1 and 3,
     level        1    ?    1.2  ?    ?        and then 4 and 5 are compared with 2
 """
 
@@ -21,22 +21,22 @@ from zeus.job.amount import ONE, ZERO, Amount, widening
 from zeus.job.trial import Kept
 from zeus.job.units import UNKNOWN_SPREAD
 
-UNSEEN = Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)  # how epochs scatter where nothing shows it
-SEEN = 2.0  # standard errors of the epochs compared, from which on they differ
+UNSEEN = Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)  # how much epochs scatter if no data show it
+SEEN = 2.0  # standard errors above which epochs differ
 NOISE = 0.02  # levels that differ by no more than this share are the same
-LOOKED_AT = 50  # epochs of a curve, the last ones
+LOOKED_AT = 50  # the last epochs of a curve that are compared
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What an epoch uses in one recurrence, over what the same epoch used in the first."""
+    """What an epoch uses in one recurrence, divided by what the same epoch used in the first."""
 
     use: Amount = ONE
-    error: Amount = ZERO  # relative: what was taken for noise, the scatter of the epochs compared, half of a trend
+    error: Amount = ZERO  # relative: differences taken for noise, scatter of the epochs, half of a trend
 
 
-class _Place(NamedTuple):
-    """What must be the same for two epochs to be comparable."""
+class _Setting(NamedTuple):
+    """Two epochs can be compared if all of this is equal."""
 
     gpu_model: str
     batch_size: int
@@ -45,16 +45,16 @@ class _Place(NamedTuple):
 
 
 class _Epoch(NamedTuple):
-    """A mean epoch of one recurrence."""
+    """The mean epoch of one recurrence."""
 
     recurrence: int
     use: Amount
     epochs: int
-    squares: Amount  # of relative deviations from the mean, summed
+    squares: Amount  # sum of squared relative deviations from the mean
 
 
 class _Pair(NamedTuple):
-    """The same epoch twice: where it was first seen, and now."""
+    """The same kind of epoch in two recurrences: the first that ran it, and this one."""
 
     then: _Epoch
     now: _Epoch
@@ -64,7 +64,7 @@ class _Pair(NamedTuple):
         return self.now.use / self.then.use
 
     def scatter(self, spread: Amount) -> Amount:
-        """The relative error of the ratio, where single epochs scatter by so much."""
+        """The relative error of the ratio if single epochs scatter by `spread`."""
         return spread.times(math.sqrt(1 / self.then.epochs + 1 / self.now.epochs))
 
 
@@ -72,34 +72,34 @@ def levels(tries: Iterable[Kept]) -> dict[int, Level]:
     """The level of each recurrence, by its number.
 
     Args:
-        tries: All of a job, sorted by recurrence.
+        tries: All trials of a job, sorted by recurrence.
     """
-    seen: dict[int, dict[_Place, _Epoch]] = {}
+    seen: dict[int, dict[_Setting, _Epoch]] = {}
     for kept in tries:
         seen.setdefault(kept.trial.ask.recurrence, {}).update(_epochs(kept))
     spread = _spread(epoch for here in seen.values() for epoch in here.values())
-    firsts: dict[_Place, _Epoch] = {}
+    firsts: dict[_Setting, _Epoch] = {}
     pairs: dict[int, list[_Pair]] = {}
     for recurrence, here in seen.items():
-        pairs[recurrence] = [_Pair(firsts[place], epoch) for place, epoch in here.items() if place in firsts]
-        for place, epoch in here.items():
-            firsts.setdefault(place, epoch)
+        pairs[recurrence] = [_Pair(firsts[setting], epoch) for setting, epoch in here.items() if setting in firsts]
+        for setting, epoch in here.items():
+            firsts.setdefault(setting, epoch)
     start = min((epoch.recurrence for epoch in firsts.values()), default=0)
     return _all(pairs, _sure(start, pairs, spread), spread)
 
 
 def _sure(start: int, pairs: Mapping[int, Sequence[_Pair]], spread: Amount) -> dict[int, Level]:
-    """The recurrences that can be compared with the first, or with another one that can."""
+    """The levels of recurrences that can be compared with the first, directly or through others."""
     found = {start: Level()}
     for recurrence, here in pairs.items():
-        known = [pair for pair in here if pair.then.recurrence in found]
-        if known:
-            found[recurrence] = _compare(known, found, spread)
+        comparable = [pair for pair in here if pair.then.recurrence in found]
+        if comparable:
+            found[recurrence] = _compare(comparable, found, spread)
     return found
 
 
 def _all(pairs: Mapping[int, Sequence[_Pair]], sure: Mapping[int, Level], spread: Amount) -> dict[int, Level]:
-    """Every recurrence: the sure ones, those to be compared with an earlier one, and the others by their trend."""
+    """All levels: the sure ones, those compared with an earlier recurrence, and the others by the trend."""
     found: dict[int, Level] = {}
     ahead, coming = sorted(sure, reverse=True), _coming(pairs)
     last, level, newest = 0, Level(), None
@@ -125,13 +125,13 @@ def _all(pairs: Mapping[int, Sequence[_Pair]], sure: Mapping[int, Level], spread
 
 
 def _moved(level: Level, slope: Amount, by: int) -> Level:
-    """The level so many recurrences later, if the trend holds."""
+    """The level `by` recurrences later, if the trend holds."""
     change = slope.times(by)
     return Level(level.use * change.each(math.exp), level.error + abs(change).times(0.5))
 
 
 def _coming(pairs: Mapping[int, Sequence[_Pair]]) -> dict[int, _Pair | None]:
-    """For each recurrence, the next one's epoch that was seen twice."""
+    """For each recurrence, the largest pair of the next recurrence that has one."""
     found: dict[int, _Pair | None] = {}
     following = None
     for recurrence, here in reversed(list(pairs.items())):
@@ -141,41 +141,41 @@ def _coming(pairs: Mapping[int, Sequence[_Pair]]) -> dict[int, _Pair | None]:
 
 
 def _largest(pairs: Iterable[_Pair]) -> _Pair | None:
-    """The one that rests on the most epochs."""
+    """The pair with the most epochs."""
     return max(pairs, key=lambda pair: pair.now.epochs, default=None)
 
 
 def _trend(pair: _Pair, spread: Amount) -> tuple[Amount, int]:
-    """The logarithm by which data grew from one recurrence to the next, if they did, and how far that may be believed.
+    """Log of the growth from one recurrence to the next, and for how many recurrences to extrapolate it.
 
-    No further ahead or back than it was looked.
+    The trend is extrapolated no further than the distance it was measured over.
     """
     level, span = _compare([pair], {pair.then.recurrence: Level()}, spread), pair.now.recurrence - pair.then.recurrence
     return level.use.each(math.log).times(1 / span), span
 
 
 def _compare(pairs: Iterable[_Pair], found: Mapping[int, Level], spread: Amount) -> Level:
-    """The mean of what each kind of epoch says, weighted by how many there are."""
+    """The mean level over these pairs, weighted by their epochs."""
     level, error, weights = ZERO, ZERO, 0
     for pair in pairs:
         before, scatter, weight = found[pair.then.recurrence], pair.scatter(spread), pair.now.epochs
-        joules, of_joules = _told(pair.ratio.joules, scatter.joules, spread is not UNSEEN)
-        seconds, of_seconds = _told(pair.ratio.seconds, scatter.seconds, spread is not UNSEEN)
+        joules, of_joules = _without_noise(pair.ratio.joules, scatter.joules, spread is not UNSEEN)
+        seconds, of_seconds = _without_noise(pair.ratio.seconds, scatter.seconds, spread is not UNSEEN)
         level += (before.use * Amount(joules, seconds)).times(weight)
         error += before.error.hypot(Amount(of_joules, of_seconds)).times(weight)
         weights += weight
     return Level(level.times(1 / weights), error.times(1 / weights))
 
 
-def _told(ratio: float, scatter: float, is_seen: bool) -> tuple[float, float]:
-    """The ratio that counts, and its error; the scatter is a guess unless epochs were seen to scatter."""
+def _without_noise(ratio: float, scatter: float, is_seen: bool) -> tuple[float, float]:
+    """The ratio, or 1 if it differs only by noise, and its error. The scatter is a guess unless `is_seen`."""
     off = abs(ratio - 1)
     noise = max(NOISE, SEEN * scatter) if is_seen else NOISE
     return (1.0, min(off, scatter)) if off <= noise else (ratio, scatter)
 
 
-def _epochs(kept: Kept) -> Mapping[_Place, _Epoch]:
-    """The mean epoch of a try at each limit; the first of a process only where there is no other."""
+def _epochs(kept: Kept) -> Mapping[_Setting, _Epoch]:
+    """The mean epoch of a trial at each limit. The first epoch counts only if there is no other."""
     told = kept.told
     if told is None or not told.curve:
         return {}
@@ -186,7 +186,7 @@ def _epochs(kept: Kept) -> Mapping[_Place, _Epoch]:
             by_limit.setdefault(point.limit_watts, []).append((point.joules, point.seconds))
     ask = kept.trial.ask
     return {
-        _Place(ask.gpu_model, kept.trial.batch_size, limit, not steady): _mean(ask.recurrence, points)
+        _Setting(ask.gpu_model, kept.trial.batch_size, limit, not steady): _mean(ask.recurrence, points)
         for limit, points in by_limit.items()
     }
 

@@ -1,7 +1,7 @@
-"""What a recurring job has used and saved: its tries added up by recurrence, beside the default of their time.
+"""What a recurring job has used and saved, by recurrence, compared with the default of its time.
 
-What is charged follows the accounting of the policies: a recurrence costs all of its tries together (Equation 2), under
-the η that the job has now. Not known is None, never 0. Everybody who tells a number about a job asks this module.
+A recurrence costs the sum of all its trials (Equation 2), under the η that the job has now; the policies count the
+same way. Unknown is None, never 0. Every number about a job that Zeus shows comes from this module.
 """
 
 from __future__ import annotations
@@ -39,38 +39,40 @@ __all__ = [
     "totals",
 ]
 
-RECENT = 5  # recurrences that show what the job has come to
-SEEN = 2.0  # standard errors from which on a difference is one
+RECENT = 5  # the last recurrences, which show how the job runs now
+SEEN = 2.0  # standard errors above which a difference is real
 
 
 class RecurrenceEnd(StrEnum):
-    """How a recurrence stands."""
+    """The state of a recurrence."""
 
     CONVERGED = "converged"
-    OPEN = "open"  # a try of it is running
-    FAILED = "failed"  # its tries are used up
-    UNFINISHED = "unfinished"  # its next try was never asked for: somebody gave up
+    OPEN = "open"  # a trial of it is running
+    FAILED = "failed"  # all allowed trials missed the target
+    UNFINISHED = "unfinished"  # nobody asked for the next trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrence:
-    """All tries of one recurrence together."""
+    """All trials of one recurrence together."""
 
     number: int
     end: RecurrenceEnd
     tries: int
-    batch_size: int  # of the try that converged, or else of the last one, as are the next two
+    batch_size: int  # this and the next two: of the trial that converged, or else of the last one
     epochs: int
     gpu_model: str  # the label of its GPUs
-    use: Spent | None  # None: not known
-    known_joules: float | None  # what is known of its energy, be it all or not; None: nothing
-    unknown_tries: int  # that are over, and whose energy nobody knows
-    current: bool  # towards the target that the job has now
+    use: Spent | None  # None: unknown
+    known_joules: float | None  # the energy that was reported, perhaps only a part; None if none was
+    unknown_tries: int  # ended trials of unknown energy
+    current: bool  # for the job's current target
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Default minus used. Only recurrences that converged are worth a default run; what the others used is lost.
+    """The default's use minus the use of some recurrences.
+
+    Only a recurrence that converged counts as a default run. What the others used is a loss.
 
     >>> one = Saving(Spent(50, 0, 25), Spent(100, 10, 500), 1, Basis.MEASURED, 3.0, 0.0)
     >>> other = Saving(Spent(0, 0, 0), Spent(100, 10, 500), 1, Basis.ESTIMATED, 4.0, 1.0)
@@ -79,14 +81,13 @@ class Saving:
     """
 
     saved: Spent
-    default: Spent  # what those that converged would have used
+    default: Spent  # what the converged recurrences would have used
     recurrences: int
     basis: Basis  # the weakest of its parts
-    joules_error: float  # standard errors of what was saved
+    joules_error: float  # standard errors of `saved`
     seconds_error: float
 
     def __add__(self, other: Saving) -> Saving:
-        """Of two jobs together."""
         return Saving(
             self.saved + other.saved,
             self.default + other.default,
@@ -98,29 +99,29 @@ class Saving:
 
     @property
     def share(self) -> float:
-        """Of the energy of the default."""
+        """The saved share of the default's energy."""
         return self.saved.joules / self.default.joules
 
     @property
     def time_share(self) -> float:
-        """Of its time."""
+        """The saved share of the default's time."""
         return self.saved.seconds / self.default.seconds
 
     @property
     def cost_share(self) -> float:
-        """Of its cost."""
+        """The saved share of the default's cost."""
         return self.saved.cost / self.default.cost
 
     @property
     def difference_seen(self) -> bool:
-        """Whether energy or time differ from the default's by two standard errors or more."""
+        """Whether energy or time differs from the default's by two standard errors or more."""
         pairs = ((self.saved.joules, self.joules_error), (self.saved.seconds, self.seconds_error))
         return any(saved and abs(saved) >= SEEN * error for saved, error in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class JobLedger:
-    """A job's recurrences, and the default on each set of GPUs where it is known, with the data of today."""
+    """A job's recurrences, and the default for today's data on each set of GPUs where it is known."""
 
     recurrences: tuple[Recurrence, ...]
     defaults: Mapping[str, Default]
@@ -129,37 +130,40 @@ class JobLedger:
 
     @property
     def joules(self) -> float | None:
-        """All energy that is known, exploring and lost tries included; None where nothing has been reported."""
-        heard = [one.known_joules for one in self.recurrences if one.known_joules is not None]
-        return sum(heard) if heard else None
+        """All known energy, including that of exploring and lost trials; None if none was reported."""
+        known = [one.known_joules for one in self.recurrences if one.known_joules is not None]
+        return sum(known) if known else None
 
     @property
     def unknown_tries(self) -> int:
-        """Tries that are over and whose energy nobody knows; it is not in `joules`."""
+        """Ended trials of unknown energy, which `joules` does not include."""
         return sum(one.unknown_tries for one in self.recurrences)
 
     @property
     def finished(self) -> tuple[Recurrence, ...]:
-        """The recurrences towards the present target that are over."""
+        """The recurrences for the current target that are over."""
         return tuple(one for one in self.recurrences if one.current and one.end is not RecurrenceEnd.OPEN)
 
     @property
     def recent(self) -> tuple[Recurrence, ...]:
-        """The last few that converged, and whose use is known, where the job last ran: what it has come to there."""
+        """The last few recurrences that converged with known use, on the GPUs where the job last ran."""
         finished = self.finished
         here = [one for one in finished if one.gpu_model == finished[-1].gpu_model]
         sound = [one for one in here if one.end is RecurrenceEnd.CONVERGED and one.use is not None]
         return tuple(sound[-RECENT:])
 
     def default_of(self, recurrence: Recurrence) -> Default | None:
-        """The default where and when this recurrence ran: its own, if it converged with the default batch size."""
+        """The default for the GPUs and the data of this recurrence; None if unknown.
+
+        A recurrence that converged with the default batch size is its own default.
+        """
         here = self._over_time.get(recurrence.gpu_model)
         return None if here is None else here.compared(recurrence.number, self.past.level(recurrence.number))
 
     def saving(self, recurrences: Iterable[Recurrence] | None = None) -> Saving | None:
-        """What these saved against the default of their time, or all finished ones; None: nothing to compare with.
+        """What these recurrences, or all finished ones, saved against the default; None if there is no default.
 
-        The one default that several recurrences are compared with is off by the same amount in each comparison.
+        Errors of recurrences with the same default add up, because each comparison is off by the same amount.
         """
         used, default, count, bases = Spent(), Spent(), 0, set[Basis]()
         errors: dict[str, tuple[Amount, Amount]] = {}
@@ -179,20 +183,20 @@ class JobLedger:
         return Saving(default - used, default, count, weakest(bases), error.joules, error.seconds)
 
     def against(self, other: JobLedger) -> JobLedger:
-        """The same, compared with the default that another job has measured."""
+        """This ledger, compared with the default that another job measured."""
         over_time = {label: replace(some, own={}) for label, some in other._over_time.items()}
         return replace(self, defaults=other.defaults, _over_time=over_time)
 
     def units(self, batch_size: int, gpu_model: str) -> Units:
-        """What a unit of this size uses at each limit on these GPUs, with the data of today."""
+        """What a unit of this batch size uses at each power limit on these GPUs, with today's data."""
         return self.past.book(gpu_model, batch_size).units
 
     def top(self, gpu_model: str) -> float | None:
-        """The highest limit allowed on these GPUs, in watts; None where nobody told which was found."""
+        """The highest power limit allowed on these GPUs, in watts; None if unknown."""
         return self.past.top(gpu_model)
 
     def points(self, gpu_model: str) -> tuple[ParetoPoint, ...]:
-        """Time and energy of a run at each batch size and power limit on these GPUs, as far as they are known."""
+        """Time and energy of a run at each batch size and power limit that is known on these GPUs."""
         return points(self.past, gpu_model)
 
 
@@ -201,11 +205,11 @@ def open_ledger(
     kepts: Iterable[Kept],
     profiles: Mapping[ProfileKey, PowerProfile] | None = None,
 ) -> JobLedger:
-    """Add a job's trials up.
+    """Add up a job's trials.
 
     Args:
-        spec: As the job is now.
-        kepts: All of its trials, in any order. Those for another target count as used energy only.
+        spec: The job as it is now.
+        kepts: All of its trials, in any order. Trials for another target count only as used energy.
         profiles: Its power profiles.
     """
     past = TrialIndex.of(spec, kepts, profiles or {})
@@ -218,7 +222,7 @@ def open_ledger(
 
 
 def totals(ledgers: Iterable[JobLedger]) -> Saving | None:
-    """What several jobs saved together, each joule counting alike; None where there is nothing to compare with."""
+    """The sum of what several jobs saved; None if no job has a default to compare with."""
     known = [saving for ledger in ledgers if (saving := ledger.saving()) is not None]
     return reduce(Saving.__add__, known) if known else None
 

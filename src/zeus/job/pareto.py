@@ -1,4 +1,4 @@
-"""Figure 2's plane for a real job: time and energy of a run at each batch size and power limit, and what is best."""
+"""Figure 2 for a real job: time and energy of a run at each batch size and power limit, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from zeus.job.units import NEWEST
 
 @dataclass(frozen=True, slots=True)
 class ParetoPoint:
-    """A batch size and a power limit, and what a run to the target is expected to take there."""
+    """A batch size, a power limit, and what a run to the target is expected to take with them."""
 
     batch_size: int
     limit_watts: float
     seconds: float
     joules: float
     is_default: bool = False  # the default size at the highest limit
-    on_front: bool = False  # no other takes less of one and no more of the other
+    on_front: bool = False  # no other point is better in time or energy without being worse in the other
 
     @property
     def cells(self) -> tuple[int, float, float, float]:
-        """Batch size, limit, seconds and joules: a row of a table."""
+        """A table row: batch size, limit, seconds and joules."""
         return self.batch_size, self.limit_watts, self.seconds, self.joules
 
 
 def points(past: TrialIndex, label: str) -> tuple[ParetoPoint, ...]:
-    """Mean epochs of the runs that reached the target, times an epoch on these GPUs at each limit that is known."""
+    """For each size and known limit on these GPUs: mean epochs to the target, times the use of one epoch."""
     found = []
     for size, lengths in sorted(past.epochs().items()):
         mean, book = sum(lengths) / len(lengths), past.book(label, size)
@@ -44,7 +44,7 @@ def points(past: TrialIndex, label: str) -> tuple[ParetoPoint, ...]:
 
 
 def mark_front(found: Iterable[ParetoPoint]) -> tuple[ParetoPoint, ...]:
-    """The same points, each saying whether it is on the front."""
+    """The same points, with `on_front` set."""
     some = tuple(found)
     best = set(front(some))
     return tuple(replace(one, on_front=one in best) for one in some)
@@ -65,9 +65,9 @@ def front(found: Iterable[ParetoPoint]) -> list[ParetoPoint]:
 
 
 def _runs(past: TrialIndex, label: str, batch_size: int) -> list[tuple[Outcome, Amount]]:
-    """The newest trials of this size on these GPUs, and what an epoch of today is of theirs.
+    """The newest trials of this size on these GPUs, each with how much the data have grown since.
 
-    Those that reached the target count alone where there are any: warm-up then has its part in an epoch.
+    If some reached the target, only those count, because their epochs contain the usual share of warm-up.
     """
     sound = [kept for kept in past.at(label, batch_size) if kept.told is not None and kept.told.epochs]
     reached = [kept for kept in sound if past.is_towards(kept)]
@@ -79,7 +79,7 @@ def _runs(past: TrialIndex, label: str, batch_size: int) -> list[tuple[Outcome, 
 
 
 def _epoch(runs: Iterable[tuple[Outcome, Amount]], limit: float, book: Book) -> Amount | None:
-    """An epoch of today at this limit."""
+    """The use of an epoch at this limit with today's data."""
     use, epochs = Amount(), 0
     for run, growth in runs:
         there = convert(run, limit, book, ONE / growth)

@@ -1,4 +1,4 @@
-"""A recurring job, and what its owner wants of it."""
+"""The specification of a recurring job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zeus.job.checks import LEAST, is_number, is_whole, need
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a training is to reach.
+    """The metric that a training must reach.
 
     >>> Target(0.8).reached(0.8), Target(40.0, higher_is_better=False).reached(41.0)
     (True, False)
@@ -28,13 +28,16 @@ class Target:
         return f"{'>=' if self.higher_is_better else '<='} {self.metric:g}"
 
     def reached(self, metric: float) -> bool:
-        """Whether this metric meets it."""
+        """Whether this metric meets the target."""
         return metric >= self.metric if self.higher_is_better else metric <= self.metric
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """A training that recurs, and what its owner wants of it.
+    """A recurring training job: its batch sizes, target and preferences.
+
+    `eta_knob` is η (0: only time counts, 1: only energy counts). `beta_knob` is β: a trial stops when its cost would
+    pass β times the cheapest run. Raises InputError if a value cannot be used.
 
     >>> job = JobSpec(job_id_prefix="asr", batch_sizes=[8, 16, 32], default_batch_size=16)
     >>> job.batch_sizes, job.id == JobSpec(job_id_prefix="asr", batch_sizes=[32, 8, 16], default_batch_size=16).id
@@ -58,8 +61,8 @@ class JobSpec:
     mab_seed: int | None = None
     policy: str = "structured"
     power_limits: tuple[float, ...] = ()  # watts; empty: all in steps of 25 W
-    command_id: str = ""  # of the command that `zeus run` runs it by, so that another one is not taken for it
-    baseline_every: int = 0  # every so many recurrences one is run with the defaults, to compare with; 0: never
+    command_id: str = ""  # identifies the command of `zeus run`, so that two commands do not share a job
+    baseline_every: int = 0  # one recurrence in so many runs with the default, to measure it; 0: never
 
     def __post_init__(self) -> None:
         need(bool(self.job_id_prefix) or bool(self.job_id), "job_id_prefix", self.job_id_prefix, "a name")
@@ -75,9 +78,9 @@ class JobSpec:
             is_number(self.beta_knob, 1),
             "beta_knob",
             self.beta_knob,
-            "a number of at least 1; below it the cheapest run could not be repeated",
+            "a number of at least 1 (a lower bound would stop even the cheapest run)",
         )
-        Target(self.target_metric, self.higher_is_better_metric)  # which checks both
+        Target(self.target_metric, self.higher_is_better_metric)  # checks both
         need(is_whole(self.max_epochs, 1), "max_epochs", self.max_epochs, "a whole number of at least 1")
         for name, least in (
             ("num_pruning_rounds", 0),
@@ -97,9 +100,9 @@ class JobSpec:
 
     @property
     def id(self) -> str:
-        """`job_id`, or the prefix with a hash of what makes this job this job, so that it is found again next time.
+        """`job_id`, or else the prefix and a hash of the batch sizes, the default size and the target.
 
-        What its owner may tune on the way (η, β, the window, max_epochs, the policy) is not part of it.
+        η, β, the window, max_epochs and the policy are not part of the hash, because the owner may change them.
         """
         if self.job_id is not None:
             return self.job_id
@@ -108,7 +111,6 @@ class JobSpec:
 
     @property
     def target(self) -> Target:
-        """What its trials are for."""
         return Target(self.target_metric, self.higher_is_better_metric)
 
     def reached(self, metric: float) -> bool:

@@ -1,6 +1,6 @@
-"""The facts of a recurring job: what was decided for each of its trials, how it ended and what it used.
+"""The facts of a recurring job: what was decided for each trial, how it ended and what it used.
 
-A recurrence of a job is a row of trials, each one attempt with one batch size, until one reaches the target:
+A recurrence is a sequence of trials, each one attempt with one batch size, until one reaches the target:
 
     ask ──▶ OPEN ──tell──▶ CONVERGED        reached the target: its recurrence is over
              │             STOPPED          the next epoch would have crossed the cost limit: try again
@@ -9,8 +9,8 @@ A recurrence of a job is a row of trials, each one attempt with one batch size, 
              └──lease──▶ LOST ──late tell──▶ any of the four above
                lapses
 
-Only these facts are kept. What a policy believes is folded from them, in the order of their sequence numbers. A fact
-stands alone: a trial says the η and the GPUs that it was decided for, and the power limits that its units ran at.
+Only these facts are stored. A policy folds its state from them, in the order of their sequence numbers. Each fact is
+complete: a trial carries its η, its GPUs and the power limits that its units ran at.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TypeAlias
 from zeus.job.checks import LEAST, MOST, is_number, is_whole, need
 from zeus.job.spec import JobSpec, Target
 
-MAX_TRIES = 20  # of one recurrence, after which it has failed
+MAX_TRIES = 20  # trials after which a recurrence has failed
 
 
 class Phase(StrEnum):
@@ -31,16 +31,16 @@ class Phase(StrEnum):
 
     DEFAULT = "default"  # always the default
     PRUNING = "pruning"  # Algorithm 3, lines 1-9: its end moves the walk on
-    CONCURRENT = "concurrent"  # the best known, while another trial explores
+    CONCURRENT = "concurrent"  # the best size so far, while another trial explores
     SAMPLING = "sampling"  # Algorithm 1
-    EXPLORING = "exploring"  # to learn what this size costs; stopped once that is not worth it
-    UNBOUNDED = "unbounded"  # the best known with no bound, where nothing else would end the recurrence
-    BASELINE = "baseline"  # the default size at the highest limit, to measure what Zeus is compared with
+    EXPLORING = "exploring"  # to learn what this size costs; stopped when that is no longer worth it
+    UNBOUNDED = "unbounded"  # the best size so far without a bound, when nothing else would end the recurrence
+    BASELINE = "baseline"  # the default size at the highest limit, to measure the default
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The batch size of one trial, and the reason in words."""
+    """The batch size of one trial, and the reason as a sentence for people."""
 
     batch_size: int
     phase: Phase
@@ -54,7 +54,7 @@ class Decision:
 
 
 class Ending(StrEnum):
-    """How a trial stands (drawn above)."""
+    """The state of a trial (drawn above)."""
 
     OPEN = "open"
     CONVERGED = "converged"
@@ -65,26 +65,26 @@ class Ending(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a stretch of training is made of."""
+    """The unit that a stretch of training is measured in."""
 
     STEP = "step"
-    EPOCH = "epoch"  # where steps cannot be seen: whatever lies between two lines of a script, evaluation included
-    EVALUATION = "evaluation"  # and whatever else lies between the steps of an epoch
-    SET_UP = "set_up"  # before the first epoch: told, but not charged
+    EPOCH = "epoch"  # if steps cannot be seen, as in a watched script; includes evaluation
+    EVALUATION = "evaluation"  # and anything else between the steps of an epoch
+    SET_UP = "set_up"  # before the first epoch: reported, but not charged
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Sums over all units of one kind that ran at one power limit; never one row a step.
+    """Sums over all units of one kind that ran at one power limit.
 
-    `squares` hold the sum over measurements of value² / units, from which the scatter of a unit follows.
+    The `squares` are sums over measurements of value² / units. The scatter of a unit follows from them.
     """
 
     kind: Kind
-    limit_watts: float | None  # in force at both ends of each measurement; None: it changed, or cannot be read
+    limit_watts: float | None  # the same at both ends of each measurement; None: it changed or cannot be read
     cold: bool  # in the first epoch of its process
     count: int  # units
-    joules: float | None  # None: not known
+    joules: float | None  # None: unknown
     seconds: float
     looks: int = 1  # measurements
     joules_squares: float = 0.0
@@ -104,7 +104,7 @@ class Stretch:
     def of(
         cls, kind: Kind, limit: float | None, cold: bool, count: int, joules: float | None, seconds: float
     ) -> Stretch:
-        """One measurement of so many units.
+        """A stretch of one measurement of `count` units.
 
         >>> Stretch.of(Kind.STEP, 250.0, False, 2, 100.0, 1.0) + Stretch.of(Kind.STEP, 250.0, False, 3, 140.0, 1.5)
         Stretch(kind=<Kind.STEP: 'step'>, limit_watts=250.0, cold=False, count=5, joules=240.0, seconds=2.5, \
@@ -130,7 +130,7 @@ looks=2, joules_squares=11533.333333333332, seconds_squares=1.25)
 
 @dataclass(frozen=True, slots=True)
 class EpochPoint:
-    """One epoch, for curves. Of more than 1,000 some are left out."""
+    """One epoch of a learning curve. A curve keeps at most 1,000 points."""
 
     number: int  # from 1
     metric: float | None
@@ -148,18 +148,18 @@ class EpochPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a trial ended and what it used, in all. Unknown energy is None, never 0."""
+    """How a trial ended and what it used in total. Unknown energy is None, never 0."""
 
     ending: Ending
     joules: float | None = None
     seconds: float = 0.0
     epochs: int = 0
     metric: float | None = None
-    next_epoch_cost: float | None = None  # of the epoch that did not fit under the limit, where one did not
+    next_epoch_cost: float | None = None  # of the epoch that did not fit under the bound, if there was one
     stretches: tuple[Stretch, ...] = ()  # what its units used at which limit; empty: only the totals are known
     curve: tuple[EpochPoint, ...] = ()  # its epochs one by one
-    found_watts: float | None = None  # the limit in force before Zeus touched it
-    set_limits: bool = False  # whether anybody set one
+    found_watts: float | None = None  # the power limit before Zeus changed it
+    set_limits: bool = False  # whether Zeus set a power limit
 
     def __post_init__(self) -> None:
         need(self.ending is not Ending.OPEN, "ending", self.ending, "how the trial ended")
@@ -168,11 +168,11 @@ class Outcome:
         if not ran:
             need(self.ending is not Ending.CONVERGED, "epochs", 0, "at least 1 for a trial that converged")
             unsaid = self.ending is Ending.STOPPED and self.next_epoch_cost is None
-            need(not unsaid, "next_epoch_cost", None, "what the first epoch would have cost, as it was not done")
+            need(not unsaid, "next_epoch_cost", None, "the cost of the first epoch, because the trial was not run")
         least, most = LEAST if ran else 0, MOST * MOST  # of a cost, which is a product
         for name, value in (("joules", self.joules), ("seconds", self.seconds)):
             if value is not None and not is_number(value, least):
-                need(False, name, value, f"a number above 0, up to {MOST:g} (energy that is not known is None)")
+                need(False, name, value, f"a number above 0, up to {MOST:g} (unknown energy is None)")
         sound = self.next_epoch_cost is None or is_number(self.next_epoch_cost, least, most)
         need(sound, "next_epoch_cost", self.next_epoch_cost, f"a number above 0, up to {most:g}, or None")
         need(self.found_watts is None or is_number(self.found_watts, LEAST), "found_watts", self.found_watts, "watts")
@@ -183,7 +183,7 @@ class Outcome:
 class Gpus:
     """The GPUs that a trial runs on.
 
-    Another number of GPUs is another place: its costs are not comparable, and Epochs(b) carries over all the same.
+    Costs on different numbers of GPUs are not comparable, but Epochs(b) holds for all of them.
 
     >>> Gpus("V100", 2, 500.0).label
     '2 x V100'
@@ -199,12 +199,12 @@ class Gpus:
 
     @property
     def label(self) -> str:
-        """What costs on these GPUs are kept under."""
+        """The name under which costs on these GPUs are stored."""
         return self.model if self.count == 1 else f"{self.count} x {self.model}"
 
     @classmethod
     def of_label(cls, label: str, max_watts: float) -> Gpus:
-        """The GPUs that facts of version 0.1 name by their label alone.
+        """The GPUs of a fact of version 0.1, which has only their label.
 
         >>> Gpus.of_label("2 x V100", 500.0)
         Gpus(model='V100', count=2, max_watts=500.0)
@@ -215,18 +215,18 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """Somebody is about to run this job: which trial that is, where it would run, and what for."""
+    """A request for the next trial of a job: its numbers, its GPUs and its goal."""
 
-    number: int  # of the trial, from 1: no two trials of a job ever have the same, whatever was forgotten in between
+    number: int  # of the trial, from 1; never used twice in a job, even after a reset
     recurrence: int  # from 1
     attempt: int = 1  # within the recurrence, from 1
     gpus: Gpus
-    eta: float  # that costs and bounds of this trial are of
-    last: bool = False  # no further attempt follows: end the recurrence well
-    # Of two trials with one number, as there are in a store and in another or a restored copy of it, this tells which
-    # is meant. Empty: it was asked for by version 0.1.
+    eta: float  # for the costs and bounds of this trial
+    last: bool = False  # the last attempt that the recurrence allows
+    # Two stores, or a store and its restored backup, may hold different trials of one number: the id tells them apart.
+    # Empty if version 0.1 asked for the trial.
     id: str = ""
-    target: Target | None = None  # None: not told, as by a service of version 0.1; then it is the job's
+    target: Target | None = None  # None, as from a service of version 0.1: the job's target
 
     def __post_init__(self) -> None:
         need(is_whole(self.number, 1), "number", self.number, "a whole number of at least 1")
@@ -235,12 +235,12 @@ class Ask:
         need(is_number(self.eta, 0, 1), "eta", self.eta, "a number from 0 to 1")
 
     def is_for(self, job: JobSpec) -> bool:
-        """Whether it is for the target that the job has now. Runs towards another one tell nothing of its costs."""
+        """Whether it is for the job's current target. Runs for another target say nothing about its costs."""
         return self.target is None or self.target == job.target
 
     @property
     def gpu_model(self) -> str:
-        """The label of its GPUs, which costs are kept under."""
+        """The label of its GPUs, under which costs are stored."""
         gpus = self.gpus
         return gpus.model if gpus.count == 1 else gpus.label
 
@@ -252,7 +252,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One attempt at a recurrence, as it stands now."""
+    """One attempt within a recurrence."""
 
     ask: Ask
     decision: Decision
@@ -267,44 +267,42 @@ class Trial:
             if mark is not None:
                 need(before < mark, "sequence numbers", (before, mark), "asked before lost before ended")
                 before = mark
-        told = self.outcome is not None and self.outcome.ending is not Ending.LOST
-        need(told == (self.ended is not None), "outcome", self.outcome, "one with `ended`, none before")
+        has_ended = self.outcome is not None and self.outcome.ending is not Ending.LOST
+        need(has_ended == (self.ended is not None), "outcome", self.outcome, "one with `ended`, none before")
 
     @property
     def number(self) -> int:
-        """Its number within the job."""
         return self.ask.number
 
     @property
     def id(self) -> str:
-        """What no other trial anywhere has."""
+        """Unique over all stores."""
         return self.ask.id
 
     @property
     def batch_size(self) -> int:
-        """The decided one."""
         return self.decision.batch_size
 
     @property
     def ending(self) -> Ending:
-        """Where it is in the picture above."""
+        """The state of the trial, as drawn at the top of this module."""
         if self.outcome is not None:
             return self.outcome.ending
         return Ending.OPEN if self.lost is None else Ending.LOST
 
     @property
     def sequence(self) -> int:
-        """When it came to stand so."""
+        """The sequence number of its latest change."""
         return self.ended or self.lost or self.asked
 
     def lose(self, sequence: int, outcome: Outcome | None = None) -> Trial:
-        """Its lease lapsed; what it had reported by then may be kept for the summary."""
+        """The trial after its lease has lapsed, with what it had reported until then."""
         need(self.ending is Ending.OPEN, "trial", self.number, f"an open one; this one is {self.ending}")
         need(outcome is None or outcome.ending is Ending.LOST, "outcome", outcome, "one that says LOST")
         return replace(self, lost=sequence, outcome=outcome)
 
     def end(self, sequence: int, outcome: Outcome) -> Trial:
-        """It told how it ended, in time or late."""
+        """The trial after a tell, in time or late."""
         if self.outcome is not None and self.outcome.ending is not Ending.LOST:
             need(False, "trial", self.number, f"an open or lost one; this one is {self.ending}")
         need(outcome.ending is not Ending.LOST, "outcome", outcome, "how it ended; a loss is `lose`")
@@ -315,25 +313,25 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A trial and when things happened to it."""
+    """A trial as stored, with its times."""
 
     trial: Trial
     asked_at: str
     changed_at: str
-    leased_until: str | None  # None: not open any more
+    leased_until: str | None  # None: no longer open
     so_far: Outcome | None = None  # what it had used at its last renewal
 
     @property
     def told(self) -> Outcome | None:
-        """What it told of itself at its end, or last; None where nothing was heard."""
+        """The outcome, or else what the last renewal reported; None if nothing was reported."""
         return self.trial.outcome or self.so_far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profiled:
-    """What an epoch uses became known on a GPU model: profiled training at the best limit, and measured evaluation.
+    """What an epoch uses on a GPU model: profiled training at the best limit, and measured evaluation.
 
-    EpochCost(b) follows from it for any η, so that it stays known when the owner changes η.
+    EpochCost(b) follows from it for any η, so it remains known after the owner changes η.
     """
 
     sequence: int
@@ -351,25 +349,25 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pardoned:
-    """The owner says that a size which crashed may be offered again."""
+    """The owner allows a batch size that crashed to be offered again."""
 
     sequence: int
     batch_size: int
 
 
-Event: TypeAlias = Trial | Profiled | Pardoned  # a trial stands for its latest change
+Event: TypeAlias = Trial | Profiled | Pardoned  # a trial represents its latest change
 
 
 def history(facts: Iterable[Event]) -> list[Event]:
-    """What happened, in order: each trial as it stood when it was asked for, lost and ended."""
+    """All events in order. A trial appears once for each change: when it was asked for, lost and ended."""
     events: list[Event] = []
     for fact in facts:
         if isinstance(fact, Trial):
             asked = Trial(ask=fact.ask, decision=fact.decision, asked=fact.asked)
             events.append(asked)
             if fact.lost is not None:
-                said = fact.outcome if fact.ending is Ending.LOST else None
-                events.append(asked.lose(fact.lost, said))
+                reported = fact.outcome if fact.ending is Ending.LOST else None
+                events.append(asked.lose(fact.lost, reported))
             if fact.ended is not None:
                 events.append(fact)
         else:

@@ -1,4 +1,4 @@
-"""A job's trials, indexed once by GPUs and batch size: what the ledger looks up."""
+"""A job's trials, indexed by GPUs and batch size for the ledger."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ _Place = tuple[str, int]  # label of the GPUs, batch size
 
 @dataclass(frozen=True, slots=True)
 class TrialIndex:
-    """All trials of a job, by recurrence and by GPUs and batch size."""
+    """All trials of a job, by recurrence, and by GPUs and batch size."""
 
     spec: JobSpec
     tries: tuple[Kept, ...]  # by recurrence, then by number
     profiles: Mapping[tuple[int, str, int], PowerProfile]  # by batch size, GPU model and number of GPUs
     _places: Mapping[_Place, Sequence[Kept]]  # in the order in which they were asked for
-    _gpus: Mapping[str, Gpus]  # by label, as last told
-    _found: Mapping[str, float]  # by label, the limit that Zeus last found there
+    _gpus: Mapping[str, Gpus]  # by label, from the newest trial
+    _found: Mapping[str, float]  # by label: the power limit before Zeus changed it, from the newest trial
     _levels: Mapping[int, Level]
     _books: dict[_Place, Book] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, spec: JobSpec, kepts: Iterable[Kept], profiles: Mapping[ProfileKey, PowerProfile]) -> TrialIndex:
-        """Index these trials."""
         tries = tuple(sorted(kepts, key=lambda kept: (kept.trial.ask.recurrence, kept.trial.number)))
         places: dict[_Place, list[Kept]] = {}
         gpus: dict[str, Gpus] = {}
@@ -47,16 +46,16 @@ class TrialIndex:
         return cls(spec, tries, by_place, places, gpus, found, levels(tries))
 
     def level(self, recurrence: int) -> Level:
-        """How data had grown by then."""
+        """How much the data had grown by this recurrence."""
         return self._levels.get(recurrence, Level())
 
     @property
     def today(self) -> Level:
-        """How data have grown by now."""
+        """How much the data have grown by the last recurrence."""
         return self.level(self.tries[-1].trial.ask.recurrence) if self.tries else Level()
 
     def top(self, label: str) -> float | None:
-        """The highest limit allowed on these GPUs, in watts; None where nobody told which was found."""
+        """The highest power limit allowed on these GPUs, in watts; None if unknown."""
         found = self._found.get(label)
         return None if found is None else max((w for w in self.spec.power_limits if w <= found), default=found)
 
@@ -65,7 +64,7 @@ class TrialIndex:
         return self._places.get((label, batch_size), ())
 
     def book(self, label: str, batch_size: int) -> Book:
-        """What is known of this size on these GPUs, with the data of today."""
+        """What is known about this size on these GPUs, with today's data."""
         place = (label, batch_size)
         if place not in self._books:
             kepts = [kept for kept in self.at(*place) if kept.told is not None and kept.told.stretches]
@@ -75,11 +74,11 @@ class TrialIndex:
         return self._books[place]
 
     def is_towards(self, kept: Kept) -> bool:
-        """Whether it reached the target that the job has now."""
+        """Whether it reached the job's current target."""
         return kept.trial.ending is Ending.CONVERGED and kept.trial.ask.is_for(self.spec)
 
     def epochs(self) -> dict[int, list[int]]:
-        """How many epochs the runs of each batch size needed for the present target, on whatever GPUs."""
+        """How many epochs the runs of each batch size needed for the current target, on any GPUs."""
         lengths: dict[int, list[int]] = {}
         for kept in self.tries:
             if self.is_towards(kept) and kept.told is not None:
@@ -87,7 +86,7 @@ class TrialIndex:
         return lengths
 
     def defaults(self) -> dict[str, Defaults]:
-        """The default on each set of GPUs, where a run of the default size reached the target."""
+        """The default on each set of GPUs on which a run of the default size reached the target."""
         lengths, size, found = self.epochs(), self.spec.default_batch_size, {}
         for label, gpus in sorted(self._gpus.items()):
             runs = self._default_runs(label)
@@ -122,7 +121,7 @@ class TrialIndex:
 
 
 def _warm_up(told: Outcome) -> Amount | None:
-    """What the first epoch used beyond the mean of the later ones at its limit; None where there are none."""
+    """What the first epoch used beyond the mean of later ones at its limit; None if there are none."""
     known = [point for point in told.curve if point.joules is not None and point.limit_watts is not None]
     later = [point for point in known[1:] if point.limit_watts == known[0].limit_watts]
     if not later or known[0] is not told.curve[0]:

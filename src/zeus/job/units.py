@@ -1,10 +1,10 @@
-"""What a unit of a training (a step, an epoch, an evaluation) uses at each power limit, cold and steady.
+"""What a unit of training (a step, an epoch, an evaluation) uses at each power limit, cold and steady.
 
-A book is opened over the stretches of some trials of one batch size on the same GPUs, the oldest first. Everything that
-is said about an epoch's cost, about a power limit and about the default rests on it, so that each new run refreshes it.
+`Units` is built from the stretches of trials of one batch size on the same GPUs, oldest first. Estimates of epoch
+costs, of power limits and of the default use it, so each new run improves them.
 
-A cold unit is one of a process's first epoch, in which libraries load and kernels are chosen. It is never compared with
-a steady one, unless the two are seen to agree at one limit: then they are the same, and count together.
+A cold unit belongs to the first epoch of a process, in which libraries load and kernels are chosen. It is not compared
+with steady units, unless the two were measured to agree at one limit. Then they are counted together.
 """
 
 from __future__ import annotations
@@ -20,44 +20,41 @@ from zeus.job.amount import ONE, ZERO, Amount, widening
 from zeus.job.trial import Kind, Stretch
 
 AGREE = 0.05  # cold and steady units that differ by no more than this share are the same
-NEWEST = 5  # trials that say what a unit uses: older ones may be of other data
-UNKNOWN_SPREAD = 0.05  # relative, of a single unit where nothing shows how units scatter
+NEWEST = 5  # trials that count for a unit's use: older ones may have used other data
+UNKNOWN_SPREAD = 0.05  # assumed relative scatter of a unit if no data show it
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one unit uses, with the standard errors of both means."""
+    """What one unit uses on average, with standard errors."""
 
     joules: float
     seconds: float
     joules_error: float
     seconds_error: float
-    count: int  # units that it rests on
+    count: int  # units behind the mean
 
     @property
     def use(self) -> Amount:
-        """Without the errors."""
         return Amount(self.joules, self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How much more a unit uses at one limit than at another, with standard errors."""
+    """What a unit uses at one limit divided by what it uses at another, with standard errors."""
 
     joules: float
     seconds: float
     joules_error: float
     seconds_error: float
-    cold: bool  # known of cold units alone
+    cold: bool  # from cold units only
 
     @property
     def factor(self) -> Amount:
-        """Without the errors."""
         return Amount(self.joules, self.seconds)
 
     @property
     def error(self) -> Amount:
-        """The standard errors alone."""
         return Amount(self.joules_error, self.seconds_error)
 
 
@@ -65,7 +62,7 @@ SAME = Ratio(1.0, 1.0, 0.0, 0.0, False)
 
 
 class _Row(NamedTuple):
-    """The units of one sort in one trial, or in several."""
+    """The units of one sort (cold or steady), in one trial or in several."""
 
     units: int
     joules: float
@@ -89,16 +86,13 @@ class _Row(NamedTuple):
         return Amount(self.joules / self.units, self.seconds / self.units)
 
 
-_Sorts = tuple[bool, ...]  # cold ones, steady ones or both
-_Rows = dict[int, _Row]  # by the place of the trial in the book, the oldest first
-
-
-_Pair = tuple[Kind, float, float, bool]  # kind, two limits, whether cold units are asked about
+_Sorts = tuple[bool, ...]  # True: cold units, False: steady units
+_Rows = dict[int, _Row]  # by index of the trial, oldest first
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """The book of one batch size on one set of GPUs.
+    """The units of one batch size on one set of GPUs.
 
     >>> def run(*rows):
     ...     return [Stretch.of(Kind.EPOCH, limit, cold, n, n * joules, n * 1.0) for limit, cold, n, joules in rows]
@@ -108,7 +102,7 @@ class Units:
     """
 
     _rows: dict[tuple[Kind, float, bool], _Rows]
-    _growth: tuple[Amount, ...] = ()  # of each trial; none: no data have grown
+    _growth: tuple[Amount, ...] = ()  # of each trial; empty: the data have not grown
     _scatters: dict[tuple[Kind, bool, bool], Amount | None] = field(default_factory=dict, compare=False, repr=False)
     _gaps: dict[Kind, Amount | None] = field(default_factory=dict, compare=False, repr=False)
     _ratios: dict[tuple[Kind, float, float, bool], Ratio | None] = field(
@@ -117,16 +111,16 @@ class Units:
 
     @classmethod
     def of(cls, trials: Iterable[Sequence[Stretch]], growth: Iterable[Amount] = ()) -> Units:
-        """A book over these trials; stretches of unknown energy or limit teach nothing here.
+        """The units of these trials. Stretches of unknown energy or limit are left out.
 
         Args:
-            trials: The stretches of each, the oldest first.
-            growth: How much more an epoch uses today than in each trial, because data have grown. Not given: no more.
+            trials: The stretches of each trial, oldest first.
+            growth: For each trial, what an epoch uses today divided by what it used then, as data grow. Default: 1.
         """
         rows: dict[tuple[Kind, float, bool], _Rows] = {}
         grown = tuple(growth)
-        for place, (some, by) in enumerate(zip(trials, grown or repeat(ONE), strict=False)):
-            for one in some:
+        for trial, (stretches, by) in enumerate(zip(trials, grown or repeat(ONE), strict=False)):
+            for one in stretches:
                 if one.limit_watts is None or not one.joules or not one.seconds:
                     continue
                 row = _Row(one.count, one.joules, one.seconds, one.looks, one.joules_squares, one.seconds_squares)
@@ -138,20 +132,20 @@ class Units:
                         seconds_squares=row.seconds_squares * by.seconds**2,
                     )
                 sort = rows.setdefault((one.kind, one.limit_watts, one.cold), {})
-                sort[place] = sort[place].plus(row) if place in sort else row
+                sort[trial] = sort[trial].plus(row) if trial in sort else row
         return cls(rows, grown)
 
     def limits(self, kind: Kind) -> tuple[float, ...]:
-        """The limits at which such units ran, highest first."""
+        """The power limits at which such units ran, highest first."""
         return tuple(sorted({limit for one, limit, _ in self._rows if one is kind}, reverse=True))
 
     def unit(self, kind: Kind, limit: float, cold: bool | None = None) -> Unit | None:
-        """A unit at this limit, by the newest trials that had one.
+        """The mean unit at this limit over the newest trials that have one; None if none does.
 
         Args:
-            kind: What is asked about.
-            limit: In watts.
-            cold: True or False for one sort alone. None: steady ones, with cold ones where those are the same.
+            kind: Which unit.
+            limit: The power limit, in watts.
+            cold: True: only cold units. False: only steady units. None: steady units, and cold ones if they agree.
         """
         if cold is not None:
             sorts: _Sorts = (cold,)
@@ -166,15 +160,15 @@ class Units:
         return Unit(each.joules, each.seconds, error.joules, error.seconds, total.units)
 
     def is_pooled(self, kind: Kind) -> bool:
-        """Whether cold and steady units were seen to agree, at some limit, when they last could be compared."""
+        """Whether cold and steady units agreed when they were last compared at one limit."""
         gap = self._gap(kind)
         return gap is not None and gap.within(AGREE)
 
     def ratio(self, kind: Kind, top: float, limit: float, *, cold: bool = False) -> Ratio | None:
-        """What a unit uses at `top` over what it uses at `limit`; None where that was never seen.
+        """What a unit uses at `top`, divided by what it uses at `limit`; None if unknown.
 
-        Units of one and the same trial are compared before units of different ones, which may be of other data, and
-        steady units before cold ones; for a `cold` unit, cold ones are.
+        Units of the same trial are preferred, as other trials may have used other data. Steady units are preferred to
+        cold ones, or the reverse if `cold`.
         """
         if top == limit:
             return SAME
@@ -184,10 +178,10 @@ class Units:
         return self._ratios[asked]
 
     def spread(self, kind: Kind) -> Amount | None:
-        """Relative standard deviation of one unit, pooled over all limits; None where nothing shows it.
+        """Relative standard deviation of one unit, pooled over all limits; None if unknown.
 
-        Steady units show it, or cold ones where there is nothing else: in the first epoch the first steps differ from
-        the last. Where each trial measured only once, it is seen between trials.
+        Steady units are preferred, because the steps of a first epoch change while it warms up. If each trial
+        measured only once, the deviation is taken between trials.
         """
         ways = ((cold, across) for across in (False, True) for cold in (False, True))
         known = (self._scatter(kind, cold, across) for cold, across in ways)
@@ -224,7 +218,7 @@ class Units:
         return dict(sorted(pooled.items()))
 
     def _one(self, kind: Kind, sorts: _Sorts, *, across: bool) -> Amount:
-        """How units of these sorts scatter; 5 % where nothing shows it."""
+        """Relative scatter of units of these sorts; 5 % if unknown."""
         ways = [(cold, way) for cold in sorts for way in ((False, True) if across else (False,))]
         known = [one for way in ways if (one := self._scatter(kind, *way)) is not None]
         if known:
@@ -232,7 +226,7 @@ class Units:
         return self.spread(kind) or Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)
 
     def _gap(self, kind: Kind) -> Amount | None:
-        """By how much of a steady unit a cold one differed, when they last could be compared at one limit."""
+        """Relative difference of cold and steady units in the newest trial that had both at one limit."""
         if kind not in self._gaps:
             newest, found = -1, None
             for one, limit, cold in self._rows:
@@ -247,9 +241,9 @@ class Units:
         return self._gaps[kind]
 
     def _scatter(self, kind: Kind, cold: bool, across: bool) -> Amount | None:
-        """How units scatter within each trial, or across trials; relative, pooled over all limits.
+        """Relative scatter of units within trials, or across trials, pooled over all limits.
 
-        Trials whose data have grown by different shares are not compared: how much was read off the same units.
+        Trials with different growth of data are not compared, because the growth was derived from the same units.
         """
         asked = (kind, cold, across)
         if asked not in self._scatters:
@@ -259,7 +253,7 @@ class Units:
         return self._scatters[asked]
 
     def _alike(self, rows: _Rows) -> Iterable[_Row]:
-        """The sums of those trials whose data have grown by the same share."""
+        """The sums over trials with the same growth of data."""
         sums: dict[Amount, _Row] = {}
         for trial, row in rows.items():
             by = self._growth[trial] if self._growth else ONE
@@ -281,7 +275,7 @@ def _pooled(rows: Iterable[_Row]) -> Amount | None:
 
 
 def _within_trials(pairs: Iterable[tuple[_Row, _Row]]) -> tuple[Amount, float]:
-    """The mean of each trial's own ratio, weighted by the units behind it, and how many units that is worth."""
+    """The mean of each trial's own ratio, weighted by its units, and the sum of the weights."""
     joules = seconds = weights = 0.0
     for high, low in pairs:
         ratio, weight = _between_trials(high, low)
@@ -296,10 +290,10 @@ def _between_trials(high: _Row, low: _Row) -> tuple[Amount, float]:
 
 
 def _is_slower(seconds: float, top: float, limit: float) -> bool:
-    """Whether the higher limit seems to be the slower one. It never is: what was measured there first is warm-up."""
+    """Whether the higher limit seems slower. It never is: then the difference is warm-up."""
     return seconds > 1 + AGREE if top > limit else seconds < 1 / (1 + AGREE)
 
 
 def _newest(rows: _Rows) -> _Row:
-    """The units of the newest trials together."""
+    """The sum over the newest trials."""
     return reduce(_Row.plus, list(rows.values())[-NEWEST:])

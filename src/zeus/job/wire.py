@@ -1,10 +1,10 @@
-"""The words of `zeus.job` and `zeus.profile` as JSON, versioned: store, service and files all speak this.
+"""The values of `zeus.job` and `zeus.profile` as versioned JSON, for the store, the service and files.
 
-Each dict says its `kind` and `version`. A reader that does not know the version says so and reads nothing: a guess
-would be folded into decisions for ever. Unknown is null; there is no NaN.
+Each object has a `kind` and a `version`. An unknown version is an error: a wrong guess would enter every later
+decision. Unknown is null; there is no NaN.
 
-Version 2 added what makes a fact stand alone: a trial's id, η, target and GPUs, and an outcome's stretches and epochs.
-Version 1 is read, and written for clients that know no other.
+Version 2 added a trial's id, η, target and GPUs, and an outcome's stretches and epochs. Version 1 is still read, and
+written for clients that only know it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from zeus.job import (
 from zeus.profile import PowerProfile, ProfileKey
 
 VERSION = 2
-VERSIONS = (1, 2)  # that are read
+VERSIONS = (1, 2)  # versions that can be read
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
@@ -54,7 +54,7 @@ _KINDS: dict[type[Any], str] = {
 
 
 def to_text(word: Word) -> str:
-    """`to_json` as one line of JSON.
+    """The value as one line of JSON.
 
     >>> to_text(Pardoned(sequence=7, batch_size=32))
     '{"kind":"pardoned","version":2,"sequence":7,"batch_size":32}'
@@ -64,7 +64,7 @@ def to_text(word: Word) -> str:
 
 
 def to_json(word: Word, version: int = VERSION) -> Json:
-    """A dict that JSON can hold, in this version.
+    """The value as a dict of JSON types, in this version of the format.
 
     >>> to_json(Pardoned(sequence=7, batch_size=32))
     {'kind': 'pardoned', 'version': 2, 'sequence': 7, 'batch_size': 32}
@@ -74,7 +74,7 @@ def to_json(word: Word, version: int = VERSION) -> Json:
 
 
 def _as_version_1(word: Word, body: Json) -> Json:
-    """The same, as Zeus 0.1 knows it."""
+    """The body without what Zeus 0.1 does not know."""
     match word:
         case JobSpec():
             return {name: value for name, value in body.items() if name not in _JOB_2}
@@ -95,15 +95,15 @@ def _as_version_1(word: Word, body: Json) -> Json:
 
 
 def from_json(data: object, wanted: type[T], *, eta: float | None = None) -> T:
-    """The word that a dict holds, which must be of the wanted kind.
+    """Read a value of the wanted type.
 
     Args:
-        data: What was read.
-        wanted: The kind.
-        eta: Under which a trial of version 1, which does not say, was decided.
+        data: The parsed JSON.
+        wanted: The type to read.
+        eta: The η of a trial of version 1, which does not store its own.
 
     Raises:
-        InputError: It is of another kind, or of a version that this Zeus does not know, or not sound.
+        InputError: The data are of another kind, of an unknown version, or invalid.
     """
     kind = _KINDS[wanted]
     if not isinstance(data, Mapping) or data.get("kind") != kind:
@@ -112,8 +112,8 @@ def from_json(data: object, wanted: type[T], *, eta: float | None = None) -> T:
     version = data.get("version")
     if version not in VERSIONS or isinstance(version, bool):
         raise InputError(
-            f"{kind} of version {version!r}: this Zeus reads versions up to {VERSION}. "
-            "It was written by another one; use that, or install the newer of the two."
+            f"{kind} of version {version!r}: this Zeus reads versions 1 to {VERSION}. "
+            "Another version of Zeus wrote it. Install the newer of the two."
         )
     body = {name: value for name, value in data.items() if name not in ("kind", "version")}
     if wanted is Trial and version == 1:
@@ -123,15 +123,15 @@ def from_json(data: object, wanted: type[T], *, eta: float | None = None) -> T:
 
 
 def dumps(data: Json) -> str:
-    """One line of JSON, in which words may stand for their dicts."""
+    """One line of JSON. Values of `zeus.job` inside `data` are encoded too."""
     try:
         return _ENCODER.encode(data)
     except ValueError as wrong:
-        raise InputError(f"{data}: {wrong}. A number that is not known is null.") from wrong
+        raise InputError(f"{data}: {wrong}. Use null for an unknown number.") from wrong
 
 
 def loads(text: str) -> Json:
-    """The object on one line of JSON."""
+    """Parse a JSON object. InputError if the text is anything else."""
     try:
         data = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as wrong:
@@ -142,10 +142,10 @@ def loads(text: str) -> Json:
 
 
 def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
-# The fields of each word, and whether they must be there: looked up for every trial that is read or written.
+# The fields of each type, and whether they are required. Computed once, as every trial read or written needs them.
 _WORDS = (Ask, Decision, Gpus, JobSpec, Outcome, Pardoned, Profiled, ProfileKey, Target, Trial)
 _FIELDS: dict[type[Any], dict[str, bool]] = {
     word: {one.name: one.default is MISSING for one in fields(word)} for word in _WORDS
@@ -153,7 +153,7 @@ _FIELDS: dict[type[Any], dict[str, bool]] = {
 
 
 def _types(hint: Any) -> frozenset[type[Any]]:
-    """What a field may hold, its own types alone: a whole number is also a float, and true is no number."""
+    """The exact types a field may hold. An int is accepted for a float; a bool is not a number."""
     kinds = {get_origin(one) or one for one in (get_args(hint) if isinstance(hint, UnionType) else (hint,))}
     return frozenset(kinds | {int} if float in kinds else kinds)
 
@@ -168,12 +168,15 @@ _ROWS: dict[type[Any], list[str]] = {row: [one.name for one in fields(row)] for 
 
 
 def _inner(word: Any) -> Any:
-    """Its fields as they are; the encoder asks for those of its own. There may be many rows, so they are lists."""
+    """Its fields, whose values the encoder passes to this function in turn.
+
+    Stretches and epochs become lists, because there may be many of them.
+    """
     if type(word) in _ROWS:
         return [getattr(word, name) for name in _ROWS[type(word)]]
     names = _FIELDS.get(type(word))
     if names is None:
-        raise TypeError(f"{word!r} is no word of Zeus and cannot be written as JSON")
+        raise TypeError(f"{word!r} cannot be written as JSON")
     return {name: getattr(word, name) for name in names}
 
 
@@ -181,7 +184,7 @@ _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_inn
 
 
 def plain(value: Any) -> Any:
-    """A value as what JSON is made of: dicts, lists, strings and numbers."""
+    """The value as dicts, lists, strings and numbers."""
     if type(value) in _FIELDS:
         return {name: plain(inner) for name, inner in _inner(value).items()}
     if isinstance(value, StrEnum):
@@ -192,13 +195,13 @@ def plain(value: Any) -> Any:
 
 
 def _read(cls: type[T], body: object) -> T:
-    """A flat dataclass from exactly its fields; those with a default may be missing."""
+    """A flat dataclass from exactly its fields. Fields with a default may be missing."""
     if not isinstance(body, Mapping):
         raise InputError(f"{cls.__name__} {body!r}: expected a JSON object.")
-    known = _FIELDS[cls]
-    if strange := sorted(set(body) - set(known)):
-        raise InputError(f"{cls.__name__} has no {', '.join(map(repr, strange))}; it has {', '.join(known)}.")
-    missing = [name for name, needed in known.items() if needed and name not in body]
+    names = _FIELDS[cls]
+    if unknown := sorted(set(body) - set(names)):
+        raise InputError(f"{cls.__name__} has no {', '.join(map(repr, unknown))}; it has {', '.join(names)}.")
+    missing = [name for name, needed in names.items() if needed and name not in body]
     if missing:
         raise InputError(f"{cls.__name__} {dict(body)!r} lacks {', '.join(missing)}.")
     types = _TYPES[cls]
@@ -213,7 +216,7 @@ def _named(types: Iterable[type[Any]]) -> str:
 
 
 def _with(body: object, **readers: Callable[[Any], Any]) -> Json:
-    """The body with some of its fields read further."""
+    """The body with some of its fields parsed by these readers."""
     if not isinstance(body, Mapping):
         raise InputError(f"{body!r}: expected a JSON object.")
     try:
@@ -229,7 +232,6 @@ def _outcome(body: object) -> Outcome:
 
 
 def stretches_from_json(rows: list[Any]) -> tuple[Stretch, ...]:
-    """Stretches from their rows."""
     return tuple(Stretch(Kind(kind), *rest) for kind, *rest in rows)
 
 
@@ -250,12 +252,12 @@ def _ask(body: object) -> Ask:
 
 
 def _from_version_1(body: Json, eta: float | None) -> Json:
-    """A trial of version 1 named its GPUs by a label and left its η to its job."""
+    """The body of a trial of version 1, which has only a label for its GPUs and no η, as version 2."""
     ask = body.get("ask")
     if not isinstance(ask, Mapping) or "max_watts" not in ask:
         return body
     if eta is None:
-        raise InputError("a trial of version 1 does not say its eta, and it is not known here.")
+        raise InputError("a trial of version 1 has no eta of its own. Give the eta of its job.")
     rest = {name: value for name, value in ask.items() if name not in ("gpu_model", "max_watts")}
     gpus = Gpus.of_label(str(ask.get("gpu_model", "")), ask["max_watts"])
     return {**body, "ask": {**rest, "gpus": plain(gpus), "eta": eta}}

@@ -157,7 +157,7 @@ def test_a_job_that_another_zeus_wrote_does_not_hide_the_others(
 
     code, out, _ = zeus("list")
     assert code == 0
-    assert "newer: cannot be read: trial of version 3: this Zeus reads versions up to 2" in out
+    assert "newer: cannot be read: trial of version 3: this Zeus reads versions 1 to 2" in out
     assert zeus("show", "odd")[0] == 0
     assert zeus("show", "newer")[0] == 2
 

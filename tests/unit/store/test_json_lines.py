@@ -77,7 +77,7 @@ def test_an_odd_value_is_refused_at_the_door_or_harms_nobody(odd: Any) -> None:
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
 def test_what_is_no_number_in_json_is_none_here(constant: str) -> None:
-    with pytest.raises(InputError, match=r"line \d+: .*is no number in JSON"):
+    with pytest.raises(InputError, match=r"line \d+: .*is not a number in JSON"):
         MemoryStore().import_lines([line.replace("250.0", constant) for line in SOUND])
 
 
