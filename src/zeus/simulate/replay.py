@@ -28,7 +28,7 @@ from zeus.simulate.limit_plans import JustInTime, LimitPlan, Limits
 from zeus.simulate.workload import Workload
 from zeus.store.api import Request
 from zeus.store.rules import is_over, next_ask
-from zeus.trial.engine import run_through
+from zeus.trial.closed_form import run_through
 from zeus.trial.estimate import first_epoch
 from zeus.trial.knowledge import Knowledge
 

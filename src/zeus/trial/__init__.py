@@ -1,1 +1,1 @@
-"""One trial as a pure state machine, whoever runs it."""
+"""One trial as a pure state machine, which every way of running a trial uses."""

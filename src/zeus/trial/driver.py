@@ -1,4 +1,4 @@
-"""Feeds a trial's engine and carries out what it answers: the same few lines for every shell."""
+"""Passes events to a trial's engine and carries out its actions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from zeus.trial.engine import AskPolicy, Event, Finish, PolicySaid, TellEpoch, T
 
 
 class Driver:
-    """An engine and whoever is asked.
+    """A trial's engine, with the functions that carry out its actions.
 
     Args:
-        engine: The trial.
-        ask: The policy's word on going on.
-        tell_epoch: Told what an epoch uses.
+        engine: The engine of the trial.
+        ask: Asks the policy whether the trial may go on.
+        tell_epoch: Called when the use of an epoch becomes known or changes.
     """
 
     def __init__(
@@ -26,17 +26,16 @@ class Driver:
         tell_epoch: Callable[[Use], None] = lambda use: None,
     ) -> None:
         self.engine = engine
-        self.outcome: Outcome | None = None  # once it is over
+        self.outcome: Outcome | None = None  # set when the trial is over
         self._ask = ask
         self._tell_epoch = tell_epoch
 
     @property
     def is_over(self) -> bool:
-        """Whether the trial has ended."""
         return self.engine.ending is not None
 
     def feed(self, *events: Event) -> None:
-        """Tell the engine, and do what it says."""
+        """Pass these events to the engine and carry out its actions."""
         for event in events:
             self.engine, actions = self.engine.handle(event)
             for action in actions:

@@ -1,29 +1,28 @@
-"""One trial as a pure state machine: events in, actions out. Every way to run a trial is a shell around it.
+"""One trial as a pure state machine: events in, actions out. Every way of running a trial is a shell around it.
 
     Started ──▶ EpochBegan ──▶ Measured ... ──▶ Evaluated ──▶ EpochEnded ──▶ EpochBegan ... ──▶ Finish
        │            │              │                │              │
        └────────────┴───── AskPolicy ◀─── as soon as it is known what this epoch, or the next, will cost
                                └── PolicySaid(no) ──▶ Finish(stopped)
 
-    A loader, a framework's callback, a watcher of an unmodified script, the five old HTTP routes and the simulator turn
-    what happens to them into events, and carry out the actions. The engine alone knows when an epoch is over, what is
-    charged, what the next epoch will cost, when the policy is asked, what unknown energy means, and how a trial ends.
+The shells are the loader, the framework callbacks, the watcher of an unmodified script, the five old HTTP routes and
+the simulator. They turn what happens into events, and carry out the actions. Only the engine knows when an epoch is
+over, what is charged, what the next epoch will cost, when the policy is asked, and how a trial ends.
 
 When the policy is asked:
 
-- before the first epoch, where a profile, an earlier trial or a neighbouring size foretells its cost;
-- after each epoch, once its metric is known, or when the next one begins without one;
-- inside an epoch, where steps can be seen and the epoch as it goes will not fit under the bound, once an epoch.
+- before the first epoch, if a profile, an earlier trial or a neighbouring size predicts its cost;
+- after each epoch, when its metric is known, or when the next epoch begins without one;
+- inside an epoch, at most once, if its steps show that it will not fit under the bound.
 
-What is charged: everything from the first epoch on, evaluation included. Set-up is told beside. A trial of which not
-even one epoch is begun is charged nothing. Energy that is not known stops nothing.
+Everything from the first epoch on is charged, including evaluation. Set-up is reported, but not charged. A trial that
+begins no epoch is charged nothing. Unknown energy never stops a trial.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -33,9 +32,9 @@ from zeus.job.checks import LEAST, is_number
 from zeus.trial.estimate import EpochEstimate, first_epoch, next_epoch
 from zeus.trial.knowledge import Knowledge
 
-POINTS = 1000  # of a curve, above which every other one is left out
+POINTS = 1000  # a longer curve drops every other point
 NOTHING = Use()
-LOOKS = 20  # an epoch: how often its steps should be told of, so that a bound is passed by a small part of it alone
+LOOKS = 20  # measurements of steps per epoch, so that a trial passes its bound by only a small part of an epoch
 
 
 # ---------------------------------------------------------------------------------------------------- events
@@ -53,32 +52,32 @@ class EpochBegan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What some units used since the last event of this kind, at one power limit.
+    """What some units used since the last such event, at one power limit.
 
-    A count of 0 is for what lies beside the units and is to be charged all the same.
+    A count of 0 is for use between units, which is charged too.
     """
 
     kind: Kind
     count: int
     use: Use
-    limit: float | None = None  # None: it changed meanwhile, or cannot be read
+    limit: float | None = None  # None: it changed in between, or cannot be read
 
 
 @dataclass(frozen=True, slots=True)
 class EpochEnded:
-    """An epoch is over; what it used was told."""
+    """An epoch is over. What it used has been passed as Measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The metric, in an epoch or after it."""
+    """The metric is known, during an epoch or after it."""
 
     metric: float
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileSettled:
-    """Power limits are settled: what a step uses at the limit in use from now on, or a whole epoch."""
+    """Power limits were profiled: what a step, or a whole epoch, uses at the limit that is used from now on."""
 
     step: Use | None = None
     epoch: Use | None = None
@@ -93,9 +92,9 @@ class PolicySaid:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The training has ended without reaching its target, by itself or not.
+    """The training ended without reaching its target.
 
-    NOT_CONVERGED: it did what it had to. CRASHED: it failed. LOST: nobody knows how, or somebody interrupted it.
+    NOT_CONVERGED: it ran to its end. CRASHED: it failed. LOST: it was interrupted, or nobody knows.
     """
 
     ending: Ending
@@ -108,15 +107,15 @@ Event: TypeAlias = Started | EpochBegan | Measured | EpochEnded | Evaluated | Pr
 
 @dataclass(frozen=True, slots=True)
 class AskPolicy:
-    """May it go on? Answer with PolicySaid."""
+    """Ask the policy whether the trial may go on, and answer with PolicySaid."""
 
-    so_far: Outcome  # ending LOST: what is known if nothing more is heard
-    cost: float  # of the trial after the epoch in question, at least; 0 where nothing is known of it
+    so_far: Outcome  # with ending LOST: the outcome if nothing more is reported
+    cost: float  # the lowest expected cost of the trial after the epoch in question; 0 if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class TellEpoch:
-    """What an epoch uses at the limit in use became known, or has changed."""
+    """What an epoch uses at the current power limit became known, or changed."""
 
     use: Use
 
@@ -136,19 +135,19 @@ Action: TypeAlias = AskPolicy | TellEpoch | Finish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a trial is run for."""
+    """The target, cost model and bound of a trial."""
 
     target_metric: float | None  # None: it runs to max_epochs
     higher_is_better: bool = True
     max_epochs: int
-    cost: CostModel | None  # None: MAXPOWER is not known, and so no cost
+    cost: CostModel | None  # None: MAXPOWER is unknown, and so is every cost
     cost_limit: float | None = None
-    steps_per_epoch: int | None = None  # where they can be seen, and counted before the first epoch
-    found_watts: float | None = None  # the limit in force before anybody sets one
+    steps_per_epoch: int | None = None  # if steps can be seen and counted before the first epoch
+    found_watts: float | None = None  # the power limit before Zeus changed it
 
     @classmethod
     def of(cls, spec: JobSpec, cost: CostModel, cost_limit: float | None, **more: object) -> Terms:
-        """Those of a trial of this job."""
+        """The terms of a trial of this job."""
         return cls(
             target_metric=spec.target_metric,
             higher_is_better=spec.higher_is_better_metric,
@@ -167,7 +166,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class TrialEngine:
-    """A trial as it stands. `handle` gives the next one, and what is to be done.
+    """The state of a trial. `handle` returns the next state and the actions to carry out.
 
     >>> engine = TrialEngine(Terms(target_metric=0.9, max_epochs=5, cost=CostModel(1.0, 250.0)))
     >>> for event in (Started(), EpochBegan(), Measured(Kind.EPOCH, 1, Use(100.0, 2.0), 250.0), EpochEnded()):
@@ -179,9 +178,9 @@ class TrialEngine:
 
     terms: Terms
     known: Knowledge = field(default_factory=Knowledge)
-    epochs: int = 0  # done
+    epochs: int = 0  # finished epochs
     metric: float | None = None
-    spent: Use = NOTHING  # charged
+    spent: Use = NOTHING  # everything that is charged
     ending: Ending | None = None
     next_epoch_cost: float | None = None
     stretches: Mapping[tuple[Kind, float | None, bool], Stretch] = field(default_factory=dict)
@@ -189,26 +188,26 @@ class TrialEngine:
     _stride: int = 1
     _in_epoch: bool = False
     _evaluated: bool = False  # in this epoch
-    _pending: bool = False  # an epoch is over that nobody was asked about
-    _epoch: Use = NOTHING  # since it began
-    _evaluation: Use = NOTHING  # in it, beside the steps
-    _last_evaluation: Use = NOTHING
+    _pending: bool = False  # an epoch is over, and the policy was not asked yet
+    _epoch: Use = NOTHING  # in this epoch
+    _evaluation: Use = NOTHING  # in this epoch, besides its steps
+    _last_evaluation: Use = NOTHING  # of the epoch before
     _limits: frozenset[float | None] = frozenset()  # in this epoch
-    _limit: float | None = None  # of the last steps or epoch: one evaluation runs at another
+    _limit: float | None = None  # of the last steps or epoch; evaluation may run at another
     _steps: int = 0  # in this epoch
     _steps_per_epoch: int | None = None
-    _paces: tuple[float, ...] = ()  # cost of a step, by the looks in this epoch
+    _paces: tuple[float, ...] = ()  # cost of a step in each measurement of this epoch
     _inside: bool = False  # the policy was asked inside this epoch
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """As many as the last epoch had, or as were said before the first."""
+        """The steps of the last epoch, or before that the number in the terms."""
         return self._steps_per_epoch or self.terms.steps_per_epoch
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def handle(self, event: Event) -> tuple[TrialEngine, tuple[Action, ...]]:  # noqa: PLR0911 (one for each event)
-        """The trial after this event, and what is to be done. After its end nothing changes any more."""
+        """The trial after this event, and the actions to carry out. After the end of the trial there are none."""
         if self.ending is not None:
             return self._after_the_end(event), ()
         match event:
@@ -231,7 +230,7 @@ class TrialEngine:
                 return self._finish(ending)
 
     def _after_the_end(self, event: Event) -> TrialEngine:
-        """A trial that was stopped inside an epoch is charged until its loop has ended; nothing else changes."""
+        """A trial stopped inside an epoch is charged until its loop ends. Nothing else changes."""
         if not (self._inside and self.ending is Ending.STOPPED and isinstance(event, Measured)):
             return self
         return replace(
@@ -274,12 +273,12 @@ class TrialEngine:
         return {**self.stretches, key: one if had is None else had + one}
 
     def _epoch_ended(self) -> tuple[TrialEngine, tuple[Action, ...]]:
-        """Its evaluation may follow, and belongs to it."""
+        """If the metric is not known yet, an evaluation may follow, which belongs to this epoch."""
         now = replace(self, epochs=self.epochs + 1, _in_epoch=False, _pending=True)
         return now._judged() if self._evaluated else (now, ())
 
     def _closed(self) -> TrialEngine:
-        """The epoch that has just ended is one point of the curve, and the next one begins from nothing."""
+        """Add the epoch that has just ended to the curve, and reset what belongs to one epoch."""
         number = self.epochs
         limit = next(iter(self._limits)) if len(self._limits) == 1 else None
         joules = self._epoch.joules if self._epoch.is_known else None
@@ -308,10 +307,10 @@ class TrialEngine:
             return now._finish(Ending.CONVERGED)
         return now._judged() if now._pending else (now, ())
 
-    # ------------------------------------------------------------------ going on
+    # ------------------------------------------------------------------ the next epoch
 
     def _judged(self) -> tuple[TrialEngine, tuple[Action, ...]]:
-        """An epoch is over, and its metric known as far as it will be: is another one to follow?"""
+        """An epoch is over, with its metric if there is one: ask whether another may follow."""
         now = self._closed()
         if now.epochs >= now.terms.max_epochs:
             return now._finish(Ending.NOT_CONVERGED)
@@ -332,14 +331,13 @@ class TrialEngine:
         return now, (AskPolicy(now.so_far, self._priced(self.spent.plus(least))),)
 
     def _look_inside(self) -> tuple[TrialEngine, tuple[Action, ...]]:
-        """Whether this epoch, as its steps go, will end within the bound; the quickest steps say so."""
+        """Ask the policy if this epoch will not fit under the bound, even at the pace of its cheapest steps."""
         steps, spent = self.steps_per_epoch, self._price(self.spent)
         if self._inside or self.terms.cost_limit is None or not math.isfinite(spent):
             return self, ()
         left = max(0, (steps or 0) - self._steps) * min(self._paces)
-        if len(self._paces) < 2 or self._steps * LOOKS < (
-            steps or 0
-        ):  # the first steps may be slow in ways of their own
+        # The first steps may be slow, so nothing is extrapolated from them.
+        if len(self._paces) < 2 or self._steps * LOOKS < (steps or 0):
             left = 0.0
         if fits(spent + left, self.terms.cost_limit):
             return self, ()
@@ -350,7 +348,7 @@ class TrialEngine:
         return math.nan if self.terms.cost is None else self.terms.cost.of(use)
 
     def _priced(self, use: Use) -> float:
-        """Equation 2; 0 where energy is not known, so that nothing unknown stops a run."""
+        """Equation 2; 0 if the energy is unknown, so that unknown energy never stops a trial."""
         price = self._price(use)
         return price if math.isfinite(price) else 0.0
 
@@ -368,23 +366,23 @@ class TrialEngine:
         tell: tuple[Action, ...] = ()
         whole = ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)
         if whole and now.epochs == 1 and now.spent.is_known and now.spent.joules > 0 < now.spent.seconds:
-            tell = (TellEpoch(now.spent),)  # all that a training of one epoch can say
+            tell = (TellEpoch(now.spent),)  # a training of one epoch has no better estimate
         return now, (*tell, Finish(now.outcome(ending)))
 
     @property
     def so_far(self) -> Outcome:
-        """What is known of it if nothing more is heard."""
+        """The outcome if nothing more is reported."""
         return self.outcome(Ending.LOST)
 
     def outcome(self, ending: Ending) -> Outcome:
-        """As it stands, ended so. Unknown energy is None."""
+        """The outcome if the trial ends this way now. Unknown energy is None."""
         joules, seconds, following = self.spent.joules, self.spent.seconds, self.next_epoch_cost
         limits = {one.limit_watts for one in self.stretches.values()} - {None, self.terms.found_watts}
         stopped = ending is Ending.STOPPED
         return Outcome(
             ending=ending,
             joules=joules if is_number(joules, LEAST if self.epochs else 0) else None,
-            seconds=max(seconds, 1e-9) if self.epochs else max(0.0, seconds),  # a virtual clock need not have moved
+            seconds=max(seconds, 1e-9) if self.epochs else max(0.0, seconds),  # a virtual clock may not have moved
             epochs=self.epochs,
             metric=self.metric,
             next_epoch_cost=(following if following or not self.epochs else None) if stopped else None,
@@ -393,50 +391,3 @@ class TrialEngine:
             found_watts=self.terms.found_watts,
             set_limits=bool(limits) and self.terms.found_watts is not None,
         )
-
-
-# ---------------------------------------------------------------------------------------------------- in closed form
-
-
-def run_through(
-    first: Use,
-    rest: Use,
-    done: int,
-    last: int,
-    *,
-    reaches: bool,
-    cost: CostModel,
-    keep_going: Callable[[int, float], bool],
-    monotone: bool,
-) -> Outcome:
-    """How a trial ends whose epochs are all known beforehand: what the engine would say, event by event.
-
-    Args:
-        first: The first epoch.
-        rest: Each one after it.
-        done: Epochs that are done, about which nobody need be asked.
-        last: The epoch in which it reaches its target, or max_epochs.
-        reaches: Whether it does.
-        cost: Equation 2.
-        keep_going: The policy: after so many epochs, may the next begin, after which it would have cost this?
-        monotone: Whether the policy, once it says no, would also say no later: then it is asked only where it matters.
-    """
-
-    def may_begin(epochs: int) -> bool:
-        """The policy's word on the epoch after so many."""
-        after = Use(first.joules + epochs * rest.joules, first.seconds + epochs * rest.seconds)
-        return keep_going(epochs, cost.of(after))
-
-    if not monotone:
-        epochs = next((n for n in range(done, last) if not may_begin(n)), last)
-    elif done >= last or may_begin(last - 1):  # then it went on before, too
-        epochs = last
-    else:
-        epochs = done + bisect_left(range(done, last), True, key=lambda n: not may_begin(n))
-    joules = first.joules + (epochs - 1) * rest.joules if epochs else 0.0
-    seconds = first.seconds + (epochs - 1) * rest.seconds if epochs else 0.0
-    if epochs == last:
-        ending = Ending.CONVERGED if reaches else Ending.NOT_CONVERGED
-        return Outcome(ending=ending, joules=joules, seconds=seconds, epochs=epochs)
-    following = cost.of(rest if epochs else first)
-    return Outcome(ending=Ending.STOPPED, joules=joules, seconds=seconds, epochs=epochs, next_epoch_cost=following)

@@ -1,7 +1,7 @@
-"""What the next epoch of a trial will use: from its own steady units, or from what earlier trials of its size used.
+"""Predicts what the next epoch of a trial will use, from its own steady units or from earlier trials of its size.
 
-A cold epoch alone foretells nothing: libraries load and kernels are chosen in it. Where steps can be seen, the rest of
-an epoch is foretold from the steps that were done in it.
+A cold epoch is not used for a prediction, because libraries load and kernels are chosen in it. If steps can be seen, an
+epoch is predicted from its steps.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from zeus.job import Kind, Stretch
 from zeus.job.units import UNKNOWN_SPREAD, Unit, Units
 from zeus.trial.knowledge import UNREAD, Knowledge, readable
 
-OCTAVE = math.log(2.0)  # by which an epoch of half or twice the batch size may differ: one standard deviation
+OCTAVE = math.log(2.0)  # one standard deviation of log epoch use between a batch size and its half or double
 
 
 class EpochEstimate(NamedTuple):
-    """What an epoch will use, and how sure that is."""
+    """What an epoch is expected to use, and how uncertain that is."""
 
     use: Use
-    spread: float  # relative, one standard deviation
+    spread: float  # relative standard deviation
 
     @property
     def least(self) -> Use:
-        """The lower end: what one standard deviation leaves."""
+        """The estimate minus one standard deviation."""
         return self.use.times(math.exp(-self.spread))
 
 
 def next_epoch(
     known: Knowledge, own: Iterable[Stretch], limit: float | None, steps: int | None, evaluated: Use
 ) -> EpochEstimate | None:
-    """The next epoch at this limit; None where nothing steady is known of it.
+    """The next epoch at this power limit; None if no steady unit is known.
 
     Args:
-        known: From earlier trials.
-        own: Of this trial.
-        limit: In force; None where it cannot be read.
-        steps: In an epoch, where they can be seen and counted.
+        known: What is known from earlier trials.
+        own: The stretches of this trial.
+        limit: The current power limit; None if it cannot be read.
+        steps: Steps in an epoch, if they can be seen and counted.
         evaluated: What this trial's last evaluation used.
     """
     book, before, beside = Units.of([readable(own)]), Units.of(known.trials), evaluated
@@ -56,7 +56,7 @@ def next_epoch(
 
 
 def first_epoch(known: Knowledge, steps: int | None, limit: float | None) -> EpochEstimate | None:
-    """The first epoch, before anything of this trial was seen."""
+    """The first epoch, before anything of this trial was measured; None if nothing predicts it."""
     found = next_epoch(known, (), limit, steps, Use())
     if found is not None:
         return found
@@ -66,7 +66,7 @@ def first_epoch(known: Knowledge, steps: int | None, limit: float | None) -> Epo
 
 
 def _unit(own: Units, known: Units, kind: Kind, limit: float) -> Unit | None:
-    """A steady unit: of this trial first, at the limit in force; else at any other that it ran at."""
+    """A steady unit at this limit, from this trial or else from earlier ones; else from this trial at another limit."""
     for book in (own, known):
         if (found := book.unit(kind, limit)) is not None:
             return found

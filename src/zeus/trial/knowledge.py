@@ -1,4 +1,4 @@
-"""What earlier trials of a job tell of a new one's epochs, before it begins."""
+"""What earlier trials of a job say about the epochs of a new trial, before it begins."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from zeus.job.amount import ONE, Amount
 from zeus.job.conversion import UNITS
 from zeus.job.wire import Json, plain, stretches_from_json
 
-UNREAD = 0.0  # stands for the limit of a card that does not tell it
-NEWEST_TRIALS = 20  # of a size, that say what its units use
-CHANGED = 0.2  # share by which units differ that are of other data, or of another model
+UNREAD = 0.0  # stands for the power limit of a GPU on which it cannot be read
+NEWEST_TRIALS = 20  # trials of a size that are used to predict its units
+CHANGED = 0.2  # units that differ by more than this share ran with other data or another model
 
 Trials: TypeAlias = tuple[tuple[Stretch, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """What is known of a trial's epochs before it begins, from earlier trials of its job on the same GPUs."""
+    """What is known about a trial's epochs before it begins, from earlier trials of its job on the same GPUs."""
 
-    trials: Trials = ()  # the stretches of earlier trials of its batch size, the oldest first
+    trials: Trials = ()  # the stretches of earlier trials of its batch size, oldest first
     step: Use | None = None  # a step at the limit that the trial will run at, from a power profile
-    epoch: Use | None = None  # an epoch, where it was told as a whole
+    epoch: Use | None = None  # an epoch, if it was reported as a whole
     near: Use | None = None  # an epoch of the nearest other size
-    octaves: float = 0.0  # how far that is
-    lines_end: bool | None = None  # an unmodified script's epoch lines end their epochs; None: not known
+    octaves: float = 0.0  # distance to that size
+    lines_end: bool | None = None  # whether the lines of an unmodified script end its epochs; None: unknown
 
 
 def gather(kept: Iterable[Kept], told: Iterable[Profiled], batch_size: int, gpus: Gpus) -> Knowledge:
-    """What these facts of a job, the oldest first, tell of a trial of this size on these GPUs."""
+    """What these facts of a job, oldest first, say about a trial of this size on these GPUs."""
     kept = list(kept)
     same = [one for one in kept if one.trial.batch_size == batch_size and one.trial.ask.gpus == gpus]
     stretches = [readable(one.told.stretches) for one in same if one.told is not None and one.told.stretches]
@@ -49,15 +49,15 @@ def gather(kept: Iterable[Kept], told: Iterable[Profiled], batch_size: int, gpus
 
 
 def _lines_end(told: Iterable[Outcome]) -> bool | None:
-    """A script whose lines begin epochs has a set-up before the first; the same script says the same in each trial."""
+    """Whether a script's lines end its epochs; None if unknown. Lines that begin epochs have a set-up before them."""
     kinds = [{s.kind for s in one.stretches} for one in told if any(s.kind is Kind.EPOCH for s in one.stretches)]
     return None if not kinds else not any(Kind.SET_UP in some for some in kinds)
 
 
 def is_due(trials: Trials, top: float) -> bool:
-    """Whether the highest limit should be measured again, so that it stays known what the default uses.
+    """Whether the highest power limit should be measured again, to keep the default known.
 
-    That is so where none of the newest trials ran there, or where units have changed since one last did.
+    It should if none of the newest trials ran at it, or if units have changed since one did.
     """
     newest: dict[_Sort, Amount] = {}
     seen = False
@@ -68,7 +68,7 @@ def is_due(trials: Trials, top: float) -> bool:
             continue
         seen = True
         both = newest.keys() & units.keys()
-        steady = {sort for sort in both if not sort[2]}  # cold ones differ by where in the first epoch they lie
+        steady = {sort for sort in both if not sort[2]}  # preferred: cold units vary within the first epoch
         if both:
             return any(not abs(newest[sort] / units[sort] - ONE).within(CHANGED) for sort in steady or both)
     return not seen and len(trials) >= NEWEST_TRIALS
@@ -78,7 +78,7 @@ _Sort: TypeAlias = tuple[Kind, float, bool]  # of a unit: kind, limit, cold
 
 
 def _units(trial: Iterable[Stretch]) -> dict[_Sort, Amount]:
-    """A mean unit of each sort that a trial had."""
+    """The mean unit of each sort in a trial."""
     return {
         (one.kind, one.limit_watts, one.cold): Amount(one.joules / one.count, one.seconds / one.count)
         for one in trial
@@ -87,12 +87,11 @@ def _units(trial: Iterable[Stretch]) -> dict[_Sort, Amount]:
 
 
 def readable(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    """Where no limit can be read there is but one, whatever it is."""
+    """The stretches with UNREAD for a power limit that is not known, so that they can be compared."""
     return tuple(one if one.limit_watts is not None else replace(one, limit_watts=UNREAD) for one in stretches)
 
 
 def knowledge_to_json(known: Knowledge) -> Json:
-    """What is known of a trial's epochs."""
     return {
         "trials": [plain(some) for some in known.trials],
         **{name: getattr(known, name) for name in ("step", "epoch", "near", "octaves", "lines_end")},
@@ -100,7 +99,6 @@ def knowledge_to_json(known: Knowledge) -> Json:
 
 
 def knowledge_from_json(data: Any) -> Knowledge:
-    """What `knowledge_to_json` wrote."""
     step, epoch, near = (None if data[name] is None else Use(*data[name]) for name in ("step", "epoch", "near"))
     trials = tuple(stretches_from_json(rows) for rows in data["trials"])
     return Knowledge(trials, step, epoch, near, float(data["octaves"]), data["lines_end"])

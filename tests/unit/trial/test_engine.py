@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from zeus.cost import CostModel, Use, fits
 from zeus.job import Ending, Kind, Outcome, Stretch
 from zeus.job.units import UNKNOWN_SPREAD
+from zeus.trial.closed_form import run_through
 from zeus.trial.driver import Driver
 from zeus.trial.engine import (
     LOOKS,
@@ -30,7 +31,6 @@ from zeus.trial.engine import (
     Started,
     Terms,
     TrialEngine,
-    run_through,
 )
 from zeus.trial.knowledge import NEWEST_TRIALS, Knowledge, is_due
 
