@@ -1,14 +1,15 @@
-"""What decides a batch size: a value with a name, a version and four pure functions.
+"""A policy chooses batch sizes. It is a value with a name, a version and four pure functions.
 
     state = policy.start(job)
     state = policy.observe(state, event)                  # folding a whole history = replaying it
-    decision = decided(policy, state, job, ask)           # with chance of the trial's own: `Stream(seed, number)`
+    decision = decided(policy, state, job, ask)           # random draws from the trial's own `Stream(seed, number)`
     policy.keep_going(state, trial, epochs, cost)         # asked before each epoch, and inside one that will not fit
 
-A job stores its policy's name and version, and is folded with that version for ever; versions count from 1.0 on.
+A job stores the name and version of its policy. Its state is always folded with that version. Until Zeus 1.0, a policy
+may change without a new version.
 
-A policy may also say `monotone = True`: once it does not keep going, it would not with more epochs and a higher cost
-either. A replay then asks it only where that matters.
+A policy may set `monotone = True`: after it refuses to keep going, it also refuses with more epochs and a higher cost.
+A replay of such a policy asks it less often.
 """
 
 from __future__ import annotations
@@ -23,32 +24,33 @@ State = TypeVar("State")
 
 
 class Policy(Protocol[State]):
-    """A way to choose batch sizes. `State` is its own affair: an immutable value."""
+    """A way to choose batch sizes. `State` is an immutable value that only the policy understands."""
 
     @property
     def name(self) -> str:
-        """What a job calls it."""
+        """The name that a job gives in `JobSpec.policy`."""
 
     @property
     def version(self) -> int:
-        """Changes whenever a decision could."""
+        """Increases with every change that could change a decision."""
 
     def start(self, job: JobSpec) -> State:
-        """What is known before anything has happened."""
+        """The state before the first event."""
 
     def observe(self, state: State, event: Event) -> State:
-        """What is known after one more event; its cost does not grow with the history."""
+        """The state after one more event. This takes the same time for any length of history."""
 
     def decide(self, state: State, rng: Rng, ask: Ask) -> Decision:
-        """The batch size for this ask. InputError where none is left to offer."""
+        """The batch size for this ask. InputError if none is left to offer."""
 
     def keep_going(self, state: State, trial: Trial, epochs: int, cost: float) -> bool:
-        """Whether a trial that ran so many epochs may begin the next, after which it would have this cost."""
+        """Whether a trial that did `epochs` epochs may begin the next, after which it would have cost `cost`."""
 
 
 def decided(policy: Policy[State], state: State, job: JobSpec, ask: Ask) -> Decision:
-    """The policy's decision, unless this recurrence is one of those that measure the defaults (`baseline_every`)."""
+    """The policy's decision, or the default if this recurrence must measure it (`baseline_every`)."""
     every, size = job.baseline_every, job.default_batch_size
     if every and ask.attempt == 1 and ask.recurrence % every == 0:
-        return Decision(size, Phase.BASELINE, f"{size} at the highest limit: one run in {every} measures the default")
+        reason = f"one recurrence in {every} measures the default: {size} at the highest power limit"
+        return Decision(size, Phase.BASELINE, reason)
     return policy.decide(state, Stream(job.mab_seed, ask.number), ask)

@@ -1,7 +1,7 @@
-"""The chance of one trial: a stream of its own, so that each decision can be made again alone.
+"""Random numbers for one trial. Each trial has its own stream, so any decision can be repeated alone.
 
-Draws follow from a hash of the job's seed and the trial's number. To begin one costs a microsecond, where a new
-`random.Random` costs ten times as much, which a replay of a million recurrences would feel.
+The draws follow from a hash of the job's seed and the trial's number. A new stream takes a microsecond. A new
+`random.Random` takes ten times as long, which would slow down a replay of a million recurrences.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _TURN = tau * _UNIT
 
 
 class Stream:
-    """Normal draws.
+    """A stream of normally distributed draws.
 
     >>> Stream(7, 1).gauss(0.0, 1.0) == Stream(7, 1).gauss(0.0, 1.0) != Stream(7, 2).gauss(0.0, 1.0)
     True
@@ -36,7 +36,7 @@ class Stream:
         return mu + sigma * self._ahead.pop()
 
     def _fill(self) -> None:
-        """Box and Muller's transformation: two normal draws of two uniform ones."""
+        """Box and Muller's transformation: two normal draws from two uniform ones."""
         a, b, c, d, *angles = _WORDS.unpack(blake2b(f"{self._key}:{self._block}".encode()).digest())
         self._block += 1
         for first, second in zip((a, b, c, d), angles, strict=True):

@@ -1,4 +1,4 @@
-"""Every policy by its name and version."""
+"""All policies, by name and version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zeus.policy.default import DefaultPolicy
 from zeus.policy.paper.policy import PaperPolicy
 from zeus.policy.structured.policy import StructuredPolicy
 
-_KNOWN: tuple[Policy[Any], ...] = (
+_ALL: tuple[Policy[Any], ...] = (
     StructuredPolicy(),
     StructuredPolicy("structured:no-alarm", alarm=False),
     PaperPolicy(),
@@ -18,11 +18,11 @@ _KNOWN: tuple[Policy[Any], ...] = (
     PaperPolicy("paper:no-early-stop", early_stop=False),
     DefaultPolicy(),
 )
-POLICIES: dict[tuple[str, int], Policy[Any]] = {(policy.name, policy.version): policy for policy in _KNOWN}
+POLICIES: dict[tuple[str, int], Policy[Any]] = {(policy.name, policy.version): policy for policy in _ALL}
 
 
 def find_policy(name: str, version: int | None = None) -> Policy[Any]:
-    """The policy of this name, in this version or the newest.
+    """The policy of this name, in this version or the newest. InputError if there is none.
 
     >>> find_policy("paper").version
     1
@@ -32,6 +32,6 @@ def find_policy(name: str, version: int | None = None) -> Policy[Any]:
         version = max(versions)
     if version is None or (name, version) not in POLICIES:
         if versions:
-            raise InputError(f"policy {name!r}, version {version} is not known. Known versions: {sorted(versions)}.")
+            raise InputError(f"policy {name!r} has no version {version}. Known versions: {sorted(versions)}.")
         raise InputError(f"policy {name!r} is not known. {suggest(name, sorted({n for n, _ in POLICIES}))}")
     return POLICIES[name, version]

@@ -1,8 +1,8 @@
-"""After its owner changed η, a job's costs are in another unit, and so must be the bounds that its trials ran under.
+"""Converts the cost bounds of a job's trials after its owner changed η.
 
-What a trial used is kept in joules and seconds: its cost is known for any η. Its bound is a cost and no more, in the
-unit of the η that it was decided under. It is brought into the unit of now by the trial's own power: the cost that it
-would have had at its bound, had it gone on as it ran.
+What a trial used is stored in joules and seconds, so its cost is known for any η. Its bound is stored only as a cost
+under the old η. It is converted with the trial's own ratio of new to old cost: the cost that the trial would have had
+at its bound if it had continued in the same way.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from zeus.job import Ending, Trial
 
 
 def repriced(trial: Trial, new: float) -> Trial:
-    """The trial as it is to be folded under the new η, which it was not decided under.
+    """The trial as a policy must see it under the new η.
 
-    One that was not run, as not even one epoch fitted, says nothing in joules and seconds. It is taken as lost, and
-    teaches nothing; what an epoch costs is known under any η where it was profiled.
+    A trial that was not run, because its first epoch did not fit, has no joules and seconds to convert. It becomes
+    LOST, from which a policy learns nothing. If its size was profiled, the cost of an epoch is known for any η anyway.
     """
     outcome, decision, old = trial.outcome, trial.decision, trial.ask.eta
     if old == new or outcome is None or trial.ended is None:
         return trial
     if outcome.ending is Ending.STOPPED and not outcome.epochs:
         return Trial(ask=trial.ask, decision=decision, asked=trial.asked, lost=trial.ended)
-    if outcome.joules is None:  # without a cost of its own nobody looks at its bound, but at its next epoch's cost
+    if outcome.joules is None:  # its cost is unknown, so its bound has no effect; only next_epoch_cost would
         return replace(trial, outcome=replace(outcome, next_epoch_cost=None))
     before, now = (CostModel(eta, trial.ask.max_watts).cost(outcome.joules, outcome.seconds) for eta in (old, new))
     if not (before > 0 and now > 0):

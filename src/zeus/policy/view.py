@@ -1,4 +1,4 @@
-"""What a policy knows of its job, as rows that people read: a command, a service and a page show the same."""
+"""What a policy believes about each batch size, as a table for the command line, the service and the page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
 
 from zeus.job import Ending, Event, JobSpec, Outcome, Pardoned, Trial
 from zeus.policy.paper.state import PaperState, cost_of
@@ -15,7 +14,7 @@ from zeus.policy.paper.thompson import Belief, Certain, Gaussian, Sample, belief
 from zeus.policy.structured.normal import exp
 from zeus.policy.structured.state import StructuredState
 
-VAGUE = 1.0  # standard deviation of a log cost, from which on a belief is not worth showing
+VAGUE = 1.0  # a belief with a larger standard deviation of its log cost is not shown
 
 
 class Standing(StrEnum):
@@ -25,33 +24,23 @@ class Standing(StrEnum):
     UNTRIED = "untried"
     PRUNED = "pruned"  # it did not reach the target
     ASIDE = "aside"  # not even one epoch of it fits under the bound
-    CRASHED = "crashed"  # not offered again until the owner says so
+    CRASHED = "crashed"  # not offered again until the owner allows it
 
 
 @dataclass(frozen=True, slots=True)
 class SizeView:
-    """One batch size: what its mean cost is believed to be, in joules, and what that rests on."""
+    """One batch size: its believed mean cost, in joules, and the runs behind it."""
 
     batch_size: int
     standing: Standing
-    runs: int  # that ended by themselves
-    converged: int  # of them, within the window where there is one
-    mean: float | None  # None: nothing is known
-    spread: float | None  # standard deviation of the belief about the mean; 0: no doubt is left
+    runs: int  # runs that did at least one epoch and did not crash
+    converged: int  # those that reached the target, within the window if there is one
+    mean: float | None  # None: unknown
+    spread: float | None  # standard deviation of the belief about the mean; 0: certain
 
 
-@runtime_checkable
-class Shows(Protocol):
-    """A policy that can say what it believes."""
-
-    def view(self, state: Any, gpu_model: str) -> tuple[SizeView, ...]:
-        """A row for each batch size, ascending."""
-
-
-def view(policy: object, state: object, job: JobSpec, events: Iterable[Event], gpu_model: str) -> tuple[SizeView, ...]:
-    """What a policy in this state believes of each size on this GPU model; `events` serve where it cannot say."""
-    if isinstance(policy, Shows):
-        return policy.view(state, gpu_model)
+def view(state: object, job: JobSpec, events: Iterable[Event], gpu_model: str) -> tuple[SizeView, ...]:
+    """What a policy in this state believes about each size on this GPU model; one row for each size, ascending."""
     if isinstance(state, PaperState):
         return _of_past(state, gpu_model)
     rows = from_events(job, events, gpu_model)
@@ -59,7 +48,7 @@ def view(policy: object, state: object, job: JobSpec, events: Iterable[Event], g
 
 
 def from_events(job: JobSpec, events: Iterable[Event], gpu_model: str) -> tuple[SizeView, ...]:
-    """For a policy that keeps its beliefs to itself: the costs of runs that converged, and who crashed."""
+    """Rows from the trials alone, for a policy without a view of its own: costs of converged runs, and crashes."""
     runs, costs = Counter[int](), dict.fromkeys(job.batch_sizes, Sample())
     converged, crashed = Counter[int](), set[int]()
     for event in events:
@@ -86,14 +75,14 @@ def from_events(job: JobSpec, events: Iterable[Event], gpu_model: str) -> tuple[
 
 
 def _of_knowledge(state: StructuredState, rows: tuple[SizeView, ...], gpu_model: str) -> tuple[SizeView, ...]:
-    """The structured policy's: the cost of a run by the curves of Epochs and EpochCost, where they say anything."""
+    """The rows of the structured policy: the cost of a run from its curves of Epochs and EpochCost."""
     epochs, costs = state.lessons.belief, state.epoch_costs(gpu_model)
     shown = []
     for arm, row in enumerate(rows):
         standing, mean, spread = row.standing, None, None
         if (gpu_model, arm) in state.crashed:
             standing = Standing.CRASHED
-        elif state.is_dead(arm) and state.converged:  # before anything has, all are offered still
+        elif state.is_dead(arm) and state.converged:  # until one size converges, all are still offered
             standing = Standing.PRUNED
         deviation = math.sqrt(epochs.var[arm] + costs.var[arm])
         if deviation < VAGUE:
@@ -104,7 +93,7 @@ def _of_knowledge(state: StructuredState, rows: tuple[SizeView, ...], gpu_model:
 
 
 def _of_past(state: PaperState, gpu_model: str) -> tuple[SizeView, ...]:
-    """The paper's: Algorithm 2's posterior of every size."""
+    """The rows of the paper's policy: Algorithm 2's posterior of each size."""
     job = state.job
     prior = Gaussian(job.mab_prior_mean, job.mab_prior_precision)
     arms = beliefs({size: state.costs(size, gpu_model) for size in job.batch_sizes}, prior)
@@ -121,7 +110,7 @@ def _standing(state: PaperState, size: int, gpu_model: str) -> Standing:
     side = state.side(gpu_model)
     if size in side.crashed:
         return Standing.CRASHED
-    # A walk drops those that failed only when its round is over; those of this round that failed are no longer ahead.
+    # A walk drops failed sizes only at the end of its round. Until then they are neither ahead nor converged.
     gone = size not in side.walk.sizes or not (side.walk.done or size in side.walk.ahead or size in side.walk.converged)
     if gone:
         return Standing.PRUNED

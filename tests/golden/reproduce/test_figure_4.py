@@ -49,7 +49,7 @@ def test_the_walk_of_figure_4() -> None:
     assert {trial.decision.phase for trial in after} == {Phase.SAMPLING}
     assert {trial.batch_size for trial in after} == {32}  # equal costs: its draw is always the least
     assert story.state.side("").walk.sizes == (16, 32, 64)  # 8 and 128 have left
-    assert after[0].decision.reason == "32 drew the least of 3 sampled mean costs"
+    assert after[0].decision.reason == "32 has the lowest of 3 sampled mean costs"
 
 
 def test_the_reasons_can_be_read() -> None:
@@ -60,9 +60,9 @@ def test_the_reasons_can_be_read() -> None:
         said.append(trial.decision.reason)
         story.tell(trial, outcome)
     assert said == [
-        "pruning, round 1 of 2: exploring 16, at 16",
-        "pruning, round 1 of 2: exploring 8, below 16",
-        "pruning, round 1 of 2: exploring 32, above 16",
+        "pruning round 1 of 2 explores 16, the starting size",
+        "pruning round 1 of 2 explores 8, a size below 16",
+        "pruning round 1 of 2 explores 32, a size above 16",
     ]
 
 

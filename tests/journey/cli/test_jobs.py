@@ -151,7 +151,7 @@ def test_a_job_that_another_zeus_wrote_does_not_hide_the_others(
     assert rows["sentiment"]["remark"] is None
     assert "trial of version 3" in rows["newer"]["remark"]
     assert "job of version 3" in rows["newest"]["remark"]
-    assert "policy 'gone', version 1 is not known" in rows["odd"]["remark"]
+    assert "policy 'gone' is not known" in rows["odd"]["remark"]
     assert rows["odd"]["trials"] == 1  # which can be read
     assert set(rows["newer"]) == set(rows["sentiment"])
 
@@ -216,7 +216,7 @@ def test_a_job_shows_its_beliefs_and_why_each_trial_was_what_it_was(learnt: Loca
     assert job["next"]["batch_size"] == 16
     tries = job["tries"]
     assert [one["number"] for one in tries] == list(range(1, len(tries) + 1))
-    assert tries[0]["reason"] == "pruning, round 1 of 2: exploring 32, at 32"
+    assert tries[0]["reason"] == "pruning round 1 of 2 explores 32, the starting size"
     assert {one["ending"] for one in tries} == {"converged", "not_converged", "crashed"}
     crashed = next(one for one in tries if one["ending"] == "crashed")
     assert (crashed["joules"], crashed["cost"]) == (None, None)
@@ -230,12 +230,12 @@ def test_a_job_shows_its_beliefs_and_why_each_trial_was_what_it_was(learnt: Loca
         "phase: sampling",
         "64  crashed",
         "the last 2 of",
-        "drew the least",
+        "has the lowest of",
         "default: batch size 32 at 250 W",
     ):
         assert words in text
-    assert "exploring 32" not in text
-    assert "exploring 32" in zeus("show", "sentiment", "--last", "0")[1]
+    assert "explores 32" not in text
+    assert "explores 32" in zeus("show", "sentiment", "--last", "0")[1]
 
 
 def test_what_is_shown_next_is_what_the_next_ask_gets(learnt: LocalJob, zeus: Zeus) -> None:
@@ -274,8 +274,8 @@ def test_a_job_that_never_ran_and_one_that_cannot_go_on_are_shown(url: str, zeus
         job.tell(job.ask(PLACE).number, Outcome(ending=Ending.CRASHED))
     told = loaded(zeus("show", "sentiment", "--json")[1])
     assert told["phase"] == "stuck"
-    assert "each batch size" in told["stuck"]
-    assert "each batch size" in zeus("show", "sentiment")[1]
+    assert "all batch sizes" in told["stuck"]
+    assert "all batch sizes" in zeus("show", "sentiment")[1]
     assert told["joules"] is None
 
 

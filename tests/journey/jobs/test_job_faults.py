@@ -50,7 +50,7 @@ def test_when_all_sizes_crashed_the_error_says_what_to_do() -> None:
     story = Story(job())
     for _ in range(3):
         story.tell(story.ask(recurrence=1), CRASHED)
-    with pytest.raises(InputError, match=r"each batch size of \[8, 16, 32\] crashed or ran out of memory.*allow them"):
+    with pytest.raises(InputError, match=r"all batch sizes \[8, 16, 32\] crashed or ran out of memory.*allow them"):
         story.ask()
 
 
@@ -228,7 +228,7 @@ def test_a_default_that_does_not_converge_is_passed_over_and_said() -> None:
     tried = story.run({8: converged(60.0), 16: NOT_CONVERGED, 32: converged(70.0)}, 12)
     assert tried[:5] == [16, 8, 32, 8, 32]
     assert 16 not in tried[1:]
-    assert "(the default, 16, has not reached the target)" in story.ask().decision.reason
+    assert "; the default size 16 has not reached the target" in story.ask().decision.reason
 
 
 def test_if_all_sizes_would_be_pruned_those_that_converged_stay() -> None:

@@ -76,7 +76,7 @@ def test_a_size_that_crashed_is_not_offered_again() -> None:
 
 
 def test_when_each_size_has_crashed_the_job_says_what_to_do() -> None:
-    with pytest.raises(InputError, match="Mend the training script"):
+    with pytest.raises(InputError, match="Fix the training script"):
         recur(job(), PLACE, lambda trial: CRASHED)
 
 

@@ -74,7 +74,7 @@ def test_by_default_sizes_are_chosen_by_the_structured_policy_and_each_choice_sa
     report = place.report("--recurrences", "3")
     assert all(one["converged"] for one in report["recurrences"])
     first, *others = tries(report)
-    assert (first["batch_size"], first["reason"]) == (16, "16, as nothing has reached the target yet")
+    assert (first["batch_size"], first["reason"]) == (16, "16 comes first; no size has reached the target yet")
     assert {one["phase"] for one in others} <= {"exploring", "sampling"}
     assert all(str(one["batch_size"]) in one["reason"] for one in others)
 
@@ -131,7 +131,7 @@ def test_when_no_size_fits_into_memory_the_run_fails_with_what_to_do(place: Plac
     place.script(before="sys.exit('torch.OutOfMemoryError: CUDA out of memory')")
     done = place.run("--json")
     assert done.returncode == 1
-    assert "Mend the training script or offer smaller sizes" in done.stderr
+    assert "Fix the training script or offer smaller sizes" in done.stderr
     assert [one["ending"] for one in tries(json.loads(done.stdout))] == ["crashed", "crashed"]
     assert place.run().returncode == 1
     assert len(place.store().trials("toy")) == 2  # none is offered again
@@ -151,7 +151,7 @@ def test_a_script_that_crashes_at_every_size_is_told_and_no_size_is_held_back(pl
     (place.folder / "mended").touch()
     (mended,) = tries(place.report())
     assert (mended["batch_size"], mended["ending"]) == (16, "converged")  # afresh, from the default
-    assert "pruning, round 1 of 2: exploring 16" in mended["reason"]
+    assert "pruning round 1 of 2 explores 16" in mended["reason"]
 
 
 def test_a_bug_that_comes_later_is_told_as_soon_as_nothing_is_left_to_try(place: Place) -> None:
@@ -279,10 +279,10 @@ def test_a_run_that_is_killed_takes_its_script_along_and_the_next_one_works_at_o
 def test_a_prior_takes_the_place_of_first_looks(place: Place) -> None:
     place.job(num_pruning_rounds=0, mab_prior_mean=100.0, mab_prior_precision=1.0)
     (only,) = tries(place.report())
-    assert "drew the least of 2 sampled mean costs" in only["reason"]
+    assert "has the lowest of 2 sampled mean costs" in only["reason"]
     place.job(name="flat", num_pruning_rounds=0)
     (only,) = tries(place.report())
-    assert "has been seen 0 times only" in only["reason"]
+    assert "has not run yet" in only["reason"]
 
 
 def nothing_was_changed(place: Place) -> bool:

@@ -87,7 +87,7 @@ def test_only_convergence_tightens_the_bound(spec: JobSpec, policy: Any, told: A
 def test_events_out_of_order_are_refused() -> None:
     story = Story(job())
     trial = story.ask()
-    with pytest.raises(InputError, match="event 1 after event 1"):
+    with pytest.raises(InputError, match="event 1 came after event 1"):
         story.policy.observe(story.state, trial)
 
 
@@ -103,7 +103,7 @@ def test_a_policy_is_found_by_name_and_version() -> None:
     assert find_policy("paper", 1) is POLICIES["paper", 1]
     with pytest.raises(InputError, match="Did you mean 'paper'"):
         find_policy("papre")
-    with pytest.raises(InputError, match="version 7 is not known"):
+    with pytest.raises(InputError, match="has no version 7"):
         find_policy("paper", 7)
 
 
@@ -186,7 +186,7 @@ def test_informative_priors_are_used_where_given() -> None:
     """Without pruning and with a prior, sizes never run are drawn from it: it is the owner's word, not a look each."""
     spec = job(num_pruning_rounds=0, mab_prior_mean=100.0, mab_prior_precision=1.0)
     story = Story(spec)
-    assert story.ask().decision.reason.startswith(("8 drew", "16 drew", "32 drew"))
+    assert story.ask().decision.reason.endswith("has the lowest of 3 sampled mean costs")
     costly = Story(job(num_pruning_rounds=0, mab_prior_mean=1e6, mab_prior_precision=1e-6))
     costly.tell(costly.ask(), converged(5.0))
     first = costly.trials[0].batch_size

@@ -15,7 +15,7 @@ from zeus.policy.view import SizeView, Standing, from_events, view
 
 
 def rows(story: Story, gpu: str = "") -> dict[int, SizeView]:
-    found = view(story.policy, story.state, story.job, story.events, gpu)
+    found = view(story.state, story.job, story.events, gpu)
     assert [row.batch_size for row in found] == list(story.job.batch_sizes)
     return {row.batch_size: row for row in found}
 
@@ -124,12 +124,3 @@ def test_a_policy_that_cannot_say_is_shown_by_its_trials(ends: Outcome) -> None:
     story.pardon(16)
     pardoned = from_events(story.job, story.events, "")
     assert all(row.standing is not Standing.CRASHED for row in pardoned)
-
-
-def test_a_policy_may_say_itself_what_it_believes() -> None:
-    class Sure:
-        def view(self, state: object, gpu_model: str) -> tuple[SizeView, ...]:
-            return (SizeView(16, Standing.OFFERED, 1, 1, float(len(gpu_model)), 0.0),)
-
-    story = Story(job())
-    assert view(Sure(), story.state, story.job, story.events, "V100")[0].mean == 4.0

@@ -60,7 +60,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
     except InputError as unknown:  # another version of Zeus made the job; its trials can be shown all the same
         stuck, sizes = str(unknown), from_events(job.spec, _counting(store, job), label)
     else:
-        sizes = view(policy, folds.state(job, facts), job.spec, _counting(store, job), label)
+        sizes = view(folds.state(job, facts), job.spec, _counting(store, job), label)
     if gpus is not None:
         cost = CostModel(job.spec.eta_knob, gpus.max_watts)
         profiles = _profiles(job, gpus, kept_profiles)

@@ -1,10 +1,10 @@
-"""Algorithm 3, lines 1-9: explore the default, then smaller sizes, then larger ones, and keep those that converged.
+"""Algorithm 3, lines 1-9: explore the default, then smaller sizes, then larger ones. Keep those that converged.
 
     round 1:   b0 ──▶ next smaller ... until one fails ──▶ next larger ... until one fails
     round 2:   the same among those that converged, from the cheapest of them
     then:      Done
 
-While nothing has ever converged, a failure does not end its direction: there is no valley yet to be outside of.
+Until some size converges, a failure does not end its direction, because the sizes that converge may lie further on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Where the exploration stands.
+    """The state of the exploration.
 
     >>> walk = Walk.start((8, 16, 32), default=16, rounds=1)
     >>> walk.current
@@ -30,13 +30,13 @@ class Walk:
     sizes: tuple[int, ...]  # B, ascending; shrinks at the end of each round
     default: int  # b0 of this round
     rounds_left: int
-    ahead: tuple[int, ...]  # still to be explored in this round, in order; the first is being explored
+    ahead: tuple[int, ...]  # to be explored in this round, in order; the first is being explored
     converged: frozenset[int] = frozenset()  # in this round
-    cheapest: Mapping[int, float] = field(default_factory=dict)  # least cost ever seen of each that converged
+    cheapest: Mapping[int, float] = field(default_factory=dict)  # lowest cost of each size that ever converged
 
     @classmethod
     def start(cls, sizes: tuple[int, ...], default: int, rounds: int) -> Walk:
-        """Before the first exploration. With one size there is nothing to prune."""
+        """The state before the first exploration. A single size needs no pruning."""
         walk = cls(sizes, default, rounds if len(sizes) > 1 else 0, ())
         return walk._round()
 
@@ -51,13 +51,16 @@ class Walk:
         return self.ahead[0]
 
     def learn(self, size: int, cost: float) -> Walk:
-        """A run of this size converged at this cost, wherever it came from."""
+        """The state after any run of this size converged at this cost."""
         if cost >= self.cheapest.get(size, math.inf):
             return self
         return replace(self, cheapest={**self.cheapest, size: cost})
 
     def step(self, *, converged: bool, cost: float | None = None) -> Walk:
-        """The current size was explored. A convergence at unknown cost counts, but cannot become the new default."""
+        """The state after the current size was explored.
+
+        A size that converged at unknown cost is kept, but does not become the new default.
+        """
         size, ahead = self.current, self.ahead[1:]
         if converged:
             learnt = self.learn(size, math.inf if cost is None else cost)
@@ -68,13 +71,13 @@ class Walk:
         return replace(self, ahead=ahead)._round_if_over()
 
     def without(self, size: int) -> Walk:
-        """This size is not to be offered any more; its neighbours still are."""
+        """The state without this size. Its neighbours are still explored."""
         left = tuple(b for b in self.sizes if b != size)
         walk = replace(self, sizes=left, converged=self.converged - {size})
         return replace(walk, ahead=tuple(b for b in walk.ahead if b != size))._round_if_over() if walk.ahead else walk
 
     def restore(self, size: int) -> Walk:
-        """This size may be offered again; in an unfinished round it comes last."""
+        """The state with this size again. In an unfinished round it comes last."""
         if size in self.sizes:
             return self
         ahead = (*self.ahead, size) if self.ahead else ()
@@ -83,9 +86,9 @@ class Walk:
     def _round_if_over(self) -> Walk:
         if self.ahead or not self.sizes:
             return self
-        if not self.cheapest:  # nothing has ever converged: all over again, which does not count as a round
+        if not self.cheapest:  # nothing has converged: start over, which does not count as a round
             return replace(self, ahead=_order(self.sizes, self.default))
-        # Line 6. If all would leave, those that converged at least once stay.
+        # Line 6. If none would remain, keep those that ever converged.
         left = tuple(b for b in self.sizes if b in self.converged) or tuple(b for b in self.sizes if b in self.cheapest)
         if not left:
             return replace(self, ahead=_order(self.sizes, self.default))
@@ -98,7 +101,7 @@ class Walk:
 
 
 def _order(sizes: tuple[int, ...], default: int) -> tuple[int, ...]:
-    """Lines 3-5: the default, smaller ones downward, larger ones upward."""
+    """Lines 3-5: the default, then smaller sizes downward, then larger sizes upward."""
     down = sorted((b for b in sizes if b < default), reverse=True)
     up = sorted(b for b in sizes if b > default)
     return (*((default,) if default in sizes else ()), *down, *up)

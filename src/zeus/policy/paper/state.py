@@ -1,7 +1,7 @@
-"""What the paper's policy remembers of a job: a value folded from its history, one event at a time.
+"""The state of the paper's policy: a value folded from a job's history, one event at a time.
 
-Each GPU model has its own side: its own walk, bound and crashes. Observations are kept with the arm, so that what was
-learnt on one model can be translated to another (§7).
+Each GPU model has its own side, with its walk, bound and crashes. Observations are stored with the arm (the batch
+size), so that they can be translated from one model to another (§7).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from zeus.policy.paper.stopping import Cheapest, cost_limit
 from zeus.policy.paper.thompson import NOTHING, Sample
 from zeus.policy.paper.transfer import Arm, Observation
 
-PATIENCE = 3  # later trials that may end before an open one no longer holds exploration back
+PATIENCE = 3  # an open trial blocks exploration until so many later trials have ended
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A trial that is running, as far as others must know."""
+    """What other trials need to know about a running trial."""
 
     batch_size: int
     phase: Phase
@@ -33,19 +33,19 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is particular to one GPU model."""
+    """The part of the state that belongs to one GPU model."""
 
     walk: Walk
     cheapest: Cheapest
     crashed: frozenset[int] = frozenset()
-    # Sizes whose first epoch did not fit under the bound, and what it would cost.
+    # Sizes whose first epoch did not fit under the bound, and its cost.
     aside: Mapping[int, float] = field(default_factory=dict)
-    looks: Mapping[int, int] = field(default_factory=dict)  # runs of each size that ended by themselves
+    looks: Mapping[int, int] = field(default_factory=dict)  # runs of each size that did an epoch and did not crash
 
 
 @dataclass(frozen=True, slots=True)
 class PaperState:
-    """A job's history, folded. `observe` costs the same however long it is."""
+    """A job's folded history. `observe` takes the same time for any length of history."""
 
     job: JobSpec
     rounds: int  # of pruning
@@ -54,12 +54,12 @@ class PaperState:
     sides: Mapping[str, Side] = field(default_factory=dict)
     epoch_costs: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by GPU model, by size
     open: Mapping[int, Open] = field(default_factory=dict)  # by trial number
-    spent: Mapping[int, float | None] = field(default_factory=dict)  # by recurrence not yet converged; None: not known
+    spent: Mapping[int, float | None] = field(default_factory=dict)  # by recurrence not yet converged; None: unknown
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ queries
 
     def side(self, gpu_model: str) -> Side:
-        """The side of this GPU model. A new one takes over what has survived pruning on others, if any is that far."""
+        """The side of this GPU model. A new one starts with the sizes that survived pruning on other models, if any."""
         if gpu_model in self.sides:
             return self.sides[gpu_model]
         done = [side.walk for side in self.sides.values() if side.walk.done and side.walk.sizes]
@@ -71,25 +71,25 @@ class PaperState:
         return Side(walk, Cheapest(self.job.window_size))
 
     def costs(self, size: int, gpu_model: str) -> Sample:
-        """What a size has cost on this GPU model, translations included."""
+        """The costs of a size on this GPU model, including translated ones."""
         return self.all_costs((size,), gpu_model)[size]
 
     def all_costs(self, sizes: Iterable[int], gpu_model: str) -> dict[int, Sample]:
-        """What each of these sizes has cost on this GPU model, translations included."""
+        """The costs of each size on this GPU model, including translated ones."""
         arms, epoch = self.arms, self.epoch_costs.get(gpu_model, {})
         return {size: arms[size].costs(gpu_model, epoch.get(size)) if size in arms else NOTHING for size in sizes}
 
     def limit(self, gpu_model: str) -> float | None:
-        """β·min C. With a single size there is nothing else to try, so that nothing is stopped."""
+        """β·min C. A job with a single size has no bound, because there is no other size to try."""
         return cost_limit(self.side(gpu_model).cheapest, self.job.beta_knob) if len(self.job.batch_sizes) > 1 else None
 
     def fitting(self, sizes: Iterable[int], gpu_model: str, limit: float | None) -> list[int]:
-        """Those of which at least one epoch is known to fit under the bound, or nothing is known."""
+        """The sizes without those of which not even one epoch fits under the bound. Unknown costs fit."""
         known, aside, most = self.epoch_costs.get(gpu_model, {}), self.side(gpu_model).aside, ceiling(limit)
         return [size for size in sizes if (known.get(size) or aside.get(size, 0.0)) <= most]
 
     def best_known(self, gpu_model: str) -> int:
-        """The size with the least mean cost; before anything converged, the default."""
+        """The size with the lowest mean cost; before any size converged, the one nearest to the default."""
         side = self.side(gpu_model)
         usable = [size for size in self.job.batch_sizes if size not in side.crashed]
         if not usable:
@@ -101,7 +101,7 @@ class PaperState:
         return min(usable, key=lambda size: (abs(size - self.job.default_batch_size), size))
 
     def explored_by_another(self, gpu_model: str) -> bool:
-        """Whether a running trial explores the walk's current size and has not been out for too long."""
+        """Whether a running trial explores the walk's current size, and not for too long already."""
         current = self.side(gpu_model).walk.current
         return any(
             one.phase is Phase.PRUNING
@@ -112,21 +112,21 @@ class PaperState:
         )
 
     def looks(self, gpu_model: str) -> Mapping[int, int]:
-        """Runs of each size that ended by themselves or are on their way."""
+        """`Side.looks`, plus the trials that are running."""
         looks = dict(self.side(gpu_model).looks)
         for one in self.open.values():
             if one.gpu_model == gpu_model:
                 looks[one.batch_size] = looks.get(one.batch_size, 0) + 1
         return looks
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def observe(self, event: Event) -> PaperState:
-        """The next event of the job's history."""
+        """The state after the next event of the job's history."""
         if event.sequence <= self.sequence:
             raise InputError(
-                f"job {self.job.id!r}: event {event.sequence} after event {self.sequence}. Each is observed once, "
-                "in the order of sequence numbers."
+                f"job {self.job.id!r}: event {event.sequence} came after event {self.sequence}. Pass each event "
+                "once, in the order of sequence numbers."
             )
         match event:
             case Trial():
@@ -140,7 +140,7 @@ class PaperState:
                 sides = {model: _pardon(side, event) for model, side in self.sides.items()}
                 return replace(self, sequence=event.sequence, sides=sides)
 
-    # What follows happens for every trial: a new value is made at once, which costs a third of `replace`.
+    # The methods below run for every trial. They call the constructor, which takes a third of the time of `replace`.
 
     def _trial(self, trial: Trial) -> PaperState:
         if trial.decision.batch_size not in self.job.batch_sizes:  # asked before the job's sizes were revised
@@ -184,7 +184,7 @@ class PaperState:
 
         spent, cheapest = dict(self.spent), side.cheapest
         so_far = spent.pop(ask.recurrence, 0.0)
-        # As in the ledger's tally: a try that told no energy and did no epoch adds nothing.
+        # As in the ledger's Tally: a trial of unknown energy that did no epoch adds nothing.
         total = (
             so_far if cost is None and not outcome.epochs else None if so_far is None or cost is None else so_far + cost
         )
@@ -198,16 +198,16 @@ class PaperState:
 
 
 def all_crashed(job: JobSpec, gpu_model: str) -> InputError:
-    """Why nothing can be offered."""
+    """The error for a job that has no batch size left to offer."""
     return InputError(
-        f"job {job.id!r}: each batch size of {list(job.batch_sizes)} crashed or ran out of memory"
+        f"job {job.id!r}: all batch sizes {list(job.batch_sizes)} crashed or ran out of memory"
         + (f" on {gpu_model}" if gpu_model else "")
-        + ". Mend the training script or offer smaller sizes, then allow them again."
+        + ". Fix the training script or offer smaller sizes, then allow them again."
     )
 
 
 def cost_of(trial: Trial, eta: float) -> float | None:
-    """Equation 2 for this attempt alone, in joules; None where its energy is not known."""
+    """Equation 2 for this trial alone, in joules; None if its energy is unknown."""
     if trial.outcome is None or trial.outcome.joules is None:
         return None
     return _model(eta, trial.ask.gpus.max_watts).cost(trial.outcome.joules, trial.outcome.seconds)
@@ -219,21 +219,21 @@ def _model(eta: float, max_watts: float) -> CostModel:
 
 
 def _observation(trial: Trial, outcome: Outcome, cost: float | None) -> Observation | None:
-    """What the arm learns: its own try's cost, never the recurrence's."""
+    """What the arm learns: the cost of this trial, not of its recurrence."""
     if cost is None or not outcome.epochs:
         return None
     match outcome.ending:
         case Ending.CONVERGED:
             return Observation(trial.ask.gpu_model, cost, outcome.epochs)
         case Ending.STOPPED | Ending.NOT_CONVERGED if trial.decision.phase is not Phase.PRUNING:
-            # A run that was stopped must not look cheap.
+            # A stopped run must not look cheap.
             return Observation(trial.ask.gpu_model, max(cost, trial.decision.cost_limit or 0.0), None)
         case _:
             return None
 
 
 def _walk_on(walk: Walk, trial: Trial, ending: Ending, cost: float | None) -> Walk:
-    """Only the exploration of the current size moves the walk; what comes late or from elsewhere is learnt beside."""
+    """The walk after a trial. Only the exploration of the current size moves it on; other runs only add their cost."""
     size, converged = trial.decision.batch_size, ending is Ending.CONVERGED
     if trial.decision.phase is Phase.PRUNING and not walk.done and size == walk.current:
         walk = walk.step(converged=converged, cost=cost)

@@ -1,7 +1,7 @@
-"""Heterogeneous GPUs (§7): Epochs(b), observed anywhere, times EpochCost(b), profiled here, is a cost here.
+"""Heterogeneous GPUs (§7): Epochs(b), observed on any model, times EpochCost(b), profiled on this one, is a cost here.
 
-What a size was observed to cost on this GPU model is taken as it is. What it needed on another model is translated once
-the size is profiled here, and waits until then.
+Costs observed on this GPU model are used as they are. Epochs observed on another model are translated as soon as the
+size is profiled on this one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zeus.policy.paper.thompson import NOTHING, Sample
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one run taught: its cost where it ran; the epochs it needed, if it reached the target."""
+    """One run: its cost on its GPU model, and the epochs it needed if it reached the target."""
 
     gpu_model: str
     cost: float
@@ -23,13 +23,12 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """All that was observed of one size on one GPU model."""
+    """All observations of one size on one GPU model."""
 
     costs: Sample = NOTHING
     epochs: Sample = NOTHING
 
     def add(self, one: Observation) -> Seen:
-        """One more run."""
         return Seen(self.costs.add(one.cost), self.epochs if one.epochs is None else self.epochs.add(one.epochs))
 
 
@@ -38,14 +37,14 @@ UNSEEN = Seen()
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What was observed of one batch size: on each GPU model, over the `window` most recent runs (0: all)."""
+    """The observations of one batch size on each GPU model, over the `window` most recent runs (0: all)."""
 
     window: int = 0
-    recent: tuple[Observation, ...] = ()  # kept only where something is to be forgotten
+    recent: tuple[Observation, ...] = ()  # only stored if there is a window
     seen: Mapping[str, Seen] = field(default_factory=dict)
 
     def add(self, one: Observation) -> Arm:
-        """One more run; with a window the oldest one beyond it is forgotten."""
+        """The arm after one more run. With a window the oldest run drops out."""
         if not self.window:
             return Arm(0, (), {**self.seen, one.gpu_model: self.seen.get(one.gpu_model, UNSEEN).add(one)})
         recent = (*self.recent, one)[-self.window :]
@@ -60,7 +59,7 @@ class Arm:
         return any(seen.epochs.count for seen in self.seen.values())
 
     def costs(self, gpu_model: str, epoch_cost: float | None) -> Sample:
-        """The costs on this GPU model: observed, and translated where EpochCost(b) is known here."""
+        """The costs on this GPU model: observed ones, and translated ones if EpochCost(b) is known here."""
         if len(self.seen) == 1 and gpu_model in self.seen:
             return self.seen[gpu_model].costs
         costs = NOTHING

@@ -1,1 +1,1 @@
-"""The default policy: a curve over batch sizes, learnt from every epoch."""
+"""The policy `structured`, which jobs use unless they name another: a curve over batch sizes, learnt from each run."""

@@ -1,8 +1,8 @@
-"""A smooth curve over batch sizes: neighbours are not strangers, so that what one teaches, the others learn a little.
+"""A smooth curve over batch sizes. An observation of one size also says something about its neighbours.
 
-A curve is log Epochs(b) or log EpochCost(b). Before anything is seen it is believed to be a Gaussian process in
-d = log2(b / b0): of unknown height, of unknown slope on the whole, bent upwards a little, and rough on either side.
-Where several shapes may be true, each learns, and counts by how well it foretold what was seen.
+A curve is log Epochs(b) or log EpochCost(b). The prior is a Gaussian process in d = log2(b / b0): its height and slope
+are unknown, it bends slightly upwards, and it is a random walk to either side. If several shapes are possible, each
+learns, weighted by how well it predicted the observations.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from numpy.typing import NDArray
 
 Vector: TypeAlias = NDArray[np.float64]
 
-HEIGHT = 25.0  # variance of the curve's height: nothing is known of it
+HEIGHT = 25.0  # variance of the curve's height, large because nothing is known about it
 
 
 class Shape(NamedTuple):
     """What a curve may look like."""
 
-    bend: float  # per octave squared, upwards: both very small and very large batches need more
-    slope: float  # per octave, standard deviation
-    rough: float  # per root octave, of the walk to either side
+    bend: float  # upwards, per octave squared: both very small and very large batches need more
+    slope: float  # standard deviation per octave
+    rough: float  # standard deviation per root octave of the random walk
 
 
-EPOCHS = (Shape(0.045, 0.4, 0.17), Shape(0.0, 0.0, 0.12))  # many jobs need as many with every size, up to chance
-EPOCH_COST = (Shape(0.045, 0.4, 0.05),)  # hardware makes it the smoother
+EPOCHS = (Shape(0.045, 0.4, 0.17), Shape(0.0, 0.0, 0.12))  # the second: many jobs need the same epochs at any size
+EPOCH_COST = (Shape(0.045, 0.4, 0.05),)  # smoother, because it depends on hardware
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """What is believed of a curve: its mean, covariance and variance over the sizes."""
+    """A normal belief about a curve: mean, covariance and variance over the sizes."""
 
     mean: tuple[float, ...]
     cov: Vector = field(compare=False)
@@ -54,7 +54,7 @@ def octaves(sizes: tuple[int, ...]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prior:
-    """What is believed of a curve at first: for each shape, all as likely, its mean and covariance."""
+    """The belief before any observation: mean and covariance of each shape. All shapes are equally likely."""
 
     means: Vector
     covs: Vector
@@ -62,7 +62,7 @@ class Prior:
 
 @lru_cache(maxsize=256)
 def prior(sizes: tuple[int, ...], default: int, shapes: tuple[Shape, ...]) -> Prior:
-    """A curve of one of these shapes, about the default size.
+    """The prior of a curve of one of these shapes, centred on the default size.
 
     >>> prior((8, 16, 64), 16, EPOCH_COST).means.round(3).tolist()
     [[0.022, 0.0, 0.09]]
@@ -77,9 +77,9 @@ def prior(sizes: tuple[int, ...], default: int, shapes: tuple[Shape, ...]) -> Pr
 
 
 def learn(before: Prior, arms: Sequence[int], values: Sequence[float], variances: Sequence[float]) -> Belief:
-    """The belief after these sizes (by index) were seen to have these values, each with a variance of its own.
+    """The belief after observing these values of these sizes (by index), each with its own variance.
 
-    It has the mean and the covariance of the mixture, so that where the shapes disagree, it is in doubt.
+    It has the mean and covariance of the mixture of shapes, so it is uncertain where the shapes disagree.
 
     >>> before = prior((8, 16, 32), 8, EPOCHS)
     >>> [round(m, 2) for m in learn(before, [0, 1], [1.0, 1.1], [0.01, 0.01]).mean]
@@ -89,7 +89,7 @@ def learn(before: Prior, arms: Sequence[int], values: Sequence[float], variances
     """
     at = list(arms)
     known = before.covs[:, at]
-    inner = known[:, :, at].copy()  # whose diagonal is a view of it, row by row
+    inner = known[:, :, at].copy()  # the strided view below is its diagonal
     inner.reshape(len(inner), -1)[:, :: len(at) + 1] += variances
     off = values - before.means[:, at]
     solved = np.linalg.solve(inner, np.concatenate((known, off[:, :, None]), axis=2))

@@ -1,12 +1,12 @@
-"""What runs taught about Epochs(b), and the alarm that says that it has changed.
+"""What runs taught about Epochs(b), and the alarm that detects a change.
 
-A run that converged is a full lesson: the log of its epochs, up to the noise between runs. A run that was stopped is a
-soft one: it needed more, how much is not known. Each full lesson of a size that is known well is compared with what was
-expected when the run was launched; a row of surprises to one side rings the alarm:
+A run that converged is a full lesson: the log of its epochs, with the noise between runs. A run that was stopped is a
+soft lesson: it needed more epochs, but how many is unknown. A full lesson of a well-known size is compared with what
+was expected when the run was launched. A series of surprises in one direction raises the alarm:
 
     z = (seen - expected) / deviation     up = max(0, up + z - slack)     down = max(0, down - z - slack)
 
-When either is above the threshold, all that was learnt before its rise began is worth less from then on.
+When either exceeds the threshold, all lessons from before its rise lose weight.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import Any, TypeAlias, TypeVar
 
 from zeus.policy.structured.curve import EPOCHS, Belief, learn, prior
 
-GUESS, GUESS_WEIGHT = 0.15, 2.0  # noise between runs, in log epochs, before any is seen twice; worth so many runs
-OWN_GUESS, OWN_POOLED = 0.5, 1.0  # runs that the guess and the pooled noise are worth for the noise of one size
-SLACK, THRESHOLD, CLIP = 0.25, 8.0, 4.0  # of the alarm, in deviations: a false one in 300 to 400 recurrences
-CHANGE = 0.3  # variance that a change adds to what was learnt before it
-OLDEST = 6  # alarms after which a lesson is forgotten
+GUESS, GUESS_WEIGHT = 0.15, 2.0  # prior for the noise between runs, in log epochs, and its weight in runs
+OWN_GUESS, OWN_POOLED = 0.5, 1.0  # weights, in runs, of the guess and of the pooled noise for the noise of one size
+SLACK, THRESHOLD, CLIP = 0.25, 8.0, 4.0  # of the alarm, in deviations: one false alarm in 300 to 400 recurrences
+CHANGE = 0.3  # variance that an alarm adds to earlier lessons
+OLDEST = 6  # alarms after which a lesson is dropped
 
 
 Value = TypeVar("Value")
 
 
 def altered(one: Value, **fields: Any) -> Value:
-    """`dataclasses.replace` for values that check nothing, without its ten microseconds: an ask makes ten of them."""
+    """`dataclasses.replace` without its ten microseconds, for classes without `__post_init__`. An ask needs ten."""
     made = object.__new__(type(one))
     seen = one.__dict__
     made.__dict__.update({name: seen[name] for name in type(one).__dataclass_fields__})  # type: ignore[attr-defined]
@@ -40,7 +40,7 @@ def altered(one: Value, **fields: Any) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One run of a size (by index) needed e^log_epochs epochs; or (soft) seems to, with this variance."""
+    """One run of a size (by index) needed e^log_epochs epochs, or is estimated to, with variance `soft`."""
 
     arm: int
     log_epochs: float
@@ -49,14 +49,13 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """Lessons of one kind: how many, their mean, the squares about it."""
+    """Lessons of one kind: their number, mean and sum of squared deviations."""
 
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
 
     def add(self, value: float) -> Sum:
-        """One more."""
         count, off = self.count + 1, value - self.mean
         mean = self.mean + off / count
         return Sum(count, mean, self.squares + off * (value - mean))
@@ -67,18 +66,18 @@ Kind: TypeAlias = tuple[int, float, int]  # size, softness, alarms since
 
 @dataclass(frozen=True)
 class Lessons:
-    """All that runs taught. A value: `add` gives a new one, at a cost that does not grow with the history."""
+    """All lessons of a job. A value: `add` returns a new one, in the same time for any length of history."""
 
     sizes: tuple[int, ...]
     default: int
-    window: int = 0  # a size's so many most recent lessons count; 0: all
+    window: int = 0  # the number of most recent lessons of a size that count; 0: all
     old: Mapping[Kind, Sum] = field(default_factory=dict)
-    recent: tuple[Lesson, ...] = ()  # since the first rise still under way; with a window, all that count
+    recent: tuple[Lesson, ...] = ()  # lessons since the oldest rise in progress; with a window, all that count
     up: float = 0.0
     down: float = 0.0
     alarms: int = 0
     threshold: float = THRESHOLD
-    up_since: int = 0  # how many of `recent` came before the rise
+    up_since: int = 0  # how many of `recent` came before the rise began
     down_since: int = 0
 
     @cached_property
@@ -87,7 +86,7 @@ class Lessons:
 
     @cached_property
     def _seen(self) -> dict[int, tuple[int, float, int]]:
-        """Of each size that converged: how often, the squares about its means, and how many are free."""
+        """For each size that converged: runs, sum of squared deviations, and degrees of freedom."""
         seen: dict[int, tuple[int, float, int]] = {}
         for (arm, soft, _), one in self._sums.items():
             if not soft:
@@ -97,7 +96,7 @@ class Lessons:
 
     @cached_property
     def noise(self) -> float:
-        """Variance between runs of one size, pooled: guessed at first, then seen."""
+        """Variance between runs of one size, pooled over sizes, with a prior guess."""
         squares, free = GUESS_WEIGHT * GUESS**2, GUESS_WEIGHT
         for _, its_squares, its_free in self._seen.values():
             squares += its_squares
@@ -106,9 +105,9 @@ class Lessons:
 
     @cached_property
     def _noises(self) -> dict[int, float]:
-        """Of each size that converged: the pooled one, until it has shown its own.
+        """Variance between runs of each size that converged: the pooled one, replaced by its own as runs accumulate.
 
-        Sizes differ in it. That one of them is steady must not make a single unlucky run of another look certain.
+        Sizes differ in it. A steady size must not make a single unlucky run of another size look certain.
         """
         guess, weight = OWN_GUESS * GUESS**2 + OWN_POOLED * self.noise, OWN_GUESS + OWN_POOLED
         return {arm: (guess + squares) / (weight + free) for arm, (_, squares, free) in self._seen.items()}
@@ -120,7 +119,7 @@ class Lessons:
 
     @cached_property
     def belief(self) -> Belief:
-        """What is believed of log Epochs(b): that they change with the size, or that they do not."""
+        """The belief about log Epochs(b)."""
         weights: dict[int, float] = {}
         totals: dict[int, float] = {}
         noise = self._noises
@@ -133,7 +132,12 @@ class Lessons:
         return learn(before, arms, [totals[a] / weights[a] for a in arms], [1 / weights[a] for a in arms])
 
     def add(self, lesson: Lesson, expected: tuple[float, float] | None = None) -> Lessons:
-        """One more; `expected`: mean and variance when the run was launched, where it may ring the alarm."""
+        """The lessons with one more.
+
+        Args:
+            lesson: The new one.
+            expected: Mean and variance expected at the launch of the run; None if it must not raise the alarm.
+        """
         now = altered(self, recent=(*self.recent, lesson))
         last = len(self.recent)
         if expected is not None:
@@ -159,7 +163,7 @@ class Lessons:
         )._tidy()
 
     def _tidy(self) -> Lessons:
-        """Single lessons are kept only where they may yet be parted from older ones, or forgotten one by one."""
+        """Sum up the lessons that need not be kept one by one: those before any rise, if there is no window."""
         if self.window:
             return self._forget()
         rises = [since for height, since in ((self.up, self.up_since), (self.down, self.down_since)) if height]
@@ -175,17 +179,17 @@ class Lessons:
         )
 
     def _forget(self) -> Lessons:
-        """Without the oldest lessons of a size that has more than the window holds."""
+        """Drop the oldest lessons of each size beyond the window."""
         left = dict.fromkeys(range(len(self.sizes)), self.window)
         kept, up_since, down_since = [], self.up_since, self.down_since
-        for place in range(len(self.recent) - 1, -1, -1):
-            one = self.recent[place]
+        for index in range(len(self.recent) - 1, -1, -1):
+            one = self.recent[index]
             left[one.arm] -= 1
             if left[one.arm] >= 0:
                 kept.append(one)
             else:
-                up_since -= place < self.up_since
-                down_since -= place < self.down_since
+                up_since -= index < self.up_since
+                down_since -= index < self.down_since
         old = {kind: one for kind, one in self.old.items() if one.count <= left[kind[0]]}
         recent = tuple(reversed(kept))
         return altered(self, old=old, recent=recent, up_since=up_since, down_since=down_since)

@@ -6,21 +6,21 @@ import math
 
 _ROOT2 = math.sqrt(2)
 _ROOT2PI = math.sqrt(2 * math.pi)
-_MOST = 700.0  # exp of more is not a float
+_MOST = 700.0  # exp of more overflows
 
 
 def cdf(z: float) -> float:
-    """The chance that a standard normal variable is below z."""
+    """The probability that a standard normal variable is below z."""
     return 0.5 * math.erfc(-z / _ROOT2)
 
 
 def exp(x: float) -> float:
-    """The power e^x, as large as a float can be where it would be larger."""
+    """e^x, capped before it overflows."""
     return math.exp(min(x, _MOST))
 
 
 def gain(mean: float, deviation: float) -> float:
-    """The saving to expect of the better of two: E[max(0, 1 - e^y)] for y, the log of their ratio, normal.
+    """The expected saving of the better of two: E[max(0, 1 - e^y)], where y, the log of their ratio, is normal.
 
     >>> round(gain(-0.5, 0.0), 4), round(gain(0.0, 0.5), 4), gain(50.0, 0.5)
     (0.3935, 0.1504, 0.0)
@@ -32,9 +32,9 @@ def gain(mean: float, deviation: float) -> float:
 
 
 def above(mean: float, variance: float, noise: float, least: float) -> tuple[float, float] | None:
-    """What is learnt of x from y = x + noise being above `least`: an observation of x as good, with its variance.
+    """The observation of x, with its variance, that is worth as much as knowing that y = x + noise exceeds `least`.
 
-    It moves a normal belief in x to the mean and the variance that it has among those y. None: hardly anything.
+    It moves a normal belief about x to the mean and variance of x given y > least. None if that is hardly any change.
 
     >>> value, doubt = above(0.0, 1.0, 0.1, 1.0)
     >>> value > 1.0, above(0.0, 1.0, 0.1, -5.0)
@@ -43,9 +43,9 @@ def above(mean: float, variance: float, noise: float, least: float) -> tuple[flo
     spread = math.sqrt(variance + noise)
     z = (least - mean) / spread
     there = cdf(-z)
-    # Far below the bound the tail is nearly exponential: its mean is just beyond the bound.
+    # Far out, the tail is nearly exponential, and its mean lies just beyond the bound.
     steep = math.exp(-z * z / 2) / (_ROOT2PI * there) if there > 1e-12 else z + 1 / z
-    narrowed = steep * (steep - z)  # share of the variance of y that is lost, 0 to 1
+    narrowed = steep * (steep - z)  # share by which the variance of y shrinks, 0 to 1
     if narrowed * variance < 0.01 * spread * spread:
         return None
     doubt = (spread * spread - variance * min(narrowed, 0.999)) / min(narrowed, 0.999)
@@ -53,7 +53,7 @@ def above(mean: float, variance: float, noise: float, least: float) -> tuple[flo
 
 
 def beyond(mean: float, deviation: float, least: float, most: float = math.inf) -> float:
-    """E[x | x > least] for log x normal, where at `most` one gives up and pays 1 to begin anew.
+    """E[x | x > least] for log-normal x, where a run that reaches `most` is given up and 1 is paid to start over.
 
     >>> beyond(math.log(10), 0.1, 1) < 10.1, beyond(math.log(10), 0.1, 30) > 30
     (True, True)
@@ -65,7 +65,7 @@ def beyond(mean: float, deviation: float, least: float, most: float = math.inf) 
     low = (math.log(least) - mean) / deviation if least > 0 else -math.inf
     high = (math.log(most) - mean) / deviation
     there = cdf(-low)
-    if there < 1e-12:  # far out in the tail little more is to come: the first term of its expansion
+    if there < 1e-12:  # far out in the tail: the first term of its expansion
         return min(least * (1 + deviation / max(low, 1.0)), most + 1)
     within = exp(mean + deviation * deviation / 2) * (cdf(deviation - low) - cdf(deviation - high))
     given_up = cdf(-high) * (most + 1) if most < math.inf else 0.0

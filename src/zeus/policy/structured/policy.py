@@ -1,9 +1,11 @@
-"""Ours: Cost(b) = Epochs(b) x EpochCost(b), where one epoch tells EpochCost and neighbours tell of each other's Epochs.
+"""The structured policy: Cost(b) = Epochs(b) x EpochCost(b).
 
-    nothing known ──▶ b0 ──▶ is a try of another size worth it? ──yes──▶ EXPLORING, stopped once it is hopeless
-                                         └──no──▶ the best known, or one that may be as good (SAMPLING)
+One epoch is enough to know EpochCost(b). Epochs(b) is also learnt from neighbouring sizes.
 
-docs/structured-policy.md has the model, the formulas and what was measured.
+    nothing known ──▶ b0 ──▶ is a trial of another size worth it? ──yes──▶ EXPLORING, stopped once it is hopeless
+                                         └──no──▶ the best size so far, or one that may be as good (SAMPLING)
+
+docs/structured-policy.md has the model, the formulas and the measurements.
 """
 
 from __future__ import annotations
@@ -19,46 +21,43 @@ from zeus.policy.paper.thompson import Rng
 from zeus.policy.structured.normal import beyond, cdf, exp, gain
 from zeus.policy.structured.state import StructuredState
 
-HORIZON = 10.0  # recurrences over which a better size pays back its trial
-OVERDUE = 0.5  # of the recurrences since a size last ran, over which what was missed may pay for another look
-REACH = 2.0  # octaves from the best known within which sizes are tried
+HORIZON = 10.0  # recurrences in which a better size must pay back its exploration
+OVERDUE = 0.5  # share of the recurrences since a size last ran for which a possible missed saving counts
+REACH = 2.0  # octaves around the best size within which sizes are explored
 TRIES = 3  # explorations in one recurrence
-AT_ONCE = 2  # explorations in flight
-EARLY = 1  # of them before anything has reached the target, when none can be stopped yet
-SMALLER = 1.02  # of two trials worth the same the smaller size first: it is the surer to fit in memory
-TEMPER = 0.4  # of the posterior's spread in sampling
-LEAST_LEFT = 0.1  # of the epochs that a run has done: it is never believed to be closer to its end
+AT_ONCE = 2  # explorations running at the same time
+EARLY = 1  # the same, before any size has reached the target and runs have a bound
+SMALLER = 1.02  # factor that prefers the smaller of two equal sizes: it is more likely to fit in memory
+TEMPER = 0.4  # share of the posterior's deviation that sampling uses
+LEAST_LEFT = 0.1  # a run is assumed to need at least this share of the epochs it has done
 
 
 class Worth(NamedTuple):
-    """What a run of a size promises, in units of a recurrence at the best known."""
+    """The value of running a size, in units of a recurrence with the best size so far."""
 
     arm: int
-    value: float  # what its end may save, less the price
-    price: float  # of what is left of the run, beyond a recurrence at the best known
-    delta: float  # log of its believed cost over that of the best known
+    value: float  # expected saving minus the price
+    price: float  # expected cost of the rest of the run, minus that of a recurrence with the best size
+    delta: float  # log of its believed cost divided by that of the best size
     spread: float  # standard deviation of that log
-    overdue: bool  # whether it is worth it only because it has not run for so long
+    overdue: bool  # whether it is worth it only because it has not run for a long time
 
 
 @dataclass(frozen=True, slots=True)
 class StructuredPolicy:
-    """The structured policy; an ablation goes without the alarm that notices drift."""
+    """The structured policy, or an ablation without the alarm that detects drift."""
 
     name: str = "structured"
     version: int = 1
     alarm: bool = True
 
     def start(self, job: JobSpec) -> StructuredState:
-        """Nothing has happened yet."""
         return StructuredState.start(job, self.alarm)
 
     def observe(self, state: StructuredState, event: Event) -> StructuredState:
-        """The next event of the job's history."""
         return state.observe(event)
 
     def decide(self, state: StructuredState, rng: Rng, ask: Ask) -> Decision:
-        """The batch size of the next trial."""
         usable = state.usable(ask.gpu_model)
         if not usable:
             raise all_crashed(state.job, ask.gpu_model)
@@ -66,7 +65,7 @@ class StructuredPolicy:
         size = state.job.batch_sizes[best]
         failed = state.failed.get(ask.recurrence, ())
         if ask.last:
-            return Decision(size, Phase.UNBOUNDED, f"the last try: {size}, the best known, with no bound")
+            return Decision(size, Phase.UNBOUNDED, f"{size} is the best size so far; the last try has no bound")
         if len(usable) == 1:
             only = "only batch size" if len(state.job.batch_sizes) == 1 else "only batch size that has not crashed"
             return Decision(size, Phase.SAMPLING, f"{size} is the {only}")
@@ -75,13 +74,12 @@ class StructuredPolicy:
         return _explore_or_not(state, rng, ask, usable, best, failed)
 
     def keep_going(self, state: StructuredState, trial: Trial, epochs: int, cost: float) -> bool:
-        """Whether a trial that ran so many epochs may begin the next, after which it would have this cost."""
         if epochs >= state.job.max_epochs:
             return False
         limit, arm, model = trial.decision.cost_limit, state.arms.get(trial.batch_size), trial.ask.gpu_model
         if limit is None:
             return True
-        if not epochs or arm is None or not state.converged:  # after a revision there may be nothing to compare with
+        if not epochs or arm is None or not state.converged:  # nothing to compare with, as after a revision
             return fits(cost, limit)
         best = state.best(model, state.usable(model) or [arm])
         return arm == best or (fits(cost, limit) and _goes_on(state, model, arm, best, epochs))
@@ -90,12 +88,13 @@ class StructuredPolicy:
 def _explore_or_not(
     state: StructuredState, rng: Rng, ask: Ask, usable: list[int], best: int, failed: tuple[int, ...]
 ) -> Decision:
-    """The try that is most worth it; if none is, the best known or one that may be as good."""
+    """The exploration that is most worth it. If none is: the best size so far, or one that may be as good."""
     size = state.job.batch_sizes[best]
+    is_best = f"{size} is the best size so far"
     if len(failed) >= TRIES:
-        return Decision(size, Phase.SAMPLING, f"{size}, the best known, after {len(failed)} tries that failed")
+        return Decision(size, Phase.SAMPLING, f"{is_best}; {len(failed)} tries of this recurrence have failed")
     if not state.costs.get(ask.gpu_model):
-        return Decision(size, Phase.SAMPLING, f"{size}, the best known: what an epoch costs here is not known yet")
+        return Decision(size, Phase.SAMPLING, f"{is_best}; the cost of an epoch on these GPUs is not known yet")
     limit = state.job.beta_knob * exp(state.log_cost(best, ask.gpu_model))
     costs = state.epoch_costs(ask.gpu_model).mean
     reach = [arm for arm in _in_reach(state, usable, best) if arm == best or fits(exp(costs[arm]), limit)]
@@ -106,12 +105,12 @@ def _explore_or_not(
         other = _sample(state, ask.gpu_model, reach, best, rng)
         if other != best:
             drawn = state.job.batch_sizes[other]
-            return Decision(drawn, Phase.SAMPLING, f"{drawn}, which may be as good as {size}", limit)
-    return Decision(size, Phase.SAMPLING, f"{size}, the best known: no other is worth a try")
+            return Decision(drawn, Phase.SAMPLING, f"{drawn} may be as good as {size}, the best size so far", limit)
+    return Decision(size, Phase.SAMPLING, f"{is_best}; no other looks worth trying")
 
 
 def _in_reach(state: StructuredState, usable: list[int], best: int) -> list[int]:
-    """Arms next to the best known or not far from it, but none beyond a size that never reached the target."""
+    """Arms next to the best one or within REACH, but none beyond a size that never reached the target."""
     octaves = state.octaves
     here = octaves[best]
     low = max((arm for arm in usable if arm < best and state.is_dead(arm)), default=-1)
@@ -124,7 +123,7 @@ def _in_reach(state: StructuredState, usable: list[int], best: int) -> list[int]
 def _most_worth(
     state: StructuredState, model: str, reach: list[int], best: int, failed: tuple[int, ...], at_once: int
 ) -> Worth | None:
-    """The exploration with the largest value above 0."""
+    """The exploration with the largest value; None if no value is above 0."""
     others = state.exploring
     if len(others) >= at_once:
         return None
@@ -143,10 +142,10 @@ def _most_worth(
 
 
 def _worth(state: StructuredState, model: str, arm: int, best: int, done: int, horizon: float, overdue: float) -> Worth:
-    """V = max(H G(δ, s), O G(δ, S)) - price: what the rest of a run is worth after so many epochs; none at its launch.
+    """V = max(H G(δ, s), O G(δ, S)) - price: the value of the rest of a run after `done` epochs (0 at its launch).
 
-    H G(δ, s): the saving over the horizon if one run may move the belief by s. O G(δ, S): what was missed since the
-    size last ran if its cost is only known up to S.
+    H G(δ, s) is the expected saving over the horizon if one run may move the belief by s. O G(δ, S) is the saving
+    missed since the size last ran, if its cost is known only up to S.
     """
     belief, costs, noise = state.lessons.belief, state.epoch_costs(model), state.lessons.noise
     usual = state.log_cost(best, model)
@@ -165,19 +164,20 @@ def _price(
 ) -> float:
     """E[cost of the rest of a run | `done` epochs were not enough] / C - 1.
 
-    No launch counts on an end after the first epoch, so that one epoch never makes the rest dearer than the whole was.
+    A launch is priced as if the run needs more than one epoch. Otherwise the rest could cost more after the first epoch
+    than the whole run did before it.
     """
     spent = done * epoch_cost
     least = max(done, 1) * epoch_cost if state.converged else 0.0
-    known = arm in state.converged  # where its bound is close, luck alone may break it
+    known = arm in state.converged  # a run of such a size may cross a close bound by bad luck alone
     whole = beyond(delta, deviation, least, state.job.beta_knob if known else math.inf)
-    if not known and abs(arm - best) == 1:  # little is known across a wide gap, but its bound limits the loss
+    if not known and abs(arm - best) == 1:  # little is known about a distant neighbour, but its bound limits the loss
         whole = min(whole, beyond(delta, deviation, least, state.job.beta_knob))
     return max(whole - spent, LEAST_LEFT * spent) - 1
 
 
 def _goes_on(state: StructuredState, model: str, arm: int, best: int, done: int) -> bool:
-    """Whether the rest of a run is worth its price after so many epochs."""
+    """Whether the rest of a run is worth its price after `done` epochs."""
     return _worth(state, model, arm, best, done, HORIZON, _overdue(state, arm, best)).value >= 0
 
 
@@ -187,7 +187,10 @@ def _overdue(state: StructuredState, arm: int, best: int) -> float:
 
 
 def _sample(state: StructuredState, model: str, reach: list[int], best: int, rng: Rng) -> int:
-    """Thompson among the sizes that converged, with a tempered spread; none that would be stopped after one epoch."""
+    """Thompson sampling among the sizes that converged, with a reduced deviation.
+
+    A size that would be stopped after its first epoch is not chosen.
+    """
     known = [arm for arm in reach if arm in state.converged]
     if len(known) < 2:
         return best
@@ -197,7 +200,7 @@ def _sample(state: StructuredState, model: str, reach: list[int], best: int, rng
 
 
 def _search(state: StructuredState, ask: Ask, usable: list[int], failed: tuple[int, ...]) -> Decision:
-    """Nothing has reached the target yet: the default; where that failed, the likeliest to do so for its cost."""
+    """No size has reached the target yet: start with the default. If that failed, take the best chance for its cost."""
     model, sizes = ask.gpu_model, state.job.batch_sizes
     if not failed and not state.missed:
         best = state.best(model, usable)
@@ -205,7 +208,7 @@ def _search(state: StructuredState, ask: Ask, usable: list[int], failed: tuple[i
         beside = _most_worth(state, model, reach, best, failed, EARLY)
         if beside is not None:
             return Decision(sizes[beside.arm], Phase.EXPLORING, _why(state, beside, sizes[best]))
-        return Decision(sizes[best], Phase.SAMPLING, f"{sizes[best]}, as nothing has reached the target yet")
+        return Decision(sizes[best], Phase.SAMPLING, f"{sizes[best]} comes first; no size has reached the target yet")
     epochs, costs, most = state.lessons.belief, state.epoch_costs(model), math.log(state.job.max_epochs)
 
     def hope(arm: int) -> float:
@@ -213,17 +216,22 @@ def _search(state: StructuredState, ask: Ask, usable: list[int], failed: tuple[i
         return math.log(max(chance, 1e-300)) - costs.mean[arm]
 
     arm = min(usable, key=lambda arm: (arm in failed, state.missed.get(arm, 0.0), -hope(arm), arm))
-    reason = f"{sizes[arm]}: nothing has reached the target yet, and this is the likeliest to for what it costs"
+    reason = f"no size has reached the target yet; {sizes[arm]} has the best chance for its cost"
     return Decision(sizes[arm], Phase.EXPLORING, reason)
 
 
 def _why(state: StructuredState, worth: Worth, best: int) -> str:
     size = state.job.batch_sizes[worth.arm]
-    price = f"costs about {worth.price:.2g} recurrences" if worth.price > 0.005 else "costs nothing on average"
+    price = f"{100 * worth.price:.0f} % of one run" if worth.price > 0.005 else "none"
     chance = cdf(-worth.delta / max(worth.spread, 1e-9))
     saving = gain(worth.delta, worth.spread) / max(chance, 1e-12)
-    why = f"trying {size}: {100 * chance:.0f} % chance to beat {best} by {100 * saving:.0f} % on average; {price}"
+    why = (
+        f"{size} has a {100 * chance:.0f} % chance to beat {best}, by {100 * saving:.0f} % on average; "
+        f"expected extra cost: {price}"
+    )
     if not worth.overdue:
         return why
     last = state.ran.get(worth.arm)
-    return f"{why}, and it {'never ran' if last is None else f'last ran {state.ended - last} recurrences ago'}"
+    ago = 0 if last is None else state.ended - last
+    when = "has never run" if last is None else f"last ran {ago} recurrence{'' if ago == 1 else 's'} ago"
+    return f"{why}; it {when}"

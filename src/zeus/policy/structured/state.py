@@ -1,6 +1,7 @@
-"""What the structured policy knows of a job: a value folded from its history, one event at a time.
+"""The state of the structured policy: a value folded from a job's history, one event at a time.
 
-Epochs(b) is the job's, wherever it ran; EpochCost(b) and crashes are a GPU model's (§7).
+Epochs(b) holds for the job on all GPUs. EpochCost(b) and crashes belong to a GPU model (§7). An arm is the index of a
+batch size.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from zeus.policy.structured.drift import THRESHOLD, Lesson, Lessons, altered
 from zeus.policy.structured.normal import above, exp
 
 EXACT = 1e-6  # variance of a profiled log EpochCost
-KNOWN_WELL = 2  # runs of a size that converged, before another may ring the alarm
-STALE = 0.2  # of log EpochCost: when a run shows it to be so far off, its profile was of other data
-MEMORY = 4  # runs of a size over which the share that misses the target is remembered
+KNOWN_WELL = 2  # converged runs of a size after which another may raise the alarm
+STALE = 0.2  # difference in log EpochCost above which a profile must have been measured with other data
+MEMORY = 4  # runs of a size over which the share that missed the target is averaged
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An open trial, as far as others must know, and what was expected of it."""
+    """What other trials need to know about an open trial, and the log epochs expected of it (mean, variance)."""
 
     arm: int
     explores: bool
@@ -41,28 +42,28 @@ class Running:
 
 @dataclass(frozen=True)
 class StructuredState:
-    """A job's history, folded. `observe` costs the same however long it is."""
+    """A job's folded history. `observe` takes the same time for any length of history."""
 
     job: JobSpec
     lessons: Lessons
     sequence: int = 0
     costs: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # log EpochCost, by GPU model and arm
-    curves: Mapping[str, Belief] = field(default_factory=dict, compare=False)  # what follows from `costs`
+    curves: Mapping[str, Belief] = field(default_factory=dict, compare=False)  # derived from `costs`
     crashed: frozenset[tuple[str, int]] = frozenset()
     running: Mapping[int, Running] = field(default_factory=dict)  # by trial number
-    failed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # arms that failed, by recurrence under way
-    missed: Mapping[int, float] = field(default_factory=dict)  # runs to max_epochs that missed the target, fading
+    failed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # arms that failed, by unfinished recurrence
+    missed: Mapping[int, float] = field(default_factory=dict)  # fading count of runs that missed the target, by arm
     ended: int = 0  # runs that reached the target
-    ran: Mapping[int, int] = field(default_factory=dict)  # `ended` when each arm was last seen to run
-    alarmed: int = 0  # `ended` when the alarm last rang
+    ran: Mapping[int, int] = field(default_factory=dict)  # by arm: `ended` when it last ran
+    alarmed: int = 0  # `ended` at the last alarm
 
     @classmethod
     def start(cls, job: JobSpec, alarm: bool = True) -> StructuredState:
-        """Nothing has happened yet. Without its alarm it never learns that things have changed."""
+        """The state before the first event. Without the alarm it does not detect drift."""
         threshold = THRESHOLD if alarm else math.inf
         return cls(job, Lessons(job.batch_sizes, job.default_batch_size, job.window_size, threshold=threshold))
 
-    # ------------------------------------------------------------------ what is known
+    # ------------------------------------------------------------------ queries
 
     @property
     def octaves(self) -> tuple[float, ...]:
@@ -84,17 +85,17 @@ class StructuredState:
         return arm in self.missed and arm not in self.converged
 
     def unseen(self, arm: int) -> int:
-        """Recurrences since an arm last ran, of those since the alarm last rang: before, there was nothing to fear."""
+        """Recurrences since an arm last ran, or since the last alarm if that was later."""
         return self.ended - max(self.ran.get(arm, 0), self.alarmed)
 
     @property
     def in_flight(self) -> int:
-        """Trials running, the one that is being asked for included."""
+        """Running trials, including the one being asked for."""
         return 1 + sum(one.later_ended < PATIENCE for one in self.running.values())
 
     @property
     def exploring(self) -> set[int]:
-        """Arms that running trials explore, on whatever GPU: what they teach of Epochs holds on all."""
+        """Arms that running trials explore, on any GPU, because what they teach about Epochs holds for all."""
         return {one.arm for one in self.running.values() if one.explores and one.later_ended < PATIENCE}
 
     def usable(self, gpu_model: str) -> list[int]:
@@ -102,12 +103,12 @@ class StructuredState:
         return [arm for arm in range(len(self.job.batch_sizes)) if (gpu_model, arm) not in self.crashed]
 
     def epoch_costs(self, gpu_model: str) -> Belief:
-        """What is believed of log EpochCost(b) on a GPU model; of a new one, that its curve is that of another."""
-        known = self.curves.get(gpu_model)
-        return _epoch_costs(self.job, self.costs, gpu_model) if known is None else known
+        """The belief about log EpochCost(b) on a GPU model. A new model starts with the curve of another."""
+        curve_here = self.curves.get(gpu_model)
+        return _epoch_costs(self.job, self.costs, gpu_model) if curve_here is None else curve_here
 
     def log_cost(self, arm: int, gpu_model: str) -> float:
-        """Log of what reaching the target with this size is believed to cost, runs that miss it included."""
+        """Log of the believed cost of reaching the target with this size, including runs that miss it."""
         log_epochs = self.lessons.belief.mean[arm]
         wasted = 0.0
         if arm in self.missed:
@@ -116,7 +117,7 @@ class StructuredState:
         return log_epochs + wasted + self.epoch_costs(gpu_model).mean[arm]
 
     def best(self, gpu_model: str, usable: list[int]) -> int:
-        """The arm of the least believed cost among those that converged; before, the one nearest to the default."""
+        """The converged arm with the lowest believed cost; if none converged, the arm nearest to the default."""
         known = [arm for arm in usable if arm in self.converged]
         if known:
             return min(known, key=lambda arm: (self.log_cost(arm, gpu_model), arm))
@@ -126,23 +127,23 @@ class StructuredState:
         )
 
     def draw(self, arms: list[int], temper: float, rng: Rng) -> dict[int, float]:
-        """A draw of each arm's log Epochs about its mean, with their covariance and so much of its spread."""
+        """Draw each arm's log Epochs relative to its mean, with their covariance; `temper` scales the deviation."""
         cov = self.lessons.belief.cov[arms][:, arms]
         cov.flat[:: len(arms) + 1] += 1e-9
         root = np.linalg.cholesky(cov)
         draws = temper * (root @ [rng.gauss(0.0, 1.0) for _ in arms])
         return dict(zip(arms, draws.tolist(), strict=True))
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def observe(self, event: Event) -> StructuredState:
-        """The next event of the job's history."""
+        """The state after the next event of the job's history."""
         if event.sequence <= self.sequence:
             raise InputError(
-                f"job {self.job.id!r}: event {event.sequence} after event {self.sequence}. Each is observed once, "
-                "in the order of sequence numbers."
+                f"job {self.job.id!r}: event {event.sequence} came after event {self.sequence}. Pass each event "
+                "once, in the order of sequence numbers."
             )
-        if event.batch_size not in self.arms:  # of before the job's sizes were revised
+        if event.batch_size not in self.arms:  # from before the job's sizes were revised
             return altered(self, sequence=event.sequence, ended=self.ended + _reached(event))
         match event:
             case Profiled():
@@ -214,12 +215,12 @@ class StructuredState:
         return now._taught(self.lessons.add(Lesson(arm, value, 2 ** round(math.log2(doubt), 1))))
 
     def _is_news(self, model: str, arm: int, epoch: float, epochs: int) -> bool:
-        """Whether a run tells what an epoch costs: of a size never profiled, or by more than profiling adds to it."""
+        """Whether a run changes what an epoch costs: it was unknown, or the profile is off by more than STALE."""
         known = self.costs.get(model, {}).get(arm)
         return known is None or (epochs > 1 and abs(math.log(epoch) - known) > STALE)
 
     def _taught(self, lessons: Lessons) -> StructuredState:
-        """With one more lesson; when it rings the alarm, sizes that missed the target get another chance."""
+        """The state with these lessons. If they raised the alarm, sizes that missed the target get another chance."""
         missed = self.missed if lessons.alarms == self.lessons.alarms else {}
         return altered(self, lessons=lessons, missed=missed)
 

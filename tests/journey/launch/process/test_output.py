@@ -73,7 +73,7 @@ def test_why_a_size_crashed_is_known_where_its_log_could_not_be_written(place: P
         fill(disk)
         done = place.run(ZEUS_LOG_DIR=str(disk))
     assert "| CUDA out of memory" in done.stderr
-    assert "Mend the training script or offer smaller sizes" in done.stderr
+    assert "Fix the training script or offer smaller sizes" in done.stderr
 
 
 @pytest.fixture

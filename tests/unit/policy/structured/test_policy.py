@@ -155,7 +155,7 @@ def test_a_try_of_another_size_says_what_it_promises_and_has_a_bound() -> None:
     trial = told.ask()
     assert trial.decision.phase is Phase.EXPLORING
     assert trial.batch_size != 32
-    assert "% chance to beat 32 by" in trial.decision.reason
+    assert "% chance to beat 32, by" in trial.decision.reason
     assert trial.decision.cost_limit == pytest.approx(2 * 100.0, rel=0.01)
 
 
@@ -226,7 +226,7 @@ def test_a_size_that_crashed_is_not_offered_until_pardoned() -> None:
     told.tell(told.ask(), CRASHED)
     assert told.ask().batch_size == 16
     told.tell(told.ask(), CRASHED)
-    with pytest.raises(InputError, match="each batch size"):
+    with pytest.raises(InputError, match="all batch sizes"):
         told.ask()
     told.pardon(32)
     assert told.ask().batch_size == 32
@@ -333,7 +333,7 @@ def test_a_size_that_seemed_poor_is_looked_at_again_when_long_has_passed_and_the
 def test_a_neighbour_that_never_ran_gets_its_look_in_the_end() -> None:
     seen = lived(80, (10.6, 10.3, 10.0, 10.3, 10.6), lambda size, run: noisy(run) if size == 32 else 10 if run else 13)
     first = {size: next(trial for trial, _ in seen if trial.batch_size == size) for size in SIZES}
-    late = [trial for trial in first.values() if "never ran" in trial.decision.reason]
+    late = [trial for trial in first.values() if "has never run" in trial.decision.reason]
     assert late
     assert {trial.batch_size for trial in late} <= {16, 64}
     assert all(trial.ask.recurrence > 20 for trial in late)
