@@ -142,7 +142,7 @@ class _Move:
         return _use(one).times(1 / one.count)
 
     def doubt(self, one: Stretch, ratio: Ratio) -> Amount:
-        """The error of converting steady units by a ratio of cold ones: half of what cold units would change more."""
+        """The error of converting steady units by a ratio of cold ones: half of the difference that it makes."""
         cold = self._of_others(one, True) if ratio.cold and not one.cold else None
         if cold is None:
             return ZERO
