@@ -1,4 +1,4 @@
-"""Jobs, trials and power profiles, kept: the promises are in `zeus.store.api`."""
+"""The store of jobs, trials and power profiles. `zeus.store.api` says what every store promises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store that the user means: ZEUS_STORE, or a file under the user's data folder."""
+"""Finds and opens the user's store: ZEUS_STORE, or a file in the user's data folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zeus import env
 from zeus.errors import InputError
 from zeus.store.api import Store
 
-# File systems of this machine alone, on which all processes share memory. What is not here may be anything.
+# Local file systems, on which all processes share memory. Any other may be a network file system.
 LOCAL = re.compile(
     r"ext[234]|xfs|btrfs|zfs|bcachefs|f2fs|jfs|nilfs2|reiserfs|ufs|apfs|hfsplus|vfat|exfat|ntfs3?|fuseblk|udf"
     r"|tmpfs|ramfs|rootfs|devtmpfs|overlay|aufs|ecryptfs|fuse\.(fuse-overlayfs|gocryptfs|encfs)"
@@ -22,7 +22,7 @@ ADDRESS = re.compile(
     r"(?P<path>(?:/[^@?#]*)?)(?:\?(?P<query>[^@#]*))?"
 )
 NO_SECRETS = {"host", "hostaddr", "port", "dbname", "user", "sslmode", "connect_timeout", "application_name"}
-SECRETS = {"password", "sslpassword", "token"}  # whose names are shown
+SECRETS = {"password", "sslpassword", "token"}  # shown by name, without their values
 
 
 def open_store(
@@ -32,31 +32,34 @@ def open_store(
     wall: Callable[[], float] | None = None,
     connections: int | None = None,
 ) -> Store:
-    """The store at this address, made if there is none, and upgraded if it is old.
+    """Open the store at this address. It is created if there is none, and upgraded if it is old.
 
-    `connections`: how many a process holds at most, where it has many threads; by default a few. `wall`: a clock in
-    place of the database's own.
+    Args:
+        url: Its address. Default: ZEUS_STORE, or a file in the user's data folder.
+        environ: The environment to read.
+        wall: A clock to use instead of the database's own.
+        connections: The most connections that this process may hold.
 
     Raises:
-        InputError: Not an address of a store, or a place where SQLite would lose data.
-        StoreError: It does not answer; it may do so later.
+        InputError: This is not the address of a store, or SQLite could lose data there.
+        StoreError: The store does not answer now, but may later.
     """
     url = resolve(url, environ)
     if is_service(url):
-        raise InputError(f"{shown(url)} is a service; here the address of a database is needed.")
+        raise InputError(f"{shown(url)} is a service, but a database is needed here. Give sqlite:/// or postgresql://.")
     if (path := file_of(url)) is not None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as wrong:
-            raise InputError(f"{url}: its folder cannot be made: {wrong}. Set ZEUS_STORE to another.") from wrong
+            raise InputError(f"{url}: cannot create its folder: {wrong}. Set ZEUS_STORE to another file.") from wrong
 
-    from zeus.store.sql.store import SqlStore  # a quarter of a second that those who need no database are spared
+    from zeus.store.sql.store import SqlStore  # imported late: it takes a quarter of a second
 
     return SqlStore(url, wall) if connections is None else SqlStore(url, wall, connections=connections)
 
 
 def resolve(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> str:
-    """The address that is meant, checked as far as it can be without touching anything; a file's is absolute."""
+    """The address of the user's store, checked without opening anything. The path of a file becomes absolute."""
     url = url or env.store(environ) or f"sqlite:///{default_path(environ)}"
     scheme, colon, _ = url.partition("://")
     if not colon or scheme not in ("sqlite", "postgresql", "postgresql+psycopg", "http", "https"):
@@ -64,10 +67,10 @@ def resolve(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> st
             f"ZEUS_STORE={shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
         )
     if scheme != "sqlite":
-        # The host would be taken to begin within the password, and be told.
+        # A parser would take part of the password for the host, and show it.
         if url.count("@") > 1 or re.match(r"[^@/?#]*//[^@/?#]*[/?#][^@]*@", url):
             raise InputError(
-                f"ZEUS_STORE={shown(url)!r}: in a password, and in all that follows it, write @ as %40, / as %2F, "
+                f"ZEUS_STORE={shown(url)!r}: in the password and everything after it, write @ as %40, / as %2F, "
                 "? as %3F and # as %23."
             )
         return url.replace(scheme, "postgresql+psycopg", 1) if scheme == "postgresql" else url
@@ -79,7 +82,7 @@ def resolve(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> st
 
 
 def file_of(url: str) -> Path | None:
-    """The file behind a resolved address; None where it is a server's.
+    """The file of a resolved address; None if it is the address of a server.
 
     >>> file_of("sqlite:////home/me/zeus.db")
     PosixPath('/home/me/zeus.db')
@@ -88,7 +91,7 @@ def file_of(url: str) -> Path | None:
 
 
 def address_of(url: str) -> str:
-    """What a resolved address names, with nothing in it that is secret or that a new password would change.
+    """A resolved address without its password or other secrets. A new password does not change it.
 
     >>> address_of("postgresql+psycopg://me:secret@host/zeus?password=secret&sslmode=require")
     'postgresql+psycopg://me@host/zeus?sslmode=require'
@@ -102,7 +105,7 @@ def address_of(url: str) -> str:
 
 
 def is_service(url: str) -> bool:
-    """Whether a resolved address is that of a service.
+    """Whether a resolved address belongs to a service.
 
     >>> is_service("http://:token@host:7070")
     True
@@ -111,23 +114,23 @@ def is_service(url: str) -> bool:
 
 
 def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = env.HERE) -> Path:
-    """Where the logs of one life of a job lie: in ZEUS_LOG_DIR, or beside the store where that is a file.
+    """The folder for the logs of one life of a job: in ZEUS_LOG_DIR, or beside the store if that is a file.
 
-    No two lives share a folder, so that no log is added to that of an older trial.
+    Each life has its own folder, so that a new trial never appends to the log of an older one.
 
     >>> log_folder("a/b", "5f0c6f9e1d2c3b4a", {"ZEUS_STORE": "sqlite:////srv/zeus.db"})
     PosixPath('/srv/logs/a%2Fb/5f0c6f9e1d2c')
     """
-    given, (scheme, _, place) = env.log_dir(environ), env.store(environ).partition(":///")
-    beside = Path(place).expanduser() if scheme == "sqlite" else default_path(environ)
-    name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would be another folder
+    given, (scheme, _, path) = env.log_dir(environ), env.store(environ).partition(":///")
+    beside = Path(path).expanduser() if scheme == "sqlite" else default_path(environ)
+    name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would leave the folder
     return (Path(given) if given else beside.parent / "logs").absolute() / name / life[:12]
 
 
 def log_file(folder: Path, number: int, trial_id: str, *, written: bool = False) -> Path:
-    """The log of a trial, to be begun or already written.
+    """The log of a trial: the file to create, or with `written` the one that exists.
 
-    Where another trial had this number, before a backup of the store was restored, each has a log of its own.
+    After a restored backup, two trials may have the same number. Then each has its own log.
     """
     plain, own = folder / f"{number}.log", folder / f"{number}-{trial_id[:8]}.log"
     is_own = own.exists() if written else plain.exists()
@@ -140,23 +143,23 @@ def default_path(environ: Mapping[str, str] = env.HERE) -> Path:
 
 
 def refuse_network(path: Path, mounts: str | None = None) -> None:
-    """SQLite's write-ahead log needs memory that all its processes share, as only local disks give."""
+    """Raise InputError if the file is not on a local disk: SQLite's write-ahead log needs shared memory."""
     if mounts is None:
         try:
             mounts = Path("/proc/mounts").read_text()
-        except OSError:  # not Linux: nothing is known, so nothing is refused
+        except OSError:  # not Linux: the file system is unknown, so accept it
             return
     found = mount_of(path.resolve(), mounts)
     if found is not None and not LOCAL.fullmatch(found[1]):
         raise InputError(
             f"{path} is on a network file system, or on one that Zeus does not know ({found[1]} at {found[0]}). "
-            "SQLite's locks do not hold between machines there, and its data may be lost. Set ZEUS_STORE to a file on "
+            "SQLite's locks do not work between machines there, so data could be lost. Set ZEUS_STORE to a file on "
             "a local disk (ext4, xfs, btrfs, zfs, tmpfs, ...), to Postgres or to a service."
         )
 
 
 def mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
-    """The mount point that holds a path and its file system, from the text of /proc/mounts.
+    """The mount point of a path and its file system, from the text of /proc/mounts.
 
     >>> mount_of(Path("/home/me/zeus.db"), "/dev/sda / ext4 rw 0 0\\nserver:/h /home nfs4 rw 0 0")
     ('/home', 'nfs4')
@@ -173,10 +176,10 @@ def mount_of(path: Path, mounts: str) -> tuple[str, str] | None:
 
 
 def shown(url: str) -> str:
-    """An address as anybody may read it: of what might be a password or a token, nothing is left.
+    """An address that is safe to show: anything that might be a password or a token is replaced by ***.
 
-    Of a query only what is known to be no secret is shown. Of what is no well-formed address nothing is shown, as the
-    secret may lie anywhere in it.
+    Of a query only settings known to be harmless are shown. A malformed address is not shown at all, because the secret
+    may be anywhere in it.
 
     >>> shown("postgresql://me:secret@host/zeus?password=secret&sslmode=require"), shown("http://secret@host:7070")
     ('postgresql://me:***@host/zeus?password=***&sslmode=require', 'http://***@host:7070')

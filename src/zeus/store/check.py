@@ -1,4 +1,4 @@
-"""Whether the store that the user means can be used: asked without creating, upgrading or writing anything."""
+"""Checks whether the user's store can be used, without creating, upgrading or writing anything."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from zeus import env
 from zeus.errors import InputError
 from zeus.store.address import file_of, resolve, shown
 
-PATIENCE_SECONDS = 3.0  # for a server to answer
+PATIENCE_SECONDS = 3.0  # how long a server may take to answer
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A store as seen from outside."""
+    """The result of a check."""
 
-    url: str  # its password hidden
-    kind: str | None  # "sqlite", "postgresql" or "service"; None: no such thing
+    url: str  # with its password hidden
+    kind: str | None  # "sqlite", "postgresql" or "service"; None: not a store
     ok: bool
-    exists: bool  # a file that is not there yet is made when it is needed
+    exists: bool  # a missing file is created when it is needed
     why_not: str | None = None
 
 
 def check(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> Found:
-    """Look at the store of this address, or of ZEUS_STORE, or the user's own."""
+    """Check the store at this address, or else at ZEUS_STORE, or else the user's default file."""
     try:
         url = resolve(url, environ)
     except InputError as wrong:
@@ -48,9 +48,9 @@ def _file_trouble(path: Path) -> str | None:
     if not path.exists():
         folder = next((one for one in path.parents if one.exists()), path.parent)
         able = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-        return None if able else f"{path} cannot be made in {folder}. Set ZEUS_STORE to another file."
+        return None if able else f"{path} cannot be created in {folder}. Set ZEUS_STORE to another file."
     if not os.access(path, os.R_OK | os.W_OK):
-        return f"{path} may not be read and written by this user. Set ZEUS_STORE to another file."
+        return f"this user may not read and write {path}. Set ZEUS_STORE to another file."
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             file.execute("SELECT name FROM sqlite_master").fetchone()
@@ -69,11 +69,11 @@ def _database_trouble(url: str) -> str | None:
             pass
         engine.dispose()
     except ImportError as missing:
-        return f"{missing}: pip install 'zeus-energy[service]' brings it, or set ZEUS_STORE to another."
+        return f"{missing}. Install it with pip install 'zeus-energy[service]', or set ZEUS_STORE to another store."
     except DBAPIError as wrong:
-        said = str(wrong.orig).strip().splitlines()
-        return f"{said[0] if said else type(wrong.orig).__name__}. Check ZEUS_STORE."
-    except (SQLAlchemyError, ValueError):  # whose words hold the whole address
+        message = str(wrong.orig).strip().splitlines()
+        return f"{message[0] if message else type(wrong.orig).__name__}. Check ZEUS_STORE."
+    except (SQLAlchemyError, ValueError):  # its own message would show the password
         return f"{shown(url)} is not the address of a database. Check ZEUS_STORE."
     return None
 
@@ -85,4 +85,4 @@ def _service_trouble(url: str) -> str | None:
         with socket.create_connection((parts.hostname or "", port), timeout=PATIENCE_SECONDS):
             return None
     except (OSError, ValueError) as wrong:
-        return f"nobody answers at {shown(url)}: {wrong}. Start it with `zeus serve`, or set ZEUS_STORE to another."
+        return f"{shown(url)} does not answer: {wrong}. Start it with `zeus serve`, or set ZEUS_STORE to another store."

@@ -1,4 +1,4 @@
-"""All facts of some jobs as lines of JSON, for export and import: jobs, then what happened to them, then profiles."""
+"""Export and import: all facts of some jobs as lines of JSON. Jobs come first, then their events, then profiles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zeus.store.api import Job
 
 @dataclass(slots=True)
 class History:
-    """Everything about one job but its profiles."""
+    """Everything about one job except its profiles."""
 
     revisions: list[Job] = field(default_factory=list)
     trials: list[Kept] = field(default_factory=list)
@@ -27,25 +27,25 @@ class History:
 
     @property
     def sequence(self) -> int:
-        """The last one used."""
+        """The last sequence number used."""
         return max([*(kept.trial.sequence for kept in self.trials), *(note.sequence for note in self.notes)], default=0)
 
     @property
     def recurrences(self) -> int:
-        """The last one begun."""
+        """The number of the last recurrence."""
         return max((kept.trial.ask.recurrence for kept in self.trials), default=0)
 
 
 @dataclass(slots=True)
 class Dump:
-    """What is exported."""
+    """What an export contains."""
 
     jobs: dict[str, History] = field(default_factory=dict)
     profiles: dict[ProfileKey, PowerProfile] = field(default_factory=dict)
 
 
 def write(dump: Dump) -> list[str]:
-    """The lines, in one order for the same facts."""
+    """The lines of an export. The same facts always give the same lines."""
     lines: list[Json] = []
     for job_id, history in sorted(dump.jobs.items()):
         for job in history.revisions:
@@ -60,19 +60,19 @@ def write(dump: Dump) -> list[str]:
 
 
 def read(lines: Iterable[str]) -> Dump:
-    """What the lines say; an error names the line."""
+    """Parse the lines of an export. An InputError names the line."""
     histories: defaultdict[str, History] = defaultdict(History)
     dump = Dump()
-    revisions: defaultdict[str, list[Json]] = defaultdict(list)  # as read: they say what older trials do not
-    for place, text in enumerate(lines, 1):
+    revisions: defaultdict[str, list[Json]] = defaultdict(list)  # as read: they fill in what older trials lack
+    for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
         try:
             _take(loads(text), histories, dump, revisions)
         except KeyError as missing:
-            raise InputError(f"line {place}: {missing} is missing.") from missing
+            raise InputError(f"line {number}: {missing} is missing.") from missing
         except InputError as wrong:
-            raise InputError(f"line {place}: {wrong}") from wrong
+            raise InputError(f"line {number}: {wrong}") from wrong
     dump.jobs = dict(histories)
     for job_id, history in dump.jobs.items():
         _sound(job_id, history)
@@ -106,7 +106,7 @@ def _text(data: Json, name: str) -> str:
 
 
 def _time(data: Json, name: str) -> str:
-    """A time as `utc` writes it: others would not sort."""
+    """A time as `utc` writes it. Other formats would not sort."""
     text = _text(data, name)
     try:
         sound = datetime.fromisoformat(text).astimezone(UTC).isoformat(timespec="microseconds") == text
@@ -117,7 +117,7 @@ def _time(data: Json, name: str) -> str:
 
 
 def _with_target(kept: Kept, revisions: list[Json]) -> Kept:
-    """With the target that its job had when it was asked for, where an export of before does not say it."""
+    """The trial with its target. In older exports it follows from the job's revision when the trial was asked for."""
     trial, since = kept.trial, [one["spec"] for one in revisions if int(one.get("since", 0)) < kept.trial.asked]
     if trial.ask.target is not None or not since:
         return kept
@@ -126,7 +126,7 @@ def _with_target(kept: Kept, revisions: list[Json]) -> Kept:
 
 
 def _sound(job_id: str, history: History) -> None:
-    """Refuse what a store could not have written: numbers that are used twice or left out."""
+    """Raise InputError if numbers are repeated or missing, which no store would write."""
     marks = [n.sequence for n in history.notes]
     for kept in history.trials:
         marks += [m for m in (kept.trial.asked, kept.trial.lost, kept.trial.ended) if m is not None]
@@ -136,21 +136,20 @@ def _sound(job_id: str, history: History) -> None:
     ]
     numbers = [kept.trial.number for kept in history.trials]
     if numbers != sorted(set(numbers)):
-        raise InputError(f"job {job_id!r}: its trials are not in order, each once. Export the whole job again.")
+        raise InputError(f"job {job_id!r}: its trials are out of order or repeated. Export the whole job again.")
     for name, row in rows:
         if row != list(range(1, len(row) + 1)) or (name == "revisions" and not row):
             raise InputError(f"job {job_id!r}: its {name} are not 1, 2, 3, ... in order. Export the whole job again.")
 
 
 def job_to_json(job: Job) -> Json:
-    """One revision of a job. Its generation stays behind: an imported job begins another life."""
+    """One revision of a job, without its generation, because an imported job begins a new life."""
     names = ("policy_version", "revision", "at")
-    later = {"excused": job.excused, "first": job.first}  # which were not always kept
+    later = {"excused": job.excused, "first": job.first}  # missing in older exports
     return {**{name: getattr(job, name) for name in names}, **later, "spec": to_json(job.spec)}
 
 
 def job_from_json(data: Json, generation: str) -> Job:
-    """One revision of a job."""
     if lacking := [name for name in ("policy_version", "revision", "at", "spec") if name not in data]:
         raise InputError(f"a job lacks {', '.join(lacking)}.")
     later: Json = {"first": 1, "since": 0, **data, "excused": data.get("excused") or []}
@@ -171,7 +170,7 @@ def job_from_json(data: Json, generation: str) -> Job:
 
 
 def eta_of(revisions: list[Json], trial: object) -> float | None:
-    """The η that a trial of version 1 was decided under, which was kept with its job's latest revision."""
+    """The η of a trial of version 1, which was stored with the latest revision of its job."""
     asked = trial.get("asked") if isinstance(trial, dict) else None
     if not revisions or not isinstance(asked, int):
         return None
@@ -184,14 +183,13 @@ def eta_of(revisions: list[Json], trial: object) -> float | None:
 
 
 def note_from_json(data: object) -> Profiled | Pardoned:
-    """An event that is not a trial's."""
+    """Read an event that does not belong to a trial."""
     if isinstance(data, dict) and data.get("kind") == "pardoned":
         return from_json(data, Pardoned)
     return from_json(data, Profiled)
 
 
 def kept_to_json(kept: Kept) -> Json:
-    """A trial and its times."""
     return {
         "asked_at": kept.asked_at,
         "changed_at": kept.changed_at,
@@ -202,7 +200,7 @@ def kept_to_json(kept: Kept) -> Json:
 
 
 def kept_from_json(data: Json, eta: float | None = None) -> Kept:
-    """A trial and its times; `eta` serves where a trial of version 1 does not say its own."""
+    """Read a stored trial. `eta` is for a trial of version 1, which has none of its own."""
     return Kept(
         trial=from_json(data["trial"], Trial, eta=eta),
         asked_at=_time(data, "asked_at"),

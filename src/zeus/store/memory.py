@@ -1,4 +1,4 @@
-"""A store that lives as long as its process: for tests, simulations and the demo of an idea."""
+"""A store in memory, for tests, simulations and demos. It ends with its process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zeus.store.tokens import Token, Tokens, TokenSession, no_token
 
 
 class MemoryTokens:
-    """Tokens of a store in memory."""
+    """`Tokens` in memory."""
 
     def __init__(self) -> None:
         self._tokens: dict[str, Token] = {}
@@ -28,21 +28,17 @@ class MemoryTokens:
         self._lock = threading.Lock()
 
     def add(self, token: Token) -> None:
-        """Keep it."""
         with self._lock:
             self._tokens[token.id] = token
 
     def find(self, token_id: str) -> Token | None:
-        """By id."""
         return self._tokens.get(token_id)
 
     def all(self) -> list[Token]:
-        """The oldest first."""
         with self._lock:
             return list(self._tokens.values())
 
     def revoke(self, token_id: str, at: str) -> Token:
-        """Refuse it from now on."""
         with self._lock:
             if token_id not in self._tokens:
                 raise no_token(token_id)
@@ -51,31 +47,28 @@ class MemoryTokens:
             return self._tokens[token_id]
 
     def begin(self, session: TokenSession, now: str) -> None:
-        """Keep it."""
         with self._lock:
-            going = [one for one in self._sessions.values() if one.until > now]
-            self._sessions = {one.hash: one for one in [*going, session]}
+            current = [one for one in self._sessions.values() if one.until > now]
+            self._sessions = {one.hash: one for one in [*current, session]}
 
     def session(self, hash_: str) -> TokenSession | None:
-        """By hash."""
         return self._sessions.get(hash_)
 
     def end(self, hash_: str) -> None:
-        """Drop it."""
         with self._lock:
             self._sessions.pop(hash_, None)
 
 
 class _Life:
-    """A job's facts, and what is asked of them so often that it must not cost more as they grow."""
+    """A job's facts, with indexes, so that calls do not slow down as the history grows."""
 
     def __init__(self, past: History, used: int = 0) -> None:
         self.past = past
         self.last = max(used, past.revisions[-1].first - 1, *(kept.trial.number for kept in past.trials), 0)
-        self._at = {kept.trial.number: place for place, kept in enumerate(past.trials)}
+        self._at = {kept.trial.number: index for index, kept in enumerate(past.trials)}
         self.log = history([*(kept.trial for kept in past.trials), *past.notes])  # event n is at n - 1
         self.leased = {kept.trial.number for kept in past.trials if kept.leased_until is not None}
-        self.keys: dict[str, int] = {}  # of asks that may be repeated: the trial that each opened
+        self.keys: dict[str, int] = {}  # by the key of an ask: the number of the trial it opened
         self.place: Gpus | None = None
         self.tries: defaultdict[int, list[int]] = defaultdict(list)  # numbers of trials by recurrence
         for kept in past.trials:
@@ -86,21 +79,18 @@ class _Life:
         return self.past.revisions[-1]
 
     def kept(self, number: int) -> Kept | None:
-        """A trial by its number."""
-        place = self._at.get(number)
-        return None if place is None else self.past.trials[place]
+        index = self._at.get(number)
+        return None if index is None else self.past.trials[index]
 
     def trial(self, number: int) -> Trial:
-        """One that is there."""
         return self.past.trials[self._at[number]].trial
 
     def put(self, kept: Kept) -> None:
-        """A trial in place of what was kept under its number."""
         self.past.trials[self._at[kept.trial.number]] = kept
 
     @property
     def next(self) -> int:
-        """The sequence number of what happens next."""
+        """The sequence number of the next event."""
         return len(self.log) + 1
 
     @property
@@ -108,7 +98,7 @@ class _Life:
         return f"{self.job.generation}:{len(self.log)}:{self.job.revision}"
 
     def revise(self, job: Job, *, void: bool = False) -> Job:
-        """The job as it is from now on: as it was, or its next revision, if it may leave trials out of account."""
+        """Store a revision if it differs from the last. Without `void` it must not change the target of trials."""
         if job == self.job:
             return job
         if not void and (refused := rules.voids(self.job, job, (kept.trial for kept in self.past.trials))) is not None:
@@ -117,7 +107,7 @@ class _Life:
         return job
 
     def after(self, since: LogPoint) -> Log:
-        """Nobody can put another history in its place: sequence numbers tell enough."""
+        """The events after a point. No backup can replace this history, so marks are not needed."""
         return Log(since, self.log[max(0, since.sequence) :], LogPoint(len(self.log)))
 
     def open(self, kept: Kept) -> None:
@@ -133,13 +123,13 @@ class _Life:
         self.put(replace(kept, leased_until=None))
         self.leased.discard(trial.number)
         self.log.append(trial)
-        if trial.ended is not None and trial.lost is not None:  # what it told in the end covers what it had used
+        if trial.ended is not None and trial.lost is not None:  # the outcome replaces what was reported at the loss
             self.log[trial.lost - 1] = replace(trial, ended=None, outcome=None)
         return trial
 
 
 class MemoryStore:
-    """A `Store` behind one lock."""
+    """A `Store` in memory, guarded by one lock."""
 
     def __init__(self, wall: Callable[[], float] = time.time) -> None:
         self._wall = wall
@@ -153,7 +143,6 @@ class MemoryStore:
     def register(
         self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True, void: bool = False, revive: bool = True
     ) -> Job:
-        """Made, found or revised."""
         with self._lock:
             now = utc(self._wall())
             if spec.id not in self._jobs:
@@ -170,23 +159,19 @@ class MemoryStore:
             return known.revise(job, void=void)
 
     def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]], *, void: bool = False) -> Job:
-        """Its next revision."""
         with self._lock:
             known = self._known(job_id)
             return known.revise(rules.revised(known.job, *change(known.job), utc(self._wall())), void=void)
 
     def job(self, job_id: str) -> Job:
-        """Its latest revision."""
         with self._lock:
             return self._known(job_id).job
 
     def jobs(self) -> list[Job]:
-        """All, by id."""
         with self._lock:
             return [known.job for _, known in sorted(self._jobs.items())]
 
     def revisions(self, job_id: str) -> list[Job]:
-        """The first one first."""
         with self._lock:
             return list(self._known(job_id).past.revisions)
 
@@ -199,7 +184,6 @@ class MemoryStore:
         lease: float = LEASE_SECONDS,
         key: str | None = None,
     ) -> Trial:
-        """Expire, decide, open."""
         with self._lock:
             self.expire(job_id)
             known, now = self._known(job_id), self._wall()
@@ -225,7 +209,6 @@ class MemoryStore:
         trial_id: str = "",
         lease: float = LEASE_SECONDS,
     ) -> Trial:
-        """Hold on to an open trial."""
         with self._lock:
             so_far = rules.lost(so_far)
             known, kept = self._kept(job_id, number, trial_id)
@@ -235,7 +218,6 @@ class MemoryStore:
             return kept.trial
 
     def tell(self, job_id: str, number: int, outcome: Outcome, *, trial_id: str = "") -> Trial:
-        """End a trial, once."""
         with self._lock:
             known, kept = self._kept(job_id, number, trial_id)
             trial = rules.told(job_id, kept.trial, outcome, known.next)
@@ -244,7 +226,6 @@ class MemoryStore:
             return trial
 
     def expire(self, job_id: str) -> list[Trial]:
-        """Lose what has lapsed."""
         with self._lock:
             known, now = self._known(job_id), utc(self._wall())
             lost: list[Trial] = []
@@ -256,39 +237,32 @@ class MemoryStore:
             return lost
 
     def facts(self, job_id: str, since: int = 0) -> list[Event]:
-        """Events after this sequence number."""
         with self._lock:
             return self._known(job_id).log[max(0, since) :]
 
     def log(self, job_id: str, since: LogPoint = START) -> Log:
-        """Events after this point."""
         with self._lock:
             return self._known(job_id).after(since)
 
     def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
-        """As it stands."""
         with self._lock:
             return self._kept(job_id, number, trial_id)[1]
 
     def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
-        """By number."""
         with self._lock:
             return self._known(job_id).past.trials[after : None if most is None else after + most]
 
     def count(self, job_id: str) -> int:
-        """How many there are."""
         with self._lock:
             return len(self._known(job_id).past.trials)
 
     def notes(self, job_id: str) -> list[Profiled | Pardoned]:
-        """In order."""
         with self._lock:
             return list(self._known(job_id).past.notes)
 
     def profiled(
         self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, life: str = ""
     ) -> Profiled:
-        """Note an epoch's cost."""
         with self._lock:
             known = self._known(job_id)
             rules.same_life(known.job, life)
@@ -305,7 +279,6 @@ class MemoryStore:
             return note
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
-        """Note a pardon."""
         with self._lock:
             known = self._known(job_id)
             note = Pardoned(sequence=known.next, batch_size=batch_size)
@@ -314,51 +287,42 @@ class MemoryStore:
             return note
 
     def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> Job:
-        """A revision."""
         with self._lock:
             known = self._known(job_id)
             job = rules.same_life(known.job, life)
             return known.revise(rules.excused(job, numbers, utc(self._wall()), known.last))
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
-        """Of exactly this key."""
         with self._lock:
             return self._profiles.get(key)
 
     def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
-        """Of one job."""
         with self._lock:
             return {key: one for key, one in self._profiles.items() if key.job == job_id}
 
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """In place of the last."""
         with self._lock:
             self._profiles[key] = profile
 
     def pulse(self) -> dict[str, str]:
-        """What changes with each job."""
         with self._lock:
             return {job_id: one.pulse for job_id, one in self._jobs.items()}
 
     def settle(self, job_id: str, gpus: Gpus) -> None:
-        """Where the job's clients run."""
         with self._lock:
             self._known(job_id).place = gpus
 
     def settled(self, job_id: str) -> Gpus | None:
-        """As settled."""
         with self._lock:
             return self._known(job_id).place
 
     def forget(self, job_id: str) -> None:
-        """Remove a job and its profiles."""
         with self._lock:
             self._used[job_id] = self._known(job_id).last
             del self._jobs[job_id]
             self._profiles = {key: kept for key, kept in self._profiles.items() if key.job != job_id}
 
     def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
-        """Its next life."""
         with self._lock:
             known, now = self._known(job_id), utc(self._wall())
             life, last, found = uuid4().hex, known.last, known.pulse
@@ -368,14 +332,12 @@ class MemoryStore:
             return job
 
     def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
-        """As lines of JSON."""
         with self._lock:
             wanted = {job_id: self._known(job_id).past for job_id in (self._jobs if job_ids is None else job_ids)}
             profiles = {key: one for key, one in self._profiles.items() if job_ids is None or key.job in wanted}
             return jsonl.write(Dump(wanted, profiles))
 
     def import_lines(self, lines: Iterable[str]) -> list[str]:
-        """All or nothing."""
         dump = jsonl.read(lines)
         with self._lock:
             if here := sorted(set(dump.jobs) & set(self._jobs)):
@@ -385,7 +347,7 @@ class MemoryStore:
         return sorted(dump.jobs)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """There is nothing to close."""
 
     def _known(self, job_id: str) -> _Life:
         if job_id not in self._jobs:

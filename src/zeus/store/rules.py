@@ -1,4 +1,4 @@
-"""What the verbs of a store mean, as pure functions, so that no two stores can differ in it."""
+"""The rules of a store as pure functions, so that all stores follow the same ones."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from zeus.errors import AlreadyDone, InputError, NotKnown, suggest
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
 from zeus.store.api import Job, Request
 
-MISSES = 2  # runs to max_epochs of each size, after which a target counts as out of reach
-LATELY = 100  # trials among which an unfinished recurrence is looked for: what failed before was given up
+MISSES = 2  # runs of each size that must miss the target before it counts as out of reach
+LATELY = 100  # newest trials to search for an unfinished recurrence; older ones count as given up
 
 
 def created(
     spec: JobSpec, policy_version: int, at: str, seed: Callable[[], int], generation: str, used: int = 0
 ) -> Job:
-    """The first revision; so many trial numbers were used in lives before."""
+    """The first revision of a new job. Earlier lives used the trial numbers up to `used`."""
     spec = replace(spec, job_id=spec.id, mab_seed=seed() if spec.mab_seed is None else spec.mab_seed)
     return Job(spec=spec, policy_version=policy_version, at=at, generation=generation, first=used + 1)
 
 
 def revised(job: Job, spec: JobSpec, policy_version: int, at: str) -> Job:
-    """The job itself where nothing differs, or its next revision."""
+    """The next revision of a job, or the job itself if nothing differs."""
     seed = job.spec.mab_seed if spec.mab_seed is None else spec.mab_seed
     command = spec.command_id or job.spec.command_id
     spec = replace(spec, job_id=job.id, job_id_prefix=job.spec.job_id_prefix, mab_seed=seed, command_id=command)
@@ -39,21 +39,24 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str) -> Job:
 
 
 def voids(before: Job, after: Job, trials: Iterable[Trial]) -> AlreadyDone | None:
-    """Why this revision is not made unless it is asked for: trials ran for the target that it takes away."""
+    """The error for a revision that changes the target although trials ran for it; None if there are none."""
     if before.spec.target == after.spec.target:
         return None
     void = sum(trial.ask.is_for(before.spec) for trial in trials)
     if not void:
         return None
     return AlreadyDone(
-        f"job {before.id!r}: its target is a metric {before.spec.target}, and this is {after.spec.target}. The job "
-        f"would go on without what the {void} trials for the present target taught it. If that is meant, say so "
-        "(`zeus run --revise`, `revise=true`); with the present target back, they count again. Or give it another name."
+        f"job {before.id!r}: its target is a metric {before.spec.target}, and this is {after.spec.target}. With a new "
+        f"target, {void} trial{' does' if void == 1 else 's do'} not count any more, unless the target changes back. "
+        "To change it, use `zeus run --revise` or `revise=true`. To keep the trials, use another job name."
     )
 
 
 def excused(job: Job, numbers: Iterable[int], at: str, last: int) -> Job:
-    """The job itself where these trials are excused already, or its next revision; `last` is its last trial."""
+    """The next revision, which excuses these trials, or the job itself if it does already.
+
+    `last` is the number of its last trial.
+    """
     all_of_them = tuple(sorted({*job.excused, *numbers}))
     if unknown := [number for number in all_of_them if not job.first <= number <= last]:
         raise no_trial(job.id, unknown[0], last)
@@ -63,25 +66,28 @@ def excused(job: Job, numbers: Iterable[int], at: str, last: int) -> Job:
 def begun_again(
     job: Job, policy_version: int, at: str, generation: str, *, last: int, pulse: str, expected: str | None
 ) -> Job:
-    """The first revision of its next life, where its pulse is the one expected; `last` is its last trial."""
+    """The first revision of the job's next life, if its pulse is the expected one.
+
+    `last` is the number of its last trial.
+    """
     if expected not in (None, pulse):
         raise AlreadyDone(
-            f"job {job.id!r} has changed since it was looked at, and what happened would be lost. Nothing was removed; "
-            "look at it again."
+            f"job {job.id!r} has changed since it was read, and these changes would be lost. Nothing was removed. "
+            "Read or export it again."
         )
     return Job(spec=job.spec, policy_version=policy_version, at=at, generation=generation, first=last + 1)
 
 
 def differs(job: Job, after: Job) -> AlreadyDone:
-    """It was registered otherwise, and is not to be revised."""
+    """The error for a job that is registered with another spec and must not be revised."""
     names = [one.name for one in fields(JobSpec) if getattr(after.spec, one.name) != getattr(job.spec, one.name)]
     return AlreadyDone(
-        f"job {job.id!r} is registered with another {', '.join(names)}. Register this under another id, or revise it."
+        f"job {job.id!r} is registered with another {', '.join(names)}. Use another id, or revise the job."
     )
 
 
 def resumed(request: Request, lately: Sequence[Trial]) -> Request:
-    """For the oldest of these trials' recurrences whose tries all ended short of the target, or for a new one."""
+    """The request for the oldest unfinished recurrence of these trials, or for a new recurrence if there is none."""
     tries: dict[int, list[Trial]] = {}
     for trial in lately:
         tries.setdefault(trial.ask.recurrence, []).append(trial)
@@ -95,21 +101,30 @@ def resumed(request: Request, lately: Sequence[Trial]) -> Request:
 def next_ask(
     job: JobSpec, request: Request, number: int, recurrences: int, tries: Sequence[Trial], trial_id: str = ""
 ) -> Ask:
-    """The ask that a request becomes: `tries` are those of its recurrence so far, `recurrences` the last one begun."""
+    """The ask for a request.
+
+    Args:
+        job: The job.
+        request: What the caller wants.
+        number: The number of the new trial.
+        recurrences: The number of the last recurrence.
+        tries: The trials of the requested recurrence so far.
+        trial_id: The id of the new trial.
+    """
     job_id = job.id
     recurrence = recurrences + 1 if request.recurrence is None else request.recurrence
     if not 1 <= recurrence <= recurrences + 1 or (request.recurrence is not None and not tries):
         raise InputError(
             f"job {job_id!r}: recurrence {recurrence} was never begun; the last one is {recurrences}. "
-            "Name none to begin a new one."
+            "Leave the recurrence out to begin a new one."
         )
     if any(trial.ending is Ending.CONVERGED for trial in tries):
         raise AlreadyDone(f"job {job_id!r}: recurrence {recurrence} has reached its target. Begin a new one.")
     attempt = len(tries) + 1
     if attempt > request.max_tries:
         raise AlreadyDone(
-            f"job {job_id!r}: recurrence {recurrence} has used up its {request.max_tries} tries. "
-            "Begin a new one, or allow more."
+            f"job {job_id!r}: recurrence {recurrence} has used up its {request.max_tries} "
+            f"{'try' if request.max_tries == 1 else 'tries'}. Begin a new one, or raise max_tries."
         )
     return Ask(
         number=number,
@@ -124,9 +139,9 @@ def next_ask(
 
 
 def is_over(job: JobSpec, tries: Sequence[Trial]) -> bool:
-    """Whether a recurrence needs no further try: it converged, its tries are used up, or the target cannot be reached.
+    """Whether a recurrence needs no further trial: it converged, used up its trials, or cannot reach the target.
 
-    That is so once every size on offer has run to max_epochs twice without it.
+    The target counts as out of reach when each offered size has missed it twice.
     """
     if not tries:
         return False
@@ -142,32 +157,32 @@ def is_over(job: JobSpec, tries: Sequence[Trial]) -> bool:
 
 
 def meant(job_id: str, trial: Trial, trial_id: str) -> Trial:
-    """The trial, if it is the one that is spoken of. Whoever gives no id, as version 0.1 does, means it by its number.
+    """The trial, if it has this id. An empty id, as from version 0.1, matches any.
 
     Raises:
-        NotKnown: Another trial has this number here.
+        NotKnown: Another trial has this number in this store.
     """
     if trial_id and trial_id != trial.id:
         raise NotKnown(
-            f"job {job_id!r}: trial {trial.number} of this store is not the one that is spoken of, which was asked for "
-            "in another store or before a backup was restored. Nothing was changed."
+            f"job {job_id!r}: trial {trial.number} of this store has another id. The trial you mean was asked for in "
+            "another store, or before a backup was restored. Nothing was changed."
         )
     return trial
 
 
 def same_life(job: Job, life: str) -> Job:
-    """The job, if it is in this life; an empty one means whichever it is in.
+    """The job, if it is in this life. An empty `life` matches any.
 
     Raises:
-        NotKnown: It was reset, or removed and made anew.
+        NotKnown: The job was reset, or removed and registered again.
     """
     if life and life != job.generation:
-        raise NotKnown(f"job {job.id!r} was reset since, or removed and made anew. What is told is of its life before.")
+        raise NotKnown(f"job {job.id!r} was reset, or removed and registered again. This report is from before that.")
     return job
 
 
 def told(job_id: str, trial: Trial, outcome: Outcome, sequence: int) -> Trial:
-    """The trial after this tell: the very same one where nothing changes."""
+    """The trial after this tell; the same object if nothing changes."""
     if outcome.ending is Ending.LOST:
         return trial.lose(sequence, outcome) if trial.ending is Ending.OPEN else trial
     if trial.ended is None:
@@ -175,34 +190,30 @@ def told(job_id: str, trial: Trial, outcome: Outcome, sequence: int) -> Trial:
     if trial.outcome == outcome:
         return trial
     raise AlreadyDone(
-        f"job {job_id!r}: trial {trial.number} has already ended as {trial.outcome}, and now {outcome} is told. "
-        "The first one stands; open another trial with ask."
+        f"job {job_id!r}: trial {trial.number} already has the outcome {trial.outcome}; it was not overwritten with "
+        f"{outcome}. Open another trial with ask."
     )
 
 
 def lost(so_far: Outcome | None) -> Outcome | None:
-    """What a renewal says of a trial, which must be fit to be the last that is heard of it."""
+    """What a renewal reports, checked: its ending must be LOST, as it becomes the outcome if the trial is lost."""
     if so_far is not None and so_far.ending is not Ending.LOST:
-        raise InputError(f"so_far={so_far}: a trial that still runs has ending LOST, were it lost now.")
+        raise InputError(f"so_far={so_far}: give ending LOST for a trial that still runs.")
     return so_far
 
 
 def no_job(job_id: str, known: Sequence[str]) -> NotKnown:
-    """Nobody registered it."""
     hint = suggest(job_id, known, most=3) if known else "It has no jobs yet."
     return NotKnown(f"job {job_id!r} is not in this store. {hint}")
 
 
 def removed(job_id: str) -> NotKnown:
-    """It is not made again by what comes late."""
-    return NotKnown(f"job {job_id!r} was removed. What is told is of its life before; register it to begin anew.")
+    return NotKnown(f"job {job_id!r} was removed, and this report is from before that. Register it to start again.")
 
 
 def no_trial(job_id: str, number: int, last: int) -> NotKnown:
-    """It was never asked for."""
-    return NotKnown(f"job {job_id!r} has no trial {number}; its last one is {last}. A trial begins with ask.")
+    return NotKnown(f"job {job_id!r} has no trial {number}; its last trial is {last}. Open a trial with ask.")
 
 
 def already_here(job_ids: Sequence[str]) -> AlreadyDone:
-    """An import would mix two histories."""
-    return AlreadyDone(f"already in this store: {', '.join(job_ids)}. Forget them first, or leave them out.")
+    return AlreadyDone(f"already in this store: {', '.join(job_ids)}. Forget them first, or do not import them.")

@@ -1,4 +1,4 @@
-"""Who may speak to a service over this store: tokens and their sessions, kept as hashes beside the facts."""
+"""Tokens and browser sessions of a service. Only their hashes are stored, beside the facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zeus.errors import NotKnown
 
 
 class Scope(StrEnum):
-    """What a token may do; each may also do what those above it may."""
+    """What a token may do. Each scope includes those above it."""
 
     READ = "read"
     REPORT = "report"  # ask, tell, register: what a training script does
@@ -31,7 +31,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TokenSession:
-    """A browser that somebody logged in with a token. It ends with its time, its token or a logout."""
+    """A browser session, begun with a token. It ends after some time, with its token, or by a logout."""
 
     hash: str
     token_id: str
@@ -39,30 +39,29 @@ class TokenSession:
 
 
 class Tokens(Protocol):
-    """Where they are kept."""
+    """Where tokens and sessions are stored."""
 
     def add(self, token: Token) -> None:
-        """Keep a new one."""
+        """Store a new token."""
 
     def find(self, token_id: str) -> Token | None:
-        """The one of this id, revoked or not."""
+        """The token of this id, revoked or not; None if there is none."""
 
     def all(self) -> list[Token]:
-        """The oldest first."""
+        """All tokens, oldest first."""
 
     def revoke(self, token_id: str, at: str) -> Token:
-        """From now on it is refused; one that was revoked before stays as it is."""
+        """Refuse this token from now on. A revoked token keeps its time. Raises NotKnown if there is none."""
 
     def begin(self, session: TokenSession, now: str) -> None:
-        """Keep a session. Those whose time is over by now are dropped."""
+        """Store a session, and drop those that have expired."""
 
     def session(self, hash_: str) -> TokenSession | None:
-        """The one of this hash, over or not."""
+        """The session of this hash, expired or not; None if there is none."""
 
     def end(self, hash_: str) -> None:
-        """Drop it, if it is there."""
+        """Drop a session, if it exists."""
 
 
 def no_token(token_id: str) -> NotKnown:
-    """Nobody made it."""
-    return NotKnown(f"token {token_id!r} is not known here; see `zeus token list`.")
+    return NotKnown(f"token {token_id!r} is not known here. `zeus token list` shows all tokens.")

@@ -1,4 +1,4 @@
-"""How long the verbs of a store may wait, said by whoever calls them: for other writers, or for a server."""
+"""Lets a caller limit how long a store may wait for other writers or for a server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _seconds: ContextVar[float] = ContextVar("zeus_store_patience", default=float("i
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Verbs that are called within, in this thread, wait no longer than this.
+    """Calls to a store inside this block, in this thread, wait no longer than this.
 
     >>> with at_most(3.0):
     ...     allowed(30.0)
@@ -25,7 +25,7 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def allowed(usual: float) -> float:
-    """How long a verb that waits so long by itself may wait here.
+    """How long a call that would wait `usual` seconds may wait here.
 
     >>> allowed(30.0)
     30.0

@@ -138,7 +138,7 @@ def test_what_is_told_of_a_trial_never_reaches_another_one_that_has_its_number(k
         lambda: job.so_far(1),
         lambda: job.trial(1),
     ):
-        with pytest.raises(NotKnown, match="not the one that is spoken of"):
+        with pytest.raises(NotKnown, match="of this store has another id"):
             verb()
     assert store.export() == before
 
@@ -151,7 +151,7 @@ def test_a_trial_that_was_handed_over_is_the_one_that_is_meant(kept: tuple[Store
     job.hand(1, trial.id)
     assert job.tell(1, CONVERGED).ending is Ending.CONVERGED
     job.hand(1, "0123456789abcdef")
-    with pytest.raises(NotKnown, match="not the one that is spoken of"):
+    with pytest.raises(NotKnown, match="of this store has another id"):
         job.trial(1)
 
 
@@ -176,7 +176,7 @@ def test_another_target_is_asked_for_and_undone_by_putting_the_first_one_back(ke
     job = register(SPEC)
     job.tell(job.ask(HERE).number, CONVERGED)
     known = job.ask(HERE).decision
-    with pytest.raises(AlreadyDone, match="the 2 trials for the present target"):
+    with pytest.raises(AlreadyDone, match="2 trials do not count any more"):
         register(replace(SPEC, target_metric=5.0))
     assert store.job(SPEC.id).spec.target_metric == SPEC.target_metric
     store.register(replace(SPEC, target_metric=5.0), void=True)
@@ -200,7 +200,7 @@ def test_a_trial_that_is_told_is_ended_and_telling_it_again_changes_nothing(
     ended = job.tell(number, CONVERGED)
     assert (ended.ending, ended.outcome) == (Ending.CONVERGED, CONVERGED)
     assert job.tell(number, CONVERGED) == ended == job.trial(number)
-    with pytest.raises(AlreadyDone, match="The first one stands"):
+    with pytest.raises(AlreadyDone, match="it was not overwritten"):
         job.tell(number, STOPPED)
     assert len(kept[0].facts(SPEC.id)) == 2
 

@@ -459,8 +459,8 @@ def test_a_store_that_cannot_be_used_says_why_and_hides_its_password(tmp_path: P
     for url, kind, words in [
         ("mysql://host/zeus", None, "give sqlite:///path"),
         (f"sqlite:///{tmp_path}/notes", "sqlite", "cannot be read as a database"),
-        (f"sqlite:///{tmp_path}/notes/zeus.db", "sqlite", "cannot be made in"),
-        ("http://:secret@127.0.0.1:9", "service", "nobody answers"),
+        (f"sqlite:///{tmp_path}/notes/zeus.db", "sqlite", "cannot be created in"),
+        ("http://:secret@127.0.0.1:9", "service", "does not answer"),
         ("postgresql+psycopg://me:secret@127.0.0.1:9/zeus", "postgresql", "ZEUS_STORE"),
     ]:
         found = check(url)

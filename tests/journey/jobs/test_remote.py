@@ -348,9 +348,9 @@ def test_a_report_that_the_service_refuses_is_kept_with_the_reason_and_said_once
     for _ in range(2):
         remote(served.url, tmp_path / "s")
     said = [one.getMessage() for one in caplog.records if "was refused" in one.getMessage()]
-    assert len(said) == 1 and "already ended as" in said[0]
+    assert len(said) == 1 and "already has the outcome" in said[0]
     (why,) = (tmp_path / "s" / "refused").glob("*.why")
-    assert "already ended as" in why.read_text()
+    assert "already has the outcome" in why.read_text()
     assert job.trial(trial.number).ending is Ending.CRASHED  # the service's word counts again
 
 
@@ -422,4 +422,4 @@ def test_what_waits_for_days_ends_no_trial_of_another_life(
     remote(served.url, folder)  # delivers what waits
     assert store.trial(SPEC.id, number).trial.ending is Ending.OPEN
     (why,) = (folder / "refused").glob("*.why")
-    assert "not the one that is spoken of" in why.read_text()
+    assert "of this store has another id" in why.read_text()

@@ -227,7 +227,7 @@ def test_what_a_job_has_learnt_is_voided_only_if_that_is_asked_for(client: TestC
     typo = {"target_metric": 9.0}
     for answer in (client.patch(ASR, json=typo), client.post("/api/v1/jobs", json={"spec": {**SPEC, **typo}})):
         assert answer.status_code == 409
-        assert "the 1 trials for the present target" in answer.json()["error"]["message"]
+        assert "1 trial does not count any more" in answer.json()["error"]["message"]
     assert client.patch(ASR, json=typo, params={"revise": "true"}).json()["spec"]["target_metric"] == 9.0
     assert client.get(ASR).json()["sizes"] != known
     assert client.patch(ASR, json={"target_metric": 0.5}, params={"revise": True}).status_code == 200

@@ -90,7 +90,7 @@ def test_a_file_that_is_no_database_and_a_folder_that_cannot_be_made_are_input_e
     (tmp_path / "text").write_text("not a database, but long enough to look at" * 50)
     with pytest.raises(InputError, match="cannot be opened: file is not a database"):
         open_store(f"sqlite:///{tmp_path}/text")
-    with pytest.raises(InputError, match="its folder cannot be made"):
+    with pytest.raises(InputError, match="cannot create its folder"):
         open_store(f"sqlite:///{tmp_path}/text/zeus.db")
 
 

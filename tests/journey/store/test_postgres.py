@@ -191,7 +191,7 @@ def test_the_servers_own_idea_of_isolation_does_not_matter(url: str, admin: Any)
 
 
 def test_what_postgres_cannot_hold_is_an_input_error(store: Store) -> None:
-    with pytest.raises(InputError, match="cannot hold what was given"):
+    with pytest.raises(InputError, match="cannot hold this value"):
         store.register(replace(SPEC, job_id="a\0b"))
 
 

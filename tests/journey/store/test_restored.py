@@ -104,7 +104,7 @@ def test_a_training_of_another_history_ends_no_trial_of_this_one(running: Runnin
     number = gone.ask(HERE).number
     running.restore(copy)
     assert others.ask(HERE).number == number
-    with pytest.raises(ValueError, match="not the one that is spoken of"):
+    with pytest.raises(ValueError, match="of this store has another id"):
         gone.tell(number, Outcome(ending=Ending.CRASHED))
     assert others.tell(number, used(100.0)).ending is Ending.CONVERGED
 

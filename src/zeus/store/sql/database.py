@@ -1,7 +1,7 @@
 """A database, its connections and its transactions. Statements go straight to the driver.
 
-SQLAlchemy writes each statement's text, once for each kind of database, and keeps a pool of connections. To run a
-statement through it as well would cost more than SQLite takes to do the work.
+SQLAlchemy compiles the text of each statement, once per kind of database, and keeps a pool of connections. It does not
+run the statements, because that would take longer than SQLite's own work.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from zeus.store.sql.upgrade import bring_up_to_date, make_file
 from zeus.store.wait_limit import allowed
 
 BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
-# Errors that pass: it is busy, its disk is full, or that fails at the moment.
+# Temporary errors: the database is busy, or its disk is full or failing.
 PASSING = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -38,30 +38,28 @@ PASSING = {
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_PROTOCOL,
 }
-NAP_SECONDS = 0.01  # at most, between two tries; a random share of it, so that all who wait have the same chance
-SILENT_SECONDS = 5.0  # beyond that, for which a server that does not answer is taken for busy
-CONNECT_SECONDS = 10.0  # how long a server may take to answer at first
-CONNECTIONS = 15  # at most, at one time; a thread that finds none free waits for one
-IDLE_SECONDS = 60.0  # how long Postgres lets a process hold a job without a word; deciding takes milliseconds
-
-
-WAITS = "zeus_waits"  # milliseconds for which a connection was told to wait
+NAP_SECONDS = 0.01  # the longest pause between two attempts; it is random, so that all waiting writers are equal
+SILENT_SECONDS = 5.0  # how much longer than BUSY_SECONDS a silent server is waited for
+CONNECT_SECONDS = 10.0  # how long a server may take to accept a connection
+CONNECTIONS = 15  # at most, at one time; further threads wait
+IDLE_SECONDS = 60.0  # how long Postgres lets an idle process hold a job; deciding takes milliseconds
+WAITS = "zeus_waits"  # key for the wait in milliseconds that a connection is set to
 
 
 class Conflict(StoreError):
-    """Somebody else made the same thing first. Nothing was changed."""
+    """Another process created the same row first. Nothing was changed."""
 
 
 class TransactionMode(Enum):
-    """What a transaction is for."""
+    """What a transaction does."""
 
     READ = "read"
-    SNAPSHOT = "snapshot"  # reads that must all be of one moment
+    SNAPSHOT = "snapshot"  # reads that must all see the same moment
     WRITE = "write"
 
 
 class Statement:
-    """A statement that is built once and run often; `values` names the columns it writes."""
+    """A statement that is compiled once and run often. `values` names the columns it writes."""
 
     def __init__(self, core: sa.ClauseElement, values: Sequence[str] | None = None) -> None:
         self._core = core
@@ -69,59 +67,58 @@ class Statement:
         self._texts: dict[str, str] = {}
 
     def text(self, dialect: Dialect) -> str:
-        """As this kind of database takes it, with named parameters."""
-        known = self._texts.get(dialect.name)
-        if known is None:
-            known = self._texts[dialect.name] = str(self._core.compile(dialect=dialect, column_keys=self._values))
-        return known
+        """The SQL for this kind of database, with named parameters."""
+        text = self._texts.get(dialect.name)
+        if text is None:
+            text = self._texts[dialect.name] = str(self._core.compile(dialect=dialect, column_keys=self._values))
+        return text
 
 
 CLOCK = Statement(sa.text("SELECT extract(epoch FROM clock_timestamp())"))
 
 
 class Transaction:
-    """Statements that happen together."""
+    """Runs statements within one transaction."""
 
     def __init__(self, cursor: Any, dialect: Dialect, wall: Callable[[], float] | None = None) -> None:
         self._cursor, self._dialect, self._wall = cursor, dialect, wall
 
     def now(self) -> float:
-        """Seconds since 1970 by the one clock that all who use this database share.
+        """Seconds since 1970, by a clock that all users of this database share.
 
-        For Postgres that is the server's, as clients on other machines may be minutes ahead. SQLite has no clock of
-        its own, and all of its users share that of their machine.
+        For Postgres that is the server's clock, as clients' clocks may differ by minutes. For SQLite it is the clock of
+        the machine, which all its users share.
         """
         if self._wall is not None:
             return self._wall()
         return time.time() if self._dialect.name == "sqlite" else float(self.row(CLOCK, {})[0])
 
     def run(self, statement: Statement, values: dict[str, Any]) -> None:
-        """What gives no rows."""
+        """Run a statement that returns no rows."""
         self._cursor.execute(statement.text(self._dialect), values)
 
     def run_each(self, statement: Statement, values: list[dict[str, Any]]) -> None:
-        """Once for each of these."""
+        """Run a statement once for each of these values."""
         if values:
             self._cursor.executemany(statement.text(self._dialect), values)
 
     def row(self, statement: Statement, values: dict[str, Any]) -> Any:
-        """The one row, or None."""
+        """The first row, or None."""
         self._cursor.execute(statement.text(self._dialect), values)
         return self._cursor.fetchone()
 
     def rows(self, statement: Statement, values: dict[str, Any] | None = None) -> list[Any]:
-        """All rows."""
         self._cursor.execute(statement.text(self._dialect), values or {})
         found: list[Any] = self._cursor.fetchall()
         return found
 
 
 class Database:
-    """One database, up to date. Nobody waits for ever: neither for a process that hangs nor for a machine that left.
+    """One database, upgraded to the newest version. No call waits for ever, even if a process or machine hangs.
 
     Raises:
-        InputError: It can never be opened so.
-        StoreError: It is away or busy.
+        InputError: The database cannot be opened with this address.
+        StoreError: The database does not answer or is busy.
     """
 
     def __init__(
@@ -135,11 +132,11 @@ class Database:
         self._wall = wall
         make = _sqlite if url.startswith("sqlite") else _postgres
         self._engine = make(url, busy_seconds, connections)
-        # SQLite's writers wait in a way of their own.
+        # SQLite's writers wait in `_begin_in_turn` instead.
         self._writers = _sqlite(url, 0.0, connections) if url.startswith("sqlite") else self._engine
         self._dialect = self._engine.dialect
         self._pid = os.getpid()
-        # Whoever forgets to close a store lets go of its connections with the store itself.
+        # If a store is never closed, its connections close when it is garbage-collected.
         weakref.finalize(self, _let_go, {self._engine, self._writers}, self._pid).atexit = False
         self._driver = driver = cast("Any", self._dialect.loaded_dbapi)
         self._errors = (driver.Error, SQLAlchemyError)
@@ -152,12 +149,12 @@ class Database:
             bring_up_to_date(self._engine)
         except DBAPIError as wrong:
             kind = StoreError if _is_away(wrong.orig) else InputError
-            raise kind(f"the store {self.name} cannot be opened: {_said(wrong)}. Check ZEUS_STORE.") from wrong
+            raise kind(f"the store {self.name} cannot be opened: {_message(wrong)}. Check ZEUS_STORE.") from wrong
 
     @contextmanager
     def transaction(self, mode: TransactionMode) -> Iterator[Transaction]:
-        """All that is run within happens at its end, or, where an exception leaves it, nothing does."""
-        if self._pid != os.getpid():  # a forked child does not touch its parent's connections
+        """Commit all statements of the block at its end, or none if it raises."""
+        if self._pid != os.getpid():  # a forked child must not use its parent's connections
             for engine in {self._engine, self._writers}:
                 engine.dispose(close=False)
             self._pid = os.getpid()
@@ -177,16 +174,15 @@ class Database:
             finally:
                 connection.close()  # back to the pool
         except self._conflict as wrong:
-            raise Conflict(f"the store {self.name} was changed by others: {_said(wrong)}. Try again.") from wrong
+            raise Conflict(f"the store {self.name} was changed by others: {_message(wrong)}. Try again.") from wrong
         except self._not_data as wrong:
-            raise InputError(f"the store cannot hold what was given: {_said(wrong)}.") from wrong
+            raise InputError(f"the store cannot hold this value: {_message(wrong)}.") from wrong
         except self._errors as wrong:
             unsure = ending and mode is TransactionMode.WRITE
-            so = "Whether the change was made is not known." if unsure else "Nothing was changed; try again."
-            raise StoreError(f"the store {self.name} did not answer: {_said(wrong)}. {so}") from wrong
+            effect = "Whether the change was made is not known." if unsure else "Nothing was changed; try again."
+            raise StoreError(f"the store {self.name} did not answer: {_message(wrong)}. {effect}") from wrong
 
     def close(self) -> None:
-        """Let go of the connections."""
         for engine in {self._engine, self._writers}:
             engine.dispose()
 
@@ -203,7 +199,7 @@ class Database:
                 connection.invalidate()
                 if again or not away:
                     raise
-            engine.dispose()  # the server was restarted or hung up before anything began: once more, connected anew
+            engine.dispose()  # the server closed the connection before anything began: connect once more
             again = True
 
     def _begin_on(self, connection: PoolProxiedConnection, mode: TransactionMode) -> Any:
@@ -215,14 +211,14 @@ class Database:
             level = "REPEATABLE READ" if mode is TransactionMode.SNAPSHOT else "READ COMMITTED"
             cursor.execute(f"BEGIN ISOLATION LEVEL {level}")
         elif mode is TransactionMode.WRITE:
-            # A reader that turns writer halfway is refused where another one writes: who will write says so first.
+            # SQLite refuses to turn a reader into a writer while another writes, so writers say so at the start.
             _begin_in_turn(cursor, seconds)
         else:
             cursor.execute("BEGIN")
         return cursor
 
     def _wait_at_most(self, connection: PoolProxiedConnection, cursor: Any, seconds: float) -> None:
-        """For others who hold what is asked for. Said to the database only where it was told otherwise before."""
+        """Limit the wait for locks of others. The database is told only if the limit has changed."""
         milliseconds = max(1, int(seconds * 1000))
         if connection.info.get(WAITS) != milliseconds:
             is_sqlite = self._dialect.name == "sqlite"
@@ -232,14 +228,14 @@ class Database:
 
 def _let_go(engines: set[Engine], pid: int) -> None:
     for engine in engines:
-        engine.dispose(close=os.getpid() == pid)  # a forked child does not hang up for its parent
+        engine.dispose(close=os.getpid() == pid)  # a forked child must not close its parent's connections
 
 
 def _sqlite(url: str, busy_seconds: float, connections: int) -> Engine:
     engine = sa.create_engine(url, paramstyle="named", pool_size=connections, max_overflow=0)
 
     def set_up(connection: Any, record: Any) -> None:
-        connection.isolation_level = None  # the driver's own idea of when to begin is not ours
+        connection.isolation_level = None  # the driver must not begin transactions by itself
         record.info[WAITS] = int(allowed(busy_seconds) * 1000)
         for pragma in (f"busy_timeout={record.info[WAITS]}", "synchronous=NORMAL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
@@ -249,7 +245,7 @@ def _sqlite(url: str, busy_seconds: float, connections: int) -> Engine:
 
 
 def _begin_in_turn(cursor: Any, busy_seconds: float) -> None:
-    """Wait for other writers. SQLite's own waiting is ever longer naps, in which newcomers overtake without end."""
+    """Wait for other writers, then begin. SQLite itself waits in ever longer pauses, so newcomers would overtake."""
     deadline = None
     while True:
         try:
@@ -266,32 +262,32 @@ def _begin_in_turn(cursor: Any, busy_seconds: float) -> None:
 def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
     try:
         url, milliseconds = sa.make_url(address), max(1, int(busy_seconds * 1000))
-    except (ArgumentError, ValueError):  # whose words hold all of it
+    except (ArgumentError, ValueError):  # their messages would show the password
         raise InputError(f"{shown(address)} is not the address of a database. Check ZEUS_STORE.") from None
     patience = {"keepalives_idle": 30, "tcp_user_timeout": milliseconds}
     patience = {name: value for name, value in patience.items() if name not in url.query}
     try:
         engine = sa.create_engine(url, connect_args=patience, pool_size=connections, max_overflow=0)
     except ImportError as missing:
-        raise InputError(f"Postgres needs its driver ({missing}): pip install 'zeus-energy[postgres]'.") from missing
+        raise InputError(f"Postgres needs a driver ({missing}). Run pip install 'zeus-energy[postgres]'.") from missing
 
     def set_up(connection: Any, record: Any) -> None:
-        connection.autocommit = True  # as above
+        connection.autocommit = True  # as for SQLite
         record.info[WAITS] = max(1, int(allowed(busy_seconds) * 1000))
         connection.execute(f"SET lock_timeout = {record.info[WAITS]}")
-        # For a machine that lost its power or its network while it held a job.
+        # In case a machine loses its power or its network while it holds a job.
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(IDLE_SECONDS * 1000)}")
 
     drivers: Any = cast("Any", engine.dialect.loaded_dbapi).Connection
 
     class Connection(drivers):  # type: ignore[misc]
-        def wait(self, *arguments: Any, **options: Any) -> Any:  # all that the driver does ends here
+        def wait(self, *arguments: Any, **options: Any) -> Any:  # the driver waits for all answers here
             with hung_up_after(allowed(busy_seconds) + SILENT_SECONDS, self.pgconn.socket):
                 return super().wait(*arguments, **options)
 
     def connect(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
         if "connect_timeout" not in url.query:
-            options["connect_timeout"] = max(2, math.ceil(allowed(CONNECT_SECONDS)))  # it knows no less
+            options["connect_timeout"] = max(2, math.ceil(allowed(CONNECT_SECONDS)))  # the driver's minimum is 2
         return Connection.connect(*arguments, **options)
 
     sa.event.listen(engine, "do_connect", connect)
@@ -300,17 +296,17 @@ def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
 
 
 def _is_away(wrong: BaseException | None) -> bool:
-    """Whether a database that cannot be opened may be there again later: it is down or busy, not wrong."""
+    """Whether a database that cannot be opened may work later, because it is down or busy."""
     if isinstance(wrong, sqlite3.Error):
         return getattr(wrong, "sqlite_errorcode", 0) & 0xFF in PASSING
     return any(one.__name__ == "OperationalError" for one in type(wrong).__mro__)
 
 
 def _is_busy(wrong: sqlite3.Error) -> bool:
-    return getattr(wrong, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY  # not set where Python itself refuses
+    return getattr(wrong, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY  # no code if Python raised the error
 
 
-def _said(wrong: BaseException) -> str:
-    """What the database said, on one line."""
+def _message(wrong: BaseException) -> str:
+    """The message of the database, on one line."""
     cause = wrong.orig if isinstance(wrong, DBAPIError) else wrong
     return " ".join(str(cause).split()).rstrip(".")

@@ -1,4 +1,4 @@
-"""Rows that are no history of a job: its power profiles, and where clients that say it once run."""
+"""Rows of power profiles, and of the GPUs that clients give only once."""
 
 from __future__ import annotations
 
@@ -40,36 +40,31 @@ PUT_PLACE = Statement(
 
 
 def find_profile(db: Transaction, key: ProfileKey) -> PowerProfile | None:
-    """The one of exactly this key."""
     found = db.row(FIND_PROFILE, _key_row(key))
     return None if found is None else from_json(loads(found[0]), PowerProfile)
 
 
 def all_profiles(db: Transaction) -> dict[ProfileKey, PowerProfile]:
-    """In no order."""
     return {ProfileKey(*key): from_json(loads(text), PowerProfile) for *key, text in db.rows(ALL_PROFILES)}
 
 
 def profiles_of(db: Transaction, job_id: str) -> dict[ProfileKey, PowerProfile]:
-    """Those of one job."""
     found = db.rows(PROFILES_OF, {"of": job_id})
     return {ProfileKey(*key): from_json(loads(text), PowerProfile) for *key, text in found}
 
 
 def put_place(db: Transaction, job_id: str, gpus: Gpus) -> None:
-    """Where a client that says it once runs."""
+    """Store the GPUs of a client that gives them only once."""
     row = {"gpu_model": gpus.model, "gpu_count": gpus.count, "max_watts": gpus.max_watts}
     db.run(PUT_PLACE, {"job_id": job_id, **row})
 
 
 def find_place(db: Transaction, job_id: str) -> Gpus | None:
-    """Where it said."""
     found = db.row(FIND_PLACE, {"of": job_id})
     return None if found is None else Gpus(str(found[0]), int(found[1]), float(found[2]))
 
 
 def put_profile(db: Transaction, key: ProfileKey, profile: PowerProfile) -> None:
-    """In place of the last one of its key."""
     db.run(PUT_PROFILE, {**_key_row(key), "profile": to_text(profile)})
 
 

@@ -1,4 +1,4 @@
-"""Rows of the database to facts and back, each within a transaction that its caller holds."""
+"""Converts between rows of the database and facts. The caller holds the transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zeus.store.json_lines import History
 from zeus.store.sql.database import Statement, Transaction
 from zeus.store.sql.tables import ASKS, EVENTS, JOBS, MARKS, NUMBERS, PLACES, PROFILES, REVISIONS, TRIALS
 
-LATELY = 256  # trials that are not parsed again; the tries of a recurrence and what runs at the same time are fewer
+LATELY = 256  # parsed trials in the cache: more than a recurrence has, or run at the same time
 Note = TypeVar("Note", Profiled, Pardoned)
 
 
@@ -49,7 +49,7 @@ class TrialRow(NamedTuple):
     trial: str
 
 
-# `of` and `nr` name the row, as the names of columns stand for what is written.
+# `of` and `nr` select the row, because parameters with the names of columns are values to write.
 _OF: sa.BindParameter[str] = sa.bindparam("of")
 _NR: sa.BindParameter[int] = sa.bindparam("nr", type_=sa.Integer)
 _AFTER: sa.BindParameter[int] = sa.bindparam("after", type_=sa.Integer)
@@ -62,7 +62,7 @@ _CHANGES = ("sequence", "changed_at", "leased_until", "so_far", "trial")
 ALL_JOBS = Statement(_JOBS)
 IDS = Statement(sa.select(JOBS.c.id).order_by(JOBS.c.id))
 FIND_JOB = Statement(_JOB)
-# Nothing but the row itself is asked for: Postgres would read the rest as it was before the row was free to take.
+# Only the row itself is selected: Postgres would read anything else as it was before the lock was granted.
 TAKE_JOB = Statement(_JOB.with_for_update())
 MAKE_JOB = Statement(sa.insert(JOBS), JobRow._fields)
 REVISE_JOB = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), ("job",))
@@ -112,7 +112,6 @@ PUT_NUMBER = Statement(
 
 
 def find_job(db: Transaction, job_id: str) -> JobRow:
-    """Its row."""
     row = db.row(FIND_JOB, {"of": job_id})
     if row is None:
         raise rules.no_job(job_id, job_ids(db))
@@ -120,7 +119,7 @@ def find_job(db: Transaction, job_id: str) -> JobRow:
 
 
 def take_job(db: Transaction, job_id: str) -> JobRow:
-    """Its row, which nobody else changes until this transaction ends."""
+    """The row of a job, locked until this transaction ends. NotKnown if there is no such job."""
     row = take_job_if_any(db, job_id)
     if row is None:
         raise rules.no_job(job_id, job_ids(db))
@@ -128,23 +127,20 @@ def take_job(db: Transaction, job_id: str) -> JobRow:
 
 
 def take_job_if_any(db: Transaction, job_id: str) -> JobRow | None:
-    """Its row likewise, or None where there is no such job."""
+    """The row of a job, locked until this transaction ends, or None."""
     row = db.row(TAKE_JOB, {"of": job_id})
     return None if row is None else JobRow(*row)
 
 
 def job_ids(db: Transaction) -> list[str]:
-    """All, in order."""
     return [job_id for (job_id,) in db.rows(IDS)]
 
 
 def all_jobs(db: Transaction) -> list[JobRow]:
-    """In no order."""
     return [JobRow(*row) for row in db.rows(ALL_JOBS)]
 
 
 def to_job(row: JobRow) -> Job:
-    """Its latest revision."""
     return _read_job(row.job, row.generation)
 
 
@@ -154,12 +150,11 @@ def _read_job(text: str, generation: str) -> Job:
 
 
 def revisions_of(db: Transaction, row: JobRow) -> list[Job]:
-    """The first one first."""
     return [jsonl.job_from_json(loads(text), row.generation) for (text,) in db.rows(REVISIONS_OF, {"of": row.id})]
 
 
 def insert_job(db: Transaction, past: History, used: int = 0) -> None:
-    """A job with its revisions, trials and other events; so many numbers were used in lives before."""
+    """Write a job with its revisions, trials and other events. Earlier lives used the trial numbers up to `used`."""
     latest = past.revisions[-1]
     texts = [dumps(jsonl.job_to_json(job)) for job in past.revisions]
     row = JobRow(
@@ -179,7 +174,7 @@ def insert_job(db: Transaction, past: History, used: int = 0) -> None:
 
 
 def revise_job(db: Transaction, row: JobRow, job: Job, *, void: bool = False) -> Job:
-    """The job as it is from now on: as in its row, or its next revision, if it may leave trials out of account."""
+    """Store a revision if it differs from the last. Without `void` it must not change the target of trials."""
     known = to_job(row)
     if job == known:
         return job
@@ -192,20 +187,20 @@ def revise_job(db: Transaction, row: JobRow, job: Job, *, void: bool = False) ->
 
 
 def forget_job(db: Transaction, job: JobRow) -> None:
-    """All that is kept under its id, but for the last trial number that was given."""
+    """Delete everything about a job except its last trial number."""
     for statement in (*FORGET, FORGET_JOB):
         db.run(statement, {"of": job.id})
     db.run(PUT_NUMBER, {"job_id": job.id, "trials": max(job.trials, numbers_used(db, job.id) or 0)})
 
 
 def numbers_used(db: Transaction, job_id: str) -> int | None:
-    """The last trial number that was given in lives of a job that were forgotten; None: none was."""
+    """The last trial number of a job that was forgotten; None if none was."""
     found = db.row(FIND_NUMBER, {"of": job_id})
     return None if found is None else int(found[0])
 
 
 def restart_job(db: Transaction, job: Job) -> None:
-    """Nothing but its first revision. Its row stays: on Postgres whoever waits for it would find none in its place."""
+    """Reset a job to this first revision. Its row stays, because on Postgres others may wait for its lock."""
     for statement in FORGET:
         db.run(statement, {"of": job.id})
     text = dumps(jsonl.job_to_json(job))
@@ -215,7 +210,7 @@ def restart_job(db: Transaction, job: Job) -> None:
 
 
 def advance(db: Transaction, job: JobRow, sequence: int, ask: Ask | None = None) -> None:
-    """The sequence number was used, by an ask or by something else."""
+    """Record that this sequence number is used, by an ask or by another event."""
     trials = job.trials if ask is None else ask.number
     recurrences = job.recurrences if ask is None else max(job.recurrences, ask.recurrence)
     mark = token_hex(8)
@@ -224,14 +219,13 @@ def advance(db: Transaction, job: JobRow, sequence: int, ask: Ask | None = None)
 
 
 def tries_of(db: Transaction, job: JobRow, recurrence: int | None) -> list[Trial]:
-    """The trials of one recurrence."""
     if recurrence is None or not 1 <= recurrence <= job.recurrences:
         return []
     return [_to_kept(row).trial for row in db.rows(TRIES, {"of": job.id, "nr": recurrence})]
 
 
 def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") -> Kept:
-    """A trial of a job whose row is at hand."""
+    """One trial of a job. NotKnown if there is none of this number, or if it has another id."""
     found = db.row(FIND_TRIAL, {"of": job.id, "nr": number}) if 1 <= number <= job.trials else None
     if found is None:
         raise rules.no_trial(job.id, number, job.trials)
@@ -241,30 +235,30 @@ def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") ->
 
 
 def trials_of(db: Transaction, job: JobRow, after: int = 0, most: int | None = None) -> list[Kept]:
-    """By number: without the first `after` of them, at most so many."""
+    """The trials by number, without the first `after` of them, at most `most`."""
     number, after = job.trials if most is None else min(most, job.trials), min(after, job.trials)
     return [_to_kept(row) for row in db.rows(SOME_TRIALS, {"of": job.id, "after": after, "nr": number})]
 
 
 def count_of(db: Transaction, job: JobRow) -> int:
-    """How many trials it has. Numbers may be left out: those that were given in lives before."""
+    """The number of trials. It may be less than the last trial number, as earlier lives used some."""
     found = db.row(COUNT, {"of": job.id})
     return 0 if found is None else int(found[0])
 
 
 def to_trial(text: str) -> Trial:
-    """The trial that a text holds. What this process wrote a moment ago it need not read again."""
-    known = _lately.get(text)
-    return _keep(text, from_json(loads(text), Trial)) if known is None else known
+    """Parse a trial. Trials that this process recently wrote or read come from a cache."""
+    cached = _cache.get(text)
+    return _keep(text, from_json(loads(text), Trial)) if cached is None else cached
 
 
-_lately: dict[str, Trial] = {}
+_cache: dict[str, Trial] = {}
 
 
 def _keep(text: str, trial: Trial) -> Trial:
-    if len(_lately) >= LATELY:
-        _lately.clear()
-    _lately[text] = trial
+    if len(_cache) >= LATELY:
+        _cache.clear()
+    _cache[text] = trial
     return trial
 
 
@@ -280,7 +274,6 @@ def _to_kept(values: tuple[Any, ...]) -> Kept:
 
 
 def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
-    """The row that a trial is kept as."""
     trial = kept.trial
     text = to_text(trial)
     _keep(text, trial)
@@ -298,18 +291,17 @@ def _row_of(job_id: str, kept: Kept) -> dict[str, Any]:
 
 
 def open_trial(db: Transaction, job_id: str, kept: Kept) -> None:
-    """Write a new one."""
     db.run(OPEN, _row_of(job_id, kept))
 
 
 def change_trial(db: Transaction, job_id: str, kept: Kept) -> None:
-    """Write a trial as it stands now."""
+    """Update the row of a trial."""
     row = _row_of(job_id, kept)
     db.run(CHANGE, {"of": job_id, "nr": row["number"], **{name: row[name] for name in _CHANGES}})
 
 
 def expire(db: Transaction, job: JobRow, now: str) -> list[Trial]:
-    """Lose what has lapsed."""
+    """Mark the trials LOST whose leases have lapsed, and return them."""
     lost: list[Trial] = []
     for row in db.rows(LAPSED, {"of": job.id, "now": now}):
         kept = _to_kept(row)
@@ -322,7 +314,7 @@ def expire(db: Transaction, job: JobRow, now: str) -> list[Trial]:
 
 
 def events_after(db: Transaction, job: JobRow, since: int) -> list[Event]:
-    """What happened after this sequence number, in order."""
+    """The events after this sequence number, in order."""
     if since >= job.sequence:
         return []
     found = db.rows(FACTS, {"of": job.id, "after": since})
@@ -331,27 +323,27 @@ def events_after(db: Transaction, job: JobRow, since: int) -> list[Event]:
 
 
 def log_after(db: Transaction, job: JobRow, since: LogPoint = START) -> Log:
-    """What happened after this point, or from the start where it is not one of this history."""
+    """The events after this point, or all events if the point is of another history."""
     end = LogPoint(job.sequence, job.mark)
     begin = since if since in (START, end) or since.mark == _mark_at(db, job, since.sequence) else START
     return Log(begin, events_after(db, job, begin.sequence), end)
 
 
 def _mark_at(db: Transaction, job: JobRow, sequence: int) -> str | None:
-    """The mark of a point; None: there is no such point. What was imported, or is of version 0.1, has none."""
+    """The mark at a sequence number; None if it is not used yet. Empty for events of an import or of version 0.1."""
     found = db.row(FIND_MARK, {"of": job.id, "nr": sequence}) if sequence <= job.sequence else None
     return (None if sequence > job.sequence else "") if found is None else str(found[0])
 
 
 def add_event(db: Transaction, job: JobRow, note: Note) -> Note:
-    """Something happened that is not a trial's."""
+    """Write an event that does not belong to a trial."""
     db.run(ADD_NOTE, _note_row(job.id, note))
     advance(db, job, note.sequence)
     return note
 
 
 def notes_of(db: Transaction, job_id: str) -> list[Profiled | Pardoned]:
-    """The events that are not a trial's, in order."""
+    """The events that do not belong to a trial, in order."""
     return [jsonl.note_from_json(loads(text)) for (text,) in db.rows(NOTES, {"of": job_id})]
 
 
@@ -360,21 +352,20 @@ def _note_row(job_id: str, note: Profiled | Pardoned) -> dict[str, Any]:
 
 
 def pulse(db: Transaction) -> dict[str, str]:
-    """What changes with each job's facts or terms."""
     return {row.id: pulse_of(row) for row in all_jobs(db)}
 
 
 def pulse_of(row: JobRow) -> str:
-    """What changes with this job's facts or terms."""
+    """A text that changes whenever the job's facts or its spec do."""
     return f"{row.generation}:{row.sequence}:{row.mark}:{crc32(row.job.encode()):08x}"
 
 
 def asked_before(db: Transaction, job: JobRow, key: str | None) -> Trial | None:
-    """The trial that this key has opened."""
+    """The trial that an ask with this key has opened, or None."""
     found = None if key is None else db.row(FIND_ASK, {"of": job.id, "key": key})
     return None if found is None else find_trial(db, job, found[0]).trial
 
 
 def keep_ask(db: Transaction, job_id: str, key: str, number: int) -> None:
-    """So that it is known when it comes again."""
+    """Remember the key of an ask, in case the ask is repeated."""
     db.run(KEEP_ASK, {"job_id": job_id, "key": key, "number": number})

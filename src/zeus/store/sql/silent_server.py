@@ -1,7 +1,7 @@
-"""Hangs up on a server that is silent for too long: its driver would wait for an answer without end.
+"""Closes the connection to a server that is silent for too long. Its driver would wait for ever.
 
-A machine that is gone is noticed by the network. A server that is stopped, or whose disk hangs, still takes what is
-sent to it, so that only a clock tells.
+The network notices a machine that is gone. But a server that is stopped, or whose disk hangs, still accepts data, so
+only a time limit helps.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-LOOK_SECONDS = 0.5  # how late a silence may be noticed
+LOOK_SECONDS = 0.5  # how long after its deadline a call may be noticed
 
-_calls: dict[int, tuple[float, int]] = {}  # those that wait for an answer: until when, and by which descriptor
+_calls: dict[int, tuple[float, int]] = {}  # calls that wait for an answer: deadline and file descriptor
 _numbers = itertools.count()
 _lock = threading.Lock()
-_watching: int | None = None  # the process in which somebody watches them: a fork has no threads
+_watching: int | None = None  # the id of the process with the watching thread: a fork does not inherit it
 
 
 @contextmanager
 def hung_up_after(seconds: float, descriptor: int) -> Iterator[None]:
-    """What is waited for within, by this socket, ends with an error of its driver after so long."""
+    """Shut down this socket if the block takes longer than `seconds`. Its driver then raises an error."""
     number = next(_numbers)
     with _lock:
         _calls[number] = time.monotonic() + seconds, descriptor
@@ -37,7 +37,7 @@ def hung_up_after(seconds: float, descriptor: int) -> Iterator[None]:
 
 
 def _begin_anew() -> None:
-    """In a forked child: its parent's calls are not its own, and a lock that was held at the fork is never let go."""
+    """In a forked child: drop the parent's calls, and replace the lock, which may have been held at the fork."""
     global _lock
     _lock = threading.Lock()
     _calls.clear()
@@ -57,7 +57,7 @@ def _look() -> None:
     while True:
         time.sleep(LOOK_SECONDS)
         now = time.monotonic()
-        with _lock:  # so that nobody closes a descriptor, and another opens it, in between
+        with _lock:  # so that no descriptor is closed and reused in between
             for number, (until, descriptor) in list(_calls.items()):
                 if now > until:
                     del _calls[number]

@@ -1,8 +1,8 @@
 """The store in a database: SQLite for one machine, Postgres for many.
 
-A verb is one transaction that first takes its job: on SQLite the whole database (BEGIN IMMEDIATE), on Postgres the
-job's row (SELECT ... FOR UPDATE), after which each statement sees all that was committed before (READ COMMITTED). Both
-go with the process that holds them. Only the modules below this one know SQLAlchemy.
+A call that writes is one transaction, which first locks its job. SQLite locks the whole database (BEGIN IMMEDIATE).
+Postgres locks the job's row (SELECT ... FOR UPDATE); after that, each statement sees all that was committed before
+(READ COMMITTED). If the process ends, so does the lock. Only the modules of this package use SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from zeus.store.sql.rows import take_job
 from zeus.store.sql.token_rows import SqlTokens
 from zeus.store.tokens import Tokens
 
-REGISTER_TRIES = 20  # of which each but the last was overtaken by others who make and remove the same job
+REGISTER_TRIES = 20  # attempts, if others create and remove the same job at the same time
 
 
 class SqlStore:
-    """A `Store` over one database."""
+    """A `Store` in a database."""
 
     def __init__(
         self,
@@ -46,7 +46,6 @@ class SqlStore:
 
     @property
     def address(self) -> str:
-        """Of the database."""
         return address_of(self._url)
 
     # ------------------------------------------------------------------ jobs
@@ -54,11 +53,10 @@ class SqlStore:
     def register(
         self, spec: JobSpec, *, policy_version: int = 1, revise: bool = True, void: bool = False, revive: bool = True
     ) -> Job:
-        """Made, found or revised."""
         for left in reversed(range(REGISTER_TRIES)):
             try:
                 return self._register(spec, policy_version, revise=revise, void=void, revive=revive)
-            except Conflict:  # somebody else was first to make it, and may have removed it again since
+            except Conflict:  # another process created the job first, and may have removed it since
                 if not left:
                     raise
         raise AssertionError
@@ -81,7 +79,6 @@ class SqlStore:
             return rows.revise_job(db, row, job, void=void)
 
     def revise(self, job_id: str, change: Callable[[Job], tuple[JobSpec, int]], *, void: bool = False) -> Job:
-        """Its next revision."""
         with self._write() as db:
             row = take_job(db, job_id)
             known = rows.to_job(row)
@@ -89,27 +86,22 @@ class SqlStore:
             return rows.revise_job(db, row, job, void=void)
 
     def job(self, job_id: str) -> Job:
-        """Its latest revision."""
         with self._read() as db:
             return rows.to_job(rows.find_job(db, job_id))
 
     def jobs(self) -> list[Job]:
-        """All, by id."""
         with self._read() as db:
             return sorted((rows.to_job(row) for row in rows.all_jobs(db)), key=lambda job: job.id)
 
     def revisions(self, job_id: str) -> list[Job]:
-        """The first one first."""
         with self._read() as db:
             return rows.revisions_of(db, rows.find_job(db, job_id))
 
     def forget(self, job_id: str) -> None:
-        """Remove a job and its profiles."""
         with self._write() as db:
             rows.forget_job(db, take_job(db, job_id))
 
     def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
-        """Its next life."""
         with self._write() as db:
             row, now = take_job(db, job_id), utc(db.now())
             known, found = rows.to_job(row), rows.pulse_of(row)
@@ -129,13 +121,12 @@ class SqlStore:
         lease: float = LEASE_SECONDS,
         key: str | None = None,
     ) -> Trial:
-        """Expire, decide, open."""
         while True:
             with self._write() as db:
                 row, now = take_job(db, job_id), db.now()
                 at = utc(now)
                 if rows.expire(db, row, at):
-                    continue  # committed first: what `decide` has seen and folded can then not be undone
+                    continue  # commit first, so that nothing `decide` has seen can be undone
                 if (before := rows.asked_before(db, row, key)) is not None:
                     return before
                 job = rows.to_job(row)
@@ -162,7 +153,6 @@ class SqlStore:
         trial_id: str = "",
         lease: float = LEASE_SECONDS,
     ) -> Trial:
-        """Hold on to an open trial."""
         so_far = rules.lost(so_far)
         with self._write() as db:
             row = take_job(db, job_id)
@@ -173,7 +163,6 @@ class SqlStore:
             return kept.trial
 
     def tell(self, job_id: str, number: int, outcome: Outcome, *, trial_id: str = "") -> Trial:
-        """End a trial, once."""
         with self._write() as db:
             row = take_job(db, job_id)
             kept = rows.find_trial(db, row, number, trial_id)
@@ -185,46 +174,38 @@ class SqlStore:
             return trial
 
     def expire(self, job_id: str) -> list[Trial]:
-        """Lose what has lapsed."""
         with self._write() as db:
             return rows.expire(db, take_job(db, job_id), utc(db.now()))
 
     def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
-        """As it stands."""
         with self._read() as db:
             return rows.find_trial(db, rows.find_job(db, job_id), number, trial_id)
 
     def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
-        """By number."""
         with self._read() as db:
             return rows.trials_of(db, rows.find_job(db, job_id), after, most)
 
     def count(self, job_id: str) -> int:
-        """How many there are."""
         with self._read() as db:
             return rows.count_of(db, rows.find_job(db, job_id))
 
     # ------------------------------------------------------------------ other facts
 
     def facts(self, job_id: str, since: int = 0) -> list[Event]:
-        """Events after this sequence number."""
         with self._read() as db:
             return rows.events_after(db, rows.find_job(db, job_id), since)
 
     def log(self, job_id: str, since: LogPoint = START) -> Log:
-        """Events after this point."""
         with self._database.transaction(TransactionMode.SNAPSHOT) as db:
             return rows.log_after(db, rows.find_job(db, job_id), since)
 
     def notes(self, job_id: str) -> list[Profiled | Pardoned]:
-        """In order."""
         with self._read() as db:
             return rows.notes_of(db, rows.find_job(db, job_id).id)
 
     def profiled(
         self, job_id: str, batch_size: int, gpus: Gpus, *, joules: float, seconds: float, life: str = ""
     ) -> Profiled:
-        """Note an epoch's cost."""
         with self._write() as db:
             row = take_job(db, job_id)
             rules.same_life(rows.to_job(row), life)
@@ -239,59 +220,49 @@ class SqlStore:
             return rows.add_event(db, row, note)
 
     def pardon(self, job_id: str, batch_size: int) -> Pardoned:
-        """Note a pardon."""
         with self._write() as db:
             row = take_job(db, job_id)
             return rows.add_event(db, row, Pardoned(sequence=row.sequence + 1, batch_size=batch_size))
 
     def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> Job:
-        """A revision."""
         with self._write() as db:
             row = take_job(db, job_id)
             known = rules.same_life(rows.to_job(row), life)
             return rows.revise_job(db, row, rules.excused(known, numbers, utc(db.now()), row.trials))
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
-        """Of exactly this key."""
         with self._read() as db:
             return profile_rows.find_profile(db, key)
 
     def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
-        """Of one job."""
         with self._read() as db:
             return profile_rows.profiles_of(db, job_id)
 
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """In place of the last."""
         with self._write() as db:
             profile_rows.put_profile(db, key, profile)
 
     # ------------------------------------------------------------------ for a service
 
     def pulse(self) -> dict[str, str]:
-        """What changes with each job."""
         with self._read() as db:
             return rows.pulse(db)
 
     def settle(self, job_id: str, gpus: Gpus) -> None:
-        """Where the job's clients run."""
         with self._write() as db:
             profile_rows.put_place(db, take_job(db, job_id).id, gpus)
 
     def settled(self, job_id: str) -> Gpus | None:
-        """As settled."""
         with self._read() as db:
             return profile_rows.find_place(db, rows.find_job(db, job_id).id)
 
     @property
     def tokens(self) -> Tokens:
-        """Kept in the same database."""
         return SqlTokens(self._database)
 
     # ------------------------------------------------------------------ export and import
 
     def export(self, job_ids: Iterable[str] | None = None) -> list[str]:
-        """As lines of JSON."""
         dump, wanted = Dump(), None if job_ids is None else list(job_ids)
         with self._database.transaction(TransactionMode.SNAPSHOT) as db:
             found = rows.all_jobs(db) if wanted is None else [rows.find_job(db, one) for one in wanted]
@@ -303,7 +274,6 @@ class SqlStore:
         return jsonl.write(dump)
 
     def import_lines(self, lines: Iterable[str]) -> list[str]:
-        """All or nothing."""
         dump = jsonl.read(lines)
         try:
             with self._write() as db:
@@ -313,12 +283,11 @@ class SqlStore:
                     rows.insert_job(db, past, rows.numbers_used(db, past.revisions[-1].id) or 0)
                 for key, profile in dump.profiles.items():
                     profile_rows.put_profile(db, key, profile)
-        except Conflict as wrong:  # somebody registered one of them meanwhile
+        except Conflict as wrong:  # another process has just registered one of them
             raise rules.already_here(sorted(dump.jobs)) from wrong
         return sorted(dump.jobs)
 
     def close(self) -> None:
-        """Let go of the connections."""
         self._database.close()
 
     def _write(self) -> AbstractContextManager[Transaction]:

@@ -1,4 +1,4 @@
-"""The tables that a store keeps its facts in, as the newest of `migrations` leaves them."""
+"""The tables of a store, as the newest of `migrations` defines them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ JOBS = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("generation", sa.Text),
-    sa.Column("sequence", sa.Integer),  # the last one used, as are the next two
+    sa.Column("sequence", sa.Integer),  # this and the next two: the last number used
     sa.Column("trials", sa.Integer),
     sa.Column("recurrences", sa.Integer),
     sa.Column("job", sa.Text),  # the latest revision
-    sa.Column("mark", sa.Text),  # of the sequence number, as below
+    sa.Column("mark", sa.Text),  # of the last sequence number, as in MARKS
 )
 REVISIONS = sa.Table(
     "zeus_revisions",
@@ -29,7 +29,7 @@ TRIALS = sa.Table(
     sa.Column("job_id", sa.Text, primary_key=True),
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("recurrence", sa.Integer),
-    sa.Column("sequence", sa.Integer),  # of its latest change
+    sa.Column("sequence", sa.Integer),  # number of its latest change
     sa.Column("asked_at", sa.Text),
     sa.Column("changed_at", sa.Text),
     sa.Column("leased_until", sa.Text),  # null: not open
@@ -77,13 +77,13 @@ PLACES = sa.Table(
     sa.Column("max_watts", sa.Float),
     sa.Column("gpu_count", sa.Integer),
 )
-NUMBERS = sa.Table(  # of jobs that were forgotten: the last trial number that was given, so that none is given twice
+NUMBERS = sa.Table(  # the last trial number of each forgotten job, so that no number is used twice
     "zeus_numbers",
     metadata,
     sa.Column("job_id", sa.Text, primary_key=True),
     sa.Column("trials", sa.Integer),
 )
-MARKS = sa.Table(  # by chance, one for each change: two histories that differ have other marks from there on
+MARKS = sa.Table(  # a random mark for each change, so that histories that differ have different marks
     "zeus_marks",
     metadata,
     sa.Column("job_id", sa.Text, primary_key=True),

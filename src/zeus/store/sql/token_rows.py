@@ -24,30 +24,26 @@ END_OLD = Statement(sa.delete(SESSIONS).where(SESSIONS.c.until <= sa.bindparam("
 
 
 class SqlTokens:
-    """`Tokens` beside the facts."""
+    """`Tokens` in the same database as the facts."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, token: Token) -> None:
-        """Keep it."""
         row = {name: getattr(token, name) for name in _NAMES}
         with self._database.transaction(TransactionMode.WRITE) as db:
             db.run(ADD, {**row, "scope": token.scope.value})
 
     def find(self, token_id: str) -> Token | None:
-        """By id."""
         with self._database.transaction(TransactionMode.READ) as db:
             found = db.row(FIND, {"of": token_id})
         return None if found is None else _token(found)
 
     def all(self) -> list[Token]:
-        """The oldest first."""
         with self._database.transaction(TransactionMode.READ) as db:
             return [_token(row) for row in db.rows(ALL)]
 
     def revoke(self, token_id: str, at: str) -> Token:
-        """Refuse it from now on."""
         with self._database.transaction(TransactionMode.WRITE) as db:
             db.run(REVOKE, {"of": token_id, "revoked_at": at})
             found = db.row(FIND, {"of": token_id})
@@ -56,19 +52,16 @@ class SqlTokens:
         return _token(found)
 
     def begin(self, session: TokenSession, now: str) -> None:
-        """Keep it."""
         with self._database.transaction(TransactionMode.WRITE) as db:
             db.run(END_OLD, {"now": now})
             db.run(BEGIN, {name: getattr(session, name) for name in _SESSION})
 
     def session(self, hash_: str) -> TokenSession | None:
-        """By hash."""
         with self._database.transaction(TransactionMode.READ) as db:
             found = db.row(FIND_SESSION, {"of": hash_})
         return None if found is None else TokenSession(*found)
 
     def end(self, hash_: str) -> None:
-        """Drop it."""
         with self._database.transaction(TransactionMode.WRITE) as db:
             db.run(END, {"of": hash_})
 

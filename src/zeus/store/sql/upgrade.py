@@ -1,4 +1,4 @@
-"""Bringing a database up to date: what is missing is made, what is old is upgraded."""
+"""Creates and upgrades the tables of a database."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from sqlalchemy.engine import Connection, Engine
 from zeus.errors import InputError, StoreError
 from zeus.store.wait_limit import allowed
 
-HEAD = "0006"  # the newest step under migrations/versions
+HEAD = "0006"  # the newest file of migrations/versions
 MIGRATIONS = Path(__file__).parent / "migrations"
 ADVISORY_LOCK = 0x5A455553  # "ZEUS"
 TABLE, OLD_TABLE = "zeus_version", "alembic_version"
 LOCK_SECONDS, NAP_SECONDS = 60.0, 0.02  # an upgrade takes seconds
-PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ESTALE}  # it may work later
+PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ESTALE}  # temporary errors
 MADE = b"A store was made beside this file.\n"
 
 
 def make_file(path: Path) -> None:
-    """An empty file for a store where there is none, which only its owner may read and write.
+    """Create an empty file for a store if there is none. Only its owner may read and write it.
 
     Raises:
-        InputError: The file is empty, and a store was kept in it: SQLite would begin another one in its place.
-        StoreError: The disk is full, or fails.
+        InputError: The file is empty, but a store was kept in it. SQLite would start a new store in its place.
+        StoreError: The disk is full or failing.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         wal = path.with_name(f"{path.name}-wal")
         was_store = _size(_lock_of(path)) > 0 or _size(wal) > 0
-        is_empty = path.stat().st_size == 0  # looked at last: somebody may be making the store now
+        is_empty = path.stat().st_size == 0  # checked last: another process may be creating the store now
     except OSError as wrong:
         kind = StoreError if wrong.errno in PASSING else InputError
         raise kind(f"{path} cannot be opened: {wrong.strerror}. Check ZEUS_STORE.") from wrong
     if is_empty and was_store:
         raise InputError(
-            f"{path} is empty (0 bytes), but a store was kept in it. Put a backup in its place; to begin anew, remove "
-            f"it together with {path.name}-wal and {path.name}.lock."
+            f"{path} is empty (0 bytes), but a store was kept in it. Put a backup in its place. To start again without "
+            f"its data, remove it together with {path.name}-wal and {path.name}.lock."
         )
 
 
@@ -60,7 +60,7 @@ def _size(path: Path) -> int:
 
 
 def bring_up_to_date(engine: Engine) -> None:
-    """Create what is missing and upgrade what is old; one process at a time, and all or nothing."""
+    """Create missing tables and upgrade old ones: one process at a time, all or nothing."""
     if _version(engine) == HEAD:
         return
     with _alone(engine) as connection:
@@ -79,7 +79,7 @@ def _version_on(connection: Connection, table: str) -> str | None:
     return found
 
 
-_one = threading.Lock()  # alembic's operations go by one global
+_one = threading.Lock()  # alembic's operations share global state
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def _alone(engine: Engine) -> Iterator[Connection]:
     with _one:
         if engine.dialect.name != "sqlite":
             with engine.begin() as connection:
-                connection.exec_driver_sql("BEGIN")  # the driver does not begin by itself, here and below
+                connection.exec_driver_sql("BEGIN")  # the driver does not begin transactions by itself
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
                 yield connection
             return
@@ -96,22 +96,22 @@ def _alone(engine: Engine) -> Iterator[Connection]:
                 mode = connection.exec_driver_sql("PRAGMA journal_mode=WAL").scalar()  # stays with the file
                 if mode != "wal":
                     raise InputError(
-                        f"SQLite cannot keep a write-ahead log at {engine.url.database} (it says {mode!r}): this file "
-                        "system lacks shared memory. Set ZEUS_STORE to a file on a local disk."
+                        f"SQLite cannot keep a write-ahead log for {engine.url.database} (journal mode {mode!r}): the "
+                        "file system lacks shared memory. Set ZEUS_STORE to a file on a local disk."
                     )
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 yield connection
-            with suppress(OSError):  # a full disk; all else is done
+            with suppress(OSError):  # the disk may be full, but the upgrade is done
                 os.pwrite(lock, MADE, 0)
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """A lock beside a file, which goes with its process, however that ends. Whoever may use the file may lock it.
+    """Hold a lock file beside a file. Anyone who may use the file may lock it. The lock ends with its process.
 
     Raises:
-        InputError: It is a link: what it leads to is not ours to open.
-        StoreError: Others hold it for too long.
+        InputError: The lock file is a symbolic link, which could lead to a file of somebody else.
+        StoreError: Another process holds the lock for too long.
     """
     beside = _lock_of(path)
     mode = path.stat().st_mode & 0o666
@@ -120,7 +120,7 @@ def _locked(path: Path) -> Iterator[int]:
         lock = os.open(beside, flags, mode)
     except OSError as wrong:
         if wrong.errno == errno.ELOOP:
-            raise InputError(f"{beside} is a symbolic link, and a lock is none. Remove it.") from wrong
+            raise InputError(f"{beside} is a symbolic link, which is not allowed for a lock. Remove it.") from wrong
         kind = StoreError if wrong.errno in PASSING else InputError
         raise kind(f"{beside} cannot be opened: {wrong.strerror}. Check ZEUS_STORE.") from wrong
     try:
@@ -131,7 +131,9 @@ def _locked(path: Path) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    raise StoreError(f"{path} is being upgraded by another process, which holds {beside}.") from None
+                    raise StoreError(
+                        f"{path} is being upgraded by another process, which holds {beside}. Try again later."
+                    ) from None
                 time.sleep(NAP_SECONDS)
         yield lock
     finally:
@@ -139,7 +141,7 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 def _migrate(connection: Connection, head: str) -> None:
-    # Most of the time there is nothing to migrate, and alembic takes longer to import than an ask takes.
+    # Imported late: usually there is nothing to migrate, and the import of alembic takes longer than an ask.
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
@@ -150,8 +152,8 @@ def _migrate(connection: Connection, head: str) -> None:
     known = [step.revision for step in steps]
     if found is not None and found not in known:
         raise InputError(
-            f"the store is of version {found}; this Zeus knows versions up to {HEAD}. It was written by a newer one: "
-            "install that, or set ZEUS_STORE to another store."
+            f"the store is of version {found}; this Zeus knows versions up to {HEAD}. It was written by a newer one. "
+            "Install the newer Zeus, or set ZEUS_STORE to another store."
         )
     context = MigrationContext.configure(connection, opts={"version_table": TABLE})
     with Operations.context(context):
@@ -163,10 +165,10 @@ def _migrate(connection: Connection, head: str) -> None:
 
 
 def _take_over(connection: Connection) -> str | None:
-    """The version of a store that Zeus 0.1 has made, which kept it under alembic's own name.
+    """The version of a store made by Zeus 0.1, which stored it in alembic's default table; None if there is none.
 
-    That name belongs to whoever else keeps tables in the same database, and is given back. Without a table of ours
-    beside it, it is somebody else's.
+    Other programs in the same database may want that table, so it is dropped. If there are no Zeus tables, it belongs
+    to another program.
     """
     found = _version_on(connection, OLD_TABLE) if sa.inspect(connection).has_table("zeus_jobs") else None
     if found is not None:

@@ -1,1 +1,1 @@
-"""How the database came to look as it does, step by step; the store applies what is missing when it opens."""
+"""The migrations of the database. The store applies the missing ones when it opens."""

@@ -1,1 +1,1 @@
-"""One file a step. A step that was released is never changed."""
+"""One file per migration. A released migration is never changed."""

@@ -1,4 +1,4 @@
-"""Jobs with their revisions, trials, other events, and profiles."""
+"""Tables for jobs and their revisions, trials, other events and profiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ down_revision: str | None = None
 
 
 def upgrade() -> None:
-    """From nothing."""
     op.create_table(
         "zeus_jobs",
         sa.Column("id", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""New events, lapsed leases and the tries of a recurrence are found at the same cost however long the history."""
+"""Indexes for new events, lapsed leases and the trials of a recurrence, so that long histories stay fast."""
 
 from __future__ import annotations
 
@@ -9,6 +9,5 @@ down_revision: str | None = "0001"
 
 
 def upgrade() -> None:
-    """From version 1."""
     for column in ("sequence", "leased_until", "recurrence"):
         op.create_index(f"zeus_trials_by_{column}", "zeus_trials", ["job_id", column])

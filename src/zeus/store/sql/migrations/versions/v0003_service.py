@@ -1,4 +1,4 @@
-"""What a service needs beside the facts: tokens, where clients that say it once run, and asks that may be repeated."""
+"""Tables for a service: tokens, GPUs that clients give only once, and keys of asks that may be repeated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ down_revision: str | None = "0002"
 
 
 def upgrade() -> None:
-    """From version 2."""
     op.create_table(
         "zeus_tokens",
         sa.Column("id", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""Trials say their own eta and GPUs, and no trial number is given twice."""
+"""Each trial stores its own eta and GPUs, and no trial number is used twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ down_revision: str | None = "0003"
 
 
 def upgrade() -> None:
-    """From version 3. Until then a trial named its GPUs by a label, and its job knew which eta was in force when."""
+    """Before, a trial had only a label of its GPUs, and its job stored which eta applied when."""
     op.create_table(
         "zeus_numbers",
         sa.Column("job_id", sa.Text, primary_key=True),

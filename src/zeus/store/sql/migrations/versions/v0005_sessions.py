@@ -1,4 +1,4 @@
-"""Browsers that somebody logged in."""
+"""A table for browser sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision: str | None = "0004"
 
 
 def upgrade() -> None:
-    """From version 4. Until then a browser kept the token itself."""
+    """Before, a browser kept the token itself."""
     op.create_table(
         "zeus_sessions",
         sa.Column("hash", sa.Text, primary_key=True),

@@ -1,4 +1,4 @@
-"""Trials say the target that they ran for, and a place in a job's history has a mark."""
+"""Each trial stores its target, and each point in a job's history has a mark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ down_revision: str | None = "0005"
 
 
 def upgrade() -> None:
-    """From version 5. Until then a job said from which of its trials on its present target counted."""
+    """Before, a job stored from which trial on its current target counted."""
     op.create_table(
         "zeus_marks",
         sa.Column("job_id", sa.Text, sa.ForeignKey("zeus_jobs.id"), primary_key=True),
@@ -36,7 +36,7 @@ def upgrade() -> None:
 
 
 def _with_target(trial: dict, revisions: list[dict]) -> dict:  # type: ignore[type-arg]
-    """The target of the last revision that was made before the trial was asked for."""
+    """The trial with the target of the last revision before it was asked for."""
     past = [one["spec"] for one in revisions if one.get("since", 0) < trial["asked"]]
     if trial["ask"].get("target") is not None or not past:
         return trial
