@@ -56,7 +56,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
     label = "" if gpus is None else gpus.label
     limits, front, following, stuck = dict[int, float](), tuple[ParetoPoint, ...](), None, None
     try:
-        policy = find_policy(job.spec.policy, job.policy_version)
+        find_policy(job.spec.policy, job.policy_version)
     except InputError as unknown:  # another version of Zeus made the job; its trials can be shown all the same
         stuck, sizes = str(unknown), from_events(job.spec, _counting(store, job), label)
     else:

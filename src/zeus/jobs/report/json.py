@@ -32,39 +32,7 @@ RUNNING = ("number", "recurrence", "attempt", "batch_size", "epochs", "metric", 
 LATELY = 200  # trials that are read to learn the highest power of each set of GPUs
 
 
-<<<<<<< HEAD:src/zeus/jobs/report/json.py
 # ---------------------------------------------------------------------- a job
-=======
-def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
-    """Read a job. Nothing is written: a lease that has lapsed is lost at the next ask, not by being looked at."""
-    folds = folds or Folds()
-    job, trials = store.job(job_id), tuple(store.trials(job_id))
-    facts = partial(store.log, job_id)
-    kept_profiles = store.profiles(job_id)
-    ledger = open_ledger(job.spec, trials, kept_profiles)
-    gpus = trials[-1].trial.ask.gpus if trials else None
-    label = "" if gpus is None else gpus.label
-    limits, front, following, stuck = dict[int, float](), tuple[ParetoPoint, ...](), None, None
-    try:
-        find_policy(job.spec.policy, job.policy_version)
-    except InputError as unknown:  # of another Zeus: what its trials say can be shown all the same
-        stuck, sizes = str(unknown), from_events(job.spec, _counting(store, job), label)
-    else:
-        sizes = view(folds.state(job, facts), job.spec, _counting(store, job), label)
-    if gpus is not None:
-        cost = CostModel(job.spec.eta_knob, gpus.max_watts)
-        profiles = _profiles(job, gpus, kept_profiles)
-        limits = {size: profile.best_limit(cost) for size, profile in profiles.items() if profile.slices}
-        front = ledger.points(label)
-    if gpus is not None and stuck is None:
-        last = trials[-1].trial.ask
-        ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpus=gpus, eta=job.spec.eta_knob)
-        try:
-            following = folds.decide(job, ask, facts)
-        except InputError as wrong:
-            stuck = str(wrong)
-    return JobReport(job, trials, ledger, gpus, sizes, limits, front, following, stuck)
->>>>>>> f3ddf3c (Give the reasons of decisions as sentences; plain prose in policy):src/zeus/jobs/report.py
 
 
 def brief(report: JobReport, prices: Prices | None = None) -> Json:
