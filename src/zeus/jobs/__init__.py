@@ -1,1 +1,1 @@
-"""Recurring jobs, wherever they are kept: in a store on this machine, or behind a service."""
+"""Recurring jobs, whether they are kept in a local store or behind a service."""

@@ -1,4 +1,4 @@
-"""The states of policies, folded from the facts of their jobs and carried on from ask to ask."""
+"""Policy states, folded from the facts of their jobs and cached between asks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zeus.policy.registry import find_policy
 from zeus.policy.repricing import repriced
 from zeus.store.api import START, Facts, Job, LogPoint
 
-KEPT = 64  # folds; a service has many jobs, and one that falls out is replayed when it is asked for again
+KEPT = 64  # cached folds; an evicted one is replayed from the facts when its job asks again
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class _Fold:
 
 
 class Folds:
-    """What policies know of their jobs, each folded up to some point of its history and carried on from there.
+    """A cache of policy states, each folded up to some point of its job's history and continued from there.
 
-    A cache by content: where a store has gone back to a backup, so that this point is not of its history any more, all
-    is folded anew. Thrown away it is replayed. Safe to use from several threads.
+    If a store was restored from a backup, the cached point is no longer part of its history: the state is then folded
+    from the start. The cache can be dropped at any time. It is safe to use from several threads.
     """
 
     def __init__(self) -> None:
@@ -37,31 +37,31 @@ class Folds:
         """The state of the job's policy after all of its facts."""
         policy = find_policy(job.spec.policy, job.policy_version)
         with self._lock:
-            known = self._folds.get(job.id)  # stays there: whoever comes at the same time begins from it too
-        since = START if known is None or known.job != job else known.point
+            cached = self._folds.get(job.id)  # not removed: concurrent callers start from it too
+        since = START if cached is None or cached.job != job else cached.point
         log = facts(since)
-        state = policy.start(job.spec) if known is None or log.begin == START else known.state
+        state = policy.start(job.spec) if cached is None or log.begin == START else cached.state
         for event in log.events:
             if (now := as_of_now(job, event)) is not None:
                 state = policy.observe(state, now)
         with self._lock:
-            self._folds.pop(job.id, None)  # the newest are last
+            self._folds.pop(job.id, None)  # so that the newest entries are last
             self._folds[job.id] = _Fold(job, log.end, state)
             while len(self._folds) > KEPT:
                 del self._folds[next(iter(self._folds))]
         return state
 
     def decide(self, job: Job, ask: Ask, facts: Facts) -> Decision:
-        """What `Store.ask` calls."""
+        """The callback for `Store.ask`."""
         policy = find_policy(job.spec.policy, job.policy_version)
         return decided(policy, self.state(job, facts), job.spec, ask)
 
 
 def as_of_now(job: Job, event: Event) -> Event | None:
-    """An event as this revision of its job has it observed; None: not at all.
+    """The event as the policy should observe it under the job's current revision, or None if it no longer counts.
 
-    Runs towards another target are not of this job any more, except that a crash is a crash, unless it was excused:
-    then the trial is as if lost. Bounds are brought into the unit that costs have now.
+    Trials for another target do not count, except crashes. An excused crash counts as a lost trial. Cost limits are
+    converted to the current eta.
     """
     if not isinstance(event, Trial):
         return event

@@ -1,4 +1,4 @@
-"""A recurring job over a store: the policy decides here, inside the store's transaction."""
+"""A recurring job over a store. The policy decides in this process, inside the store's transaction."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from zeus.store.api import LEASE_SECONDS, Facts, Job, Request, Store
 from zeus.store.rules import same_life
 from zeus.trial.knowledge import Knowledge, gather
 
-LATELY = 500  # trials that may tell of a new one's epochs
+LATELY = 500  # newest trials from which the epochs of a new one are estimated
 
 
 def knowledge_of(store: Store, job_id: str, trial: Trial) -> Knowledge:
-    """What a store's facts tell of a trial's epochs."""
+    """What the store's facts tell about the epochs of a trial."""
     lately = store.trials(job_id, after=max(0, store.count(job_id) - LATELY))
-    told = [note for note in store.notes(job_id) if isinstance(note, Profiled)]
-    return gather(lately, told, trial.batch_size, trial.ask.gpus)
+    profiled = [note for note in store.notes(job_id) if isinstance(note, Profiled)]
+    return gather(lately, profiled, trial.batch_size, trial.ask.gpus)
 
 
 def record_run(store: Store, ran: OfflineRun) -> Trial:
-    """A run that the store knew nothing of: the job is registered, a trial opened and ended, once for each key."""
+    """Record a run that began without the store: register the job, open a trial and end it. Once per key."""
     spec, size = ran.spec, ran.batch_size
     if size not in spec.batch_sizes:
-        raise InputError(f"a report on job {spec.id!r} is of one of its batch sizes: {list(spec.batch_sizes)}.")
+        raise InputError(f"job {spec.id!r} has no batch size {size}. Report one of {list(spec.batch_sizes)}.")
     if ran.life:
-        store.job(spec.id)  # a job that was removed is not made again by whoever had seen it
+        store.job(spec.id)  # raises if the job was removed since: it must not be made again
     else:
-        with contextlib.suppress(AlreadyDone):  # it was revised since the run began, and stands so
+        with contextlib.suppress(AlreadyDone):  # the job was revised since the run began: the revision stays
             version, revive = find_policy(spec.policy).version, ran.life == ""
             store.register(spec, policy_version=version, revise=False, revive=revive)
 
     def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
         same_life(job, ran.life or "")
-        return Decision(size, Phase.DEFAULT, f"{size}, the default: the store was away")
+        return Decision(size, Phase.DEFAULT, f"{size} is the default; the store could not be reached.")
 
     request = Request(gpus=ran.gpus, target=spec.target)
     asked = store.ask(spec.id, request, decide, key=f"late:{ran.key}")
@@ -55,22 +55,19 @@ class LocalJob:
         self._store = store
         self._job = store.job(job_id)
         self._folds = folds or Folds()
-        self._ids: dict[int, str] = {}  # of trials that were opened here, or handed over
+        self._ids: dict[int, str] = {}  # trial ids by number, of trials opened here or given by `hand`
 
     @classmethod
     def register(cls, store: Store, spec: JobSpec, folds: Folds | None = None, *, void: bool = False) -> LocalJob:
-        """The job of this spec, made or revised."""
         job = store.register(spec, policy_version=find_policy(spec.policy).version, void=void)
         return cls(store, job.id, folds)
 
     @property
     def spec(self) -> JobSpec:
-        """With its id and its seed."""
         return self._job.spec
 
     @property
     def life(self) -> str:
-        """The store's word."""
         return self._job.generation
 
     def ask(
@@ -83,7 +80,6 @@ class LocalJob:
         key: str | None = None,
         resume: bool = False,
     ) -> Trial:
-        """Decide and open."""
         request = Request(
             gpus=gpus,
             recurrence=recurrence,
@@ -91,31 +87,26 @@ class LocalJob:
             resume=resume,
         )
         trial = self._store.ask(self._job.id, request, self._folds.decide, lease=lease, key=key)
-        self._job = self._store.job(self._job.id)  # as its owner may have revised it meanwhile
+        self._job = self._store.job(self._job.id)  # it may have been revised in the meantime
         self.hand(trial.number, trial.id)
         return trial
 
     def hand(self, number: int, trial_id: str) -> None:
-        """Remembered."""
         self._ids[number] = trial_id
 
     def trial(self, number: int) -> Trial:
-        """As it stands."""
         return self._store.trial(self._job.id, number, trial_id=self._id(number)).trial
 
     def so_far(self, number: int) -> Outcome | None:
-        """As last renewed."""
         return self._store.trial(self._job.id, number, trial_id=self._id(number)).so_far
 
     def _id(self, number: int) -> str:
         return self._ids.get(number, "")
 
     def renew(self, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
-        """Hold on to it."""
         return self._store.renew(self._job.id, number, so_far, trial_id=self._id(number), lease=lease)
 
     def progress(self, number: int, so_far: Outcome, next_cost: float, *, lease: float = LEASE_SECONDS) -> bool:
-        """Renew, and ask the policy."""
         trial = self.renew(number, so_far, lease=lease)
         job = self._store.job(self._job.id)
         policy = find_policy(job.spec.policy, job.policy_version)
@@ -123,32 +114,25 @@ class LocalJob:
         return policy.keep_going(state, trial, so_far.epochs, next_cost)
 
     def tell(self, number: int, outcome: Outcome) -> Trial:
-        """End it."""
         return self._store.tell(self._job.id, number, outcome, trial_id=self._id(number))
 
     def profiled(self, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> None:
-        """Note an epoch's use."""
         self._store.profiled(self._job.id, batch_size, gpus, joules=joules, seconds=seconds, life=self.life)
 
     def knowledge(self, trial: Trial) -> Knowledge:
-        """Of the newest trials."""
         return knowledge_of(self._store, self._job.id, trial)
 
     def excuse(self, numbers: Iterable[int]) -> None:
-        """A revision of the job."""
         self._job = self._store.excuse(self._job.id, numbers, life=self.life)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
-        """Of exactly this key."""
         return self._store.get_profile(key)
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
-        """Of the job's other sizes."""
         for size in nearest(key, self.spec.batch_sizes):
             if (profile := self.get(replace(key, batch_size=size))) is not None:
                 return profile
         return None
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """In place of the last."""
         self._store.put_profile(key, profile)

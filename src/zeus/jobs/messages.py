@@ -1,7 +1,7 @@
-"""What waits in an outbox: facts that a store did not hear when they came about. Each says enough to be told later.
+"""The messages of an outbox: facts that could not be sent to the store when they happened.
 
-Each is one JSON object that says its version, the address of the store that it is for, and what it tells. Zeus 0.1
-wrote requests to a service in their place, which are read as what they meant.
+Each message is one JSON object with its version, the address of its store and the facts. Zeus 0.1 kept HTTP requests
+in their place, which are still read.
 """
 
 from __future__ import annotations
@@ -16,42 +16,42 @@ from zeus.job import Gpus, JobSpec, Outcome
 from zeus.job.wire import from_json, to_json
 from zeus.profile import PowerProfile, ProfileKey
 
-VERSION = 2  # 1, which does not say so, is that of Zeus 0.1
+VERSION = 2  # version 1, of Zeus 0.1, has no version field
 
 
 class NewerMessage(InputError):
-    """A message that a newer Zeus wrote: it is left for that one."""
+    """The message was written by a newer Zeus, which must deliver it."""
 
 
 class OtherStore(InputError):
-    """A message for another store than the one at hand."""
+    """The message is for another store."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialEnded:
-    """How a trial ended that the store has opened."""
+    """How a trial ended. The store has opened it."""
 
     job_id: str
     number: int
     outcome: Outcome
-    trial_id: str = ""  # of two trials with one number, which is meant; empty: not known
+    trial_id: str = ""  # tells apart two trials with the same number; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
 class OfflineRun:
-    """A run that began while the store was away, from its beginning to its end."""
+    """A whole run that began while the store was unreachable."""
 
     spec: JobSpec
     gpus: Gpus
     batch_size: int
-    key: str  # the same run told twice is known by it
+    key: str  # identifies the run, so that delivering it twice has no effect
     outcome: Outcome
-    life: str | None = None  # of the job that it was for; empty: the job was never seen; None: not known
+    life: str | None = None  # of the job; empty: the job was never seen; None: not known
 
 
 @dataclass(frozen=True, slots=True)
 class EpochUsed:
-    """What an epoch of a batch size uses."""
+    """What an epoch of a batch size uses, evaluation included."""
 
     job_id: str
     batch_size: int
@@ -63,7 +63,7 @@ class EpochUsed:
 
 @dataclass(frozen=True, slots=True)
 class ProfileMade:
-    """A power profile."""
+    """A power profile that was measured."""
 
     key: ProfileKey
     profile: PowerProfile
@@ -79,7 +79,6 @@ _NAMES: dict[type[Any], str] = {
 
 
 def message_to_json(message: Message, address: str) -> dict[str, Any]:
-    """A dict that JSON can hold."""
     return {"version": VERSION, "to": address, "message": _NAMES[type(message)], **_body(message)}
 
 
@@ -104,49 +103,49 @@ def _body(message: Message) -> dict[str, Any]:
             return {"key": to_json(message.key), "profile": to_json(message.profile)}
 
 
-def message_from_json(said: Any, address: str) -> Message:
-    """The message that a dict holds, if it is for the store of this address.
+def message_from_json(data: Any, address: str) -> Message:
+    """Read a message for the store of this address.
 
     Raises:
-        NewerMessage: Of a version that this Zeus does not know.
-        OtherStore: For another store.
-        InputError: Not sound.
+        NewerMessage: This Zeus does not know the message's version.
+        OtherStore: The message is for another store.
+        InputError: The message is damaged.
     """
-    if not isinstance(said, dict):
-        raise InputError(f"expected a message, found {said!r}.")
+    if not isinstance(data, dict):
+        raise InputError(f"expected a message, found {data!r}.")
     try:
-        if "version" not in said:
-            return _of_version_1(said)
-        if said["version"] != VERSION:
-            raise NewerMessage(f"it is of version {said['version']!r}; this Zeus reads versions up to {VERSION}.")
-        if said["to"] != address:
-            raise OtherStore(f"it is for {said['to']}, not for {address}.")
-        return _of_version_2(said)
+        if "version" not in data:
+            return _of_version_1(data)
+        if data["version"] != VERSION:
+            raise NewerMessage(f"it has version {data['version']!r}; this Zeus reads versions up to {VERSION}.")
+        if data["to"] != address:
+            raise OtherStore(f"it is for {data['to']}, not for {address}.")
+        return _of_version_2(data)
     except (LookupError, TypeError, AttributeError) as wrong:
-        raise InputError(f"a message that is not whole: {wrong!r}.") from wrong
+        raise InputError(f"the message is incomplete or damaged: {wrong!r}.") from wrong
 
 
-def _of_version_2(said: dict[str, Any]) -> Message:
-    match said["message"]:
+def _of_version_2(data: dict[str, Any]) -> Message:
+    match data["message"]:
         case "ended":
-            outcome = from_json(said["outcome"], Outcome)
-            return TrialEnded(str(said["job"]), int(said["trial"]), outcome, str(said.get("trial_id", "")))
+            outcome = from_json(data["outcome"], Outcome)
+            return TrialEnded(str(data["job"]), int(data["trial"]), outcome, str(data.get("trial_id", "")))
         case "ran":
-            return _ran(said, from_json(said["spec"], JobSpec))
+            return _ran(data, from_json(data["spec"], JobSpec))
         case "epoch_used":
-            return _epoch_used(str(said["job"]), said)
+            return _epoch_used(str(data["job"]), data)
         case "profile_made":
-            return ProfileMade(from_json(said["key"], ProfileKey), from_json(said["profile"], PowerProfile))
+            return ProfileMade(from_json(data["key"], ProfileKey), from_json(data["profile"], PowerProfile))
         case other:
-            raise InputError(f"a message of kind {other!r} is not known.")
+            raise InputError(f"unknown kind of message: {other!r}.")
 
 
-def _of_version_1(said: dict[str, Any]) -> Message:
-    """A request to a service, as Zeus 0.1 kept it."""
-    found = re.fullmatch(r"/jobs/([^/]+)/(?:trials/(\d+)/)?(tell|reports|profiled|profiles)", said["path"])
+def _of_version_1(data: dict[str, Any]) -> Message:
+    """Read an HTTP request that Zeus 0.1 kept for a service."""
+    found = re.fullmatch(r"/jobs/([^/]+)/(?:trials/(\d+)/)?(tell|reports|profiled|profiles)", data["path"])
     if found is None:
-        raise InputError(f"a request for {said['path']!r} is no message.")
-    job_id, body = unquote(found[1]), said["body"]
+        raise InputError(f"a request to {data['path']!r} is not a message.")
+    job_id, body = unquote(found[1]), data["body"]
     match found[3]:
         case "tell":
             return TrialEnded(job_id, int(found[2]), from_json(body, Outcome))
@@ -155,23 +154,22 @@ def _of_version_1(said: dict[str, Any]) -> Message:
         case "profiled":
             return _epoch_used(job_id, body)
         case _:
-            return ProfileMade(ProfileKey(job_id, **said["query"]), from_json(body, PowerProfile))
+            return ProfileMade(ProfileKey(job_id, **data["query"]), from_json(body, PowerProfile))
 
 
-def _ran(said: dict[str, Any], spec: JobSpec) -> OfflineRun:
-    outcome = from_json(said["outcome"], Outcome)
-    return OfflineRun(spec, _gpus_from_json(said), int(said["batch_size"]), str(said["key"]), outcome, said.get("life"))
+def _ran(data: dict[str, Any], spec: JobSpec) -> OfflineRun:
+    outcome = from_json(data["outcome"], Outcome)
+    return OfflineRun(spec, _gpus_from_json(data), int(data["batch_size"]), str(data["key"]), outcome, data.get("life"))
 
 
-def _epoch_used(job_id: str, said: dict[str, Any]) -> EpochUsed:
-    used = float(said["joules"]), float(said["seconds"])
-    return EpochUsed(job_id, int(said["batch_size"]), _gpus_from_json(said), *used, str(said.get("life", "")))
+def _epoch_used(job_id: str, data: dict[str, Any]) -> EpochUsed:
+    used = float(data["joules"]), float(data["seconds"])
+    return EpochUsed(job_id, int(data["batch_size"]), _gpus_from_json(data), *used, str(data.get("life", "")))
 
 
 def gpus_to_json(gpus: Gpus) -> dict[str, Any]:
-    """As the service has it, too."""
     return {"gpu_name": gpus.model, "gpus": gpus.count, "max_watts": gpus.max_watts}
 
 
-def _gpus_from_json(said: dict[str, Any]) -> Gpus:
-    return Gpus(str(said["gpu_name"]), int(said["gpus"]), float(said["max_watts"]))
+def _gpus_from_json(data: dict[str, Any]) -> Gpus:
+    return Gpus(str(data["gpu_name"]), int(data["gpus"]), float(data["max_watts"]))

@@ -1,4 +1,4 @@
-"""Which recurring job, over which store, on which GPUs: the one place that knows where jobs are kept."""
+"""Open a recurring job: find it or register it in its store, and describe the GPUs it runs on."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from zeus.store import Store
 
 
 def find_job(job_id: str, store: str | Store | None = None) -> RecurringJob:
-    """The job of this id, which somebody has registered. A trial of it that a launcher opened for this script is known.
+    """Find a registered job. If a launcher opened a trial of it for this script, that trial is bound by its id.
 
     Args:
-        job_id: Its id.
-        store: Where it is kept, or the address of that; default: ZEUS_STORE, or the user's own file.
+        job_id: Id of the job.
+        store: The store, or its address. Default: ZEUS_STORE, else the user's own file.
 
     Raises:
-        InputError: The store cannot be opened or holds no such job.
-        StoreError: It is away, and nothing is known of the job here.
+        InputError: The store cannot be opened, or holds no such job.
+        StoreError: The store is unreachable, and this machine has never seen the job.
     """
-    job, told = open_jobs(store).find(job_id), orders()
-    if told.job_id == job_id and told.trial is not None and told.trial_id is not None:
-        job.hand(told.trial, told.trial_id)
+    job, order = open_jobs(store).find(job_id), orders()
+    if order.job_id == job_id and order.trial is not None and order.trial_id is not None:
+        job.hand(order.trial, order.trial_id)
     return job
 
 
 def register_job(spec: JobSpec, store: str | Store | None = None, *, revise: bool = False) -> RecurringJob:
-    """The job of this spec, made or revised; with `revise` also where trials for another target count no more."""
+    """Register the job, or revise it if it exists. Give `revise` to allow a new target, which voids earlier trials."""
     return open_jobs(store).register(spec, void=revise)
 
 
 def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Gpus:
-    """The GPUs of a training: those that the monitors of all its ranks count. Every rank must ask.
+    """The GPUs of a training, summed over the monitors of all ranks. Every rank must call this.
 
     Raises:
-        InputError: MAXPOWER is not known, so that no cost would be either.
+        InputError: MAXPOWER is not known, so no cost can be computed.
 
     >>> from zeus.device.virtual import VirtualMachine
     >>> gpus_of(ZeusMonitor(gpus=dict(enumerate(VirtualMachine.in_memory("v100", 2).gpus)))).label
@@ -50,8 +50,8 @@ def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Gpus:
     count, watts = count_gpus(monitor, crew or Alone())
     if not (math.isfinite(watts) and watts > 0):
         raise InputError(
-            f"the highest power limit of the {count} GPUs here is not known ({watts:g} W), and the cost of a "
-            "training rests on it. See what `zeus env` says of them, or set ZEUS_GPU=virtual:v100 to try without."
+            f"the highest power limit of the GPUs here ({count} found) is not known: {watts:g} W. Costs depend on it. "
+            "Run `zeus env` to see why, or set ZEUS_GPU=virtual:v100 to try Zeus without a GPU."
         )
     name = next(gpu.spec.name for gpu in monitor.gpus.values())
     return Gpus(name, count, watts)

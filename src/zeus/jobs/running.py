@@ -1,4 +1,4 @@
-"""A trial as the training that runs it speaks of it: whatever fails on the other side, the training goes on."""
+"""The trial, as the training script sees it. If the store or the service fails, the training continues."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from zeus.trial.knowledge import Knowledge
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-NOTICEABLE = 0.05  # by which an epoch's use must differ to be told again
+NOTICEABLE = 0.05  # relative change of an epoch's use from which it is reported again
 
 
 class RunningTrial:
-    """One open trial. Nothing here raises: a store that does not answer is warned of once and asked again next time.
+    """One open trial. No method raises: Zeus warns once about a store that does not answer, and asks it again later.
 
     Args:
-        job_id: What the trial is of.
-        number: The trial's.
-        find: Finds the job when it is first needed. One that was not found is looked for again after each epoch and
-            at the end, not more often: not to be answered may take minutes.
-        cost_limit: What the trial may cost where the policy cannot be asked.
-        outcome_file: Where the outcome is left for a launcher where the store cannot be told.
+        job_id: Id of the job.
+        number: Number of the trial.
+        find: Finds the job when it is first needed. If that fails, it is called again only after each epoch and at
+            the end, because waiting for an unreachable store may take minutes.
+        cost_limit: What the trial may cost when the policy cannot be asked.
+        outcome_file: File where the outcome is left for the launcher when the store cannot be reached.
     """
 
     def __init__(
@@ -63,35 +63,35 @@ class RunningTrial:
 
     @property
     def spec(self) -> JobSpec | None:
-        """The job's; None where it cannot be asked."""
-        return self._try("its job", lambda job: job.spec)
+        """The job's spec, or None if the store does not answer."""
+        return self._try("looking up its job", lambda job: job.spec)
 
     @property
     def trial(self) -> Trial | None:
-        """As it was opened; None where the store cannot be asked."""
+        """The trial as it was opened, or None if the store does not answer."""
         if self._trial is None:
-            self._trial = self._try("itself", lambda job: job.trial(self.number))
+            self._trial = self._try("looking up the trial", lambda job: job.trial(self.number))
         return self._trial
 
     def hold(self, clock: Clock = REAL) -> None:
-        """Renew the lease until the trial is told of, where no launcher does it."""
+        """Renew the lease until the trial ends. Call this only if no launcher renews it."""
         self._renewing = clock.every(RENEW_SECONDS, self._renew)
 
     def knowledge(self) -> Knowledge:
-        """What is known of its epochs before it begins."""
+        """What earlier trials tell about its epochs; empty if the store does not answer."""
         trial = self.trial
-        found = None if trial is None else self._try("its epochs", lambda job: job.knowledge(trial))
+        found = None if trial is None else self._try("looking up earlier trials", lambda job: job.knowledge(trial))
         return found or Knowledge()
 
     def answer(self, question: AskPolicy) -> bool:
-        """The policy's word on going on; else the cost limit's."""
+        """Whether to go on: the policy decides, or the cost limit if the policy cannot be asked."""
         self._so_far = question.so_far
         ask = question.so_far, question.cost
-        word = self._try("go on?", lambda job: job.progress(self.number, *ask), again=True)
-        return fits(question.cost, self._limit) if word is None else word
+        go_on = self._try("asking whether to go on", lambda job: job.progress(self.number, *ask), again=True)
+        return fits(question.cost, self._limit) if go_on is None else go_on
 
     def tell_epoch(self, use: Use) -> None:
-        """What an epoch uses; told when it is first known, and when it has changed."""
+        """Report what an epoch uses: when it is first known, and when it has changed noticeably."""
         joules, seconds = use
         sound = all(math.isfinite(value) and value > 0 for value in (joules, seconds))
         if not sound or is_alike(self._profiled, use):
@@ -104,60 +104,57 @@ class RunningTrial:
             job.profiled(trial.batch_size, trial.ask.gpus, joules=joules, seconds=seconds)
             return True
 
-        if self._try("what an epoch uses", tell):
+        if self._try("reporting what an epoch uses", tell):
             self._profiled = use
 
     def tell(self, outcome: Outcome) -> None:
-        """How the trial ended. What was not heard is left in the outcome file."""
+        """Report how the trial ended. If the store cannot be reached, leave the outcome in the outcome file."""
         self.let_go()
 
         def tell(job: RecurringJob) -> bool:
             try:
                 job.tell(self.number, outcome)
-            except InputError as refused:  # it was heard: another outcome stands, or the job is no more
-                self._warn("how it ended", refused)
+            except InputError as refused:  # the store answered: it holds another outcome, or no such job
+                self._warn("reporting its end", refused)
             return True
 
-        if not self._try("how it ended", tell, again=True):
+        if not self._try("reporting its end", tell, again=True):
             self.leave(outcome)
 
     def end(self, outcome: Outcome | None, *, crashed: bool) -> None:
-        """Training has failed: it crashed, or nobody knows, which a launcher that looks on finds out."""
+        """Report that training failed. If it is not known to have crashed, a launcher finds out from the exit code."""
         outcome = outcome or Outcome(ending=Ending.CRASHED if crashed else Ending.LOST)
         self.leave(outcome) if self._file is not None and outcome.ending is Ending.LOST else self.tell(outcome)
 
     def leave(self, outcome: Outcome) -> None:
-        """Write an outcome where a launcher looks for it. One that says LOST has it add how the process ended."""
+        """Leave the outcome in the file that a launcher reads. For LOST, the launcher adds how the process ended."""
         self.let_go()
         if self._file is None:
             return
         try:
             write_whole(self._file, dumps(to_json(outcome)))
         except OSError as failed:
-            log.warning("the outcome %s could not be left in %s: %s", outcome, self._file, failed)
+            log.warning("the outcome %s could not be written to %s: %s", outcome, self._file, failed)
 
     def let_go(self) -> None:
-        """Stop renewing."""
+        """Stop renewing the lease."""
         if self._renewing is not None:
             renewing, self._renewing = self._renewing, None
             renewing.stop()
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The power profile of exactly this key."""
-        return self._try("the power profile", lambda job: job.get(key))
+        return self._try("looking up the power profile", lambda job: job.get(key))
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
-        """The power profile of the nearest other batch size."""
-        return self._try("another's power profile", lambda job: job.near(key))
+        return self._try("looking up power profiles", lambda job: job.near(key))
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """Keep this power profile."""
-        self._try("the power profile", lambda job: job.put(key, profile))
+        self._try("storing the power profile", lambda job: job.put(key, profile))
 
     # ------------------------------------------------------------------ the other side
 
     def _renew(self) -> None:
-        self._try("still running", lambda job: job.renew(self.number, self._so_far))
+        self._try("renewing its lease", lambda job: job.renew(self.number, self._so_far))
 
     def _try(self, what: str, say: Callable[[RecurringJob], T], again: bool = False) -> T | None:
         if self._job is None and self._warned and not again:
@@ -165,32 +162,33 @@ class RunningTrial:
         try:
             self._job = self._job or self._find()
             return say(self._job)
-        except Exception as failed:  # of a database that is away or not installed, a network, a disk
+        except Exception as failed:  # a database that is unreachable or not installed, the network, the disk
             self._warn(what, failed)
             return None
 
     def _warn(self, what: str, failed: Exception) -> None:
         level = logging.DEBUG if self._warned else logging.WARNING
         self._warned = True
-        log.log(level, "job %r, trial %s (%s): %s; training goes on", self.job_id, self.number, what, failed)
+        continues = "training continues, although %s failed (job %r, trial %s): %s"
+        log.log(level, continues, what, self.job_id, self.number, failed)
 
 
-def launched(told: Orders) -> RunningTrial | None:
-    """The trial that a launcher has opened for this script; None where none has."""
-    if told.job_id is None or told.trial is None:
+def launched(orders: Orders) -> RunningTrial | None:
+    """The trial that a launcher has opened for this script, or None."""
+    if orders.job_id is None or orders.trial is None:
         return None
-    job_id, number = told.job_id, told.trial
-    jobs = cache(open_jobs)  # opened once, so that one that is away is waited for once
+    job_id, number = orders.job_id, orders.trial
+    jobs = cache(open_jobs)  # opened once, so that the script waits only once for an unreachable store
 
     def find() -> RecurringJob:
         job = jobs().find(job_id)
-        if told.trial_id is not None:
-            job.hand(number, told.trial_id)
+        if orders.trial_id is not None:
+            job.hand(number, orders.trial_id)
         return job
 
-    return RunningTrial(job_id, number, find, cost_limit=told.cost_limit, outcome_file=told.outcome_file)
+    return RunningTrial(job_id, number, find, cost_limit=orders.cost_limit, outcome_file=orders.outcome_file)
 
 
 def is_alike(before: Use | None, now: Use) -> bool:
-    """Whether what an epoch uses has not changed so much that it is worth telling again."""
+    """Whether an epoch's use has changed too little to be reported again."""
     return before is not None and all(abs(b - a) <= NOTICEABLE * a for a, b in zip(before, now, strict=True))

@@ -229,7 +229,7 @@ def test_away_at_the_start_and_back_before_the_end_the_report_arrives_by_itself(
     (tmp_path / "go").touch()
     _, err = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 0, err
-    assert "is away" in err and "runs with its default batch size" in err
+    assert "cannot be reached" in err and "runs with its default batch size" in err
     assert endings(served) == [(16, Ending.CONVERGED, "default")]
     assert waiting(tmp_path) == []
 
@@ -324,7 +324,7 @@ def test_the_bound_of_a_trial_holds_while_the_service_is_away(served: Served, tm
     assert job.tell(bounded.number, DONE) == ended == job.trial(bounded.number)
     with pytest.raises(AlreadyDone):
         job.tell(bounded.number, Outcome(ending=Ending.CRASHED))
-    with pytest.raises(StoreError, match="is away"):
+    with pytest.raises(StoreError, match="cannot be reached"):
         job.trial(99)
     served.up()
     with (tmp_path / "s" / ".lock").open("a") as lock:  # while another process delivers, what it delivers is known
@@ -397,7 +397,7 @@ def test_a_token_is_needed_before_anything_runs_and_reaches_no_file_and_no_log(
 def test_looking_at_the_jobs_of_a_service_that_is_away_fails_and_says_so(served: Served, zeus: Zeus) -> None:
     code, out, err = zeus("jobs", "list")
     assert (code, out) == (1, "")
-    assert f"the service {served.url} is away" in err
+    assert f"the service {served.url} cannot be reached" in err
     code, out, _ = zeus("env", "--json")
     assert (code, json.loads(out)["store"]["ok"]) == (0, False)
 

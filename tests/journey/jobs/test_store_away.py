@@ -248,7 +248,7 @@ def test_an_end_that_nobody_hears_is_said_in_full(gone: type[Gone], tmp_path: Pa
     job = over(gone(), clock, disk / "spool")
     number = job.ask(V100).number
     gone.is_gone = True
-    with pytest.raises(StoreError, match=r"Nobody heard of this: .*CONVERGED.*joules=1000\.0"):
+    with pytest.raises(StoreError, match=r"This report is lost: .*CONVERGED.*joules=1000\.0"):
         job.tell(number, DONE)
     assert END_SECONDS <= clock.now <= END_SECONDS + 30
 

@@ -403,14 +403,14 @@ def test_what_cannot_be_used_is_refused_before_anything_is_trained(tmp_path: Pat
         BatchSizeOptimizer(bench.monitor)
     with pytest.raises(InputError, match="give one of the two"):
         BatchSizeOptimizer(bench.monitor, f"sqlite:///{tmp_path}/a.db", SPEC, store=bench.store)
-    with pytest.raises(InputError, match=r"http://\*\*\*: give the address of a service"):
+    with pytest.raises(InputError, match=r"http://\*\*\* is not the address of a service"):
         BatchSizeOptimizer(bench.monitor, "http://host:one", SPEC)
     with pytest.raises(InputError, match=r"before on_train_begin"):
         bench.optimizer().on_evaluate(0.5)
     with pytest.raises(InputError, match="init_process_group"):
         BatchSizeOptimizer(bench.monitor, job=SPEC, rank=1, store=bench.store).get_batch_size()
     blind = ZeusMonitor(gpus={})
-    with pytest.raises(InputError, match=r"highest power limit of the 0 GPUs"):
+    with pytest.raises(InputError, match=r"highest power limit of the GPUs here \(0 found\)"):
         BatchSizeOptimizer(blind, job=SPEC, store=bench.store).get_batch_size()
 
 

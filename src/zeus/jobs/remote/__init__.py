@@ -1,1 +1,1 @@
-"""Jobs whose store or service may be away: one client, one outbox and one way to wait for all of them."""
+"""Jobs whose store or service may be unreachable: client, outbox, offline cache and retries."""

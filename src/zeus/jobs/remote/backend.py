@@ -1,6 +1,6 @@
-"""Where a recurring job is kept, as `ResilientJob` needs it: a store in this process, or a service over HTTP.
+"""The backend of a `ResilientJob`: a store opened in this process, or a service over HTTP.
 
-Every verb is told how long it may wait. Where the other side is away, it raises StoreError within about that time.
+Every method is given how long it may wait. If the backend does not answer in about that time, it raises StoreError.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zeus.trial.knowledge import Knowledge
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A job as it is registered."""
+    """A job as the backend has registered it."""
 
     spec: JobSpec
     life: str  # see `RecurringJob.life`
@@ -25,63 +25,63 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """The trial that is meant."""
+    """Identifies a trial."""
 
     number: int
-    id: str = ""  # of two trials with one number, which; empty: not known
+    id: str = ""  # tells apart two trials with the same number; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswer:
-    """What is answered to a trial that renews."""
+    """The answer to a renewal."""
 
     trial: Trial
     go_on: bool
 
 
 class Backend(Protocol):
-    """The other side."""
+    """A store or a service."""
 
-    address: str  # what messages to it are bound to: no secret is in it
+    address: str  # stored in each message to it; holds no secret
     contact: Contact
-    begin: Patience  # of a run that begins
+    begin: Patience  # for requests at the start of a run
 
     def find(self, job_id: str, patience: Patience) -> Registered:
-        """A job that somebody has registered, or NotKnown."""
+        """A registered job. Raises NotKnown if there is none."""
 
     def register(self, spec: JobSpec, void: bool, patience: Patience) -> Registered:
-        """The job of this spec, made or revised; `void` is as in `Store.register`."""
+        """Register the job, or revise it if it exists. `void` is as in `Store.register`."""
 
     def ask(
         self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, patience: Patience
     ) -> tuple[Trial, Registered]:
-        """Open a trial, once, however often it must be tried; and the job as it is now."""
+        """Open a trial, only one however often the request is retried. Also returns the job as it is now."""
 
     def trial(self, spec: JobSpec, which: Which, patience: Patience) -> tuple[Trial, Outcome | None]:
-        """A trial as it stands, and what it has used so far."""
+        """The current state of a trial, and what it has used so far."""
 
     def heartbeat(
         self, spec: JobSpec, which: Which, so_far: Outcome | None, next_cost: float | None, patience: Patience
     ) -> HeartbeatAnswer:
-        """Renew, and ask the policy where `next_cost` is given."""
+        """Renew the lease. If `next_cost` is given, also ask the policy whether to go on."""
 
     def deliver(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:
-        """Take in a message; the trial that it ends, where it ends one.
+        """Deliver a message. Returns the trial that it ends, if it ends one.
 
-        Delivered again it changes nothing, except that what an epoch uses is then noted twice, which says the same.
+        Delivering a message again does no harm. An `EpochUsed` is then stored twice, with the same values.
         """
 
     def knowledge(self, spec: JobSpec, trial: Trial, patience: Patience) -> Knowledge:
-        """What earlier trials tell of this one's epochs."""
+        """What earlier trials tell about the epochs of this one."""
 
     def excuse(self, job: Registered, numbers: list[int], patience: Patience) -> None:
-        """As `RecurringJob.excuse`."""
+        """See `RecurringJob.excuse`."""
 
     def profile(self, key: ProfileKey, patience: Patience) -> PowerProfile | None:
-        """The power profile of exactly this key."""
+        """The power profile of this key, if there is one."""
 
     def profiles(self, job_id: str, patience: Patience) -> dict[ProfileKey, PowerProfile]:
         """All power profiles of a job."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close all connections."""

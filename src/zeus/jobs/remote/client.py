@@ -1,10 +1,10 @@
-"""Speaks to a service: one request, tried again while the service is away, and its refusals as our own errors.
+"""HTTP client of a service. Requests are retried while it is unreachable; refusals become Zeus's own exceptions.
 
-    request ──▶ an answer of ours ──▶ what it says, or NotKnown, AlreadyDone, NotAllowed, InputError
-          └───▶ none, or not one of ours ──▶ StoreError, once `zeus.jobs.remote.retry` is at its end
+    request ──▶ a Zeus answer ──▶ its content, or NotKnown, AlreadyDone, NotAllowed, InputError
+          └───▶ no answer, or not from Zeus ──▶ StoreError, when `zeus.jobs.remote.retry` gives up
 
-Only what has the form of our own answers counts as one: a proxy's page about a service that is being restarted, with
-whatever status, says that it is away, not that a job is unknown.
+Only answers in the service's own format count. A proxy may answer 404 while the service restarts: that means that the
+service is unreachable, not that a job is unknown.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ REFUSALS = {401: NotAllowed, 403: NotAllowed, 404: NotKnown, 409: AlreadyDone}
 
 
 class Service:
-    """A service at an address. Safe to use from several threads.
+    """Client of the service at an address. Safe to use from several threads.
 
     Args:
-        url: As in http://host:7070 or http://:TOKEN@host:7070.
-        environ: Says ZEUS_TOKEN, and ZEUS_PATIENCE for the start of a run.
-        clock: Seconds.
-        sleep: Waits so many of them.
-        rng: Spreads the tries of many clients.
+        url: Address, such as http://host:7070 or http://:TOKEN@host:7070.
+        environ: Environment with ZEUS_TOKEN, and ZEUS_PATIENCE for the start of a run.
+        clock: Returns the time in seconds.
+        sleep: Sleeps for the given number of seconds.
+        rng: Jitter, so that many clients do not retry at once.
 
     Raises:
-        InputError: Not such an address, or a token that cannot be one.
+        InputError: The address or the token is not valid.
     """
 
     def __init__(
@@ -51,17 +51,15 @@ class Service:
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
     ) -> None:
-        import httpx  # a tenth of a second that those who use no service are spared
+        import httpx  # takes a tenth of a second to load, and only a service needs it
 
         self.address, password = _parts(url)
         token = password or env.token(environ)
         if not (token.isascii() and token.isprintable() and " " not in token):
-            raise InputError(f"the token for {self.address} is not one that `zeus token create` made. Set ZEUS_TOKEN.")
+            raise InputError(f"the token for {self.address} is not valid. Set ZEUS_TOKEN to one that the service made.")
         headers = {"Zeus-Wire": str(VERSION), **({"Authorization": f"Bearer {token}"} if token else {})}
         self._client = httpx.Client(base_url=self.address, headers=headers)
-        self.close = weakref.finalize(
-            self, self._client.close
-        )  # connections are let go, if only with the service itself
+        self.close = weakref.finalize(self, self._client.close)
         self._away = (httpx.TransportError, httpx.DecodingError)
         self.contact = Contact(f"the service {self.address}", clock=clock, sleep=sleep, rng=rng)
         self.begin = Patience.to_begin(env.patience(environ))
@@ -77,27 +75,27 @@ class Service:
         key: str | None = None,
         patience: Patience = SOON,
     ) -> T:
-        """What `read` makes of the answer.
+        """Send a request and return what `read` makes of the answer.
 
         Args:
-            method: Of HTTP.
-            path: Below /api/v1.
-            read: Takes the answer's JSON, or its text; an answer that it cannot read is none.
-            body: JSON, or a text as it is.
-            query: What follows the path.
-            key: The same request is repeated with the same key, so that it has one effect.
-            patience: How long to wait. A service that was away a moment ago gets one try at most.
+            method: HTTP method.
+            path: Path below /api/v1.
+            read: Converts the answer's JSON or text. An answer that it cannot convert counts as no answer.
+            body: JSON value, or a text that is sent as it is.
+            query: Query parameters.
+            key: Idempotency key: retries of the request send the same key, so that it takes effect once.
+            patience: How long to wait. A service that was unreachable a moment ago gets one try at most.
 
         Raises:
             NotKnown, AlreadyDone, NotAllowed, InputError: The service refused.
-            StoreError: It is away.
+            StoreError: The service is unreachable or failed.
         """
 
         def once(seconds: float) -> T:
             try:
                 return self._once(method, path, read, body, query, key, seconds)
             except StoreError as away:
-                raise type(away)(f"the service {self.address} is away: {away}.") from away
+                raise type(away)(f"the service {self.address} {away}.") from away
 
         return self.contact.call(once, patience)
 
@@ -118,28 +116,27 @@ class Service:
                 method, f"/api/v1{path}", params=query, headers=headers, timeout=seconds, **content
             )
         except self._away as wrong:
-            raise StoreError(str(wrong) or type(wrong).__name__) from wrong
+            raise StoreError(f"cannot be reached: {str(wrong) or type(wrong).__name__}") from wrong
         if not answer.is_success:
             raise _refusal(answer)
         try:
-            return read(_said(answer))
+            return read(_content(answer))
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as wrong:
-            why = f"it answered what Zeus cannot read ({wrong})"
-            raise StoreError(why) from wrong
+            raise StoreError(f"sent an answer that Zeus cannot read ({wrong})") from wrong
 
     def trouble(self) -> str | None:
-        """Why a training could not use it, for `zeus env`; None where it could."""
+        """Why a training could not use the service, for `zeus env`; None if it could."""
         try:
-            scope = self.call("GET", "/me", lambda said: said["scope"])
+            scope = self.call("GET", "/me", lambda data: data["scope"])
         except (InputError, StoreError) as wrong:
             return str(wrong)
         if scope is None:
-            return f"the service {self.address} wants a token that it knows: set ZEUS_TOKEN."
-        return None if scope != "read" else f"this token may only read at {self.address}: `report` is needed to train."
+            return f"the service {self.address} does not accept this client: set ZEUS_TOKEN to one of its tokens."
+        return None if scope != "read" else f"the token for {self.address} may only read; training needs `report`."
 
 
 def of_job(job_id: str, rest: str = "") -> str:
-    """The path of a job.
+    """The path of a job, quoted.
 
     >>> of_job("a/b c", "/ask")
     '/jobs/a%2Fb%20c/ask'
@@ -148,7 +145,7 @@ def of_job(job_id: str, rest: str = "") -> str:
 
 
 def _parts(url: str) -> tuple[str, str]:
-    """The address, without any secret, and the secret.
+    """Split a URL into the address without the secret, and the secret.
 
     >>> _parts("http://:zeus_1@host:7070/")
     ('http://host:7070', 'zeus_1')
@@ -156,35 +153,35 @@ def _parts(url: str) -> tuple[str, str]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
-    except ValueError:  # a port that is none
+    except ValueError:  # an invalid port
         host, port = "", None
     if not host or parts.scheme not in ("http", "https"):
-        raise InputError(f"{shown(url)}: give the address of a service, as in http://host:7070.")
+        raise InputError(f"{shown(url)} is not the address of a service. Give one such as http://host:7070.")
     netloc = (f"[{host}]" if ":" in host else host) + ("" if port is None else f":{port}")
     return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", "")), unquote(parts.password or "")
 
 
-def _said(answer: Any) -> Any:
-    """What an answer says, if it is one of ours."""
+def _content(answer: Any) -> Any:
+    """The JSON or text of an answer in the service's format. Raises ValueError for any other."""
     kind = answer.headers.get("content-type", "").partition(";")[0]
-    if answer.status_code == 204:  # nothing more than that it is done
+    if answer.status_code == 204:  # done, no content
         return None
     match kind:
         case "application/json":
             return answer.json()
         case "application/x-ndjson":
             return answer.text
-    raise ValueError(f"of type {kind or 'unknown'}")
+    raise ValueError(f"content type {kind or 'unknown'}")
 
 
 def _refusal(answer: Any) -> InputError | StoreError:
     status = answer.status_code
     if answer.is_redirect:
-        return StoreError(f"it sends elsewhere; if {answer.headers.get('location')} is its address, give that")
+        return StoreError(f"redirects to {answer.headers.get('location')}; if that is its address, use it")
     try:
         message = str(answer.json()["error"]["message"])
     except (ValueError, LookupError, TypeError):
-        return StoreError(f"it answered {status}, not as a Zeus service does")
+        return StoreError(f"answered with status {status}, but not as a Zeus service does")
     if status in AWAY:
-        return (Failed if status == 500 else StoreError)(f"it answered {status}: {message}")
+        return (Failed if status == 500 else StoreError)(f"answered with an error ({status}): {message}")
     return REFUSALS.get(status, InputError)(message)

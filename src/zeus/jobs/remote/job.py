@@ -1,11 +1,13 @@
-"""A recurring job whose store or service need not be there: a training goes on, and nothing that it says is lost.
+"""A recurring job whose store or service may be unreachable. Training continues, and no report is lost.
 
-    the store is away    a run that begins takes the default batch size, with no bound
-                         a run that goes on hears its own cost limit
-                         what is told waits on disk, and is delivered at the next contact
+While the store is unreachable:
 
-A trial that began without the store has a number that no store ever gives; it is known there, as a recurrence of its
-own, once its message has arrived.
+    a new run        takes the default batch size, with no cost limit
+    a running trial  is held to the cost limit that it was given
+    each report      waits on disk, and is delivered at the next contact
+
+A trial that began without the store gets a number that no store gives. Once its report is delivered, the store holds
+it as a recurrence of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from zeus.trial.knowledge import Knowledge
 log = logging.getLogger(__name__)
 
 SEEDS = 2**31
-END_SECONDS = 300.0  # for which what can be neither told nor kept is tried again: the training is over by then
+END_SECONDS = 300.0  # how long an outcome that can be neither sent nor written is retried; training is over by then
 AGAIN_SECONDS = 5.0
 
 
@@ -45,14 +47,14 @@ class ResilientJob:
         self._outbox, self._backend, self._known = outbox, outbox.backend, outbox.known
         self._spec = spec
         self.life = life
-        self._void = void  # whether registering may leave trials out of account
-        self._ids: dict[int, str] = {}  # of trials that were opened here, or handed over
-        self._is_registered = is_registered  # as far as is known here
-        self._later: list[EpochUsed] = []  # for when it is
+        self._void = void  # whether registering may void earlier trials
+        self._ids: dict[int, str] = {}  # trial ids by number, of trials opened here or given by `hand`
+        self._is_registered = is_registered  # as far as this process knows
+        self._later: list[EpochUsed] = []  # sent once the job is registered
 
     @classmethod
     def find(cls, outbox: Outbox, job_id: str) -> ResilientJob:
-        """A job that is registered there, or is known here and cannot be yet."""
+        """Find a registered job, or one that this machine has seen and whose store is unreachable."""
         seen = outbox.known.spec(job_id)
         patience = outbox.backend.begin if seen is None else SOON
         try:
@@ -67,7 +69,7 @@ class ResilientJob:
 
     @classmethod
     def register(cls, outbox: Outbox, spec: JobSpec, *, void: bool = False) -> ResilientJob:
-        """The job of this spec, made or revised; where the store is away, when it is back."""
+        """Register the job, or revise it if it exists. If the store is unreachable, this is done when it is back."""
         job = cls(outbox, spec, is_registered=False, life=outbox.known.life(spec.id), void=void)
         try:
             job._register()
@@ -83,60 +85,56 @@ class ResilientJob:
         self._is_registered = True
 
     def _is(self, now: Registered) -> None:
-        """As the store has it now; one of version 0.1 does not say its life."""
+        """Update spec and life from the store's answer. A store of version 0.1 does not send the life."""
         self._spec, self.life = now.spec, now.life or self.life
         self._known.keep_spec(self._spec, self.life)
 
     @property
     def spec(self) -> JobSpec:
-        """As registered, as far as the store could be asked."""
         return self._spec
 
     # ------------------------------------------------------------------ beginning
 
     def ask(self, gpus: Gpus, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
-        """A trial that the store opens; one of the default batch size where it is away."""
-        known = recurrence if recurrence is None or recurrence < ALONE else None
+        """Open a trial in the store. If it is unreachable, begin one here with the default batch size."""
+        stored = recurrence if recurrence is None or recurrence < ALONE else None
         try:
             if not self._is_registered:
                 self._register()
             self._outbox.deliver(self._backend.begin)
-            trial, now = self._backend.ask(self._spec, gpus, known, max_tries, self._backend.begin)
+            trial, now = self._backend.ask(self._spec, gpus, stored, max_tries, self._backend.begin)
             self._is(now)
             self.hand(trial.number, trial.id)
         except StoreError as away:
             trial = self._begin_alone(gpus, recurrence)
-            if self._is_registered:  # else it was said
+            if self._is_registered:  # otherwise `register` has warned already
                 log.warning("%s This trial takes the default batch size, %s.", away, trial.batch_size)
             return trial
         self._known.keep(self._spec.id, Mine(trial))
         return trial
 
     def _begin_alone(self, gpus: Gpus, recurrence: int | None) -> Trial:
-        """Its recurrence has no other try: the default with no bound ends it as well as can be."""
+        """Begin a trial without the store. It is the last try of its recurrence, so it has no cost limit."""
         number, size = ALONE + secrets.randbelow(ALONE), self._spec.default_batch_size
         ask = Ask(number=number, recurrence=recurrence or number, gpus=gpus, eta=self._spec.eta_knob, last=True)
-        decision = Decision(size, Phase.DEFAULT, f"{size}, the default: the store is away")
+        decision = Decision(size, Phase.DEFAULT, f"{size} is the default; the store could not be reached.")
         trial = Trial(ask=ask, decision=decision, asked=1)
         self._known.keep(self._spec.id, Mine(trial, key=uuid4().hex, spec=self._spec, life=self.life))
         return trial
 
     def hand(self, number: int, trial_id: str) -> None:
-        """Remembered."""
         self._ids[number] = trial_id
 
     # ------------------------------------------------------------------ on the way
 
     def trial(self, number: int) -> Trial:
-        """As it stands."""
         return self._look(number, SOON)[0]
 
     def so_far(self, number: int) -> Outcome | None:
-        """As last renewed."""
         return self._look(number, QUICK)[1]
 
     def _look(self, number: int, patience: Patience) -> tuple[Trial, Outcome | None]:
-        """The store's word, or ours where it has not heard ours or is away."""
+        """A trial as the store has it. The local copy counts if the store is unreachable or misses its end."""
         mine = self._mine(number)
         if mine is not None and (number >= ALONE or (mine.trial.ended is not None and not mine.is_heard)):
             return mine.trial, mine.so_far
@@ -149,11 +147,11 @@ class ResilientJob:
             return mine.trial, mine.so_far
 
     def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
-        """Hold on to it; where the store is away, the next renewal may reach it."""
+        """Renew the lease. If the store is unreachable, nothing is raised: the next renewal may reach it."""
         return self._heartbeat(number, so_far).trial
 
     def progress(self, number: int, so_far: Outcome, next_cost: float) -> bool:
-        """The policy's word; where the store is away, that of the trial's own bound."""
+        """Ask the policy whether to go on. If the store is unreachable, the trial's own cost limit decides."""
         return self._heartbeat(number, so_far, next_cost).go_on
 
     def _heartbeat(self, number: int, so_far: Outcome | None, next_cost: float | None = None) -> HeartbeatAnswer:
@@ -166,7 +164,7 @@ class ResilientJob:
             except StoreError:
                 if mine is None:
                     raise
-                mine = self._mine(number) or mine  # it may have ended while this was waited for
+                mine = self._mine(number) or mine  # the trial may have ended during the wait
         if so_far is not None and mine.trial.outcome is None:
             mine = replace(mine, so_far=so_far)
             self._known.keep(self._spec.id, mine)
@@ -175,15 +173,15 @@ class ResilientJob:
     # ------------------------------------------------------------------ the end
 
     def tell(self, number: int, outcome: Outcome) -> Trial:
-        """How it ended; delivered later where the store is away.
+        """Report how the trial ended. If the store is unreachable, the report is delivered later.
 
         Raises:
-            StoreError: The store is away, and either nothing can be written here or the trial is another machine's,
-                so that all that can be said of it is that its end waits.
+            StoreError: The store is unreachable, and either the report cannot be written to disk, or the trial was
+                opened on another machine: the report waits, but the ended trial cannot be returned.
         """
         mine = self._mine(number)
         after = None if mine is None else told(self._spec.id, mine.trial, outcome, mine.trial.sequence + 1)
-        if mine is not None and after is mine.trial:  # it was told before
+        if mine is not None and after is mine.trial:  # reported before
             return after
         sent = self._send_at_last(self._ending(number, mine, outcome))
         self._flush()
@@ -191,10 +189,12 @@ class ResilientJob:
             case Heard(trial) if trial is not None and number < ALONE:
                 return trial
             case Waits():
-                waits = "how trial %s ended waits in %s for the next contact with %s."
+                waits = "the outcome of trial %s waits in %s until %s can be reached."
                 log.warning(waits, number, self._outbox.spool.folder, self._backend.contact.name)
         if mine is None or after is None:
-            raise StoreError(f"how trial {number} ended waits in {self._outbox.spool.folder} for its store.")
+            raise StoreError(
+                f"the store did not answer. The outcome of trial {number} waits in {self._outbox.spool.folder}."
+            )
         self._known.keep(self._spec.id, replace(mine, trial=after))
         return after
 
@@ -205,7 +205,7 @@ class ResilientJob:
         return OfflineRun(spec, mine.trial.ask.gpus, mine.trial.batch_size, mine.key, outcome, life)
 
     def _send_at_last(self, message: Message) -> Heard | Waits:
-        """Told or kept. Where neither can be, store and disk are given some minutes: nobody measures it again."""
+        """Send the message or write it to disk. If both fail, retry for some minutes: it cannot be measured again."""
         contact, warned = self._backend.contact, False
         until = contact.clock() + END_SECONDS
         while True:
@@ -213,16 +213,16 @@ class ResilientJob:
                 return self._outbox.send(message, self._spec)
             except StoreError as wrong:
                 if contact.clock() >= until:
-                    raise StoreError(f"{wrong} Nobody heard of this: {message}.") from wrong
+                    raise StoreError(f"{wrong} This report is lost: {message}.") from wrong
                 if not warned:
-                    log.warning("%s How the trial ended is tried again for %g s.", wrong, END_SECONDS)
+                    log.warning("%s Zeus retries for %g s to report how the trial ended.", wrong, END_SECONDS)
                 warned = True
                 contact.sleep(AGAIN_SECONDS)
 
-    # ------------------------------------------------------------------ what is learnt besides
+    # ------------------------------------------------------------------ profiles and estimates
 
     def profiled(self, batch_size: int, gpus: Gpus, *, joules: float, seconds: float) -> None:
-        """What an epoch uses; said after the end of the trial where the job may not be registered yet."""
+        """Report what an epoch uses. If the job is not registered yet, this is sent after the end of the trial."""
         used = EpochUsed(self._spec.id, batch_size, gpus, joules, seconds, self.life)
         if self._is_registered:
             self._outbox.send(used, self._spec, QUICK)
@@ -230,20 +230,19 @@ class ResilientJob:
             self._later.append(used)
 
     def knowledge(self, trial: Trial) -> Knowledge:
-        """Gathered there; nothing where the store is away, so that the trial's own epochs tell."""
+        """What earlier trials tell about this one's epochs; nothing if the store is unreachable."""
         try:
             self._outbox.deliver(QUICK)
             return self._backend.knowledge(self._spec, trial, QUICK)
-        except ZeusError:  # also one that began alone, whose number no service takes
+        except ZeusError:  # also raised for a trial that began without the store, whose number no service accepts
             return Knowledge()
 
     def excuse(self, numbers: Iterable[int]) -> None:
-        """A revision of the job there."""
         self._outbox.deliver(SOON)
         self._backend.excuse(Registered(self._spec, self.life), list(numbers), SOON)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of exactly this key; None where the store is away, so that it is measured again."""
+        """The profile of this key. None if the store is unreachable, so that it is measured again."""
         try:
             self._outbox.deliver(QUICK)
             return self._backend.profile(key, QUICK)
@@ -251,7 +250,7 @@ class ResilientJob:
             return None
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
-        """Of the job's other sizes; None where the store is away."""
+        """The profile of the nearest other batch size. None if the store is unreachable."""
         try:
             self._outbox.deliver(QUICK)
             known = self._backend.profiles(key.job, QUICK)
@@ -262,7 +261,7 @@ class ResilientJob:
         return known[replace(key, batch_size=found[0])] if found else None
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """Keep a profile; later where the store is away."""
+        """Store a profile. If the store is unreachable, it is sent later."""
         self._outbox.send(ProfileMade(key, profile), self._spec, QUICK)
 
     # ------------------------------------------------------------------ inside
@@ -271,7 +270,7 @@ class ResilientJob:
         return Which(number, self._ids.get(number, ""))
 
     def _mine(self, number: int) -> Mine | None:
-        """The trial that was opened here, if it is the one that is meant."""
+        """The local copy of a trial that was opened here, unless its id shows that another trial is meant."""
         mine, meant = self._known.trial(self._spec.id, number), self._ids.get(number)
         return None if mine is not None and meant and meant != mine.trial.id else mine
 
@@ -280,12 +279,12 @@ class ResilientJob:
         for used in later:
             try:
                 self._outbox.send(used, self._spec, QUICK)
-            except ZeusError as lost:  # how the trial ended matters more, and that was said
-                log.warning("what an epoch uses could be neither told nor kept: %s", lost)
+            except ZeusError as lost:  # not worth an exception: the outcome, which matters more, was reported
+                log.warning("what an epoch uses could be neither sent nor written to disk: %s", lost)
 
 
 def _filled(spec: JobSpec, seen: JobSpec | None) -> JobSpec:
-    """With an id and a seed, as the store would have it."""
+    """The spec with id and seed filled in, as the store would do."""
     seed = spec.mab_seed
     if seed is None:
         seed = secrets.randbelow(SEEDS) if seen is None else seen.mab_seed

@@ -1,4 +1,4 @@
-"""What is told to a store or a service: now where it answers, else later, once, and never out of turn."""
+"""Sends messages to a store or service, or keeps them on disk until it answers. Each arrives once and in order."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from zeus.jobs.remote.spool import Spool, default_folder
 
 log = logging.getLogger(__name__)
 
-DELIVERY_SECONDS = 10.0  # at one contact; what is left waits for the next
+DELIVERY_SECONDS = 10.0  # longest delivery at one contact; the remaining messages wait for the next
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The store has taken a message in."""
+    """The store has accepted the message."""
 
-    trial: Trial | None  # that it ended
+    trial: Trial | None  # the trial that the message ended, if it ended one
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The message is on disk."""
+    """The message waits on disk."""
 
 
 class Outbox:
-    """A store or service, what waits for it, and what is known without it. Each contact delivers what waits first."""
+    """A backend, the messages that wait for it, and the offline cache. Waiting messages are always sent first."""
 
     def __init__(self, backend: Backend, folder: Path | None = None) -> None:
         self.backend = backend
@@ -41,42 +41,42 @@ class Outbox:
         self.known = Known(self.spool.folder / "known")
 
     def send(self, message: Message, spec: JobSpec | None = None, patience: Patience = SOON) -> Heard | Waits:
-        """Say it now; on disk where the store is away, or a service does not take the token any more.
+        """Send a message now. Keep it on disk if the store is unreachable or rejects the token.
 
         Raises:
-            NotKnown, AlreadyDone, InputError: The store refused.
-            StoreError: It could neither be said nor kept.
+            NotKnown, AlreadyDone, InputError: The store refused the message.
+            StoreError: The message could be neither sent nor written to disk.
         """
         self.deliver(patience)
-        if not self.spool.waiting():  # else it would overtake them
+        if not self.spool.waiting():  # otherwise it would overtake them
             try:
-                return Heard(self._say(message, spec, patience))
+                return Heard(self._send(message, spec, patience))
             except (StoreError, NotAllowed) as away:
-                log.debug("%s is kept for later: %s", message, away)
+                log.debug("%s is kept on disk for later: %s", message, away)
         self.spool.put(message)
         atexit.unregister(self.deliver)
         atexit.register(self.deliver)  # a last try
         return Waits()
 
     def deliver(self, patience: Patience = SOON) -> None:
-        """Deliver what waits, as far as the store takes it."""
+        """Deliver the waiting messages, as far as the store accepts them."""
         contact = self.backend.contact
         if contact.rests and patience.rests:
             return
         until = contact.clock() + DELIVERY_SECONDS
-        patience = replace(patience, answer=min(patience.answer, SOON.answer))  # whoever looks on came for more
+        patience = replace(patience, answer=min(patience.answer, SOON.answer))  # the caller's own request comes next
 
         def send(message: Message) -> None:
             if contact.clock() > until:
-                raise StoreError("the rest is delivered next time")
-            self._say(message, None, patience)
+                raise StoreError("the other messages are delivered next time")
+            self._send(message, None, patience)
 
         self.spool.deliver(send)
         if not self.spool.waiting():
             atexit.unregister(self.deliver)
 
-    def _say(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:
-        """Taken or refused, the store's word on a trial counts from now on."""
+    def _send(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:
+        """Send a message. Once the store has accepted or refused a trial's end, the store's state of it counts."""
         if spec is None and isinstance(message, TrialEnded):
             spec = self.known.spec(message.job_id)
         try:
@@ -92,7 +92,7 @@ class Outbox:
         return trial
 
     def close(self) -> None:
-        """A last try for what waits."""
+        """Try once more to deliver the waiting messages, then close all connections."""
         self.deliver()
         atexit.unregister(self.deliver)
         self.known.sweep()

@@ -1,11 +1,11 @@
-"""How long a store or a service is waited for: the same for all, and not again while it is known to be away.
+"""Retries: how long to wait for a store or service, and when not to try at all.
 
-    try ──▶ it answers ──▶ done; it is there
-     ▲  └──▶ it is away ──▶ patience left? ──no──▶ StoreError, and it rests: for 15 s, then 30, 60, 120
-     └────── back off, with jitter ◀──┘
+    try ──▶ answer ──▶ done
+     ▲  └──▶ no answer ──▶ patience left? ──no──▶ StoreError, then rest for 15 s, then 30, 60, 120
+     └────── back off, with jitter ◀──┘yes
 
-While it rests, a training loop does not even try, and everybody else tries once, for 3 s at most. So what a store that
-is away costs a training is one wait, not one in each epoch.
+During a rest, a training loop does not try, and everybody else tries once, for 3 s at most. So an unreachable store
+costs a training one wait, not one per epoch.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from zeus.errors import StoreError
 T = TypeVar("T")
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 3.0  # seconds between tries
-REST_SECONDS, LONGEST_REST = 15.0, 120.0  # a trial is renewed as seldom as that
+REST_SECONDS, LONGEST_REST = 15.0, 120.0  # no longer than the time between two renewals
 
 
 class Failed(StoreError):
-    """The other side is there, and failed at this very request."""
+    """The service answered, but failed at this request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long somebody waits, in seconds."""
+    """How long a caller waits, in seconds."""
 
-    tries: float  # for all tries; 0: one try, for what should not be done twice
-    answer: float  # for the answer to one
-    rests: bool = False  # not even tried where the other side was away a moment ago
+    tries: float  # for all tries together; 0: a single try, for what must not be repeated
+    answer: float  # for the answer to one try
+    rests: bool = False  # whether not to try at all during a rest
 
     @classmethod
     def to_begin(cls, seconds: float) -> Patience:
-        """Of a run that begins, which may wait so long."""
+        """For the start of a run, which may wait this long."""
         return cls(seconds, min(10.0, max(1.0, seconds)))
 
 
 QUICK = Patience(3.0, 3.0, rests=True)  # inside a training loop
-SOON = Patience(3.0, 3.0)  # what can also be delivered later
-LOOK = Patience(3.0, 30.0)  # somebody is waiting for it
+SOON = Patience(3.0, 3.0)  # for messages that can also be delivered later
+LOOK = Patience(3.0, 30.0)  # for answers that a person waits for
 ONCE = Patience(0.0, 120.0)  # deleting, importing
 
 
 class Contact:
-    """What is known of whether the other side answers. Safe to use from several threads.
+    """Calls a store or service with retries, and remembers whether it answered. Safe to use from several threads.
 
     Args:
-        name: Of the other side, for people.
-        clock: Seconds.
-        sleep: Waits so many of them.
-        rng: Spreads the tries of many clients.
+        name: Name of the store or service, for messages.
+        clock: Returns the time in seconds.
+        sleep: Sleeps for the given number of seconds.
+        rng: Jitter, so that many clients do not retry at once.
     """
 
     def __init__(
@@ -73,23 +73,23 @@ class Contact:
 
     @property
     def rests(self) -> bool:
-        """Whether it was away a moment ago."""
+        """Whether it was unreachable a moment ago."""
         return self.clock() < self._rest_until
 
-    def call(self, say: Callable[[float], T], patience: Patience) -> T:
-        """What `say` returns. It is called again while it raises StoreError, and given the seconds that it may take.
+    def call(self, request: Callable[[float], T], patience: Patience) -> T:
+        """Call `request` with the seconds that it may take, and again while it raises StoreError. Returns its result.
 
         Raises:
-            StoreError: The other side is away.
+            StoreError: No try succeeded.
         """
         rests = self.rests
         if rests and patience.rests:
-            raise StoreError(f"{self.name} was away a moment ago.")
+            raise StoreError(f"{self.name} did not answer a moment ago.")
         until, wait = self.clock() + (0.0 if rests else patience.tries), FIRST_WAIT
         seconds = min(patience.answer, SOON.answer) if rests else patience.answer
         while True:
             try:
-                found = say(seconds)
+                found = request(seconds)
             except StoreError:
                 pause = wait * self._rng.uniform(0.5, 1.0)
                 if self.clock() + pause > until:
@@ -99,11 +99,11 @@ class Contact:
                 self.sleep(pause)
                 wait = min(2 * wait, LONGEST_WAIT)
             except Exception:
-                self._there()  # it answered, if only to refuse
+                self._answered()  # a refusal is an answer too
                 raise
             else:
-                self._there()
+                self._answered()
                 return found
 
-    def _there(self) -> None:
+    def _answered(self) -> None:
         self._rest, self._rest_until = 0.0, self.clock()

@@ -1,4 +1,4 @@
-"""A service as a backend: each verb is one request."""
+"""A service as a backend: each method sends one request."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ class ServiceBackend:
         self.address, self.contact, self.begin = service.address, service.contact, service.begin
 
     def find(self, job_id: str, patience: Patience) -> Registered:
-        """As registered there."""
         return self.service.call("GET", of_job(job_id, "/registration"), _registered, patience=patience)
 
     def register(self, spec: JobSpec, void: bool, patience: Patience) -> Registered:
-        """Made, found or revised there."""
         query = {"revise": True} if void else None
         body = {"spec": _plain(spec)}
         return self.service.call("POST", "/jobs", _registered, body=body, query=query, patience=patience)
@@ -36,50 +34,43 @@ class ServiceBackend:
     def ask(
         self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, patience: Patience
     ) -> tuple[Trial, Registered]:
-        """Under a key of its own."""
-
-        def read(said: Any) -> tuple[Trial, Registered]:
-            now = spec if "spec" not in said else from_json(said["spec"], JobSpec)
-            return _trial(said, spec.eta_knob), Registered(now, str(said.get("generation", "")))
+        def read(data: Any) -> tuple[Trial, Registered]:
+            now = spec if "spec" not in data else from_json(data["spec"], JobSpec)
+            return _trial(data, spec.eta_knob), Registered(now, str(data.get("generation", "")))
 
         body = {**gpus_to_json(gpus), "recurrence": recurrence, "max_tries": max_tries}
         path, key = of_job(spec.id, "/ask"), uuid4().hex
         return self.service.call("POST", path, read, body=body, key=key, patience=patience)
 
     def trial(self, spec: JobSpec, which: Which, patience: Patience) -> tuple[Trial, Outcome | None]:
-        """As it stands there."""
+        def read(data: Any) -> tuple[Trial, Outcome | None]:
+            so_far = None if data["so_far"] is None else from_json(data["so_far"], Outcome)
+            return _trial(data, spec.eta_knob), so_far
 
-        def read(said: Any) -> tuple[Trial, Outcome | None]:
-            so_far = None if said["so_far"] is None else from_json(said["so_far"], Outcome)
-            return _trial(said, spec.eta_knob), so_far
-
-        path, query = of_job(spec.id, f"/trials/{which.number}"), _said("trial_id", which.id)
+        path, query = of_job(spec.id, f"/trials/{which.number}"), _if_known("trial_id", which.id)
         return self.service.call("GET", path, read, query=query, patience=patience)
 
     def heartbeat(
         self, spec: JobSpec, which: Which, so_far: Outcome | None, next_cost: float | None, patience: Patience
     ) -> HeartbeatAnswer:
-        """The policy's word is the service's."""
-
-        def read(said: Any) -> HeartbeatAnswer:
-            return HeartbeatAnswer(_trial(said["trial"], spec.eta_knob), bool(said["go_on"]))
+        def read(data: Any) -> HeartbeatAnswer:
+            return HeartbeatAnswer(_trial(data["trial"], spec.eta_knob), bool(data["go_on"]))
 
         body = {"so_far": None if so_far is None else to_json(so_far), "next_cost": next_cost}
-        path, query = of_job(spec.id, f"/trials/{which.number}/heartbeat"), _said("trial_id", which.id)
+        path, query = of_job(spec.id, f"/trials/{which.number}/heartbeat"), _if_known("trial_id", which.id)
         return self.service.call("POST", path, read, body=body, query=query, patience=patience)
 
     def deliver(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:
-        """The request that says it."""
         eta = None if spec is None else spec.eta_knob
 
-        def read(said: Any) -> Trial | None:
-            if eta is None and said["version"] == 1:  # heard; what was heard needs an eta to be read
+        def read(data: Any) -> Trial | None:
+            if eta is None and data["version"] == 1:  # accepted, but a version 1 trial cannot be read without eta
                 return None
-            return _trial(said, eta)
+            return _trial(data, eta)
 
         match message:
             case TrialEnded(job_id, number, outcome, trial_id):
-                path, query = of_job(job_id, f"/trials/{number}/tell"), _said("trial_id", trial_id)
+                path, query = of_job(job_id, f"/trials/{number}/tell"), _if_known("trial_id", trial_id)
                 return self.service.call("POST", path, read, body=to_json(outcome), query=query, patience=patience)
             case OfflineRun():
                 path, eta = of_job(message.spec.id, "/reports"), message.spec.eta_knob
@@ -87,7 +78,7 @@ class ServiceBackend:
                 return self.service.call("POST", path, read, body=_run(message), query=query, patience=patience)
             case EpochUsed(job_id, size, gpus, joules, seconds, life):
                 body = {"batch_size": size, **gpus_to_json(gpus), "joules": joules, "seconds": seconds}
-                path, query = of_job(job_id, "/profiled"), _said("life", life)
+                path, query = of_job(job_id, "/profiled"), _if_known("life", life)
                 self.service.call("POST", path, _nothing, body=body, query=query, patience=patience)
             case ProfileMade(key, profile):
                 path, body = of_job(key.job, "/profiles"), to_json(profile)
@@ -95,17 +86,14 @@ class ServiceBackend:
         return None
 
     def knowledge(self, spec: JobSpec, trial: Trial, patience: Patience) -> Knowledge:
-        """Gathered there."""
-        path, query = of_job(spec.id, f"/trials/{trial.number}/knowledge"), _said("trial_id", trial.id)
+        path, query = of_job(spec.id, f"/trials/{trial.number}/knowledge"), _if_known("trial_id", trial.id)
         return self.service.call("GET", path, knowledge_from_json, query=query, patience=patience)
 
     def excuse(self, job: Registered, numbers: list[int], patience: Patience) -> None:
-        """A revision of the job there."""
-        path, query, body = of_job(job.spec.id, "/excuse"), _said("life", job.life), {"trials": numbers}
+        path, query, body = of_job(job.spec.id, "/excuse"), _if_known("life", job.life), {"trials": numbers}
         self.service.call("POST", path, _nothing, body=body, query=query, patience=patience)
 
     def profile(self, key: ProfileKey, patience: Patience) -> PowerProfile | None:
-        """As kept there."""
         try:
             return self.service.call(
                 "GET", of_job(key.job, "/profiles"), _profile, query=_query(key), patience=patience
@@ -114,11 +102,9 @@ class ServiceBackend:
             return None
 
     def profiles(self, job_id: str, patience: Patience) -> dict[ProfileKey, PowerProfile]:
-        """All that are kept there."""
         return self.service.call("GET", of_job(job_id, "/profiles/all"), _profiles, patience=patience)
 
     def close(self) -> None:
-        """The client's connections."""
         self.service.close()
 
 
@@ -136,8 +122,8 @@ def _run(ran: OfflineRun) -> dict[str, Any]:
     }
 
 
-def _said(name: str, value: str) -> dict[str, Any] | None:
-    """A query that says it, where it is known."""
+def _if_known(name: str, value: str) -> dict[str, Any] | None:
+    """Query parameters with this value, if it is known."""
     return {name: value} if value else None
 
 
@@ -148,23 +134,23 @@ def _query(key: ProfileKey) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------- answers
 
 
-def _nothing(said: Any) -> None:
-    """It is enough that there was an answer."""
+def _nothing(data: Any) -> None:
+    """For answers whose content does not matter."""
 
 
-def _registered(said: Any) -> Registered:
-    return Registered(from_json(said["spec"], JobSpec), str(said.get("generation", "")))
+def _registered(data: Any) -> Registered:
+    return Registered(from_json(data["spec"], JobSpec), str(data.get("generation", "")))
 
 
-def _trial(said: Any, eta: float | None) -> Trial:
-    """A trial; `eta` serves where a service of version 0.1, or one behind a proxy, does not say the trial's own."""
-    body = {name: said[name] for name in said if name not in ("leased_until", "so_far", "spec", "generation")}
+def _trial(data: Any, eta: float | None) -> Trial:
+    """Read a trial. `eta` is used if the answer has none, as from a service of version 0.1."""
+    body = {name: data[name] for name in data if name not in ("leased_until", "so_far", "spec", "generation")}
     return from_json(body, Trial, eta=eta)
 
 
-def _profile(said: Any) -> PowerProfile:
-    return from_json(said, PowerProfile)
+def _profile(data: Any) -> PowerProfile:
+    return from_json(data, PowerProfile)
 
 
-def _profiles(said: Any) -> dict[ProfileKey, PowerProfile]:
-    return {ProfileKey(**one["key"]): _profile(one["profile"]) for one in said}
+def _profiles(data: Any) -> dict[ProfileKey, PowerProfile]:
+    return {ProfileKey(**one["key"]): _profile(one["profile"]) for one in data}

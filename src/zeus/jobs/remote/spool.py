@@ -1,12 +1,12 @@
-"""Messages that could not be delivered, kept on disk until their store answers: a training never waits for it.
+"""Messages that could not be delivered, kept on disk until their store answers. A training never waits for them.
 
-    put ──▶ 1, 2, 3, ... ──deliver, in order──▶ gone
-                            ├── refused ──▶ refused/, with the reason
-                            └── of a newer Zeus ──▶ stays, for that one
+    put ──▶ 1, 2, 3, ... ──deliver, in order──▶ removed
+                            ├── refused ──▶ moved to refused/, with the reason
+                            └── from a newer Zeus ──▶ left in place
 
-Files are readable by their owner alone and hold no token and no password. One process delivers at a time, and goes on
-where another left off. A message whose delivery was not noted is delivered again: the store knows it by its trial or
-its key.
+Files are readable by their owner alone and hold no token and no password. One process delivers at a time, and another
+can continue where it stopped. A message may be delivered twice if the process is killed: the store recognises it by its
+trial or its key.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from zeus.jobs.remote.retry import Failed
 
 log = logging.getLogger(__name__)
 
-REFUSED_SECONDS = 86_400.0  # for which a service may fail at a message before that counts as refused
+REFUSED_SECONDS = 86_400.0  # how long a service may fail at a message before it counts as refused
 
 
 def default_folder(address: str, environ: Mapping[str, str] = env.HERE) -> Path:
-    """Where messages to the store or service of this address wait.
+    """Folder for messages to the store or service of this address.
 
     >>> default_folder("http://host:7070", {"XDG_DATA_HOME": "/data"})
     PosixPath('/data/zeus/spool/host-971cdab9')
@@ -48,34 +48,34 @@ def default_folder(address: str, environ: Mapping[str, str] = env.HERE) -> Path:
 
 
 class Spool:
-    """A folder of messages to one store: those to another are refused."""
+    """A folder of messages to one store. Messages to another store are refused."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder = folder
         self.address = address
-        self._left_alone: set[Path] = set()  # of a newer Zeus, and said to be
+        self._left_alone: set[Path] = set()  # from a newer Zeus; a warning was logged
 
     def put(self, message: Message) -> None:
-        """Keep it for later.
+        """Write a message to disk.
 
         Raises:
-            StoreError: It cannot be written.
+            StoreError: The file cannot be written.
         """
         last = max((int(path.name.partition("-")[0]) for path in self._files()), default=0)
-        # two processes may take one number: neither came first, and the rest of the name keeps them apart
+        # Two processes may take the same number. Their order does not matter, and the random part keeps them apart.
         write(self.folder / f"{last + 1:012d}-{uuid4().hex[:8]}.json", message_to_json(message, self.address))
 
     def waiting(self) -> list[Path]:
-        """What has not been delivered and can be, the oldest first."""
+        """The messages that can be delivered, oldest first."""
         return [path for path in self._files() if path not in self._left_alone]
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("[0-9]*-*.json"))
 
     def deliver(self, send: Callable[[Message], object]) -> None:
-        """Deliver what waits, in order, as long as `send` does: where the store is away it raises StoreError.
+        """Deliver the waiting messages in order with `send`, until it raises StoreError.
 
-        Where another process is at it, it is left to that one, which looks again before it ends.
+        If another process is delivering, do nothing: it looks for new messages before it stops.
         """
         if not self.waiting():
             return
@@ -85,20 +85,20 @@ class Spool:
                     if not all(self._deliver(path, send) for path in waiting):
                         break
         except OSError as wrong:
-            log.warning("what waits in %s could not be delivered: %s", self.folder, wrong)
+            log.warning("the messages in %s could not be delivered: %s", self.folder, wrong)
 
     def _deliver(self, path: Path, send: Callable[[Message], object]) -> bool:
-        """Whether there is any point in going on with the next."""
+        """Deliver one message. Returns whether to go on with the next."""
         try:
             send(message_from_json(json.loads(path.read_text()), self.address))
         except NewerMessage as newer:
             self._left_alone.add(path)
-            log.warning("%s stays where it is: %s Install the newer Zeus that wrote it to deliver it.", path, newer)
+            log.warning("%s was not delivered: %s Install the newer Zeus that wrote it to deliver it.", path, newer)
             return True
-        except Failed as wrong:  # one that the service cannot bear must not keep others waiting for ever
+        except Failed as wrong:  # a message that the service always fails at must not block the others for ever
             is_old = time.time() - path.stat().st_mtime > REFUSED_SECONDS
             return is_old and self._refuse(path, str(wrong))
-        except (StoreError, NotAllowed):  # with another token it may yet be taken
+        except (StoreError, NotAllowed):  # it may be accepted later with another token
             return False
         except (InputError, TypeError, ValueError) as wrong:
             return self._refuse(path, str(wrong))
@@ -108,15 +108,15 @@ class Spool:
     def _refuse(self, path: Path, why: str) -> bool:
         folder = self.folder / "refused"
         folder.mkdir(mode=0o700, exist_ok=True)
-        with suppress(OSError):  # on a full disk the message itself is still moved
+        with suppress(OSError):  # on a full disk the message itself can still be moved
             (folder / f"{path.stem}.why").write_text(f"{why}\n")
         path.replace(folder / path.name)
-        log.warning("a message was refused, and is kept in %s: %s", folder / path.name, why)
+        log.warning("a message was refused and is kept in %s: %s", folder / path.name, why)
         return True
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
-        """Whether no other process delivers. Without a lock nobody knows: what is delivered twice does no harm."""
+        """Whether no other process is delivering. Also true without file locks: delivering twice is safe."""
         with ExitStack() as held:
             alone = True
             try:
@@ -130,13 +130,15 @@ class Spool:
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
-    """Keep this as JSON, for nobody else to read.
+    """Write data as JSON, readable by its owner alone.
 
     Raises:
-        StoreError: It cannot be written.
+        StoreError: The file cannot be written.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, json.dumps(data, allow_nan=False))
     except OSError as wrong:
-        raise StoreError(f"{path.parent} cannot be written: {wrong.strerror}. Set XDG_DATA_HOME.") from wrong
+        raise StoreError(
+            f"{path.parent} cannot be written: {wrong.strerror}. Set XDG_DATA_HOME to a folder that can."
+        ) from wrong

@@ -1,4 +1,4 @@
-"""A store as a backend: each verb is one of the store's, which is opened when it is first needed."""
+"""A store as a backend. The store is opened when it is first needed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class StoreBackend:
     """A `Backend` over a store.
 
     Args:
-        open_it: Opens it; called again until it succeeds.
-        address: Of the store, with no secret in it.
-        contact: Waits for it.
+        open_it: Opens the store. It is called again until it succeeds.
+        address: Address of the store, without secrets.
+        contact: Retries calls to the store.
     """
 
     def __init__(self, open_it: Callable[[], Store], address: str, contact: Contact | None = None) -> None:
@@ -42,19 +42,19 @@ class StoreBackend:
         self._folds = Folds()
 
     def store(self) -> Store:
-        """Opened.
+        """The store, opened if it was not yet.
 
         Raises:
-            InputError: It never can be.
-            StoreError: It is away.
+            InputError: The store cannot be opened, and waiting does not help.
+            StoreError: The store is unreachable.
         """
         with self._lock:
             if self._store is None:
                 self._store = self._open()
             return self._store
 
-    def _say(self, verb: Callable[[Store], T], patience: Patience, begins: bool = False) -> T:
-        """A store that cannot be opened is bad input where a run begins. Later on it is no fault of what is said."""
+    def _call(self, use: Callable[[Store], T], patience: Patience, begins: bool = False) -> T:
+        """Call the store with retries. A store that cannot be opened is an InputError only at the start of a run."""
 
         def once(seconds: float) -> T:
             with at_most(seconds):
@@ -64,27 +64,24 @@ class StoreBackend:
                     if begins:
                         raise
                     raise StoreError(str(wrong)) from wrong
-                return verb(store)
+                return use(store)
 
         return self.contact.call(once, patience)
 
-    def _of_job(self, job_id: str, verb: Callable[[LocalJob], T], patience: Patience, begins: bool = False) -> T:
-        return self._say(lambda store: verb(LocalJob(store, job_id, self._folds)), patience, begins)
+    def _of_job(self, job_id: str, use: Callable[[LocalJob], T], patience: Patience, begins: bool = False) -> T:
+        return self._call(lambda store: use(LocalJob(store, job_id, self._folds)), patience, begins)
 
     def find(self, job_id: str, patience: Patience) -> Registered:
-        """As registered there."""
         return self._of_job(job_id, lambda job: Registered(job.spec, job.life), patience, begins=True)
 
     def register(self, spec: JobSpec, void: bool, patience: Patience) -> Registered:
-        """Made, found or revised."""
-        job = self._say(lambda store: LocalJob.register(store, spec, self._folds, void=void), patience, begins=True)
+        job = self._call(lambda store: LocalJob.register(store, spec, self._folds, void=void), patience, begins=True)
         return Registered(job.spec, job.life)
 
     def ask(
         self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, patience: Patience
     ) -> tuple[Trial, Registered]:
-        """Under a key of its own, as the answer to one that was made may be lost."""
-        key = uuid4().hex
+        key = uuid4().hex  # a retry after a lost answer must not open a second trial
 
         def ask(job: LocalJob) -> tuple[Trial, Registered]:
             return job.ask(gpus, recurrence, max_tries, key=key), Registered(job.spec, job.life)
@@ -92,15 +89,12 @@ class StoreBackend:
         return self._of_job(spec.id, ask, patience)
 
     def trial(self, spec: JobSpec, which: Which, patience: Patience) -> tuple[Trial, Outcome | None]:
-        """As it stands."""
-        kept = self._say(lambda store: store.trial(spec.id, which.number, trial_id=which.id), patience)
+        kept = self._call(lambda store: store.trial(spec.id, which.number, trial_id=which.id), patience)
         return kept.trial, kept.so_far
 
     def heartbeat(
         self, spec: JobSpec, which: Which, so_far: Outcome | None, next_cost: float | None, patience: Patience
     ) -> HeartbeatAnswer:
-        """The policy's word."""
-
         def beat(job: LocalJob) -> HeartbeatAnswer:
             job.hand(which.number, which.id)
             if so_far is None or next_cost is None:
@@ -111,9 +105,7 @@ class StoreBackend:
         return self._of_job(spec.id, beat, patience)
 
     def deliver(self, message: Message, spec: JobSpec | None, patience: Patience) -> Trial | None:
-        """The verb that says it."""
-
-        def say(store: Store) -> Trial | None:
+        def send(store: Store) -> Trial | None:
             match message:
                 case TrialEnded(job_id, number, outcome, trial_id):
                     return store.tell(job_id, number, outcome, trial_id=trial_id)
@@ -125,26 +117,21 @@ class StoreBackend:
                     store.put_profile(key, profile)
             return None
 
-        return self._say(say, patience)
+        return self._call(send, patience)
 
     def knowledge(self, spec: JobSpec, trial: Trial, patience: Patience) -> Knowledge:
-        """Of the newest trials."""
-        return self._say(lambda store: knowledge_of(store, spec.id, trial), patience)
+        return self._call(lambda store: knowledge_of(store, spec.id, trial), patience)
 
     def excuse(self, job: Registered, numbers: list[int], patience: Patience) -> None:
-        """A revision of the job."""
-        self._say(lambda store: store.excuse(job.spec.id, numbers, life=job.life), patience)
+        self._call(lambda store: store.excuse(job.spec.id, numbers, life=job.life), patience)
 
     def profile(self, key: ProfileKey, patience: Patience) -> PowerProfile | None:
-        """As kept."""
-        return self._say(lambda store: store.get_profile(key), patience)
+        return self._call(lambda store: store.get_profile(key), patience)
 
     def profiles(self, job_id: str, patience: Patience) -> dict[ProfileKey, PowerProfile]:
-        """All that are kept."""
-        return self._say(lambda store: store.profiles(job_id), patience)
+        return self._call(lambda store: store.profiles(job_id), patience)
 
     def close(self) -> None:
-        """The store's connections."""
         with self._lock:
             if self._store is not None:
                 self._store.close()
