@@ -139,6 +139,4 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(path, json.dumps(data, allow_nan=False))
     except OSError as wrong:
-        raise StoreError(
-            f"{path.parent} cannot be written: {wrong.strerror}. Set XDG_DATA_HOME to a folder that can."
-        ) from wrong
+        raise StoreError(f"{path.parent} cannot be written: {wrong.strerror}. Set XDG_DATA_HOME.") from wrong
