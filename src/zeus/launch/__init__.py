@@ -1,1 +1,1 @@
-"""One recurrence of a job, from the first ask to the target: `recur`, and what runs each try of it."""
+"""Runs a job's recurrences: `recur` makes the tries of one, and a launcher runs the command of each try."""

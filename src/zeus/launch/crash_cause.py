@@ -1,8 +1,7 @@
-"""Whose fault crashes are: their batch sizes', or the script's own, which is not to be held against one after another.
+"""Decides whether crashes are the fault of the script or of its batch sizes. Pure.
 
-Crashes are the script's own where each came before any epoch was done and for no want of memory, and one of them at a
-size that has worked before, or in a job of which none ever has. One is not enough to say so: a size may fail for a
-reason of its own. Pure.
+The script is at fault if no crashed trial had completed an epoch or run out of memory, and either one of the sizes
+worked before or no size of the job ever did. One crash is not enough: a size may fail for a reason of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-ENOUGH = 3  # different sizes that crashed so in one recurrence, unless no other is left to be tried
-KILLED = 137  # by SIGKILL, as shells say; the kernel does it where memory ends
+ENOUGH = 3  # different sizes that must crash in one recurrence, unless no other is left to try
+KILLED = 137  # a shell's exit code for SIGKILL, which the kernel sends when memory runs out
 _MEMORY = re.compile(
     r"out.?of.?memory|\boom\b|memoryerror|bad_alloc|alloc\w*.?fail|(not|n't|failed to|unable to) allocate|"
     r"(not enough|insufficient) (\w+ )?memory|resource.?exhausted|sigkill|signal: killed",  # of a rank or a worker
@@ -22,16 +21,16 @@ _MEMORY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A try that crashed."""
+    """A trial that crashed."""
 
     batch_size: int
     epochs: int
     exit_code: int | None
-    log: str  # its end
+    log: str  # the end of its output
 
     @property
     def for_want_of_memory(self) -> bool:
-        """Whether its log says so, or the kernel may have ended it.
+        """Whether its log reports it, or the kernel may have killed it.
 
         >>> Crash(64, 0, 1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB").for_want_of_memory
         True
@@ -40,12 +39,12 @@ class Crash:
 
 
 def is_scripts_own(crashes: Sequence[Crash], worked: Collection[int], *, nothing_left: bool = False) -> bool:
-    """Whether these crashes, all tries of one recurrence, are the script's.
+    """Whether the script is at fault for these crashes.
 
     Args:
-        crashes: The tries.
-        worked: The sizes of which an epoch was ever done.
-        nothing_left: There is no other size to be tried.
+        crashes: All tries of one recurrence.
+        worked: Batch sizes that ever completed an epoch.
+        nothing_left: Whether no other size is left to try.
     """
     sizes = {one.batch_size for one in crashes}
     own = all(not one.epochs and not one.for_want_of_memory for one in crashes)

@@ -1,8 +1,8 @@
-"""Power limits for a training that cannot be interrupted in its steps: one limit an epoch (§4.2), then the best.
+"""Power limits for an unmodified script: each epoch runs at one limit (§4.2), then the best limit is kept.
 
-The walk over the limits is the profiler's own; an epoch is one step of it. Steady epochs are compared with steady ones.
-Where a training has but one epoch, all its epochs are cold, and cold ones are compared, one limit a trial. When epochs
-have changed a lot, or the highest limit was not seen for long, an epoch runs there again.
+The order of the limits is the profiler's. Steady epochs are compared with steady ones. A training of one epoch has only
+cold epochs: then cold ones are compared, one limit per trial. The highest limit is measured again when epochs have
+changed a lot, or when it was not measured for long.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ STEP_WATTS = 25.0
 
 
 class EpochLimits:
-    """Sets a limit for each epoch. Leaving its `with` block puts back what was found.
+    """Sets a power limit for each epoch. Leaving its `with` block restores the limits found.
 
     Args:
-        gpus: The cards of the job; all get the same limit.
-        cost: What is best: Equation 7.
-        mode: `observe` goes back to the limit found when all is measured, `off` touches nothing.
-        wanted: The limits to try, in watts; none: all in steps of 25 W.
-        known: What earlier trials of this size used, the oldest first.
+        gpus: The GPUs of the job. All get the same limit.
+        cost: Cost model; the best limit has the lowest epoch cost (Equation 7).
+        mode: `observe` restores the limit found once all is measured. `off` changes no limit.
+        wanted: Limits to try, in watts. Empty: all, in steps of 25 W.
+        known: What earlier trials of this batch size used, oldest first.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class EpochLimits:
         self._mode = mode
         self._before: Sequence[Sequence[Stretch]] = known
         self._lease: Lease | None = None
-        self.why_not: str | None = None  # why limits are not set, where they are not
+        self.why_not: str | None = None  # why no limits are set, if none are
         self.found = _lowest(gpus)
         self.in_force = self.found
         limits = candidates(self._gpus, STEP_WATTS, wanted)
@@ -74,18 +74,18 @@ class EpochLimits:
 
     @property
     def profile(self) -> PowerProfile | None:
-        """What an epoch uses at each limit, as far as it was measured."""
+        """What an epoch uses at each limit measured so far, or None if none was."""
         if self._plan is None or not self._known:
             return None
         return PowerProfile.of((one for chunks in self._known.values() for one in chunks), self._plan.limits)
 
     @property
     def is_settled(self) -> bool:
-        """Whether all is measured that is worth it."""
+        """Whether no other limit is worth measuring."""
         return self._plan is None or next_limit(self._plan, self._known) is None
 
     def _slices(self, own: Iterable[Stretch]) -> dict[float, tuple[LimitSlice, ...]]:
-        """An epoch at each limit: steady ones; before any was seen, cold ones."""
+        """What an epoch uses at each limit: steady epochs, or cold ones before any steady epoch was seen."""
         book = Units.of([*self._before, tuple(own)])
         for cold in (None, True):
             found: dict[float, tuple[LimitSlice, ...]] = {
@@ -93,23 +93,23 @@ class EpochLimits:
                 for limit in (self._plan.limits if self._plan is not None else ())
                 if (unit := book.unit(Kind.EPOCH, limit, cold)) is not None
             }
-            if found or (own and cold is None):  # in this trial's second epoch a cold one is no example any more
+            if found or (own and cold is None):  # later epochs of this trial are not comparable with cold ones
                 return found
         return {}
 
     # ------------------------------------------------------------------ what happens
 
     def epoch(self, own: Iterable[Stretch]) -> bool:
-        """A whole epoch ran; the next one may get another limit. Whether what is known of limits has changed.
+        """An epoch has ended: choose the limit of the next one. Returns whether the profile has changed.
 
         Args:
-            own: What this trial used, that epoch included.
+            own: What this trial used, including that epoch.
         """
         own = tuple(own)
         if self._plan is None or self.in_force is None:
             return False
         if any(one.kind is Kind.EPOCH and one.joules is None for one in own):
-            self._let_go("the energy of a GPU is not known")
+            self._let_go("the energy of a GPU cannot be measured")
             return False
         before, self._known = self._known, self._slices(own)
         self._choose()
@@ -133,15 +133,14 @@ class EpochLimits:
             self._let_go(str(failed))
 
     def _let_go(self, why: str) -> None:
-        """The training goes on at the limit found."""
         if self._lease is not None:
-            log.warning("power limits are left alone from here on: %s", why)
+            log.warning("power limits are restored and not changed any more: %s", why)
             self.why_not = why
         self.in_force = self.found
         self.close()
 
     def close(self) -> None:
-        """Put back what was found."""
+        """Restore the limits found."""
         if self._lease is not None:
             lease, self._lease = self._lease, None
             lease.release()
@@ -154,7 +153,7 @@ class EpochLimits:
 
 
 def _lowest(gpus: Sequence[Gpu]) -> float | None:
-    """The lowest limit in force; None where a card has none that can be read."""
+    """The lowest limit in force, or None if one cannot be read."""
     try:
         return min((gpu.limit() for gpu in gpus), default=None)
     except DeviceError:

@@ -1,4 +1,4 @@
-"""A job file's recurrences on this machine: everything is checked, then registered, then run."""
+"""Runs the recurrences of a job file on this machine: check everything, register the job, run it."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from zeus.store import Store
 from zeus.store.address import log_file, log_folder
 
 NOT_ALWAYS = ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "TRIAL_ID")
-ORDERS = frozenset(f"ZEUS_{name}" for name in NOT_ALWAYS)  # what may be left over from a launcher around this one
+ORDERS = frozenset(f"ZEUS_{name}" for name in NOT_ALWAYS)  # not inherited from a launcher around this one
 OTHERS = {"command_id": "command", "higher_is_better_metric": "direction (higher_is_better)"}
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Who wants to know what."""
+    """Callbacks of a launcher."""
 
-    on_trial: Callable[[Trial, FinishedTrial | None], None] = lambda trial, ran: None  # asked for (no Ran), or ended
+    on_trial: Callable[[Trial, FinishedTrial | None], None] = lambda trial, ran: None  # opened (no `ran`), or ended
     on_live: Callable[[Live], None] = lambda live: None
 
 
 class Launcher:
-    """Runs one job file. Nothing is registered, set or started before all of it was found to be possible.
+    """Runs one job file. Everything is checked before anything is registered, set or started.
 
     Raises:
-        InputError: The file asks for what is not here: a GPU, a power limit, a command.
+        InputError: A GPU, a power limit or the command of the file is not available here.
     """
 
     def __init__(
@@ -68,52 +68,50 @@ class Launcher:
         self.gpus = gpus_of(self._monitor)
         if file.metrics is None:
             self._monitor.close()  # the script measures itself
-        candidates(list(self._gpus.values()), STEP_WATTS, file.spec.power_limits)  # refuses what the cards do not take
+        candidates(list(self._gpus.values()), STEP_WATTS, file.spec.power_limits)  # raises if a limit is out of range
         _check_command(file)
         self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
         self.jobs = open_jobs(store)
-        self.revision = self._revision(revise)  # what registering changes, in words; empty: nothing
+        self.revision = self._revision(revise)  # what registering changes, as text; empty: nothing
         self.job = self.jobs.register(file.spec, void=revise)
         _make(self.logs)
         self.ran: dict[int, FinishedTrial] = {}
 
     def _revision(self, revise: bool) -> str:
-        """What this job file changes about a job that is there already.
+        """What this job file changes about an existing job, as text.
 
         Raises:
-            InputError: It is the job of another command, or of the other direction, and nobody said to revise it.
+            InputError: The job exists with another command or direction, and `revise` is false.
         """
         wanted = self.file.spec
         try:
-            known = self.jobs.find(wanted.id).spec
-        except ZeusError:  # it is new, or cannot be asked for now
+            stored = self.jobs.find(wanted.id).spec
+        except ZeusError:  # the job is new, or the store does not answer
             return ""
-        other = [what for name, what in OTHERS.items() if _differs(getattr(known, name), getattr(wanted, name))]
+        other = [what for name, what in OTHERS.items() if _differs(getattr(stored, name), getattr(wanted, name))]
         if other and not revise:
             raise InputError(
-                f"job {wanted.id!r} is there already, with another {' and another '.join(other)}. Give this one "
-                "another name, or add --revise to go on with that job's history."
+                f"job {wanted.id!r} already exists with another {' and another '.join(other)}. Give this job another "
+                "name, or add --revise to continue the existing job's history."
             )
         names = [one.name for one in fields(wanted) if one.name not in ("job_id", "job_id_prefix", "command_id")]
         changes = [
-            f"{name} {getattr(known, name)} -> {getattr(wanted, name)}"
+            f"{name} {getattr(stored, name)} -> {getattr(wanted, name)}"
             for name in names
-            if getattr(wanted, name) is not None and getattr(known, name) != getattr(wanted, name)
+            if getattr(wanted, name) is not None and getattr(stored, name) != getattr(wanted, name)
         ]
         return ", ".join([*changes, *(["another command"] if "command" in other else [])])
 
     @property
     def logs(self) -> Path:
-        """Where the logs of this life of the job lie."""
+        """Folder of the job's logs since it was made or last reset."""
         return log_folder(self.file.spec.id, self.job.life)
 
     @property
     def cost(self) -> CostModel:
-        """What a trial here is charged."""
         return CostModel(self.job.spec.eta_knob, self.gpus.max_watts)
 
     def recur(self) -> LaunchedRecurrence:
-        """One recurrence."""
         tried: list[Trial] = []
 
         def changed(trial: Trial) -> None:
@@ -129,41 +127,43 @@ class Launcher:
             raise
 
     def _blame(self, tried: Sequence[Trial], nothing_left: bool = False) -> None:
-        """Refuse to go on where it is the script that crashes, whatever its batch size. No size is held back for it.
+        """Stop if the script crashes at every batch size. The crashes are then not held against the sizes.
 
         Raises:
-            LaunchError: It is.
+            LaunchError: The script itself is at fault.
         """
         if any(one.ending is not Ending.CRASHED or one.number not in self.ran for one in tried):
             return
         crashes = [_crash(one.batch_size, self.ran[one.number]) for one in tried]
-        if not is_scripts_own(crashes, (), nothing_left=nothing_left):  # spares asking for the past
+        if not is_scripts_own(crashes, (), nothing_left=nothing_left):  # avoids asking the store for the job's past
             return
         job_id = self.job.spec.id
         try:
             past = self.jobs.full(job_id)["tries"]
-        except ZeusError:  # whether a size has ever worked is not known
+        except ZeusError:  # it is not known whether any size has ever worked
             return
         if not is_scripts_own(crashes, {one["batch_size"] for one in past if one["epochs"]}, nothing_left=nothing_left):
             return
         try:
             self.job.excuse(one.number for one in tried)
-            now = "No size is held back for it: mend it and run it again."
+            now = "Fix it and run it again: no batch size was ruled out."
         except ZeusError as refused:
-            now = f"Mend it, and allow the sizes again: `zeus jobs reset {job_id} --batch-size N` ({refused})"
+            now = (
+                f"Fix it, then allow the batch sizes again with `zeus jobs reset {job_id} --batch-size N`. The store "
+                f"did not record that they are not at fault: {refused}"
+            )
         last = self.ran[tried[-1].number]
         raise LaunchError(
-            f"job {job_id!r}: the command crashed before its first epoch at each batch size that was tried, "
-            f"{[one.batch_size for one in crashes]}, and not for want of memory: the command itself fails. {now} The "
-            f"last lines of {last.log}:\n" + "\n".join(f"  {line}" for line in last.last_lines)
+            f"job {job_id!r}: the command crashed before its first epoch at every batch size tried, "
+            f"{[one.batch_size for one in crashes]}, and did not run out of memory. The command itself fails. {now} "
+            f"The last lines of {last.log}:\n" + "\n".join(f"  {line}" for line in last.last_lines)
         )
 
     def profile(self, batch_size: int) -> PowerProfile | None:
-        """What is known of power limits at this size."""
+        """The stored power profile of this batch size on these GPUs."""
         return self.job.get(ProfileKey(self.job.spec.id, batch_size, self.gpus.model, self.gpus.count))
 
     def close(self) -> None:
-        """Let go of monitor and store."""
         if self._claim is not None:
             self._claim.close()
         self._monitor.close()
@@ -192,7 +192,7 @@ class Launcher:
         )
 
     def _environ(self, trial: Trial, seed: int, log: Path) -> dict[str, str]:
-        """The launcher's own, the user's and what Zeus has to say. It is never logged: it may hold secrets."""
+        """The launcher's own environment, the job file's [env] and ZEUS_*. Never log it: it may hold secrets."""
         spec, size = self.job.spec, trial.batch_size
         orders = Orders(
             job_id=spec.id,
@@ -215,7 +215,7 @@ class Launcher:
 
 
 def mask(indices: Sequence[int] | None, gpus: Mapping[int, Gpu], environ: Mapping[str, str]) -> dict[str, str]:
-    """What hides all other GPUs from the command; the indices count those that the launcher itself sees.
+    """Environment that hides all other GPUs from the command. Indices count the GPUs that the launcher itself sees.
 
     >>> mask([1], {}, {"CUDA_VISIBLE_DEVICES": "4,5"})
     {'CUDA_VISIBLE_DEVICES': '5'}
@@ -227,14 +227,14 @@ def mask(indices: Sequence[int] | None, gpus: Mapping[int, Gpu], environ: Mappin
     if seen := environ.get(name, ""):
         entries = [entry.strip() for entry in seen.split(",")]
         return {name: ",".join(entries[index] for index in indices)}
-    if any(environ.get(slurm, "").strip() for slurm in SLURM):  # counted within the share, which CUDA does not know
+    if any(environ.get(slurm, "").strip() for slurm in SLURM):  # indices within the SLURM share mean nothing to CUDA
         return {name: ",".join(gpus[index].spec.uuid for index in indices)}
     return {name: ",".join(map(str, indices))}
 
 
-def _differs(known: object, wanted: object) -> bool:
-    """Whether both are said, and not the same."""
-    return known != wanted and "" not in (known, wanted)
+def _differs(stored: object, wanted: object) -> bool:
+    """Whether both are given and differ."""
+    return stored != wanted and "" not in (stored, wanted)
 
 
 def _crash(batch_size: int, ran: FinishedTrial) -> Crash:
@@ -245,17 +245,19 @@ def _check_command(file: JobFile) -> None:
     program, paths = file.command[0], file.env.get("PATH", env.HERE.get("PATH"))
     if "{" not in program and shutil.which(program, path=paths) is None:
         raise InputError(
-            f"command: {program!r} is not found, or may not be run. It is run without a shell, in the current folder; "
-            "for a shell's own words write `sh -c '...'`."
+            f"command: {program!r} is not found or not executable. The command is run without a shell, in the current "
+            "folder; to use shell syntax, write `sh -c '...'`."
         )
     script = next((part for part in file.command[1:] if not part.startswith("-")), "")
     if script.endswith(".py") and "{" not in script and not Path(script).exists():
-        raise InputError(f"command: the script {script!r} is not found. The command is run in {Path.cwd()}.")
+        raise InputError(f"command: the script {script!r} is not found in {Path.cwd()}, where the command is run.")
 
 
 def _make(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as failed:
-        raise InputError(f"no log can be kept in {folder}: {failed.strerror}. Set ZEUS_LOG_DIR to another.") from failed
+        raise InputError(
+            f"the log folder {folder} cannot be made: {failed.strerror}. Set ZEUS_LOG_DIR to another folder."
+        ) from failed
     return folder

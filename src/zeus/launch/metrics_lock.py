@@ -1,4 +1,4 @@
-"""One `zeus run` at a time follows a file of metrics: of two scripts that write to it each is taken for the other."""
+"""Locks a file of metrics: if two scripts wrote to it, their lines could not be told apart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zeus.errors import InputError
 
 
 def claim(path: Path) -> IO[bytes]:
-    """Hold this file until what is returned is closed, or the process ends in whatever way.
+    """Lock this file for one `zeus run`, until the returned file is closed or the process ends.
 
     Raises:
         InputError: Another process of this user holds it.
@@ -26,6 +26,6 @@ def claim(path: Path) -> IO[bytes]:
     except BlockingIOError:
         held.close()
         raise InputError(
-            f"[metrics] file: another `zeus run` follows {path.absolute()}. Start this one in another folder."
+            f"[metrics] file: another `zeus run` is following {path.absolute()}. Start this one in another folder."
         ) from None
     return held

@@ -1,4 +1,4 @@
-"""How a trial that a launcher runs stands, and how it ended: what is shown of it."""
+"""Progress and result of a trial that a launcher runs, as they are shown to the user."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ SHOWN_LINES, SHOWN_LETTERS = 15, 500
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A running trial."""
+    """Progress of a running trial."""
 
     trial: Trial
     so_far: Outcome
-    limit_watts: float | None = None  # None: its own affair
+    limit_watts: float | None = None  # None: the script sets its own limits
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedTrial:
-    """A trial that ended, and what its outcome does not say."""
+    """A trial that ended: its outcome, log and exit code."""
 
     outcome: Outcome
     log: Path
     limit_watts: float | None = None
-    exit_code: int | None = None  # None: it was not run, or did not end by itself
-    end_of_output: str = ""  # where it crashed
+    exit_code: int | None = None  # None: it was not run, or Zeus ended it
+    end_of_output: str = ""  # only if it crashed
 
     @property
     def last_lines(self) -> list[str]:
-        """What is shown of its output where it crashed."""
+        """The last lines of its output, shortened, to show after a crash."""
         lines = [line.rstrip() for line in self.end_of_output.splitlines()]
         return [line if len(line) <= SHOWN_LETTERS else f"{line[:SHOWN_LETTERS]} ..." for line in lines[-SHOWN_LINES:]]

@@ -1,10 +1,10 @@
-"""One recurrence (Journey 3): ask, run, tell, and again with another size where that try did not reach the target.
+"""One recurrence: ask, run, tell, and again with another batch size if that try did not reach the target.
 
     ask ──▶ run ──▶ tell ──▶ converged ───────▶ over
      ▲                 │
      └── tries left ───┴───▶ the last try, or every size has missed the target twice ────▶ over, failed
 
-Knows no process: what `run` does, a command or a function, is its own affair.
+This module starts no process: `run` may start a command or call a function.
 """
 
 from __future__ import annotations
@@ -23,22 +23,21 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LaunchedRecurrence:
-    """All tries of one recurrence, each as it ended."""
+    """The ended tries of one recurrence."""
 
     tries: tuple[Trial, ...]
 
     @property
     def number(self) -> int:
-        """Which one it is of its job."""
+        """The recurrence's number within its job."""
         return self.tries[0].ask.recurrence
 
     @property
     def converged(self) -> bool:
-        """Whether the last try reached the target."""
         return self.tries[-1].ending is Ending.CONVERGED
 
     def use(self, eta: float) -> Spent | None:
-        """What all tries used, with C_t, their cost (Equation 2); None where that is not known."""
+        """What all tries used and their cost C_t (Equation 2), or None if that is not known."""
         tally = Tally()
         for one in self.tries:
             tally = tally.add(one.outcome, eta, one.ask.max_watts)
@@ -53,16 +52,16 @@ def recur(
     max_tries: int = MAX_TRIES,
     on_change: Callable[[Trial], None] = lambda trial: None,
 ) -> LaunchedRecurrence:
-    """One recurrence: tries until one reaches the target or none is left.
+    """Run one recurrence: try until the target is reached or no try is left.
 
     Args:
-        job: What recurs.
+        job: The job.
         gpus: The GPUs that each try runs on.
-        run: Runs one trial and says how it ended; it may have told so itself. Where it raises, the trial is given up
-            as LOST, with what its last renewal said it used, and the recurrence is left as it is.
-        max_tries: The last of them runs the best known size with no bound. A size of which not even one epoch fits is
-            not run and costs nothing, but counts, so that no policy can keep a recurrence from ending.
-        on_change: Told of each trial when it was asked for and when it has ended.
+        run: Runs one trial and returns its outcome, which it may also have reported itself. If it raises, the trial
+            is given up as LOST with the use of its last renewal, and the recurrence stays unfinished.
+        max_tries: The last try runs the best size so far with no cost limit. A size whose first epoch would exceed
+            its cost limit is not run and costs nothing, but counts as a try, so that every recurrence ends.
+        on_change: Called for each trial when it is opened and when it has ended.
 
     >>> from zeus.job import JobSpec
     >>> from zeus.jobs.local import LocalJob
@@ -91,9 +90,9 @@ def recur(
 
 
 def _give_up(job: RecurringJob, trial: Trial, on_change: Callable[[Trial], None]) -> None:
-    """Whatever this runs into, what ended the trial is what the user must see."""
+    """Give up a trial. This never raises, because the user must see the exception that ended it."""
     try:
         so_far = job.so_far(trial.number)
         on_change(job.tell(trial.number, so_far or Outcome(ending=Ending.LOST)))
     except Exception as failed:
-        log.warning("trial %s could not be given up, and is lost when its lease lapses: %s", trial.number, failed)
+        log.warning("trial %s could not be given up; it is lost when its lease lapses: %s", trial.number, failed)

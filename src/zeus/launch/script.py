@@ -1,9 +1,9 @@
-"""A trial of a script that uses Zeus itself: told everything in ZEUS_*, it measures, profiles, stops and reports.
+"""A trial of a script that uses Zeus itself. It gets its orders in ZEUS_*, and measures, profiles, stops and reports.
 
-    start ──▶ wait, renewing ──▶ ended ──▶ told to the store ──▶ done
-                                              └── not told: by its outcome file, or by its exit code
+    start ──▶ wait, renewing ──▶ ended ──▶ the store has its outcome ──▶ done
+                                              └── it has not: read the outcome file, or the exit code
 
-The launcher only looks on, and finds out how a trial ended of which nobody told.
+The launcher renews the lease, and finds out how a trial ended that did not report it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zeus.jobs.running import RunningTrial
 from zeus.launch.process.child import Child
 from zeus.launch.progress import FinishedTrial, Live
 
-LOOK_SECONDS = 1.0  # how often what it has told is looked up, to be shown
+LOOK_SECONDS = 1.0  # how often the trial's progress is looked up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +32,9 @@ class ScriptRunner:
 
     job: RecurringJob
     on_live: Callable[[Live], None] = lambda live: None
-    clock: Clock = REAL  # that leases are renewed by
+    clock: Clock = REAL  # for lease renewals
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log: Path) -> FinishedTrial:
-        """Run one trial to its end."""
         file = outcome_file(log)
         file.unlink(missing_ok=True)
         running = RunningTrial(self.job.spec.id, trial.number, lambda: self.job)
@@ -47,7 +46,7 @@ class ScriptRunner:
                     if (so_far := self._so_far(trial)) is not None and so_far != shown:
                         shown = so_far
                         self.on_live(Live(trial, so_far))
-        except BaseException:  # what the script left of its open epoch outlives it
+        except BaseException:  # keep what the script left of its open epoch
             if (left := _read(file)) is not None:
                 with contextlib.suppress(Exception):
                     self.job.renew(trial.number, replace(left, ending=Ending.LOST, next_epoch_cost=None))
@@ -59,33 +58,33 @@ class ScriptRunner:
         return FinishedTrial(outcome, log, None, status, end)
 
     def _so_far(self, trial: Trial) -> Outcome | None:
-        """Only to be shown: a store that does not answer is no reason to end a training."""
+        """The trial's progress, or None if the store does not answer. It is only shown, so nothing is raised."""
         with contextlib.suppress(Exception):
             return self.job.so_far(trial.number)
         return None
 
     def _outcome(self, trial: Trial, child: Child, status: int, file: Path) -> Outcome:
-        told = self.job.trial(trial.number)
-        if told.ended is not None and told.outcome is not None:
-            return told.outcome
+        stored = self.job.trial(trial.number)
+        if stored.ended is not None and stored.outcome is not None:
+            return stored.outcome
         left = _read(file)
-        if left is not None and left.ending is not Ending.LOST:  # the store could not be told then
+        if left is not None and left.ending is not Ending.LOST:  # the script could not reach the store
             return left
         child.check(status)
         if status:
             so_far = left or self.job.so_far(trial.number) or Outcome(ending=Ending.LOST)
             return replace(so_far, ending=Ending.CRASHED)
-        if left is not None and left.epochs:  # the script left its loop by itself, before the target
+        if left is not None and left.epochs:  # the script left its loop before the target was reached
             return replace(left, ending=Ending.NOT_CONVERGED)
         raise LaunchError(
-            f"trial {trial.number} ended well, but nobody told how: does the script train with "
-            "`for epoch in ZeusDataLoader(...).epochs()`, or the callbacks? If it is to stay as it is, add a [metrics] "
-            f"table to the job file. Its output is in {child.log}."
+            f"trial {trial.number}: the command succeeded, but reported no outcome. Let the script train with "
+            "`for epoch in ZeusDataLoader(...).epochs()` or with the callbacks. To leave it unmodified, add a "
+            f"[metrics] table to the job file. Its output is in {child.log}."
         )
 
 
 def outcome_file(log: Path) -> Path:
-    """Where the trial of this log leaves its outcome when the store cannot be told: ZEUS_OUTCOME_FILE."""
+    """File where the trial of this log leaves its outcome if it cannot reach the store (ZEUS_OUTCOME_FILE)."""
     return log.with_suffix(".outcome.json")
 
 

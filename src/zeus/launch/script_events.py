@@ -1,12 +1,12 @@
-"""What the lines of an unmodified script say about its training, as the events of a trial. Pure.
+"""Turns the lines of an unmodified script into the events of a trial. Pure.
 
     start ──set-up?──▶ epoch line ──one epoch──▶ epoch line ──one epoch──▶ epoch line ...
                             └── metric ──┘            └── metric ──┘
 
-Between two epoch lines lies exactly one epoch, whether such a line begins its epoch ("Epoch 3/10") or ends it ("epoch 3
-done"). What differs is the time before the first: set-up alone, which is told beside, or an epoch too, which is
-charged. Until that is known, it is held back. What lies between a line that ends an epoch and its metric is evaluation,
-and is charged when the metric is heard, after which there may be nothing more. See
+An epoch line may begin its epoch ("Epoch 3/10") or end it ("epoch 3 done"). Either way, exactly one epoch lies between
+two of them. The difference is the time before the first line: it is set-up alone, which is recorded but not charged, or
+set-up with an epoch, which is charged. Until that is known, this use is held back. The time between a line that ends an
+epoch and its metric is evaluation. It is charged when the metric arrives, because nothing may follow. See
 docs/decisions/watching-from-outside.md.
 """
 
@@ -23,37 +23,37 @@ NOTHING = Use()
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that says something."""
+    """A line that names an epoch, a metric or both."""
 
-    epoch: str | None = None  # as it names the epoch
+    epoch: str | None = None  # name of the epoch, as written
     metric: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A training as its lines tell it; `ends` is None until it is known what an epoch line means."""
+    """The state of a training, as read from its lines."""
 
-    ends: bool | None = None
-    lines: int = 0  # epoch lines, each epoch's once
-    name: str | None = None  # the last one's
-    last: Use = NOTHING  # used from the start to the last thing that was told
-    held: Use | None = None  # from the start to the first epoch line, while nobody knows what that was
-    metric: float | None = None  # the latest, while it is held back too
-    metric_at: Use | None = None  # when it came
-    in_epoch: bool = False  # EpochBegan was told
-    awaits: bool = False  # an epoch has ended whose metric may yet come
-    leads: bool = False  # metrics come before the lines that end their epochs
+    ends: bool | None = None  # whether an epoch line ends its epoch (else it begins it); None: not known yet
+    lines: int = 0  # epoch lines; repeats of the same epoch do not count
+    name: str | None = None  # of the last epoch line
+    last: Use = NOTHING  # used from the start to the last event
+    held: Use | None = None  # used from the start to the first epoch line, while its meaning is not known
+    metric: float | None = None  # the latest metric, while it is held back too
+    metric_at: Use | None = None  # used from the start to that metric
+    in_epoch: bool = False  # whether EpochBegan was emitted
+    awaits: bool = False  # whether an epoch has ended whose metric may still come
+    leads: bool = False  # whether metrics come before the lines that end their epochs
 
     def read(
         self, line: Line, now: Use, limit: float | None = None, *, is_last: bool = False
     ) -> tuple[Script, list[Event]]:
-        """The next line, read when so much had been used since the start. A line with both is an end with its metric.
+        """Read the next line. A line with epoch and metric ends the epoch.
 
         Args:
-            line: What it says.
-            now: Used since the start.
-            limit: The power limit in force since the last line.
-            is_last: Its metric ends the trial: the epoch closes with it.
+            line: The line.
+            now: Use since the start.
+            limit: Power limit in force since the last line, in watts.
+            is_last: Whether its metric ends the trial, and with it the epoch.
 
         >>> seen, events = Script(), []
         >>> for line, seconds in ((Line("1"), 5.0), (Line(None, 0.7), 14.0), (Line("2"), 15.0)):
@@ -66,15 +66,15 @@ class Script:
         if line.epoch is not None and line.epoch != self.name:
             state, events = state._epoch_line(line, now, limit)
         if line.metric is not None:
-            state, more = state._told_metric(line.metric, now, limit, is_last)
+            state, more = state._metric_line(line.metric, now, limit, is_last)
             events += more
         return state, events
 
     def close(self, now: Use, limit: float | None = None) -> list[Event]:
-        """The script has ended by itself: what it used since the last line is charged, and in doubt all of it.
+        """The script has ended by itself: charge what it used since the last line.
 
-        Whatever its lines mean, in doubt there was an epoch more than lies between them: before the first, or after the
-        last.
+        If the meaning of its lines is still not known, charge the time before the first line too. One more epoch then
+        lies either before the first line or after the last.
         """
         rest: list[Event] = [Measured(Kind.EPOCH, 0, now.minus(self.last).plus(self.held or NOTHING), limit)]
         if self.held is None:
@@ -86,12 +86,12 @@ class Script:
     def _epoch_line(self, line: Line, now: Use, limit: float | None) -> tuple[Script, list[Event]]:
         ends = self.ends
         if ends is None and self.lines == 0 and (self.metric is not None or line.metric is not None):
-            ends = True  # a metric before or with the first line says that an epoch is over
+            ends = True  # a metric before or with the first line means that an epoch is over
         elif ends is None and self.metric_at is not None:
-            # Evaluation follows either kind of line; what is long is the training, and it follows a beginning.
+            # Evaluation is shorter than training, and training follows a line that begins an epoch.
             ends = now.minus(self.metric_at).seconds > self.metric_at.minus(self.last).seconds
         leads = self.leads
-        if self.lines == 0 and self.metric_at is not None:  # with training before it, not an evaluation of no epoch
+        if self.lines == 0 and self.metric_at is not None:  # training came before it, unless it evaluated no epoch
             leads = self.metric_at.seconds > now.minus(self.metric_at).seconds
         state = replace(self, ends=ends, lines=self.lines + 1, name=line.epoch, leads=leads)
         events: list[Event] = []
@@ -112,13 +112,13 @@ class Script:
         return replace(state, last=now, metric_at=None), events
 
     def _resolved(self, limit: float | None) -> tuple[Script, list[Event]]:
-        """It is known now what came before the first line; what was held back is told."""
+        """Emit what was held back, now that the meaning of the first line is known."""
         held = self.held or NOTHING
         metric: list[Event] = [] if self.metric is None else [Evaluated(self.metric)]
         state = replace(self, held=None, metric=None)
         if not self.ends:
             return replace(state, in_epoch=True), [Measured(Kind.SET_UP, 1, held, limit), EpochBegan(), *metric]
-        if self.lines > 2:  # epochs were told of already: one more, which is no example of a steady one
+        if self.lines > 2:  # later epochs were emitted already: add one that is not an example of a steady epoch
             return state, [EpochBegan(), Measured(Kind.EPOCH, 0, held, limit), EpochEnded(), *metric]
         state, events = state._epoch(held, limit)
         if metric and self.metric_at is not None:
@@ -127,12 +127,11 @@ class Script:
         return replace(state, awaits=not metric), [*events, *metric]
 
     def _epoch(self, use: Use, limit: float | None) -> tuple[Script, list[Event]]:
-        """One whole epoch."""
         began: list[Event] = [] if self.in_epoch else [EpochBegan()]
         ended: list[Event] = [Measured(Kind.EPOCH, 1, use, limit), EpochEnded()]
         return replace(self, in_epoch=False, awaits=not self.leads), [*began, *ended]
 
-    def _told_metric(self, metric: float, now: Use, limit: float | None, is_last: bool) -> tuple[Script, list[Event]]:
+    def _metric_line(self, metric: float, now: Use, limit: float | None, is_last: bool) -> tuple[Script, list[Event]]:
         began: list[Event] = [] if self.in_epoch or self.awaits else [EpochBegan()]
         if is_last:
             whole = now.minus(self.last).plus(self.held or NOTHING)
@@ -145,7 +144,7 @@ class Script:
         if self.lines == 0:
             state = replace(state, metric=metric)
         evaluation: list[Event] = []
-        if self.awaits and self.ends:  # of the epoch that has ended, which may be the last
+        if self.awaits and self.ends:  # charged now, because the epoch that has ended may be the last
             state, evaluation = replace(state, last=now), _evaluation(now.minus(self.last), limit)
         state = replace(state, in_epoch=self.in_epoch or bool(began), awaits=False)
         return state, [*began, *evaluation, Evaluated(metric)]

@@ -1,7 +1,7 @@
-"""What an unmodified script says, as it says it: its output, or a file of JSON lines.
+"""Reads the epochs and metrics of an unmodified script, from its output or from a file of JSON lines.
 
-Each line that says something is stamped (`stamp`) the moment it is read, so that whoever weighs it may take his time.
-Nothing that a script writes, however long, deep or strange, takes more than a little memory or ends the reading.
+Each line that matches is stamped (`stamp`) as soon as it is read, so that it can be handled later. Whatever a script
+writes, reading it goes on and takes little memory.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from zeus.launch.script_events import Line
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.1  # how often a file is looked at
+LOOK_SECONDS = 0.1  # how often a file is read
 CHUNK = 1 << 16
-LONGEST = 1 << 14  # bytes of a line that are looked at
-HEAD = 1 << 10  # bytes by which a file is known again
+LONGEST = 1 << 14  # bytes of a line that are read; the rest is ignored
+HEAD = 1 << 10  # first bytes, by which a file that was written anew is noticed
 ENDS = re.compile(rb"[\r\n]")  # a progress bar rewrites its line
 T = TypeVar("T")
 
 
-# ---------------------------------------------------------------------------------------------------- what they say
+# ---------------------------------------------------------------------------------------------------- parsing lines
 
 
 class Reader(Protocol):
-    """What lines say."""
+    """Finds epochs and metrics in lines."""
 
     def read(self, texts: Sequence[str]) -> list[Line]:
-        """Those among these lines that say something."""
+        """The epochs and metrics in these lines; lines without any are left out."""
 
     def close(self) -> None:
-        """There will be no more."""
+        """Release what the reader holds."""
 
 
 def reader_of(metrics: MetricsSource) -> Reader:
-    """What the lines of the script's output say, or of its file.
+    """The reader for a [metrics] table.
 
     >>> reader = reader_of(MetricsSource(regex="acc=([0-9.]+)", epoch_regex="epoch ([0-9]+) done"))
     >>> reader.read(["epoch 3 done, acc=0.5", "hello"])
@@ -59,25 +59,25 @@ def reader_of(metrics: MetricsSource) -> Reader:
 
 
 class RegexReader:
-    """By regular expressions."""
+    """Reads lines with regular expressions."""
 
     def __init__(self, metrics: MetricsSource) -> None:
         self._regexes = [metrics.regex, *([metrics.epoch_regex] if metrics.epoch_regex else [])]
         self._matcher = Matcher(*self._regexes)
-        self._count = map(str, itertools.count(1))  # the names of epochs that have none
+        self._count = map(str, itertools.count(1))  # names of epochs if there is no epoch_regex
 
     def read(self, texts: Sequence[str]) -> list[Line]:
-        """Each line in which one of them is found.
+        """Each line that one of the expressions matches.
 
         Raises:
-            LaunchError: They take too long.
+            LaunchError: The expressions take too long.
         """
         try:
             answers = self._matcher.search(texts)
         except TooSlow as slow:
             raise LaunchError(
-                f"[metrics] {' or '.join(map(repr, self._regexes))} takes too long for one line after another, such as "
-                f"{str(slow)!r}. Write it without a repeat inside a repeat, such as (a+)+."
+                f"[metrics] {' or '.join(map(repr, self._regexes))} takes too long on one line after another, such as "
+                f"{str(slow)!r}. Avoid a repeat inside a repeat, such as (a+)+."
             ) from slow
         return [line for found in answers if (line := self._line(*found)) is not None]
 
@@ -88,18 +88,16 @@ class RegexReader:
         return None if metric is None and epoch is None else Line(None if epoch is None else epoch[0], value)
 
     def close(self) -> None:
-        """There will be no more."""
         self._matcher.close()
 
 
 class JsonReader:
-    """Lines such as {"epoch": 3, "metric": 0.81}."""
+    """Reads lines such as {"epoch": 3, "metric": 0.81}."""
 
     def __init__(self) -> None:
         self._count = map(str, itertools.count(1))
 
     def read(self, texts: Sequence[str]) -> list[Line]:
-        """Each line that is such an object."""
         return [line for text in texts if (line := self._line(text)) is not None]
 
     def _line(self, text: str) -> Line | None:
@@ -108,34 +106,34 @@ class JsonReader:
             if isinstance(data, dict) and {"epoch", "metric"} & set(data):
                 name = str(data["epoch"]) if "epoch" in data else next(self._count)
                 return Line(name, _number(data["metric"]) if data.get("metric") is not None else None)
-        log.warning('%r is not a line such as {"epoch": 3, "metric": 0.81}, and is passed over', text[:200])
+        log.warning('%r is ignored: expected a line such as {"epoch": 3, "metric": 0.81}', text[:200])
         return None
 
     def close(self) -> None:
-        """Nothing is to be done."""
+        """Does nothing."""
 
 
 def _number(text: Any) -> float | None:
-    """None where it is not a number, or not one that a target can be compared with."""
+    """The finite number, or None with a warning."""
     with contextlib.suppress(TypeError, ValueError, OverflowError):
         value = float(text)
         if math.isfinite(value):
             return value
-    log.warning("the metric %.200r is not a number, and is passed over", text)
+    log.warning("the metric %.200r is ignored: it is not a finite number", text)
     return None
 
 
-# ---------------------------------------------------------------------------------------------------- how they come
+# ---------------------------------------------------------------------------------------------------- receiving lines
 
 
 class Splitter:
-    """Chunks become lines; of a line that is too long, its beginning."""
+    """Splits chunks into lines. Only the beginning of an overlong line is kept."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def split(self, chunk: bytes) -> list[str]:
-        r"""The lines that end here, without empty ones.
+        r"""The lines that end in this chunk, without empty ones.
 
         >>> Splitter().split(b"one\n\ntwo\rthr")
         ['one', 'two']
@@ -148,7 +146,7 @@ class Splitter:
 
 
 class ScriptLines(Generic[T]):
-    """The lines that say something, with their stamps, in order; None once there will be no more."""
+    """A queue of the lines that match, each with its stamp, and None at the end."""
 
     def __init__(self, reader: Reader, stamp: Callable[[], T]) -> None:
         self._reader = reader
@@ -156,16 +154,16 @@ class ScriptLines(Generic[T]):
         self._queue: queue.SimpleQueue[tuple[Line, T] | LaunchError | None] = queue.SimpleQueue()
         self._over = threading.Event()
         self._splitter = Splitter()
-        self._failed = False  # the reader
+        self._failed = False  # whether the reader failed
         self._closed = False
         self._follower: threading.Thread | None = None
-        self.lines = 0  # that were read, whatever they said
+        self.lines = 0  # lines read, whether they match or not
 
     def next(self, seconds: float) -> tuple[Line, T] | None:
-        """The next one; queue.Empty where none comes in so long.
+        """The next line. Raises queue.Empty if none comes within this time.
 
         Raises:
-            LaunchError: They cannot be read.
+            LaunchError: The lines cannot be read.
         """
         seen = self._queue.get(timeout=max(0.0, seconds))
         if isinstance(seen, LaunchError):
@@ -173,22 +171,22 @@ class ScriptLines(Generic[T]):
         return seen
 
     def hear(self, chunk: bytes) -> None:
-        """The script has written this; nothing: it will not write any more."""
+        """Take a chunk that the script has written. An empty chunk means that it has closed its output."""
         self._take(chunk or b"\n")
         if not chunk:
             self._queue.put(None)
 
     def follow(self, path: Path) -> None:
-        """Follow a file from its beginning, whenever it comes into being, until `close`.
+        """Follow a file from its beginning, as soon as it exists, until `close`.
 
-        One that is written anew with another beginning, as by a script that keeps its latest line only, is read anew;
-        with the same beginning it has more to say than before.
+        A file whose beginning changes was written anew, as by a script that keeps only its latest line: it is read
+        from the start. With the same beginning, only what follows the last read is new.
         """
 
         def follow() -> None:
             offset, head, last = 0, b"", False
             while not last:
-                last = self._over.wait(LOOK_SECONDS)  # once more after that, for what was written meanwhile
+                last = self._over.wait(LOOK_SECONDS)  # read once more after `close`, for the last lines
                 with contextlib.suppress(OSError), path.open("rb") as file:
                     now = file.read(HEAD)
                     if now[: len(head)] != head[: len(now)]:
@@ -204,7 +202,7 @@ class ScriptLines(Generic[T]):
         self._follower.start()
 
     def close(self) -> None:
-        """The script has ended: read what is left, and then None."""
+        """The script has ended: read what is left, then put None."""
         self._over.set()
         if self._follower is not None:
             self._follower.join(timeout=5.0)
@@ -215,18 +213,18 @@ class ScriptLines(Generic[T]):
     def _take(self, chunk: bytes) -> None:
         texts = self._splitter.split(chunk)
         self.lines += len(texts)
-        if not texts or self._failed or self._closed:  # what comes too late is of no trial any more
+        if not texts or self._failed or self._closed:  # the trial of later lines is over
             return
         try:
-            for said in self._reader.read(texts):
-                self._queue.put((said, self._stamp()))
+            for line in self._reader.read(texts):
+                self._queue.put((line, self._stamp()))
         except LaunchError as failed:
             self._failed = True
             self._queue.put(failed)
 
 
 def _chunks(file: IO[bytes], offset: int) -> Iterator[bytes]:
-    """What lies there now after this offset; a file that grows while it is read is left for the next time."""
+    """The content after this offset, up to the file's current size. What is added meanwhile is read next time."""
     end = os.fstat(file.fileno()).st_size
     file.seek(offset)
     while offset < end and (chunk := file.read(min(CHUNK, end - offset))):

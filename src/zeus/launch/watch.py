@@ -1,10 +1,10 @@
-"""A trial of an unmodified script: watched and measured from outside, and ended where its bound ends it.
+"""A trial of an unmodified script: watched and measured from outside, and ended when it reaches target or cost limit.
 
     start ──▶ line ──▶ go on? ──▶ line ... ──▶ it ends by itself: the target was not reached, or it crashed
                          ├── the target is reached ──▶ some time to save its work ──▶ ended
                          └── the next epoch does not fit ──▶ ended
 
-`zeus.launch.script_events` says what the lines mean, `zeus.trial.engine` what follows from it; here it is done.
+`zeus.launch.script_events` says what the lines mean, `zeus.trial.engine` decides what to do, and this module does it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from zeus.trial.engine import (
 log = logging.getLogger(__name__)
 
 WINDOW = "zeus: trial"
-LOOK_SECONDS = 0.2  # how soon the end of a silent script is seen
-SILENT_LINES, SILENT_SECONDS = 200, 60.0  # after which a script none of whose lines says anything is warned of
+LOOK_SECONDS = 0.2  # how soon the end of a silent script is noticed
+SILENT_LINES, SILENT_SECONDS = 200, 60.0  # warn after so many lines or so long without a line that matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watcher:
-    """Runs the trials of one job from outside."""
+    """Runs the trials of one job whose script does not use Zeus."""
 
     job: RecurringJob
     monitor: ZeusMonitor
@@ -62,19 +62,18 @@ class Watcher:
     mode: Mode
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = GRACE_SECONDS
-    clock: Clock = REAL  # that leases are renewed by
+    clock: Clock = REAL  # for lease renewals
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log_file: Path) -> FinishedTrial:
-        """Run one trial to its end."""
         spec = self.job.spec
         cost = CostModel(trial.ask.eta, trial.ask.max_watts)
         gpus = list(self.monitor.gpus.values())
         running = RunningTrial(spec.id, trial.number, lambda: self.job, cost_limit=trial.decision.cost_limit)
-        known = running.knowledge()
+        knowledge = running.knowledge()
         mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self.mode
-        with EpochLimits(gpus, cost, mode, spec.power_limits, known.trials) as limits:
+        with EpochLimits(gpus, cost, mode, spec.power_limits, knowledge.trials) as limits:
             terms = Terms.of(spec, cost, trial.decision.cost_limit, found_watts=limits.found)
-            watch = _Watch(self, trial, running, TrialEngine(terms, known), limits)
+            watch = _Watch(self, trial, running, TrialEngine(terms, knowledge), limits)
             watch.feed(Started())
             if watch.outcome is not None:
                 return FinishedTrial(watch.outcome, log_file, limits.in_force)
@@ -86,7 +85,7 @@ class Watcher:
 
 
 class _Watch(Driver):
-    """One trial that is watched: its lines become the engine's events, and the engine's actions are carried out."""
+    """Watches one trial: turns its lines into events of the engine, and carries out the engine's actions."""
 
     _lines: ScriptLines[Measurement]
 
@@ -95,18 +94,18 @@ class _Watch(Driver):
     ) -> None:
         super().__init__(engine, ask=running.answer, tell_epoch=running.tell_epoch)
         self._by, self._trial, self._running, self._limits = by, trial, running, limits
-        said = by.metrics
-        means = {"begin": False, "end": True}.get(said.epoch_line, engine.known.lines_end)
-        self._script = Script(ends=True if said.file or not said.epoch_regex else means)
-        self._file = Path(said.file) if said.file else None
+        metrics = by.metrics
+        means = {"begin": False, "end": True}.get(metrics.epoch_line, engine.known.lines_end)
+        self._script = Script(ends=True if metrics.file or not metrics.epoch_regex else means)
+        self._file = Path(metrics.file) if metrics.file else None
         self._used = Use()  # since the start
-        self._ended = False  # by us
-        self._lock = threading.Lock()  # over the window, which is split where a line is read
+        self._ended = False  # whether we ended it
+        self._lock = threading.Lock()  # for the window, which the reading thread splits at each line
 
     def run(self, command: list[str], environ: Mapping[str, str], log_file: Path) -> FinishedTrial:
         monitor, job, file = self._by.monitor, self._by.job, self._file
         if file is not None and file.exists():
-            file.replace(file.with_name(f"{file.name}.old"))  # what an earlier trial said is not this one's
+            file.replace(file.with_name(f"{file.name}.old"))  # it holds lines of an earlier trial
         self._lines = ScriptLines(reader_of(self._by.metrics), self._split)
         monitor.begin_window(WINDOW, sync_execution=False, restart=True)
         monitor.watch_closely(not self._limits.is_settled)
@@ -116,7 +115,7 @@ class _Watch(Driver):
                     self._lines.follow(file)
                 outcome = self._watch(child)
                 status = child.wait(0.0)
-        except BaseException:  # what it used until now outlives it
+        except BaseException:  # keep what it used until now
             self._add(self._split())
             self.feed(*self._script.close(self._used, self._limits.in_force))
             with contextlib.suppress(Exception):
@@ -125,28 +124,28 @@ class _Watch(Driver):
         finally:
             self._lines.close()
             monitor.watch_closely(False)
-        if outcome.ending is Ending.LOST:  # not even one epoch was told of
+        if outcome.ending is Ending.LOST:  # no epoch was seen
             with contextlib.suppress(Exception):
                 job.renew(self._trial.number, self.engine.so_far)
             raise LaunchError(
-                f"trial {self._trial.number} ended well, but {_silence(self._by.metrics)}. Its output is in {log_file}."
+                f"trial {self._trial.number}: the command succeeded, but {_silence(self._by.metrics)}. "
+                f"Its output is in {log_file}."
             )
-        told = job.trial(self._trial.number)
-        if told.ended is not None and told.outcome is not None:  # a script that speaks for itself after all
-            outcome = told.outcome
+        trial = job.trial(self._trial.number)
+        if trial.ended is not None and trial.outcome is not None:  # the script reported its own outcome after all
+            outcome = trial.outcome
         end = child.end_of_output if outcome.ending is Ending.CRASHED else ""
         return FinishedTrial(outcome, log_file, self._limits.in_force, None if self._ended else status, end)
 
     # ------------------------------------------------------------------ the watch
 
     def _watch(self, child: Child) -> Outcome:
-        """How it ended."""
         for line, measured in self._seen(child):
             self._read(line, measured)
             if self.outcome is not None:
                 self._finish(child, kindly=self.outcome.ending is not Ending.STOPPED)
                 return self.outcome
-        while (status := child.wait(1.0)) is None:  # it has closed its output
+        while (status := child.wait(1.0)) is None:  # it has closed its output but still runs
             pass
         child.check(status)
         self._add(self._split())
@@ -156,12 +155,12 @@ class _Watch(Driver):
         return self.outcome
 
     def _seen(self, child: Child) -> Iterator[tuple[Line, Measurement]]:
-        """Each line that says something, until the script has ended."""
+        """Each line that matches, with its measurement, until the script has ended."""
         closed, began, heard = False, time.monotonic(), False
         while True:
             if not heard and (self._lines.lines >= SILENT_LINES or time.monotonic() - began >= SILENT_SECONDS):
-                heard = True  # of its silence
-                log.warning("trial %s goes on, but %s yet", self._trial.number, _silence(self._by.metrics))
+                heard = True  # warn once
+                log.warning("trial %s is running, but so far %s", self._trial.number, _silence(self._by.metrics))
             try:
                 seen = self._lines.next(LOOK_SECONDS)
             except queue.Empty:
@@ -176,14 +175,14 @@ class _Watch(Driver):
             yield seen
 
     def _finish(self, child: Child, kindly: bool) -> None:
-        """End it. One that has done its work may save it first: until its next epoch begins, or for a while."""
+        """End the script. If `kindly`, it may save its work until its next epoch begins, or for the grace time."""
         deadline = time.monotonic() + (self._by.grace if kindly else 0.0)
         while (left := deadline - time.monotonic()) > 0 and child.wait(0.0) is None:
             try:
                 seen = self._lines.next(min(left, LOOK_SECONDS))
             except queue.Empty:
                 continue
-            if seen is None:  # it has closed its output, and so is about to end
+            if seen is None:  # it has closed its output, so it is about to end
                 child.wait(left)
             elif seen[0].epoch is not None:
                 break
@@ -209,12 +208,12 @@ class _Watch(Driver):
             key = ProfileKey(self._by.job.spec.id, self._trial.batch_size, ask.gpus.model, ask.gpus.count)
             self._running.put(key, profile)
         if self._limits.is_settled:
-            self._by.monitor.watch_closely(False)  # no limit is waiting for an epoch's energy any more
+            self._by.monitor.watch_closely(False)  # all limits are measured
 
-    # ------------------------------------------------------------------ the books
+    # ------------------------------------------------------------------ measuring
 
     def _split(self) -> Measurement:
-        """What was used since the last split."""
+        """Measure what was used since the last split."""
         with self._lock:
             measured = self._by.monitor.end_window(WINDOW, sync_execution=False, cancel=True)
             self._by.monitor.begin_window(WINDOW, sync_execution=False)
@@ -225,11 +224,13 @@ class _Watch(Driver):
 
 
 def _nobody(chunk: bytes) -> None:
-    """Listens to an output that says nothing of the training."""
+    """Ignores output, because the metrics are in a file."""
 
 
-def _silence(said: MetricsSource) -> str:
-    if said.file:
-        return f"wrote nothing to {said.file}, where [metrics] looks for its epochs and metric"
-    wanted = f"regex = {said.regex!r}" + (f" and epoch_regex = {said.epoch_regex!r}" if said.epoch_regex else "")
-    return f"none of its lines is what [metrics] {wanted} looks for"
+def _silence(metrics: MetricsSource) -> str:
+    if metrics.file:
+        return f"it wrote no epoch or metric to {metrics.file}, the [metrics] file"
+    regexes = f"regex = {metrics.regex!r}" + (
+        f" or epoch_regex = {metrics.epoch_regex!r}" if metrics.epoch_regex else ""
+    )
+    return f"no line of its output matches [metrics] {regexes}"

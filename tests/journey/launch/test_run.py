@@ -145,7 +145,7 @@ def test_a_script_that_crashes_at_every_size_is_told_and_no_size_is_held_back(pl
     report = json.loads(done.stdout)
     sizes = [one["batch_size"] for one in tries(report)]
     assert ([one["ending"] for one in tries(report)], len(set(sizes))) == (["crashed"] * 3, 3)  # 64 was not tried
-    assert f"at each batch size that was tried, {sizes}" in done.stderr
+    assert f"at every batch size tried, {sizes}" in done.stderr
     assert f"The last lines of {report['logs']}/3.log:" in done.stderr
     assert "  ModuleNotFoundError: No module named 'missing_module'" in done.stderr
     (place.folder / "mended").touch()
@@ -159,7 +159,7 @@ def test_a_bug_that_comes_later_is_told_as_soon_as_nothing_is_left_to_try(place:
     place.run("--recurrences", "2")  # both sizes work
     (place.folder / "broken").touch()
     done = place.run()
-    assert (done.returncode, "the command itself fails" in done.stderr) == (1, True)
+    assert (done.returncode, "The command itself fails" in done.stderr) == (1, True)
     (place.folder / "broken").unlink()
     assert place.run().returncode == 0
 
@@ -300,10 +300,10 @@ def test_a_wrong_job_file_is_refused_with_its_line_before_anything_is_changed(pl
 @pytest.mark.parametrize(
     ("values", "env", "said"),
     [
-        ({"power_limits": [90]}, {}, "these GPUs take 100 to 250 W"),
+        ({"power_limits": [90]}, {}, "these GPUs accept 100 to 250 W"),
         ({"gpus": [1]}, {}, "there is no GPU 1"),
         ({"command": "pyhton train.py {batch_size}"}, {}, "'pyhton' is not found"),
-        ({}, {"ZEUS_GPU": "auto"}, "set ZEUS_GPU=virtual:v100 to try without"),
+        ({}, {"ZEUS_GPU": "auto"}, "set ZEUS_GPU=virtual:v100 to try Zeus without"),
         ({}, {"ZEUS_MODE": "fast"}, "give optimize, observe or off"),
     ],
     ids=["limit", "GPU", "command", "no GPU", "mode"],
@@ -324,13 +324,13 @@ def test_a_script_that_says_nothing_of_what_is_looked_for_fails_with_what_was_lo
     place.job(metrics=r"regex = 'accuracy: (\S+)'")
     done = place.run()
     assert done.returncode == 1
-    assert "none of its lines is what [metrics] regex = 'accuracy: (\\\\S+)' looks for" in done.stderr
+    assert "no line of its output matches [metrics] regex = 'accuracy: (\\\\S+)'" in done.stderr
     assert place.store().trial("toy", 1).trial.ending is Ending.LOST
 
 
 def test_what_zeus_warns_of_is_said(place: Place) -> None:
     place.script(before="print('acc=nan')")
-    assert "zeus: the metric 'nan' is not a number, and is passed over" in place.run().stderr
+    assert "zeus: the metric 'nan' is ignored: it is not a finite number" in place.run().stderr
 
 
 @pytest.mark.parametrize("stays", [True, False])

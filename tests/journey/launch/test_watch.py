@@ -176,7 +176,7 @@ def test_a_file_of_metrics_is_followed_by_one_run_at_a_time(tmp_path: Path, monk
     place.script("file")
     place.job("file")
     first = place.launcher(monkeypatch)
-    with pytest.raises(InputError, match=r"another `zeus run` follows .*metrics\.jsonl"):
+    with pytest.raises(InputError, match=r"another `zeus run` is following .*metrics\.jsonl"):
         place.launcher(monkeypatch)
     first.close()
     place.launcher(monkeypatch).close()

@@ -1,4 +1,4 @@
-"""job.toml: what a recurring job is and how it is run."""
+"""job.toml: describes a recurring job and how to run it."""
 
 from zeus.launch.job_file.reader import parse_job_file, read_job_file
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource, trial_seed

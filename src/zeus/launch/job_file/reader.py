@@ -1,4 +1,4 @@
-"""Reads job.toml strictly and checks it whole: every mistake is a sentence with a line number, before anything runs."""
+"""Reads and checks job.toml. All mistakes are reported at once, each with its line number, before anything runs."""
 
 from __future__ import annotations
 
@@ -21,29 +21,31 @@ from zeus.policy.registry import find_policy
 
 
 def read_job_file(path: Path) -> JobFile:
-    """Read and check it.
+    """Read and check a job file.
 
     Raises:
-        InputError: Each thing that is wrong, on a line of its own, with where it stands and what to write instead.
+        InputError: The file is wrong. The message lists each mistake with its line number and how to fix it.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")  # an editor may have marked it as UTF-8
+        text = path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
     except (OSError, UnicodeDecodeError) as failed:
-        raise InputError(f"{path} cannot be read: {failed}. Name a job file, as in `zeus run job.toml`.") from failed
+        raise InputError(f"{path} cannot be read: {failed}. Give a job file, as in `zeus run job.toml`.") from failed
     return parse_job_file(text, str(path))
 
 
 def parse_job_file(text: str, name: str = "job.toml") -> JobFile:
-    """The same, from the text of a file of this name."""
+    """Like `read_job_file`, for the text of a file of this name."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as wrong:
-        raise InputError(f"{name} is not TOML: {wrong}. Texts stand in quotes, lists in [brackets].") from wrong
+        raise InputError(
+            f"{name} is not valid TOML: {wrong}. Write texts in quotes and lists in [brackets]."
+        ) from wrong
     return _Reader(name, text).read(data)
 
 
 class _Reader:
-    """Collects everything that is wrong with a file."""
+    """Collects all mistakes of a file."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
@@ -70,8 +72,8 @@ class _Reader:
         if not self._wrong and metrics is not None and len(sizes) > 1 and not _names(command, "batch_size"):
             self._blame(
                 ("command",),
-                "command: a script that is only watched cannot be told its batch size otherwise. Write {batch_size} "
-                "where it takes it, as in `--batch-size {batch_size}`.",
+                "command: an unmodified script gets its batch size only from its arguments. Add {batch_size} to the "
+                "command, as in `--batch-size {batch_size}`.",
             )
         spec = self._spec(data)
         self._raise()
@@ -96,23 +98,26 @@ class _Reader:
             if key not in known:
                 self._blame(path, _unknown(key, known, table))
             elif not known[key][0](value):
-                what = key if key == "env" else f"{key} = {_shown(value)}"  # which may hold secrets
+                what = key if key == "env" else f"{key} = {_shown(value)}"  # env may hold secrets
                 self._blame(path, f"{what}: give {known[key][1]}.")
 
     def _check_env(self, env: dict[str, Any]) -> None:
         for key, value in env.items():
             if not isinstance(value, str):
-                self._blame(("env", key), f'{key}: give a text in "quotes".')  # never its value
+                self._blame(("env", key), f'{key}: give a text in "quotes".')  # the value may be a secret
             elif not key or "=" in key or "\0" in key + value:
                 self._blame(
-                    ("env", key), f"{key!r}: no variable can have such a name, or a value with a null character."
+                    ("env", key),
+                    f"{key!r}: a variable needs a name without `=`, and no null character in name or value.",
                 )
             elif key.startswith("ZEUS_"):
-                self._blame(("env", key), f"{key} is for Zeus itself: set it in the environment of `zeus run`.")
+                self._blame(("env", key), f"{key} is a variable of Zeus: set it in the environment of `zeus run`.")
             elif key in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
-                self._blame(("env", key), f"{key}: say which GPUs with `gpus`, so that these are the ones measured.")
+                self._blame(
+                    ("env", key), f"{key}: choose GPUs with `gpus` instead, so that Zeus measures the same ones."
+                )
 
-    # ------------------------------------------------------------------ what the values mean
+    # ------------------------------------------------------------------ values
 
     def _spec(self, data: dict[str, Any]) -> JobSpec | None:
         given = {name: data[key] for key, (name, _) in SPEC.items() if key in data}
@@ -127,7 +132,7 @@ class _Reader:
             return None
         try:
             return JobSpec(**given)
-        except InputError as wrong:  # "eta_knob=2: give ...", of which the user knows the field as `eta`
+        except InputError as wrong:  # "eta_knob=2: give ...": the job file calls this field `eta`
             field, _, rest = str(wrong).partition("=")
             key = next((key for key, (name, _) in SPEC.items() if name == field), field)
             self._blame((key,), f"{key} = {rest}")
@@ -137,30 +142,30 @@ class _Reader:
         sources = [key for key in ("regex", "file") if metrics.get(key)]
         if len(sources) != 1:
             what = "both regex and file are given: leave one out" if sources else "give regex or file"
-            self._blame(("metrics",), f"[metrics]: {what}, to say where the metric is found.")
+            self._blame(("metrics",), f"[metrics]: {what}, so that Zeus knows where to find the metric.")
         if metrics.get("file") and (metrics.get("epoch_regex") or metrics.get("epoch_line")):
-            self._blame(("metrics", "file"), "file: each of its lines ends an epoch; leave the epoch_ keys out.")
+            self._blame(("metrics", "file"), "file: each of its lines ends an epoch, so leave out the epoch_ keys.")
         for key in ("regex", "epoch_regex"):
             try:
                 groups = re.compile(metrics.get(key, "()") or "()").groups
             except re.error as wrong:
-                self._blame(("metrics", key), f"{key} = {_shown(metrics[key])} is no regular expression: {wrong}.")
+                self._blame(("metrics", key), f"{key} = {_shown(metrics[key])} is not a regular expression: {wrong}.")
                 continue
             if groups != 1:
                 self._blame(
                     ("metrics", key),
-                    f"{key} = {_shown(metrics[key])} has {groups} groups: put the {_MEANS[key]} in one pair of "
-                    "parentheses, and write (?:...) for any other.",
+                    f"{key} = {_shown(metrics[key])} has {groups} groups, not 1: put only the {_MEANS[key]} in "
+                    "parentheses, and use (?:...) for other groups.",
                 )
 
     def _command(self, text: str, has_rate: bool) -> tuple[str, ...]:
         try:
             parts = tuple(shlex.split(text))
         except ValueError as wrong:
-            self._blame(("command",), f"command: {wrong}. Quote it as for a shell.")
+            self._blame(("command",), f"command: {wrong}. Quote its parts as in a shell.")
             return ()
         if "\0" in text:
-            self._blame(("command",), "command: no argument can hold a null character.")
+            self._blame(("command",), "command: an argument cannot hold a null character.")
         for part in parts:
             self._check_placeholders(part, has_rate)
         return parts
@@ -173,16 +178,14 @@ class _Reader:
             if strange is None:
                 part.format(**values)
         except ValueError as wrong:
-            self._blame(
-                ("command",), f"command: {part!r}: {wrong}. Write {{{{ and }}}} for braces of the script's own."
-            )
+            self._blame(("command",), f"command: {part!r}: {wrong}. Write {{{{ and }}}} for literal braces.")
             return
         if strange is not None:
             self._blame(("command",), f"command: {{{strange}}} is not known. {suggest(strange, PLACEHOLDERS)}")
         elif "learning_rate" in names and not has_rate:
-            self._blame(("command",), "command: {learning_rate} needs a [learning_rate] table with its `base`.")
+            self._blame(("command",), "command: {learning_rate} needs a [learning_rate] table with a `base`.")
 
-    # ------------------------------------------------------------------ what is said
+    # ------------------------------------------------------------------ mistakes
 
     def _blame(self, path: tuple[str, ...], what: str) -> None:
         line = next((self._lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._lines), 0)
@@ -198,7 +201,7 @@ class _Reader:
 
 
 def _names(command: Sequence[str], name: str) -> bool:
-    """Whether a command has this placeholder."""
+    """Whether a command uses this placeholder."""
     return any(found == name for part in command for _, found, _, _ in string.Formatter().parse(part))
 
 
@@ -207,7 +210,7 @@ _MEANS = {"regex": "metric", "epoch_regex": "number of the epoch"}
 
 def _unknown(key: str, known: Mapping[str, Kind], table: str) -> str:
     if table and key in TOP:
-        return f"{key} stands below [{table}] and so belongs to it: move it above the first [table]."
+        return f"{key} is below [{table}] and so belongs to that table: move it above the first [table]."
     where = f"{key} is not known in [{table}]" if table else f"{key} is not known"
     return f"{where}. {suggest(key, known)}"
 

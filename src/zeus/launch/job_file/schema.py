@@ -1,4 +1,4 @@
-"""Which keys a job file may have, and what each may hold."""
+"""The keys of a job file and the values that each may have."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIZES = (lambda value: isinstance(value, list) and all(map(_whole, value)), "a l
 WATTS = (lambda value: isinstance(value, list) and all(map(_number, value)), "a list of watts such as [250, 200]")
 Kind = tuple[Callable[[Any], bool], str]
 
-SPEC: Mapping[str, tuple[str, Kind]] = {  # what is in the file -> what it is in JobSpec
+SPEC: Mapping[str, tuple[str, Kind]] = {  # key in the file -> field of JobSpec
     "job_id": ("job_id", TEXT),
     "name": ("job_id_prefix", TEXT),
     "batch_sizes": ("batch_sizes", SIZES),
@@ -48,7 +48,7 @@ SPEC: Mapping[str, tuple[str, Kind]] = {  # what is in the file -> what it is in
     "window": ("window_size", WHOLE),
     "policy": ("policy", TEXT),
     "power_limits": ("power_limits", WATTS),
-    # Seldom needed, so that they keep the names that they have in JobSpec.
+    # Rarely needed, so these keep their names of JobSpec.
     "num_pruning_rounds": ("num_pruning_rounds", WHOLE),
     "mab_prior_mean": ("mab_prior_mean", NUMBER),
     "mab_prior_precision": ("mab_prior_precision", NUMBER),

@@ -1,4 +1,4 @@
-"""Which line of a TOML file a key stands on: `tomllib` does not say, and an error is of use only where it points."""
+"""Finds the line number of each key in a TOML file, for error messages. `tomllib` does not report it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _LONG = re.compile(r'"""|\'\'\'')
 
 
 def key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """The line, from 1, of each key and table by its path.
+    """The line number, from 1, of each key and table by its path.
 
     >>> key_lines('name = "a"\\n[env]\\nX.Y = 1')
     {('name',): 1, ('env',): 2, ('env', 'X', 'Y'): 3, ('env', 'X'): 3}
     """
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
-    inside = ""  # the quotes of a text that goes on over several lines
+    inside = ""  # the quotes of a text over several lines
     for number, line in enumerate(text.splitlines(), 1):
         if not inside:
             if head := _TABLE.match(line):

@@ -1,4 +1,4 @@
-"""What a job file says, as values."""
+"""The content of a job file, as values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLACEHOLDERS = ("batch_size", "learning_rate", "seed", "epochs", "target_metric"
 
 @dataclass(frozen=True, slots=True)
 class LearningRate:
-    """[learning_rate]: what suits the default batch size, and how it grows with the size."""
+    """[learning_rate]: the learning rate at the default batch size, and how it grows with the size."""
 
     base: float
     rule: str = "sqrt"
@@ -23,17 +23,17 @@ class LearningRate:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
-    """[metrics]: how an unmodified script is read."""
+    """[metrics]: where to find the epochs and metrics of an unmodified script."""
 
     regex: str = ""
     epoch_regex: str = ""
     file: str = ""
-    epoch_line: str = ""  # whether an epoch line begins or ends its epoch; empty: told by what surrounds it
+    epoch_line: str = ""  # whether an epoch line begins or ends its epoch; empty: found out from the other lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """What a job file says."""
+    """A checked job file."""
 
     spec: JobSpec
     command: tuple[str, ...]  # with placeholders
@@ -41,17 +41,16 @@ class JobFile:
     metrics: MetricsSource | None = None  # None: the script uses ZeusDataLoader
     env: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[int, ...] | None = None  # None: all that are visible
-    mode: Mode | None = None  # None: as ZEUS_MODE says
+    mode: Mode | None = None  # None: taken from ZEUS_MODE
     max_tries: int = MAX_TRIES
 
     def rate(self, batch_size: int) -> float | None:
-        """The learning rate for this size."""
         if self.learning_rate is None:
             return None
         return scale(self.learning_rate.base, self.spec.default_batch_size, batch_size, self.learning_rate.rule)
 
     def arguments(self, batch_size: int, seed: int) -> list[str]:
-        """The command of a trial."""
+        """The command of a trial, with its placeholders filled in."""
         values = {
             "batch_size": batch_size,
             "learning_rate": self.rate(batch_size),
@@ -63,7 +62,7 @@ class JobFile:
 
 
 def trial_seed(job_seed: int | None, number: int) -> int:
-    """The seed of a trial: another for each, the same whenever it is asked for.
+    """The seed of a trial: different for each trial, and the same each time it is computed.
 
     >>> trial_seed(0, 1) == trial_seed(0, 1) != trial_seed(0, 2)
     True

@@ -1,1 +1,1 @@
-"""The process of one trial: started, guarded, logged and ended with all that it started."""
+"""The process of one trial: it is guarded, its output is logged, and it ends with all processes that it started."""

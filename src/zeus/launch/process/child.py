@@ -1,4 +1,4 @@
-"""The command of one trial: guarded, its output in a log, stopped and ended with all that it started."""
+"""Starts the command of one trial under guards, logs its output, and stops and ends it with all its processes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from zeus.launch.process import guard
 from zeus.launch.process.log_file import LogFile
 from zeus.launch.process.output import Output
 
-GONE_SECONDS = guard.GRACE_SECONDS + 2 * guard.KILLED_SECONDS  # in which the guards have ended all that they can end
+GONE_SECONDS = guard.GRACE_SECONDS + 2 * guard.KILLED_SECONDS  # by then the guards have ended all that they can
 
 
 class Child:
-    """A running command. Leaving its `with` block ends it, and whatever it has started.
+    """A running command. Leaving its `with` block ends it and all processes that it has started.
 
-    While it runs, Ctrl-Z stops all of it before this process, and all of it goes on when this process does.
+    While it runs, Ctrl-Z stops the command before this process. It continues when this process does.
 
     Args:
         command: Run without a shell, in the current folder.
-        environ: All of its environment.
-        log: Where its output is kept.
-        hear: Told of each chunk of its output, on another thread, and in the end of an empty one.
+        environ: Its whole environment.
+        log: File for its output.
+        hear: Called on another thread with each chunk of its output, and with an empty one at the end.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Child:
                 stdout=written,
                 stderr=subprocess.STDOUT,
                 pass_fds=(there.fileno(), output),
-                start_new_session=True,  # Ctrl-C is the launcher's, which passes it on
+                start_new_session=True,  # Ctrl-C goes to the launcher, which passes it on
             )
         except OSError as failed:
             os.close(output)
@@ -64,7 +64,7 @@ class Child:
         self._output = Output(output, self._kept, hear)
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit status as a shell would say it; None while it runs on, or anything that it has started."""
+        """Its exit status as in a shell, or None while it or a process that it started is running."""
         try:
             status = self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -72,23 +72,23 @@ class Child:
         return guard.shell_status(status)
 
     def send(self, number: signal.Signals) -> None:
-        """Send this to the command and its group; SIGSTOP, SIGCONT and SIGKILL to all that it has started."""
+        """Send a signal to the command and its group. SIGSTOP, SIGCONT and SIGKILL go to all that it has started."""
         with contextlib.suppress(OSError):  # it has ended
             self._guards.send(bytes([number]))
 
     def end(self, *signals: signal.Signals, grace: float = guard.GRACE_SECONDS) -> None:
-        """Ask it to end, each time a little less kindly, and return when it has."""
+        """Send each signal in turn until the command ends, at last SIGKILL. Returns when it has ended."""
         try:
             for number in signals:
                 self.send(number)
                 if self.wait(grace) is not None:
                     return
-        finally:  # also where the user cannot wait
+        finally:  # also if the user interrupts the wait
             self.send(signal.SIGKILL)
             self._see_off()
 
     def _see_off(self) -> None:
-        """Wait for the guards to be gone: the last of them stays until all that the command started is."""
+        """Wait for the guards to end. The last of them stays until all processes of the command are gone."""
         with contextlib.suppress(OSError):
             self._guards.shutdown(socket.SHUT_WR)
             self._guards.settimeout(GONE_SECONDS)
@@ -97,25 +97,25 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-        if self._process.returncode < 0:  # perhaps both guards were killed
+        if self._process.returncode < 0:  # both guards may have been killed
             for pid in [pid for pid, _, session in guard.processes() if session == self._process.pid]:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
 
     def close_output(self) -> None:
-        """It has ended: read what is left of its output."""
+        """Read what is left of the output. Call this when the command has ended."""
         self._output.close()
 
     @property
     def end_of_output(self) -> str:
-        """The last of what it wrote, also where the log could not be written."""
+        """The end of its output, even if the log could not be written."""
         return self._kept.end.decode(errors="replace")
 
     def check(self, status: int) -> None:
-        """Whether an exit status says something about the trial at all, of whatever batch size.
+        """Raise if an exit status tells nothing about the trial and its batch size.
 
         Raises:
-            LaunchError: The command could not be run, or somebody ended it.
+            LaunchError: The command could not be run, or was ended from outside.
         """
         by = status - guard.BY_SIGNAL
         if status in (guard.CANNOT_RUN, guard.NOT_FOUND):
@@ -123,9 +123,11 @@ class Child:
                 f"the command could not be run (exit code {status}): {' '.join(self.end_of_output.splitlines()[-1:])} "
                 f"Its output is in {self.log}."
             )
-        if by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) or self._process.returncode < 0:  # or its guard was
+        if (
+            by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) or self._process.returncode < 0
+        ):  # < 0: a guard was killed
             raise LaunchError(
-                f"the command was ended from outside by {_name(by)}. Run it again to go on; its output is in "
+                f"the command was ended from outside by {_name(by)}. Run the job again to continue. Its output is in "
                 f"{self.log}."
             )
 
@@ -141,7 +143,7 @@ class Child:
     def _pause(self, number: int, frame: FrameType | None) -> None:
         self.send(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
-        self.send(signal.SIGCONT)  # we go on
+        self.send(signal.SIGCONT)  # this process was continued
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
@@ -160,5 +162,5 @@ class Child:
 def _name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # one of those without a name
+    except ValueError:  # a signal without a name
         return f"signal {number}"

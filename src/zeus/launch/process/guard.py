@@ -1,15 +1,15 @@
-"""Runs one command and ends all of it when its launcher is gone, even by kill -9. A program: `guard.py FD FD COMMAND`.
+"""Runs a command, and ends it with all its processes when the launcher is gone. A program: `guard.py FD FD COMMAND`.
 
     zeus run ──socket──▶ outer guard ──▶ inner guard ──▶ command ──▶ whatever it starts
         ◀──────────────────── output ────────────────────────┘
 
-Nothing that the command starts can leave: a process whose parent ends falls to the nearest guard (it is a subreaper),
-in whatever group or session it is. The guard stays until all of them are gone. There are two guards, so that the other
-one ends everything when one of them is killed, also together with the launcher. If both are killed, the kernel kills
-the command itself, and the launcher what is in its session.
+No process of the command can escape, whatever its group or session: a guard is a subreaper, so it becomes the parent of
+each process whose own parent ends. It stays until all of them are gone. There are two guards: if one is killed, even
+together with the launcher, the other ends everything. If both are killed, the kernel kills the command, and the
+launcher kills the processes of its session.
 
-The launcher sends signal numbers, a byte each. The end of the socket says that the launcher is gone, which ends the
-command. Uses the standard library alone, so that it starts at once.
+The launcher sends signal numbers, one byte each. When the socket closes, the launcher is gone (perhaps by kill -9), and
+the guard ends the command. It uses only the standard library, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -27,62 +27,63 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
-GRACE_SECONDS = 10.0  # between asking a command to end and ending it
-OTHERS_SECONDS = 2.0  # for what it left behind, which frees the GPU as it goes
-KILLED_SECONDS = 10.0  # after which what was killed and is still there will stay: another user's, or stuck in a driver
-LOOK_SECONDS = 0.05  # how often is looked who is still there, while they are being ended
-NOT_FOUND, CANNOT_RUN, BY_SIGNAL = 127, 126, 128  # as shells answer
+GRACE_SECONDS = 10.0  # between asking a command to end and killing it
+OTHERS_SECONDS = 2.0  # for processes that it left behind, which free the GPU as they end
+KILLED_SECONDS = 10.0  # a killed process that lives longer stays: another user's, or stuck in a driver
+LOOK_SECONDS = 0.05  # how often to look for remaining processes, while they are being ended
+NOT_FOUND, CANNOT_RUN, BY_SIGNAL = 127, 126, 128  # exit codes, as in a shell
 _PARENT_DEATH_SIGNAL, _SUBREAPER = 1, 36  # prctl(2)
 
 
 def main(descriptor: int, output: int, command: list[str]) -> int:
-    """Run it; its exit status as a shell would say it.
+    """Run the command and return its exit status as a shell would.
 
     Args:
         descriptor: The guards' end of the socket.
-        output: Where the command's output is read. Here it is read only if the launcher is gone, so that a command that
-            saves its work can still speak.
-        command: What to run.
+        output: Read end of the command's output. The guard reads it only if the launcher is gone, so that a command
+            that saves its work does not block on a full pipe.
+        command: The command.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _nothing)  # sent to the command's group: the guard stays to say how it ended
+        signal.signal(number, _nothing)  # sent to the command's group: the guard must stay to return its exit status
     launcher = socket.socket(fileno=descriptor)
     _prctl(_SUBREAPER, 1)
     inner = os.fork()
     if inner:
         os.close(output)
         return _Guard(inner, launcher, None).stay()
-    _prctl(_SUBREAPER, 1)  # it is not inherited
-    os.setpgid(0, 0)  # the command is in this group, but does not lead it, so that it may begin a session of its own
+    _prctl(_SUBREAPER, 1)  # not inherited
+    os.setpgid(0, 0)  # the command is in this group but does not lead it, so it can start a session of its own
     try:
         child = subprocess.Popen(command, preexec_fn=_die_with(os.getpid()))  # noqa: PLW1509 there is no thread
     except OSError as failed:
-        sys.stderr.write(f"{command[0]}: cannot be run: {failed.strerror}.\n")
+        sys.stderr.write(f"{command[0]} cannot be run: {failed.strerror}.
+")
         return failed_start(failed)
     child.returncode = 0  # the guard reaps it
     return _Guard(child.pid, launcher, output).stay()
 
 
 class _Guard:
-    """Stays until its child and all that the child left behind are gone.
+    """Stays until its child and all processes that the child left behind are gone.
 
     Args:
         child: The command, or the inner guard.
         launcher: The socket.
-        output: See `main`; None: this is the outer guard, which leaves all to the inner one while that lives.
+        output: See `main`. None: this is the outer guard, which does nothing while the inner one lives.
     """
 
     def __init__(self, child: int, launcher: socket.socket, output: int | None) -> None:
         self._child, self._launcher, self._output = child, launcher, output
         self._status: int | None = None
-        self._end: float | None = None  # when those that are still there are killed; None: the command runs
-        self._asked: set[int] = set()  # of the children: who were asked to end
+        self._end: float | None = None  # when the remaining processes are killed; None: the command is running
+        self._asked: set[int] = set()  # children that were asked to end
         self._ready = select.poll()
         self._ready.register(launcher, select.POLLRDHUP | (select.POLLIN if output is not None else 0))
         self._ready.register(_child_ended(), select.POLLIN)
 
     def stay(self) -> int:
-        """Until nobody is left; the child's exit status."""
+        """Wait until no process is left. Returns the child's exit status."""
         while self._reap():
             for descriptor, event in self._ready.poll(None if self._end is None else LOOK_SECONDS * 1000):
                 if descriptor == self._launcher.fileno():
@@ -95,7 +96,7 @@ class _Guard:
         return _exit_as(status, is_guard=self._output is None)
 
     def _reap(self) -> bool:
-        """Take note of who has ended; whether anybody is left."""
+        """Reap children that have ended. Returns whether any is left."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG)) != (0, 0):
                 self._asked.discard(ended[0])
@@ -108,50 +109,52 @@ class _Guard:
     def _end_within(self, seconds: float) -> None:
         self._end = min(self._end or float("inf"), time.monotonic() + seconds)
 
-    # ------------------------------------------------------------------ what the launcher wants
+    # ------------------------------------------------------------------ orders of the launcher
 
     def _heed(self, event: int) -> None:
-        if self._output is None or not (said := self._launcher.recv(1)):
+        if self._output is None or not (order := self._launcher.recv(1)):
             self._ready.unregister(self._launcher)
             self._launcher_gone()
-            if self._output is not None and event & select.POLLHUP:  # not only has it nothing more to say
+            if self._output is not None and event & select.POLLHUP:  # fully closed, not only for writing
                 self._ready.register(self._output, select.POLLIN)
-        elif said[0] == signal.SIGKILL:
+        elif order[0] == signal.SIGKILL:
             self._end_within(0.0)
-        elif said[0] in (signal.SIGSTOP, signal.SIGCONT):
-            self._send_all(said[0])
+        elif order[0] in (signal.SIGSTOP, signal.SIGCONT):
+            self._send_all(order[0])
         else:
-            self._ask(said[0])
+            self._ask(order[0])
 
     def _launcher_gone(self) -> None:
         if self._output is None:
-            self._end_within(2 * GRACE_SECONDS + KILLED_SECONDS)  # the inner guard sees to it
+            self._end_within(2 * GRACE_SECONDS + KILLED_SECONDS)  # leaves time for the inner guard
             return
         self._end_within(GRACE_SECONDS)
         if self._status is None:
             self._asked.add(self._child)
             self._ask(signal.SIGTERM)
-            self._send_all(signal.SIGCONT)  # who is stopped cannot heed it
+            self._send_all(signal.SIGCONT)  # a stopped process cannot react to SIGTERM
 
-    # ------------------------------------------------------------------ what is done to them
+    # ------------------------------------------------------------------ signals to processes
 
     def _ask(self, number: int) -> None:
-        """To the command and its group, also where it has begun a group of its own."""
+        """Send a signal to the command and its group, even if it has started a group of its own."""
         os.killpg(0, number)
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._status is None and os.getpgid(self._child) != os.getpgrp():  # not reaped: no stranger
+            if (
+                self._status is None and os.getpgid(self._child) != os.getpgrp()
+            ):  # not reaped, so the pid is still its own
                 os.killpg(os.getpgid(self._child), number)
 
     def _press_on(self) -> bool:
-        """Ask or kill those who are the guard's own by now; false where no more can be done.
+        """Ask or kill the guard's children. Returns false if no more can be done.
 
-        Its own children keep their number until they are reaped here, so no stranger is met. Whoever they leave behind
-        is the guard's own next time.
+        A child keeps its pid until the guard reaps it, so no other process is hit. Processes that a child leaves behind
+        become the guard's children, and are ended next time.
         """
         assert self._end is not None
         late = time.monotonic() - self._end
         for pid in _children().get(os.getpid(), ()):
-            if _is_keeper(pid):  # it ends by itself once its limits are back, and never before
+            if _is_keeper(pid):  # it must restore the power limits, and then ends by itself
                 continue
             if late >= 0:
                 _send(pid, signal.SIGKILL)
@@ -162,7 +165,7 @@ class _Guard:
         return late < KILLED_SECONDS
 
     def _send_all(self, number: int) -> None:
-        """To all that descend from the guard."""
+        """Send a signal to all descendants of the guard."""
         children = _children()
         waiting = [*children.get(os.getpid(), ())]
         while waiting:
@@ -191,7 +194,7 @@ def failed_start(error: OSError) -> int:
 
 
 def processes() -> Iterator[tuple[int, int, int]]:
-    """All that can be seen: each one's number, its parent's and its session's."""
+    """All visible processes: each one's pid, its parent's pid and its session."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             _, parent, _, session, *_ = (folder / "stat").read_bytes().rpartition(b")")[2].split(None, 4)
@@ -199,7 +202,7 @@ def processes() -> Iterator[tuple[int, int, int]]:
 
 
 def _children() -> dict[int, list[int]]:
-    """Who is whose child."""
+    """The children of each process, by pid."""
     found: dict[int, list[int]] = {}
     for pid, parent, _ in processes():
         found.setdefault(parent, []).append(pid)
@@ -207,14 +210,14 @@ def _children() -> dict[int, list[int]]:
 
 
 def _is_keeper(pid: int) -> bool:
-    """Whether it is the private keeper of a training, which ends with that, once it has put the limits back."""
+    """Whether this is the private keeper of a training, which ends after it has restored the power limits."""
     with contextlib.suppress(OSError):
         return b"\0zeus.device.keeper\0--fd\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False
 
 
 def _send(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or another user's (sudo)
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended, or is another user's (sudo)
         os.kill(pid, number)
 
 
@@ -222,7 +225,7 @@ def _send(pid: int, number: int) -> None:
 
 
 def _child_ended() -> int:
-    """A descriptor that can be read whenever a child has ended."""
+    """A file descriptor that becomes readable whenever a child has ended."""
     here, there = os.pipe()
     os.set_blocking(there, False)
     signal.signal(signal.SIGCHLD, _nothing)
@@ -231,25 +234,25 @@ def _child_ended() -> int:
 
 
 def _nothing(*_: object) -> None:
-    """A handler, unlike SIG_IGN, is not inherited."""
+    """Ignores a signal. Unlike SIG_IGN, a handler is not inherited."""
 
 
 def _prctl(option: int, value: int) -> None:
-    """Where the kernel refuses, the command and its own group are guarded as ever."""
+    """Call prctl. Errors are ignored: the command and its own group are guarded even so."""
     _LIBC.prctl(option, value, 0, 0, 0)
 
 
 def _die_with(guard: int) -> Callable[[], None]:
     def run() -> None:
         _prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-        if os.getppid() != guard:  # gone before that
+        if os.getppid() != guard:  # the guard ended before the call
             os._exit(BY_SIGNAL + signal.SIGKILL)
 
     return run
 
 
 def _exit_as(status: int, is_guard: bool) -> int:
-    """An exit status as a shell says it; who outlives a guard that was killed ends as it did, to tell it apart."""
+    """An exit status as in a shell. If the inner guard was killed, the outer one ends by the same signal."""
     if status < 0 and is_guard:
         _end_by(-status)
     return shell_status(status)

@@ -1,9 +1,9 @@
-"""The log of one trial: the beginning and the end of what its command wrote, and never the end of the disk.
+"""The log of one trial: the beginning and the end of its command's output. It never fills the disk.
 
     | first 8 MiB | [zeus: 123,456 bytes of output are left out here] | last 8 to 24 MiB |
 
-A log is a convenience: whatever happens to it, nothing is raised and the training goes on. Its very end is kept in
-memory too, so that a crash can be explained where nothing could be written.
+If the log cannot be written, nothing is raised and the training continues. The last bytes of the output are also kept
+in memory, to explain a crash even then.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-LONGEST = 32 << 20  # bytes of a log; one that is longer is shortened
-KEPT = 8 << 20  # bytes of its beginning, and of its end, that stay then
+LONGEST = 32 << 20  # bytes; a longer log is shortened
+KEPT = 8 << 20  # bytes of its beginning, and of its end, that are kept then
 END = 1 << 16  # bytes of the end that are kept in memory
-RESERVED_SHARE, RESERVED_BYTES = 0.05, 10 << 30  # of a disk: left alone; no more than so many bytes
-LOOK_SECONDS = 1.0  # how often is looked what is left of the disk
+RESERVED_SHARE, RESERVED_BYTES = 0.05, 10 << 30  # of the disk that stays free; at most so many bytes
+LOOK_SECONDS = 1.0  # how often the free space is read
 
 
 class LogFile:
-    """Takes what a command writes. What cannot be kept is counted, and said where it is missing."""
+    """Takes the output of a command. A note in the log says how many bytes are missing, and where."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.end = b""  # of all that was written, kept or not
-        self._room, self._look_at = 0, 0.0  # bytes that may still be written; when to look again
-        self._missing = 0  # bytes since the last one that was kept
-        self._dropped, self._note = 0, b""  # bytes that were shortened away, and the note that says so
+        self.end = b""  # of all output, whether it is in the log or not
+        self._room, self._look_at = 0, 0.0  # bytes that may still be written; when to read the free space again
+        self._missing = 0  # bytes left out since the last that was written
+        self._dropped, self._note = 0, b""  # bytes removed by `_shorten`, and its note
         self._warned = False
         self._file: int | None = None
         try:
@@ -40,7 +40,6 @@ class LogFile:
             self._warn(failed.strerror)
 
     def write(self, chunk: bytes) -> None:
-        """Add this."""
         self.end = (self.end + chunk)[-END:]
         if self._file is None:
             return
@@ -58,7 +57,6 @@ class LogFile:
             self._warn(failed.strerror)
 
     def close(self) -> None:
-        """Nothing more will be written."""
         if self._file is None:
             return
         try:
@@ -71,12 +69,11 @@ class LogFile:
             self._file = None
 
     def _left(self, file: int) -> int:
-        """Bytes that may still be written."""
         if time.monotonic() >= self._look_at:
             disk = os.fstatvfs(file)
             reserved = min(RESERVED_SHARE * disk.f_blocks * disk.f_frsize, RESERVED_BYTES)
-            known = disk.f_blocks > 0  # some file systems do not say
-            self._room = disk.f_bavail * disk.f_frsize - int(reserved) if known else LONGEST
+            is_known = disk.f_blocks > 0  # some file systems do not report it
+            self._room = disk.f_bavail * disk.f_frsize - int(reserved) if is_known else LONGEST
             self._look_at = time.monotonic() + LOOK_SECONDS
         return self._room
 
@@ -96,7 +93,7 @@ class LogFile:
         self._put(file, _note(missing))
 
     def _shorten(self, file: int) -> None:
-        """Move its end up to its beginning."""
+        """Drop the middle: move the end of the log up to its beginning."""
         at = KEPT + len(self._note)
         end = os.pread(file, KEPT, self._size - KEPT)
         end = end[end.find(b"\n") + 1 :]
@@ -109,7 +106,7 @@ class LogFile:
 
     def _warn(self, why: str | None) -> None:
         if not self._warned:
-            log.warning("not all output will be in %s: %s. The training goes on.", self.path, why)
+            log.warning("%s will not hold all output: %s. Training continues.", self.path, why)
         self._warned = True
 
 

@@ -1,4 +1,4 @@
-"""What a command writes, read on a thread of its own as it comes: into its log, and to whoever listens."""
+"""Reads the output of a command on a thread of its own, and passes it to the log and to a listener."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.1
 CHUNK = 1 << 16
-LAST = 1 << 20  # bytes, more than a pipe holds: who goes on writing after the end is not listened to any more
+LAST = 1 << 20  # bytes read after `close`, more than a pipe holds; later output is ignored
 JOIN_SECONDS = 5.0
 
 
 class Output:
-    """Reads until nobody can write any more, whatever becomes of the log and of the listener.
+    """Reads until the output is closed, even if the log or the listener fails.
 
     Args:
-        descriptor: Where it is read; it is closed in the end.
-        log_file: Where it is kept.
-        hear: Told of each chunk, and in the end of an empty one.
+        descriptor: File descriptor to read from. It is closed at the end.
+        log_file: The log.
+        hear: Called with each chunk, and with an empty one at the end.
     """
 
     def __init__(self, descriptor: int, log_file: LogFile, hear: Callable[[bytes], None] = lambda chunk: None) -> None:
@@ -52,13 +52,13 @@ class Output:
         try:
             self._hear(chunk)
         except Exception:  # the command must never wait for somebody to read
-            log.exception("the output is kept, but not looked at any more")
+            log.exception("the output is still logged, but not read for metrics any more")
             self._hear = lambda chunk: None
 
     def _chunks(self) -> Iterator[bytes]:
-        """Until nobody can write any more, or after `close` what was written before it.
+        """Chunks until the output is closed, or after `close` what was written before it.
 
-        Somebody may hold the output open for ever: a process that could not be ended.
+        A process that cannot be ended may hold the output open for ever.
         """
         left = LAST
         with selectors.DefaultSelector() as ready:

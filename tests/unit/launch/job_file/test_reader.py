@@ -115,25 +115,25 @@ WRONG = [
     ("command", 'command = "python {batch}"', "{batch} is not known. Did you mean 'batch_size'?"),
     ("command", 'command = "python {}"', "{} is not known. Known: batch_size"),
     ("command", "command = \"python -c 'print({0})'\"", "{0} is not known"),
-    ("command", 'command = "python {batch_size"', "Write {{ and }} for braces of the script's own"),
+    ("command", 'command = "python {batch_size"', "Write {{ and }} for literal braces"),
     ("command", 'command = "python {epochs:nonsense}"', "command: '{epochs:nonsense}'"),
     ("command", 'command = "python {learning_rate:d}"', "command: '{learning_rate:d}'"),
-    ("command", 'command = "python \'x"', "Quote it as for a shell"),
+    ("command", 'command = "python \'x"', "Quote its parts as in a shell"),
     ("command", "command = ''", "give a text"),
     ("base = 4e-5", "base = 0", "base = 0: give a number above 0"),
     ("rule", 'rule = "squared"', 'give "sqrt" or "linear" or "none"'),
     ("rule", 'rules = "sqrt"', "rules is not known in [learning_rate]. Did you mean 'rule'?"),
     ("regex", "regex = 'val_acc=[0-9.]+'", "has 0 groups"),
-    ("regex", "regex = '(val|test)_acc=([0-9.]+)'", "write (?:...) for any other"),
-    ("regex", "regex = 'val_acc=('", "is no regular expression"),
+    ("regex", "regex = '(val|test)_acc=([0-9.]+)'", "use (?:...) for other groups"),
+    ("regex", "regex = 'val_acc=('", "is not a regular expression"),
     ("regex", "regex = ''", "give regex or file"),
-    ("epoch_regex", "epoch_regex = 'epoch'", "put the number of the epoch in one pair of parentheses"),
+    ("epoch_regex", "epoch_regex = 'epoch'", "put only the number of the epoch in parentheses"),
     ("file", 'file = "metrics.jsonl"', "both regex and file are given"),
     ("OMP_NUM_THREADS", "OMP_NUM_THREADS = 1", 'OMP_NUM_THREADS: give a text in "quotes"'),
-    ("OMP_NUM_THREADS", 'A = "\\u0000"', "or a value with a null character"),
-    ("command", 'command = "python \\u0000"', "no argument can hold a null character"),
+    ("OMP_NUM_THREADS", 'A = "\\u0000"', "no null character in name or value"),
+    ("command", 'command = "python \\u0000"', "an argument cannot hold a null character"),
     ("OMP_NUM_THREADS", 'ZEUS_GPU = "virtual:v100"', "set it in the environment of `zeus run`"),
-    ("OMP_NUM_THREADS", 'CUDA_VISIBLE_DEVICES = "0"', "say which GPUs with `gpus`"),
+    ("OMP_NUM_THREADS", 'CUDA_VISIBLE_DEVICES = "0"', "choose GPUs with `gpus` instead"),
 ]
 
 
@@ -164,7 +164,7 @@ def test_what_is_needed_is_asked_for(key: str) -> None:
 
 
 def test_a_key_below_a_table_by_mistake_is_shown_its_place() -> None:
-    with pytest.raises(InputError, match=r"line 18: max_tries stands below \[learning_rate\].*move it above"):
+    with pytest.raises(InputError, match=r"line 18: max_tries is below \[learning_rate\].*move it above"):
         read(change('rule = "sqrt"', "max_tries = 3"))
 
 
@@ -177,7 +177,7 @@ def test_a_learning_rate_needs_its_base() -> None:
 
 
 def test_what_is_not_toml_is_said_with_its_line() -> None:
-    with pytest.raises(InputError, match=r"is not TOML: .*line 8"):
+    with pytest.raises(InputError, match=r"is not valid TOML: .*line 8"):
         read(change("eta = 0.5", "eta = half"))
 
 
@@ -191,7 +191,7 @@ def test_an_environment_variable_may_have_any_name() -> None:
 
 
 def test_a_variable_that_no_process_could_have_is_refused() -> None:
-    with pytest.raises(InputError, match="'A=B': no variable can have such a name"):
+    with pytest.raises(InputError, match="'A=B': a variable needs a name without `=`"):
         read(change("OMP_NUM_THREADS", '"A=B" = "1"'))
 
 
