@@ -1,1 +1,1 @@
-"""Training loops: the data loader of Listing 1, callbacks for frameworks, several ranks."""
+"""Integrations with training loops: the data loader of Listing 1 and callbacks for frameworks."""

@@ -1,6 +1,6 @@
-"""Energy of a training as frameworks log it: J/step, J/sample, W, without ever waiting for a sensor.
+"""Energy values for a framework's log: J/step, J/sample and W, without waiting for a sensor.
 
-A training is cut into stretches of steps; what is logged is the newest stretch whose energy is known by then.
+A training is cut into stretches of steps. The log shows the newest stretch whose energy is already known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Stretch:
 
 
 class EnergyLog:
-    """Cuts a training into stretches and knows what the last ones used, all ranks together.
+    """Cuts a training into stretches and sums what they used over all ranks.
 
     >>> from zeus.device.virtual import VirtualMachine
     >>> machine = VirtualMachine.in_memory("v100")
@@ -43,24 +43,23 @@ class EnergyLog:
         self._steps = self._samples = 0
         self._open = False
         self._latest: dict[str, float] = {}
-        self.joules = 0.0  # since the training began, evaluation included; NaN where a GPU does not tell
+        self.joules = 0.0  # since the training began, evaluation included; NaN if a GPU does not report it
         self.seconds = 0.0
 
     def begin(self) -> None:
-        """Training begins."""
         self._steps = self._samples = 0
         self._open_window()
 
     def batch(self, samples: int) -> None:
-        """This rank has trained on so many samples."""
+        """Count a batch of so many samples on this rank."""
         self._samples += samples
 
     def step(self) -> None:
-        """The weights were updated."""
+        """Count an update of the weights."""
         self._steps += 1
 
     def cut(self) -> None:
-        """A stretch ends here; all ranks cut at the same steps."""
+        """End a stretch. All ranks must do this at the same step."""
         if self._open:
             self._learn(self._known())
             self._close_window()
@@ -69,7 +68,7 @@ class EnergyLog:
                 self._learn(self._known())
 
     def end(self, wait: bool = True) -> None:
-        """Training has ended; what is still to come is waited for, unless the other ranks may not be there."""
+        """End the log. Set `wait` to false if other ranks may be gone; what is not known yet is then dropped."""
         if self._open:
             if wait:
                 barrier(self._crew)
@@ -79,7 +78,7 @@ class EnergyLog:
         self._pending.clear()
 
     def values(self) -> dict[str, float]:
-        """What to log: the newest stretch of training steps whose energy is known, and the sum of all stretches."""
+        """The values to log: the newest stretch of steps whose energy is known, and the sum of all stretches."""
         if self._crew.size == 1:
             self._learn(self._known())
         total = {"zeus/joules": self.joules} if self.seconds and math.isfinite(self.joules) else {}
@@ -90,7 +89,7 @@ class EnergyLog:
         return sum(1 for _ in itertools.takewhile(lambda stretch: stretch.measurement.is_ready, self._pending))
 
     def _learn(self, ready: int) -> None:
-        """Take in the stretches that are known on every rank."""
+        """Add up the stretches whose energy is known on every rank."""
         count = min(self._crew.gather(ready))
         for _ in range(int(count)):
             stretch = self._pending.popleft()

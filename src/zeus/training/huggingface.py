@@ -1,4 +1,4 @@
-"""Energy in a Hugging Face Trainer's own logs, and its batch size: `Trainer(callbacks=[EnergyCallback()])`."""
+"""Callbacks for Hugging Face: energy in the Trainer's own log, and the batch size."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ except ImportError as missing:
 class EnergyCallback(TrainerCallback):  # type: ignore[misc]
     """Adds `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` to what the Trainer logs.
 
-    They are in `trainer.state.log_history` and in whatever `report_to` names. Nothing waits for a sensor: a log shows
-    the newest stretch of steps whose energy is known by then, with real sensors usually the one before.
+    They appear in `trainer.state.log_history` and in every tool of `report_to`. It never waits for a sensor: a log
+    shows the newest stretch of steps whose energy is already known. With real sensors this is usually the previous one.
 
     Args:
-        monitor: Measures the GPUs; default: one over all visible GPUs, made when training begins.
+        monitor: Measures the GPUs. Default: one over all visible GPUs, made when training begins.
     """
 
     def __init__(self, monitor: ZeusMonitor | None = None) -> None:
@@ -35,40 +35,38 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
 
     @property
     def monitor(self) -> ZeusMonitor:
-        """What measures."""
+        """The monitor that measures the GPUs."""
         if self._monitor is None:
             self._monitor = ZeusMonitor()
         return self._monitor
 
     @property
     def joules(self) -> float | None:
-        """Energy of the training, evaluation included, as far as it is known by now; None before it began."""
+        """Energy of the training so far, evaluation included; None before it began."""
         return None if self._log is None else self._log.joules
 
-    # ------------------------------------------------------------------ the Trainer's word
+    # ------------------------------------------------------------------ hooks of the Trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Measure from here on."""
         self._go_before_reporters(sys._getframe(1).f_locals.get("self"))
         self._log = EnergyLog(self.monitor, crew())
         self._log.begin()
 
     def _go_before_reporters(self, handler: Any) -> None:
-        """The Trainer puts its reporters before the user's callbacks, and they would not see what is added after.
+        """Move this callback before the Trainer's reporters, so that they see the values that it adds to a log.
 
-        Nothing that a callback is given leads to the list of callbacks; the caller, which is its handler, does.
+        A callback has no access to the list of callbacks, but its caller, the handler, has.
         """
         if isinstance(handler, CallbackHandler) and self in handler.callbacks:
             handler.callbacks.remove(self)
             flow = [i for i, one in enumerate(handler.callbacks) if isinstance(one, DefaultFlowCallback)]
-            handler.callbacks.insert(flow[0] + 1 if flow else 0, self)  # that one decides when a log is due
+            handler.callbacks.insert(flow[0] + 1 if flow else 0, self)  # the flow callback decides when a log is due
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """One batch of a step that accumulates the gradients of several."""
         self._batch(args, state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step has ended; a stretch ends where a log is due, and before an evaluation."""
+        """Count a step. End the stretch before a log or an evaluation."""
         self._batch(args, state)
         if self._log is not None:
             self._log.step()
@@ -76,21 +74,18 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
                 self._log.cut()
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """One batch of an evaluation."""
         self.monitor.report_step(args.per_device_eval_batch_size, by=self, trainer=state)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """An evaluation has ended: it is a stretch without steps."""
         if self._log is not None:
             self._log.cut()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A log or an evaluation may follow."""
         if self._log is not None:
             self._log.cut()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
-        """Add the energy, for those who are called after this and for the history, which was written before."""
+        """Add the energy to the log, and to the history, which the Trainer has already written."""
         if self._log is None or logs is None:
             return
         values = self._log.values()
@@ -99,7 +94,6 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
             state.log_history[-1].update(values)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """The rest of the energy is known soon."""
         if self._log is not None:
             self._log.end()
 
@@ -110,16 +104,17 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
-    """Ends a Trainer at the target or where it costs too much, and tells its job what the batch size came to.
+    """Ends training at the target or at the cost limit, and reports the outcome to the job.
 
-    Under `zeus run` it follows the launcher's trial; else the trial of the `optimizer` given; else it does nothing.
-    The Trainer tells nobody when training raises: the end of the process does then.
+    Under `zeus run` it reports to the launcher's trial, otherwise to the trial of the given `optimizer`. Without either
+    it does nothing. A Trainer does not tell its callbacks about an exception: the outcome is then reported at the end
+    of the process.
 
         Trainer(..., callbacks=[BatchSizeCallback("eval_accuracy")])
 
     Args:
-        metric: What to go by, as the Trainer's evaluation names it.
-        optimizer: Whose `get_batch_size()` the Trainer was made with.
+        metric: Name of the job's metric, as the Trainer's evaluation names it.
+        optimizer: The optimizer whose `get_batch_size()` the Trainer was made with.
     """
 
     def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None) -> None:
@@ -127,47 +122,39 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
 
     @property
     def monitor(self) -> ZeusMonitor:
-        """What measures."""
+        """The monitor that measures the GPUs."""
         return self._follower.monitor
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Measure from here on."""
         self._follower.begin(_steps_per_epoch(args, kwargs.get("train_dataloader")))
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """An epoch begins."""
         self._follower.epoch_begin()
         self._stop(control)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """One batch of a step that accumulates the gradients of several."""
         self._report(batch_size_of(args, state), state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step has ended; the epoch may cost more than the trial is worth."""
         self._report(batch_size_of(args, state), state)
         self._follower.step_end()
         self._stop(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """One batch of an evaluation."""
         self._follower.steps_end()
         self._report(args.per_device_eval_batch_size, state)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """An evaluation may follow."""
         self._follower.epoch_end()
         self._stop(control)
 
     def on_evaluate(
         self, args: Any, state: Any, control: Any, metrics: dict[str, float] | None = None, **kwargs: Any
     ) -> None:
-        """The metric is known."""
         self._follower.evaluated(metrics or {})
         self._stop(control)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Training that ends without the target has not converged."""
         self._follower.end()
 
     def _report(self, samples: int, state: Any) -> None:
@@ -180,7 +167,7 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def _steps_per_epoch(args: Any, loader: Any) -> int | None:
-    """Updates of the weights in an epoch; None where the data set does not know its length."""
+    """Updates of the weights in an epoch, or None if the data set has no length."""
     try:
         return max(1, len(loader) // max(1, int(args.gradient_accumulation_steps)))
     except (TypeError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""The learning rate for another batch size (§6.1): by the square root for Adam and its kin, linear for SGD."""
+"""Scales the learning rate with the batch size (§6.1): by the square root for Adam and its kin, linearly for SGD."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 from zeus.errors import InputError
 
 RULES: Final[Mapping[str, Callable[[float], float]]] = {
-    "sqrt": math.sqrt,  # adaptive optimizers: the noise of a gradient falls with the root of the batch size
-    "linear": lambda ratio: ratio,  # plain SGD: k times the batch takes k times the step
+    "sqrt": math.sqrt,  # adaptive optimizers: gradient noise falls with the square root of the batch size
+    "linear": lambda ratio: ratio,  # plain SGD: k times the batch allows k times the step
     "none": lambda _: 1.0,
 }
 
 
 def scale(base: float, base_batch_size: int, batch_size: int, rule: str = "sqrt") -> float:
-    """The learning rate for `batch_size`, given that `base` suits `base_batch_size`.
+    """The learning rate for `batch_size`, given the rate `base` for `base_batch_size`.
 
     >>> scale(0.1, 128, 512, "sqrt"), scale(0.1, 128, 512, "linear"), scale(0.1, 128, 512, "none")
     (0.2, 0.4, 0.1)

@@ -1,4 +1,4 @@
-"""Energy in a Lightning Trainer's own logs, its power limit and its batch size: `Trainer(callbacks=[...])`."""
+"""Callbacks for Lightning: energy in the Trainer's own log, the power limit and the batch size."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ except ImportError as missing:
 class EnergyCallback(Callback):  # type: ignore[misc]
     """Logs `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` with the Trainer's logger.
 
-    Nothing waits for a sensor: a log shows the newest stretch of steps whose energy is known by then.
+    It never waits for a sensor: a log shows the newest stretch of steps whose energy is already known.
 
     Args:
-        monitor: Measures the GPUs; default: the optimizer's, or one over all visible GPUs.
-        optimizer: Finds the best power limit and keeps it; or what makes one from a monitor once the ranks of a
-            distributed training have come together, such as the class itself. Under `zeus run` that is given the
-            job's profiles, limits and η too; one that is made already is left as it is.
-        batch_size: Samples in a batch on one GPU; default: the length of the batch's first tensor.
+        monitor: Measures the GPUs. Default: the optimizer's, or one over all visible GPUs.
+        optimizer: Finds the best power limit and keeps it: an optimizer, or a callable such as the class itself that
+            makes one from a monitor when training begins, once the ranks of a distributed training are connected.
+            Under `zeus run` the callable also gets the job's profiles, limits and η.
+        batch_size: Samples in a batch on one GPU. Default: the length of the batch's first tensor.
 
     Example:
         Trainer(callbacks=[EnergyCallback(optimizer=GlobalPowerLimitOptimizer)])
@@ -58,25 +58,24 @@ class EnergyCallback(Callback):  # type: ignore[misc]
 
     @property
     def monitor(self) -> ZeusMonitor:
-        """What measures."""
+        """The monitor that measures the GPUs."""
         if self._monitor is None:
             self._monitor = ZeusMonitor()
         return self._monitor
 
     @property
     def optimizer(self) -> GlobalPowerLimitOptimizer | None:
-        """What sets the limit, if anything does."""
+        """The power limit optimizer, if there is one."""
         return self._optimizer
 
     @property
     def joules(self) -> float | None:
-        """Energy of the training, evaluation included, as far as it is known by now; None before it began."""
+        """Energy of the training so far, evaluation included; None before it began."""
         return None if self._log is None else self._log.joules
 
-    # ------------------------------------------------------------------ the Trainer's word
+    # ------------------------------------------------------------------ hooks of the Trainer
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Training begins; the sanity check is over."""
         if self._optimizer is None and self._make is not None:
             self._optimizer = _made(self._make, self.monitor)
         self._log = EnergyLog(self.monitor, crew())
@@ -86,21 +85,20 @@ class EnergyCallback(Callback):  # type: ignore[misc]
             self._optimizer.on_train_begin()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Training steps follow."""
         self._in_epoch = True
         self._resume()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        """A validation in the middle of the epoch may have come before."""
+        """Resume after a validation in the middle of the epoch."""
         self._resume()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """A batch was trained on, and with it a step may have ended."""
+        """Count a batch, and a step if the weights were updated."""
         size = self._report(trainer, batch)
         if self._log is None:
             return
         self._log.batch(size)
-        if trainer.global_step == self._stepped:  # gradients of several batches are accumulated
+        if trainer.global_step == self._stepped:  # gradients are being accumulated over several batches
             return
         self._stepped = trainer.global_step
         self._log.step()
@@ -113,32 +111,28 @@ class EnergyCallback(Callback):  # type: ignore[misc]
                 pl_module.log_dict(values, on_step=True, on_epoch=False, batch_size=size)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Profiling pauses."""
         self._pause()
         if self._log is not None:
             self._log.cut()
 
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
-        """One batch of a validation, or of the sanity check before the training."""
+        """Report a batch of a validation, or of the sanity check before training."""
         self._report(trainer, batch)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Training may go on, which on_train_batch_start tells."""
+        """End the stretch of the validation. Training resumes in `on_train_batch_start`."""
         if self._log is not None:
             self._log.cut()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """No more steps in this epoch."""
         self._in_epoch = False
         self._pause()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Put the limit back; the rest of the energy is known soon."""
         self._end(wait=True)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Put the limit back, waiting for no other rank."""
-        self._end(wait=False)
+        self._end(wait=False)  # other ranks may be gone
 
     def _pause(self) -> None:
         if self._running:
@@ -168,16 +162,17 @@ class EnergyCallback(Callback):  # type: ignore[misc]
 
 
 class BatchSizeCallback(Callback):  # type: ignore[misc]
-    """Ends a Trainer at the target or where it costs too much, and tells its job what the batch size came to.
+    """Ends training at the target or at the cost limit, and reports the outcome to the job.
 
-    Under `zeus run` it follows the launcher's trial; else the trial of the `optimizer` given; else it does nothing.
+    Under `zeus run` it reports to the launcher's trial, otherwise to the trial of the given `optimizer`. Without either
+    it does nothing.
 
         Trainer(callbacks=[BatchSizeCallback("val_accuracy")])
 
     Args:
-        metric: What to go by, as the module logs it in its validation.
-        optimizer: Whose `get_batch_size()` the data loader was made with.
-        batch_size: Samples in a batch on one GPU; default: the length of the batch's first tensor.
+        metric: Name of the job's metric, as the module logs it in its validation.
+        optimizer: The optimizer whose `get_batch_size()` the data loader was made with.
+        batch_size: Samples in a batch on one GPU. Default: the length of the batch's first tensor.
     """
 
     def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None, batch_size: int | None = None) -> None:
@@ -186,46 +181,37 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
         self._batch_size = batch_size
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Measure from here on; the sanity check is over."""
-        batches = trainer.num_training_batches  # infinite where the data set does not know its length
+        batches = trainer.num_training_batches  # infinite if the data set has no length
         self._follower.begin(int(batches) if batches and batches != float("inf") else None)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """An epoch begins."""
         self._follower.epoch_begin()
         self._stop(trainer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """A batch was trained on; the epoch may cost more than the trial is worth."""
         self._report(trainer, batch)
         self._follower.step_end()
         self._stop(trainer)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Training steps pause."""
         self._follower.steps_end()
 
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
-        """One batch of a validation."""
         self._report(trainer, batch)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """The metric is known."""
         if not trainer.sanity_checking:
             self._follower.evaluated(trainer.callback_metrics)
             self._stop(trainer)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """No more steps in this epoch."""
         self._follower.epoch_end()
         self._stop(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Training that ends without the target has not converged."""
         self._follower.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Training has failed."""
         self._follower.failed(exception)
 
     def _stop(self, trainer: Any) -> None:
@@ -239,14 +225,14 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 
 
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:
-    """With the ranks, and under `zeus run` the job's profiles, limits and η, as far as `make` takes and lacks them."""
+    """Call `make` with the ranks and, under `zeus run`, with those of the job's arguments that it takes and lacks."""
     given = getattr(make, "keywords", {})  # of a `functools.partial`
     found, takes = launched_arguments(orders(), monitor, crew(), given), inspect.signature(make).parameters
     return make(monitor, **{name: value for name, value in found.items() if name in takes})
 
 
 def length(batch: Any) -> int | None:
-    """Samples in a batch: the length of the first tensor in it.
+    """Samples in a batch: the length of its first tensor.
 
     >>> import numpy
     >>> length({"x": [numpy.zeros((16, 3)), numpy.zeros(16)]})

@@ -1,4 +1,4 @@
-"""`ZeusDataLoader`, the one import of Listing 1: a DataLoader that measures, profiles limits and knows when to stop."""
+"""`ZeusDataLoader` of Listing 1: a DataLoader that measures energy, profiles power limits and decides when to stop."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ log = logging.getLogger(__name__)
 class ZeusDataLoader(DataLoader[Any]):
     """A DataLoader for training (with `max_epochs`) or for evaluation (without).
 
-    The training loader profiles power limits in its first steps and keeps the best, counts time and energy from the
-    first epoch to the report that reaches the target, and ends `epochs()` at the target, at `max_epochs`, or when the
-    next epoch is predicted to exceed the launcher's cost limit.
+    The training loader profiles power limits in its first steps and keeps the best. It measures time and energy from
+    the first epoch to the metric that reaches the target. `epochs()` ends at the target, after `max_epochs`, or when
+    the next epoch is predicted to exceed the launcher's cost limit.
 
         train_loader = ZeusDataLoader(train_set, batch_size, max_epochs, target_metric)
         eval_loader = ZeusDataLoader(eval_set, batch_size)
@@ -50,16 +50,19 @@ class ZeusDataLoader(DataLoader[Any]):
 
     Args:
         dataset: As for DataLoader.
-        batch_size: As for DataLoader; under `zeus run` ZEUS_BATCH_SIZE takes its place in the training loader.
-        max_epochs: At most so many epochs; None for an evaluation loader.
-        target_metric: Training ends when it is reached; None: train for max_epochs.
-        higher_is_better: Whether the metric should go up.
-        mode: "optimize", "observe" or "off"; default: ZEUS_MODE.
-        eta: η of Equation 2; default: ZEUS_ETA_KNOB, or 0.5.
-        optimum_selector: What the best limit is; default: Equation 7 with this η.
-        profiles: Where profiles are kept between runs; default: only for jobs that have an id.
-        distributed: None, or "dp" where one process trains on all GPUs and each gets its share of a batch.
-        dataloader_keywords: Everything that DataLoader takes.
+        batch_size: As for DataLoader. Under `zeus run`, ZEUS_BATCH_SIZE replaces it in the training loader.
+        max_epochs: Most epochs to train for. None makes an evaluation loader.
+        target_metric: Training ends when the metric reaches it. None: train for max_epochs.
+        higher_is_better: Whether a higher metric is better.
+        mode: "optimize", "observe" or "off". Default: ZEUS_MODE.
+        eta: η of Equation 2. ZEUS_ETA_KNOB replaces it. Default: 0.5.
+        optimum_selector: Chooses the best limit. Default: Equation 7 with this η.
+        profiles: Where power profiles are kept between runs. Default: kept only for jobs that have an id.
+        distributed: None, or "dp" if one process trains on all GPUs and each gets a share of the batch.
+        dataloader_keywords: All other arguments of DataLoader.
+
+    Raises:
+        InputError: An argument is not valid.
     """
 
     def __init__(
@@ -83,30 +86,32 @@ class ZeusDataLoader(DataLoader[Any]):
                 f"ZeusDataLoader(..., shuffle={max_epochs})."
             )
         if distributed not in (None, "dp"):
-            raise InputError(f"distributed={distributed!r}: give None or 'dp'; DDP and FSDP need no word.")
-        told = orders()
+            raise InputError(
+                f"distributed={distributed!r}: give 'dp' for DataParallel, else None (also for DDP and FSDP)."
+            )
+        order = orders()
         is_training = max_epochs is not None and max_epochs != -1
         has_sampler = dataloader_keywords.get("batch_sampler") is not None
-        if is_training and told.batch_size is not None and not has_sampler and batch_size is not None:
-            if batch_size != told.batch_size:
-                log.info("ZEUS_BATCH_SIZE=%s takes the place of the script's %s", told.batch_size, batch_size)
-            batch_size = told.batch_size
+        if is_training and order.batch_size is not None and not has_sampler and batch_size is not None:
+            if batch_size != order.batch_size:
+                log.info("ZEUS_BATCH_SIZE=%s replaces the script's batch size %s", order.batch_size, batch_size)
+            batch_size = order.batch_size
         if has_sampler:
-            batch_size = 1  # DataLoader's own rule: the sampler decides
+            batch_size = 1  # what DataLoader demands beside a batch_sampler
         super().__init__(dataset, batch_size=batch_size, **dataloader_keywords)
         self._zeus_session: Session | None = None
         self._zeus_virtual = _working_gpus()
         shares = len(self._zeus_virtual) if distributed == "dp" else 1
-        self._zeus_step = max(1, -(-self._samples_per_step() // max(1, shares)))  # on each card
+        self._zeus_step = max(1, -(-self._samples_per_step() // max(1, shares)))  # samples on each GPU
         if max_epochs is not None and is_training:
             self._zeus_monitor = ZeusMonitor()
             self._zeus_session = self._session(
-                told, max_epochs, target_metric, higher_is_better, mode, eta, optimum_selector, profiles
+                order, max_epochs, target_metric, higher_is_better, mode, eta, optimum_selector, profiles
             )
 
     def _session(
         self,
-        told: Orders,
+        order: Orders,
         max_epochs: int,
         target_metric: float | None,
         higher_is_better: bool,
@@ -115,32 +120,32 @@ class ZeusDataLoader(DataLoader[Any]):
         selector: OptimumSelector | None,
         profiles: Profiles | None,
     ) -> Session:
-        eta = told.eta if told.eta is not None else 0.5 if eta is None else eta
+        eta = order.eta if order.eta is not None else 0.5 if eta is None else eta
         ranks = crew()
-        report = open_report(told)
+        report = open_report(order)
         terms = report.terms if report is not None else None
         arguments = power_arguments(
-            told, self._zeus_monitor, ranks, report, batch_size=self._samples_per_step(), eta=eta
+            order, self._zeus_monitor, ranks, report, batch_size=self._samples_per_step(), eta=eta
         )
         given = {"optimum_selector": selector, "profiles": profiles}
         arguments |= {name: value for name, value in given.items() if value is not None}
         optimizer = GlobalPowerLimitOptimizer(self._zeus_monitor, mode=mode, **arguments)
         if terms is not None:
             higher_is_better = terms.higher_is_better
-        elif told.higher_is_better is not None:
-            higher_is_better = told.higher_is_better
+        elif order.higher_is_better is not None:
+            higher_is_better = order.higher_is_better
         watts = optimizer.max_watts if terms is None else terms.max_watts
         return Session(
             self._zeus_monitor,
             optimizer,
             CostModel(eta, watts) if watts > 0 else None,
-            max_epochs=told.max_epochs or max_epochs,
+            max_epochs=order.max_epochs or max_epochs,
             batch_size=self._samples_per_step(),
-            target_metric=told.target_metric if told.target_metric is not None else target_metric,
+            target_metric=order.target_metric if order.target_metric is not None else target_metric,
             higher_is_better=higher_is_better,
-            cost_limit=told.cost_limit,
-            **({} if report is None else _told_to(report)),
-            steps_per_epoch=None if report is None and told.cost_limit is None else self._steps_per_epoch(),
+            cost_limit=order.cost_limit,
+            **({} if report is None else _trial_arguments(report)),
+            steps_per_epoch=None if report is None and order.cost_limit is None else self._steps_per_epoch(),
             prices=prices(),
             crew=ranks,
             first=broadcast,
@@ -149,17 +154,21 @@ class ZeusDataLoader(DataLoader[Any]):
     # ------------------------------------------------------------------ Listing 1
 
     def epochs(self) -> Iterator[int]:
-        """The epochs to train for; it may end early."""
+        """Iterate over the epochs to train for. It may end before max_epochs.
+
+        Raises:
+            InputError: This is an evaluation loader, or its epochs were used already.
+        """
         session = self._training("epochs()")
         try:
             yield from session.epochs()
         finally:
             if not quiet() and env.global_rank() == "0":
-                with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full or none at all
+                with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed, full or None
                     sys.stderr.write(f"zeus: {sentence(session.summary)}\n")
 
     def __iter__(self) -> Any:
-        """The batches; a step lasts from one batch to the next."""
+        """Iterate over the batches. A step lasts from one batch to the next."""
         batches = super().__iter__()
         session, size, gpus = self._zeus_session, self._zeus_step, self._zeus_virtual
         if session is None:
@@ -173,7 +182,7 @@ class ZeusDataLoader(DataLoader[Any]):
                 yield batch
                 self._zeus_monitor.report_step(size)
                 if not session.step_end():
-                    break  # the rest of this epoch costs more than the trial is worth
+                    break  # the rest of this epoch would exceed the cost limit
         finally:
             session.end_steps(this)
 
@@ -183,24 +192,32 @@ class ZeusDataLoader(DataLoader[Any]):
             step(gpus, size)
 
     def report_metric(self, metric: float, higher_is_better: bool | None = None) -> None:
-        """Tell the validation metric of this epoch."""
-        value = metric.detach() if hasattr(metric, "detach") else metric  # a tensor that still remembers its gradient
+        """Report the validation metric of this epoch.
+
+        Args:
+            metric: The metric, a number or a tensor of one.
+            higher_is_better: Overrides the argument of the loader.
+
+        Raises:
+            InputError: This is an evaluation loader.
+        """
+        value = metric.detach() if hasattr(metric, "detach") else metric  # a tensor with a gradient
         self._training("report_metric()").report_metric(float(value), higher_is_better)
 
     @property
     def summary(self) -> Summary:
-        """Joules, seconds, cost, limit and saving of the run so far."""
+        """Joules, seconds, cost, limit and saving of the run so far. Raises InputError in an evaluation loader."""
         return self._training("summary").summary
 
     def _training(self, what: str) -> Session:
         if self._zeus_session is None:
-            raise InputError(f"{what} is the training loader's: make it with max_epochs.")
+            raise InputError(f"{what} needs a training loader: give ZeusDataLoader a max_epochs.")
         return self._zeus_session
 
     def _steps_per_epoch(self) -> int | None:
         try:
             return len(self)
-        except Exception:  # an iterable dataset or a sampler need not know its length, and says so in any way
+        except Exception:  # an iterable dataset or a sampler may have no length, and may raise anything
             return None
 
     def _samples_per_step(self) -> int:
@@ -208,12 +225,12 @@ class ZeusDataLoader(DataLoader[Any]):
 
 
 def _working_gpus() -> list[Gpu]:
-    """The virtual cards that a step of this process works on; empty where cards are real and need no telling."""
+    """The virtual GPUs that a step of this process runs on. Empty for real GPUs, which need no report of steps."""
     return own(list(find().values()), rank()) if env.is_virtual() else []
 
 
-def _told_to(report: ScriptTrial) -> dict[str, Any]:
-    """What a session hears from a launcher's trial, and tells it."""
+def _trial_arguments(report: ScriptTrial) -> dict[str, Any]:
+    """Arguments that connect a session to the launcher's trial."""
     return {
         "keep_going": report.keep_going,
         "tell_epoch": report.tell_epoch,

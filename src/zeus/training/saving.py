@@ -1,4 +1,4 @@
-"""What a power limit saved, or would have saved: observer mode's report (§5)."""
+"""What a power limit saved, or would have saved in observer mode (§5)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zeus.job.conversion import Conversion
 
 @dataclass(frozen=True, slots=True)
 class LimitSaving:
-    """One limit against another over the same work; negative seconds mean that it took longer."""
+    """The saving of one limit against another for the same work. Negative seconds mean that it took longer."""
 
     from_watts: float
     to_watts: float
@@ -28,14 +28,14 @@ class LimitSaving:
 
     @property
     def is_seen(self) -> bool:
-        """Whether the energy differs by more than chance may make it differ: two standard errors."""
+        """Whether the energy differs by at least two standard errors, so that it is hardly chance."""
         return abs(self.joules) >= 2 * self.joules_error
 
 
 def difference(
     from_watts: float, to_watts: float, before: Conversion, after: Conversion, prices: Prices | None = None
 ) -> LimitSaving:
-    """What a run saves that uses `after` in place of `before`.
+    """The saving of a run that uses `after` instead of `before`.
 
     >>> before, after = (Conversion(Amount(joules, 10.0), Amount(3.0, 0.0), False) for joules in (200.0, 150.0))
     >>> saving = difference(250, 150, before, after)

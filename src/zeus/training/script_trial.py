@@ -1,9 +1,9 @@
-"""The trial that a launcher has opened, as the training script sees it (Journey 3).
+"""The trial that a launcher has opened, as the training script sees it.
 
-    terms ──▶ epoch ──▶ go on? ──▶ epoch ... ──▶ over ──▶ told, or left in ZEUS_OUTCOME_FILE
+    terms ──▶ epoch ──▶ go on? ──▶ epoch ... ──▶ over ──▶ reported, or left in ZEUS_OUTCOME_FILE
 
-The first rank speaks for all, and all hear the same. A store that does not answer never stops a training: then
-ZEUS_COST_THRESH alone decides, and how the training ended is left to the launcher.
+The first rank asks and reports for all ranks. A store that does not answer never stops a training: then
+ZEUS_COST_THRESH alone decides, and the outcome is left to the launcher.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from zeus.optimizer.power_limit.launched_trial import LaunchedTrial
 from zeus.trial.engine import AskPolicy
 
 
-def open_report(told: Orders) -> ScriptTrial | None:
-    """The report on the trial that a launcher has opened for this script; None where none has. Every rank must ask."""
-    running = launched(told)
+def open_report(orders: Orders) -> ScriptTrial | None:
+    """The trial that a launcher has opened for this script, or None. Every rank must call this."""
+    running = launched(orders)
     return None if running is None else ScriptTrial(running)
 
 
 class ScriptTrial(LaunchedTrial):
-    """What the loader hears from the trial and tells it."""
+    """Connects the loader to the trial."""
 
     def keep_going(self, question: AskPolicy) -> bool:
-        """The policy's word on going on."""
+        """Whether the policy lets the training go on."""
         return True if self._trial is None else self._trial.answer(question)
 
     def tell_epoch(self, use: Use) -> None:
-        """What an epoch uses."""
+        """Report what an epoch uses."""
         if self._trial is not None:
             self._trial.tell_epoch(use)
 
     def over(self, outcome: Outcome) -> None:
-        """The run has ended.
+        """Report the outcome of the run.
 
-        A loop that was left before the target, by break or by an exception, has not said how it ended: its exit code
-        will. What it used is left to the launcher, which sees that.
+        If the loop was left by break or by an exception, only the exit code tells how the training ended. What it used
+        is then left to the launcher, which sees the exit code.
         """
         if self._trial is not None:
             self._trial.leave(outcome) if outcome.ending is Ending.LOST else self._trial.tell(outcome)

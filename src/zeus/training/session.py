@@ -1,8 +1,9 @@
-"""One training run of a loader: turns its epochs, steps and reports into a trial's events.
+"""One training run of a loader: turns its epochs, steps and metrics into the events of a trial.
 
-    epochs() ──▶ epoch ──▶ steps ──▶ (evaluation) ──▶ report ──▶ epoch ... ──▶ over
+    epochs() ──▶ epoch ──▶ steps ──▶ (evaluation) ──▶ metric ──▶ epoch ... ──▶ over
 
-The clock runs from the first epoch to the report that reaches the target. `zeus.trial.engine` decides when it is over.
+Time and energy count from the first epoch to the metric that reaches the target. `zeus.trial.engine` decides when the
+run is over.
 """
 
 from __future__ import annotations
@@ -38,26 +39,26 @@ ENDINGS = {
 
 
 class Session:
-    """Keeps the books of one run.
+    """One run.
 
     Args:
         monitor: Measures the GPUs.
         optimizer: Sets their power limit.
-        cost: Equation 2; None where MAXPOWER is not known.
-        max_epochs: At most so many.
+        cost: Equation 2; None if MAXPOWER is not known.
+        max_epochs: Most epochs to train for.
         batch_size: For the summary.
-        target_metric: The run ends when it is reached; None: after max_epochs.
-        higher_is_better: Whether the metric should go up.
-        cost_limit: The bound of the trial; None: it has none.
-        keep_going: Asked before each epoch, the first one too, and inside an epoch that will not fit under the bound,
-            on the rank that writes; default: as long as the bound allows.
-        tell_epoch: Told what an epoch uses, on the rank that writes.
-        over: Told how the run ended, once, before anything else can go wrong; on every rank.
-        steps_per_epoch: Where it is known before the first epoch.
-        known: What earlier trials of the job tell of this one's epochs.
+        target_metric: The run ends when the metric reaches it. None: after max_epochs.
+        higher_is_better: Whether a higher metric is better.
+        cost_limit: Cost limit of the trial; None: it has none.
+        keep_going: Asked before each epoch, and inside an epoch that would exceed the cost limit. Called on the rank
+            that writes. Default: the cost limit decides.
+        tell_epoch: Called with what an epoch uses, on the rank that writes.
+        over: Called once with the outcome of the run, on every rank.
+        steps_per_epoch: If it is known before the first epoch.
+        known: What earlier trials of the job tell about this one's epochs.
         prices: For the saving.
         crew: The ranks of a distributed training.
-        first: Gives every rank the first one's number.
+        first: Returns the first rank's number on every rank.
     """
 
     def __init__(
@@ -119,15 +120,15 @@ class Session:
         self._in_epochs = False
         self._in_steps = False
         self._pass = 0
-        self._reported = False  # a metric, in this epoch
-        self._told = False  # how it ended
+        self._reported = False  # whether this epoch has a metric
+        self._told = False  # whether `over` was called
 
     # ------------------------------------------------------------------ epochs
 
     def epochs(self) -> Iterator[int]:
-        """The epochs of this run, as long as it should go on."""
+        """Iterate over the epochs until the run is over."""
         if self._begun:
-            raise InputError("this run's epochs() was used already; make a new loader for another run.")
+            raise InputError("epochs() was used already: make a new loader for another run.")
         self._begun = True
         self._optimizer.on_train_begin()
         self._run.recorder.begin()
@@ -142,7 +143,6 @@ class Session:
             self._end()
 
     def _epoch_begins(self) -> bool:
-        """Whether there is another epoch."""
         self._reported = False
         self._run.feed(EpochBegan())
         return not self._run.is_over
@@ -154,7 +154,7 @@ class Session:
             self._run.feed(EpochEnded())
 
     def _end(self) -> None:
-        """The run is over, or its loop was left: by break or by an exception, which waits for no other rank."""
+        """End the run. If its loop was left by break or by an exception, do not wait for other ranks."""
         left = self._ending is TrainingEnd.RUNNING and not self._run.is_over
         try:
             self.end_steps()
@@ -170,7 +170,7 @@ class Session:
     # ------------------------------------------------------------------ steps
 
     def begin_steps(self) -> int:
-        """A pass of training steps begins; its number. Outside the run's epochs it is none of the run's."""
+        """A pass of training steps begins. Returns its number. A pass outside the run's epochs is not measured."""
         self.end_steps()
         self._pass += 1
         if self._in_epochs and not self._run.is_over:
@@ -180,7 +180,7 @@ class Session:
         return self._pass
 
     def step_end(self) -> bool:
-        """A training step has ended; whether there is to be another one in this epoch."""
+        """A training step has ended. Returns whether the epoch goes on."""
         if not self._in_steps:
             return True
         self._optimizer.on_step_end()
@@ -188,7 +188,7 @@ class Session:
         return not self._run.is_over
 
     def end_steps(self, which: int | None = None) -> None:
-        """The pass has ended, or the loop over it was left; one that another has followed ended with that."""
+        """The pass has ended, or its loop was left. If another pass has begun since, nothing is done."""
         if not self._in_steps or which not in (None, self._pass):
             return
         self._in_steps = False
@@ -196,7 +196,7 @@ class Session:
         self._optimizer.on_epoch_end()
 
     def report_metric(self, metric: float, higher_is_better: bool | None = None) -> bool:
-        """The validation metric after this epoch; whether the target is reached. The run's clock stops there."""
+        """Report the validation metric of this epoch. Returns whether the target is reached, which ends the run."""
         value, engine = self._first(float(metric)), self._run.engine
         if self._run.is_over or not self._in_epochs:
             return self._ending is TrainingEnd.REACHED
@@ -220,7 +220,7 @@ class Session:
 
     @property
     def summary(self) -> Summary:
-        """What the run used so far, or in all once it is over."""
+        """What the run used so far, or in total once it is over."""
         outcome = self._run.outcome or self._run.engine.so_far
         joules = math.nan if outcome.joules is None else outcome.joules
         best, found = self._optimizer.best_limit, self._optimizer.found_limit
@@ -241,7 +241,7 @@ class Session:
         )
 
     def _saving(self, outcome: job.Outcome) -> LimitSaving | None:
-        """What the run saved against the limit found, or (only observed) what it would have at the best limit."""
+        """What the run saved against the limit found, or in observer mode would have saved at the best limit."""
         profile, best, found = self._optimizer.profile, self._optimizer.best_limit, self._optimizer.found_limit
         if profile is None or best is None or found is None or not outcome.joules:
             return None

@@ -1,4 +1,4 @@
-"""What a run came to: where it stands before each epoch, why it ended, what it used and saved."""
+"""The summary of a training run: why it ended, what it used and what it saved."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class TrainingEnd(StrEnum):
     RUNNING = "running"
     REACHED = "reached"  # the target metric
     MAX_EPOCHS = "max_epochs"
-    COST_LIMIT = "cost_limit"  # the next epoch was not worth its cost: predicted to exceed the limit, as a rule
-    LEFT = "left"  # the loop was left, by break or by an exception
+    COST_LIMIT = "cost_limit"  # the policy stopped it, usually because the next epoch would exceed the cost limit
+    LEFT = "left"  # the loop was left by break or by an exception
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a run used and came to. Unknown energy is NaN."""
+    """What a run used, saved and reached. Unknown energy is NaN."""
 
     ending: TrainingEnd
     epochs: int
@@ -30,30 +30,31 @@ class Summary:
     joules: float
     seconds: float
     cost: float
-    limit: float | None  # watts: the limit that was chosen, or that would be
+    limit: float | None  # watts: the best limit, or the limit found if none was chosen
     found_limit: float | None
     mode: Mode
     saving: LimitSaving | None
-    why_not: str | None  # why limits were not set, where they were not
+    why_not: str | None  # why no limits were set, if none were
     batch_size: int
-    next_epoch_cost: float | None = None  # of the epoch that was not begun for its cost, where one was not
+    next_epoch_cost: float | None = None  # predicted cost of the epoch that was not begun because of it
 
 
 def sentence(summary: Summary) -> str:
-    """The one line that a run writes at its end."""
+    """The line that a run prints at its end."""
     ending = {
         TrainingEnd.REACHED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
-        TrainingEnd.MAX_EPOCHS: "did all its epochs",
+        TrainingEnd.MAX_EPOCHS: "ran all its epochs",
         TrainingEnd.COST_LIMIT: "stopped before the cost limit",
-    }.get(summary.ending, "was left")
+    }.get(summary.ending, "left the training loop")
     energy = "unknown energy" if math.isnan(summary.joules) else f"{summary.joules:.0f} J"
-    line = f"{ending} after {summary.epochs} epochs, {summary.seconds:.1f} s, {energy}"
+    epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs} epochs"
+    line = f"{ending} after {epochs}, {summary.seconds:.1f} s, {energy}"
     saving = summary.saving
     if saving is None:
-        return line + (f"; limits not set: {summary.why_not}" if summary.why_not else "")
+        return line + (f"; power limits were not set: {summary.why_not}" if summary.why_not else "")
     used = summary.mode is Mode.OPTIMIZE and summary.why_not is None
     if saving.to_watts == saving.from_watts:
-        return line + f"; {saving.from_watts:g} W, the limit found, is the best"
+        return line + f"; the power limit found, {saving.from_watts:g} W, is the best"
     verb = "saved" if used else "would have saved"
     limits = f"{saving.to_watts:g} W in place of {saving.from_watts:g} W"
     if not saving.is_seen:

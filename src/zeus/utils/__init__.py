@@ -1,1 +1,1 @@
-"""Small tools under the names that users know."""
+"""Small tools, importable under the names of the existing package."""

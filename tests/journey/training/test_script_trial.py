@@ -319,7 +319,7 @@ def test_a_store_that_vanishes_ends_nothing_and_the_outcome_is_left(
     left = launcher.left()
     assert (left.ending, left.epochs, left.joules) == (Ending.CONVERGED, 4, loader.summary.joules)
     said = [line for line in warnings(caplog) if "asr" in line]
-    assert len(said) == 1 and "goes on" in said[0]
+    assert len(said) == 1 and "training continues" in said[0]
 
 
 def test_without_a_store_the_cost_limit_of_the_environment_decides(
