@@ -1,7 +1,7 @@
-"""Measures a training from inside its process, cut into pieces at its steps, epochs and evaluations.
+"""Measures a training from inside its process, in pieces that end at steps, epochs and evaluations.
 
-Each piece is measured without waiting for a sensor, and says the power limit that nearly all of it ran at, if one did.
-Several ranks cut at the same steps, and add up what each counts.
+A piece is measured without waiting for a sensor. It records the power limit that nearly all of it ran at, if there is
+one. Several ranks cut at the same steps and add up what each measures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zeus.trial.engine import Measured
 log = logging.getLogger(__name__)
 
 _WINDOW = "zeus: trial"
-EDGE = 0.1  # share of a piece at its beginning or end: a limit that was changed there is the limit of the rest
+EDGE = 0.1  # share of a piece at its beginning or end in which a change of the limit is ignored
 
 
 class _Piece(NamedTuple):
@@ -34,7 +34,7 @@ class _Piece(NamedTuple):
 
 
 class Recorder:
-    """Cuts one training into pieces.
+    """Measures one training in pieces.
 
     Args:
         monitor: Measures the GPUs of this rank.
@@ -47,19 +47,19 @@ class Recorder:
         self._pieces: deque[_Piece] = deque()
         self._clock = next(map(clock_of, monitor.gpus.values()), REAL)
         self._is_open = False
-        self._limit: float | None = None  # when the piece began
+        self._limit: float | None = None  # in force when the piece began
         self._changes = 0
         self._began = 0.0
 
     def begin(self) -> None:
-        """Measure from here on. Every rank must."""
+        """Start measuring. Every rank must call this."""
         self._monitor.begin_window(_WINDOW, restart=True)
         self._is_open = True
         self._limit, self._changes, self._began = self.limit(), limit_changes(), self._clock.now()
-        barrier(self._crew)  # no rank works before those that measure it do
+        barrier(self._crew)  # no rank may start work before all ranks measure
 
     def found(self) -> float | None:
-        """The lowest limit before this process set any; None where a card does not tell."""
+        """The lowest limit before this process set any, or None if a GPU does not report it."""
         before = found_limits()
         try:
             return min((before.get(gpu.spec.uuid) or gpu.limit() for gpu in self._monitor.gpus.values()), default=None)
@@ -67,7 +67,7 @@ class Recorder:
             return None
 
     def limit(self) -> float | None:
-        """The lowest power limit in force; None where a card does not tell."""
+        """The lowest power limit in force, or None if a GPU does not report it."""
         try:
             return min((gpu.limit() for gpu in self._monitor.gpus.values()), default=None)
         except DeviceError:
@@ -75,16 +75,16 @@ class Recorder:
 
     @property
     def limit_changed(self) -> bool:
-        """Whether this process has set a limit since the piece began. Several ranks cut by count alone."""
+        """Whether this process has set a limit since the piece began. Always false with several ranks."""
         return self._crew.size == 1 and limit_changes() != self._changes
 
     def cut(self, kind: Kind, count: int, *, wait: bool = True) -> None:
-        """A piece of so many units ends here, and the next one begins.
+        """End a piece of so many units and begin the next one.
 
         Args:
-            kind: Of its units.
-            count: How many; 0 for what lies beside the units.
-            wait: Whether the GPU's work is waited for, so that all of it counts.
+            kind: Kind of its units.
+            count: Number of its units; 0 if it holds none, but must be charged.
+            wait: Whether to wait for the GPU to finish its work, so that all of it counts.
         """
         if not self._is_open:
             return
@@ -96,36 +96,36 @@ class Recorder:
         self._limit, self._changes, self._began = now, changes, ended
 
     def _limit_of_piece(self, ended: float, now: float | None) -> float | None:
-        """The limit of nearly all of it: nobody changed it, or only at its very beginning, or only at its very end."""
+        """The limit of nearly the whole piece, or None if it changed elsewhere than at the piece's edges."""
         moments = changed_at(self._changes)
         if not moments:
-            return now if now == self._limit else None  # somebody else may have changed it
+            return now if now == self._limit else None  # another process may have changed it
         edge = EDGE * (ended - self._began)
         if max(moments) <= self._began + edge:
             return now
         return self._limit if min(moments) >= ended - edge else None
 
     def ready(self) -> list[Measured]:
-        """Those pieces whose energy is known without waiting; several ranks wait for all that they have cut."""
+        """The pieces whose energy is known without waiting. Several ranks wait for all pieces."""
         found = []
         while self._pieces and (self._crew.size > 1 or self._pieces[0].measurement.is_ready):
             found.append(self._take(self._pieces.popleft()))
         return found
 
     def all(self) -> list[Measured]:
-        """All pieces that were cut. Every rank must ask."""
+        """All pieces that were cut. Every rank must call this."""
         found = [self._take(piece) for piece in self._pieces]
         self._pieces.clear()
         return found
 
     def alone(self) -> list[Measured]:
-        """The same, where the other ranks may be elsewhere: what they used is then not known."""
+        """Like `all`, without the other ranks, which may be gone. With several ranks, the energy is not known."""
         found, several = [], self._crew.size > 1
         for piece in self._pieces:
             try:
                 joules, seconds = piece.measurement.total_energy, piece.measurement.seconds
-            except Exception as failed:  # what failed before is what the user must see
-                log.warning("what the trial used at its end is not known: %s", failed)
+            except Exception as failed:  # the user must see the exception that ended the training, not this one
+                log.warning("what the trial used at its end could not be measured: %s", failed)
                 joules = seconds = math.nan
             joules = math.nan if several else joules
             found.append(
@@ -135,17 +135,17 @@ class Recorder:
         return found
 
     def end(self) -> None:
-        """Measure no more; what was cut can still be read."""
+        """Stop measuring. Pieces that were cut can still be read."""
         if self._is_open:
             self._is_open = False
             self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
 
     def _close(self, wait: bool) -> Measurement:
-        """Measure even where the GPU's work failed: what failed is what the user must see, not what follows."""
+        """End the window, even if the GPU's work failed: the user must see that failure, not one of the measurement."""
         try:
             return self._monitor.end_window(_WINDOW, sync_execution=wait, cancel=True)
         except RuntimeError as failed:
-            log.warning("the GPU cannot be waited for: %s", failed)
+            log.warning("could not wait for the GPU to finish its work: %s", failed)
             return self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
 
     def _take(self, piece: _Piece) -> Measured:

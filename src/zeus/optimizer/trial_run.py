@@ -1,4 +1,4 @@
-"""A trial that runs in this process: feeds its engine what the recorder measures, and carries out what it answers."""
+"""A trial that runs in this process: feeds measurements to its engine and carries out the engine's actions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from zeus.optimizer.recorder import Recorder
 from zeus.trial.driver import Driver
 from zeus.trial.engine import LOOKS, AskPolicy, TrialEngine
 
-UNCOUNTED_STEPS = 10  # between two looks where nobody knows how many steps an epoch has
+UNCOUNTED_STEPS = 10  # between two looks at the cost if the steps per epoch are not known
 
 
 class TrialRun(Driver):
-    """The engine, the recorder and whoever is asked, together. Every rank makes the same calls.
+    """Connects the engine, the recorder and the policy. Every rank makes the same calls.
 
     Args:
-        engine: The trial.
-        recorder: Measures it.
-        crew: The ranks that train together; the one that writes asks and tells, and all hear the same.
-        ask: The policy's word on going on.
-        tell_epoch: Told what an epoch uses.
+        engine: The engine of the trial.
+        recorder: Measures the trial.
+        crew: The ranks that train together. Only the rank that writes asks and reports; all get the same answer.
+        ask: Asks the policy whether to go on.
+        tell_epoch: Called with what an epoch uses.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class TrialRun(Driver):
         self.recorder = recorder
         self._crew = crew
         self._steps = 0  # since the last cut
-        self._is_first = True  # no step of this process has ended
+        self._is_first = True  # whether no step of this process has ended yet
 
     def step_begins(self) -> None:
-        """A training step begins: a limit that was changed since the last one is none of that one's."""
+        """A training step begins. If the limit changed since the last step, that step is cut off first."""
         if self._steps and self.recorder.limit_changed:
             self.cut_steps(wait=False)
 
     def step(self) -> None:
-        """A training step has ended. It is told when the limit has changed, or when a look at the cost is due."""
+        """A training step has ended. Steps are cut when the limit has changed or a look at the cost is due."""
         self._steps += 1
         if self._is_first and (self.engine.steps_per_epoch or 0) >= LOOKS:
-            self.recorder.cut(Kind.STEP, 0, wait=False)  # libraries load and kernels are chosen in it: no example
+            self.recorder.cut(Kind.STEP, 0, wait=False)  # the first step loads libraries: it is not an example
             self._steps, self._is_first = 0, False
             return
         if self.recorder.limit_changed or self._steps >= self._look_after:
@@ -62,7 +62,7 @@ class TrialRun(Driver):
 
     @property
     def _look_after(self) -> float:
-        """Steps between two looks: only a trial with a bound is looked at."""
+        """Steps between two looks at the cost. Without a cost limit there are none."""
         if self.engine.terms.cost_limit is None:
             return float("inf")
         steps = self.engine.steps_per_epoch
@@ -71,22 +71,22 @@ class TrialRun(Driver):
         return max(1, steps // LOOKS)
 
     def cut_steps(self, *, wait: bool = True) -> None:
-        """What the steps since the last cut used."""
+        """Cut off the steps since the last cut."""
         if self._steps:
             self.recorder.cut(Kind.STEP, self._steps, wait=wait)
             self._steps = 0
 
     def cut(self, kind: Kind, count: int) -> None:
-        """A piece ends; its energy, and that of those before it, is waited for."""
+        """End a piece, and wait for its energy and that of the pieces before it."""
         self.cut_steps()
         self.recorder.cut(kind, count)
         self.feed(*self.recorder.all())
 
     def close(self, *, alone: bool) -> None:
-        """Nothing more is measured; `alone` where the other ranks may be elsewhere."""
+        """Stop measuring. With `alone`, do not wait for other ranks, which may be gone."""
         self.cut_steps(wait=not alone)
         self.recorder.cut(Kind.EVALUATION, 0, wait=not alone)
         self.recorder.end()
         self.feed(*(self.recorder.alone() if alone else self.recorder.all()))
-        if self.engine.ending is Ending.STOPPED:  # inside an epoch, perhaps, whose rest is charged too
+        if self.engine.ending is Ending.STOPPED:  # perhaps inside an epoch: what it used since is charged too
             self.outcome = self.engine.outcome(self.engine.ending)

@@ -52,7 +52,7 @@ def test_a_profile_of_another_key_is_never_used(place: Callable[[], Profiles], c
     try:
         found = place().get(another)
     except InputError as told:  # a file that the user named says whose it is
-        assert "Name another profile_path" in str(told)
+        assert "Give another profile_path" in str(told)
     else:
         assert found is None
     assert place().get(KEY) == PROFILE

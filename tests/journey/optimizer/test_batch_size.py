@@ -390,7 +390,7 @@ def test_under_zeus_run_a_store_that_is_away_stops_nothing(tmp_path: Path, monke
     left = from_json(loads((tmp_path / "outcome.json").read_text()), Outcome)
     assert (left.ending, left.epochs) == (Ending.CONVERGED, 2)
     monkeypatch.delenv("ZEUS_HIGHER_IS_BETTER")  # then nobody knows what the target is
-    with pytest.raises(InputError, match="the environment says too little"):
+    with pytest.raises(InputError, match="the environment has no full description"):
         BatchSizeOptimizer(bench.monitor).get_batch_size()
 
 
@@ -401,7 +401,7 @@ def test_what_cannot_be_used_is_refused_before_anything_is_trained(tmp_path: Pat
     bench = Bench()
     with pytest.raises(InputError, match="give a JobSpec"):
         BatchSizeOptimizer(bench.monitor)
-    with pytest.raises(InputError, match="give one of the two"):
+    with pytest.raises(InputError, match="give only one of them"):
         BatchSizeOptimizer(bench.monitor, f"sqlite:///{tmp_path}/a.db", SPEC, store=bench.store)
     with pytest.raises(InputError, match=r"http://\*\*\* is not the address of a service"):
         BatchSizeOptimizer(bench.monitor, "http://host:one", SPEC)

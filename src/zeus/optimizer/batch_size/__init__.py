@@ -1,4 +1,4 @@
-"""The batch size (§4.3-4.4): pruned from the default outward, then sampled by what each size has cost."""
+"""Optimizes the batch size of a recurring job (§4.3-4.4)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["BatchSizeOptimizer", "JobSpec"]
 
 
 def __getattr__(name: str) -> Any:
-    """The optimizer brings the monitor and the store along, which the pure modules beside it do without."""
+    """Load the optimizer only when it is used, because it loads the monitor and the store."""
     if name == "BatchSizeOptimizer":
         from zeus.optimizer.batch_size.optimizer import BatchSizeOptimizer
 

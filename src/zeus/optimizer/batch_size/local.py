@@ -1,4 +1,4 @@
-"""The names that version 0.1 had here; they live in `zeus.jobs.local` now."""
+"""Aliases: version 0.1 had these names here. They are in `zeus.jobs` now."""
 
 from zeus.jobs.folds import Folds
 from zeus.jobs.local import LocalJob

@@ -1,10 +1,10 @@
-"""`BatchSizeOptimizer`: a recurring training asks for its batch size and is told when to stop (§4.3-4.4).
+"""`BatchSizeOptimizer` gives a recurring training its batch size and says when to stop (§4.3-4.4).
 
 get_batch_size ──▶ on_train_begin ──▶ epoch ──▶ on_evaluate ──▶ epoch ... ──▶ training_finished
 ▲                                                                              │
 └────────── another try of the same recurrence, or the next recurrence ◀───────┘
 
-It turns a training loop's calls into the events of a trial; `zeus.trial.engine` decides.
+It turns the calls of a training loop into the events of a trial. `zeus.trial.engine` decides.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What every rank knows of the trial."""
+    """What every rank knows about the trial."""
 
     number: int
     batch_size: int
@@ -45,7 +45,7 @@ class _Given:
     cost: CostModel
     cost_limit: float | None
     known: Knowledge
-    again: int | None  # the recurrence to try again where this trial does not reach the target
+    again: int | None  # the recurrence to try again if this trial does not reach the target
 
 
 class BatchSizeOptimizer(Callback):
@@ -58,19 +58,22 @@ class BatchSizeOptimizer(Callback):
             ...                                  # train for an epoch, evaluate
             optimizer.on_evaluate(metric)
 
-    It never raises to stop a training: `training_finished` says that it should end, `converged` why. A loop that also
-    calls `on_epoch_begin`, `on_step_end` and `on_epoch_end` is told inside an epoch that it costs too much. Under
-    `zeus run` the trial is the one that the launcher has opened.
+    It never raises to stop a training. `training_finished` says that it should end, and `converged` whether it reached
+    the target. A loop that also calls `on_epoch_begin`, `on_step_end` and `on_epoch_end` can be stopped inside an epoch
+    that costs too much. Under `zeus run` the trial is the one that the launcher has opened.
 
     Args:
         monitor: Measures the GPUs that the job runs on.
-        server_url: Where jobs are kept, as an address; default: ZEUS_STORE, or the user's own file.
-        job: What recurs; not needed under `zeus run`.
-        rank: Of this process. The first rank decides and the others get it over torch.distributed, so that all call
-            the same methods.
-        store: Where jobs are kept, in place of `server_url`.
-        clock: By which the trial's lease is renewed.
-        revise: Whether `job` may have another target than the trials of this job so far, which then count no more.
+        server_url: Address of the store or service. Default: ZEUS_STORE, else the user's own file.
+        job: The recurring job. Not needed under `zeus run`.
+        rank: Rank of this process. The first rank gets the batch size, and the others get it from there over
+            torch.distributed. All ranks must call the same methods.
+        store: The store, instead of `server_url`.
+        clock: Clock for renewing the trial's lease.
+        revise: Whether `job` may have another target than before. Trials for the old target then no longer count.
+
+    Raises:
+        InputError: The arguments, the job or the store cannot be used.
     """
 
     def __init__(
@@ -85,7 +88,7 @@ class BatchSizeOptimizer(Callback):
         revise: bool = False,
     ) -> None:
         if server_url is not None and store is not None:
-            raise InputError("server_url and store both say where jobs are kept: give one of the two.")
+            raise InputError("server_url and store both name a store: give only one of them.")
         self._orders = orders()
         self._from_launcher = launched(self._orders) is not None
         if job is None and not self._from_launcher:
@@ -99,32 +102,36 @@ class BatchSizeOptimizer(Callback):
         self._crew: Crew = Alone()
         self._job: RecurringJob | None = None
         if rank == 0 and not self._from_launcher:
-            self._registered()  # a store or a job that cannot be used is refused here, before anything is trained
+            self._registered()  # raises now, before any training, if the store or the job cannot be used
         self._given: _Given | None = None
-        self._running: RunningTrial | None = None  # on the rank that speaks
+        self._running: RunningTrial | None = None  # only on the rank that writes
         self._run: TrialRun | None = None  # None: training has not begun
-        self._has_epochs = False  # the loop tells when they begin and end
-        self._has_steps = False
-        self._is_unit = False  # what follows is an epoch as a whole, whose steps nobody tells of
+        self._has_epochs = False  # whether the loop reports epochs
+        self._has_steps = False  # whether it reports steps
+        self._is_unit = False  # whether the next piece is a whole epoch whose steps are not reported
         self._again: int | None = None
-        self.steps_per_epoch: int | None = None  # where a framework knows it before the first epoch
+        self.steps_per_epoch: int | None = None  # set by a framework that knows it before the first epoch
         self.training_finished = False
         self.converged = False
 
     # ------------------------------------------------------------------ asking
 
     def get_batch_size(self) -> int:
-        """The batch size to train with; the same one until the trial has ended.
+        """The batch size to train with. It stays the same until the trial has ended.
 
-        After that it opens the next: another try of the same recurrence where the target was not reached (20 at most),
-        else the first of a new one.
+        After that, the next call opens another trial: another try of the same recurrence if the target was not reached
+        (20 at most), else the first try of a new recurrence.
+
+        Raises:
+            InputError: No batch size is left, the launcher's trial is over, or torch.distributed is not set up.
+            ZeusError: The store failed.
         """
         if self._given is None or self.training_finished:
             self._crew = crew()
             if self._crew.size == 1 and self._rank != 0:
                 raise InputError(
-                    f"rank={self._rank}: it gets the first rank's batch size over torch.distributed, which is not set "
-                    "up. Call init_process_group() before get_batch_size()."
+                    f"rank={self._rank}: this rank gets its batch size from the first over torch.distributed, which is "
+                    "not set up. Call init_process_group() before get_batch_size()."
                 )
             gpus = gpus_of(self.monitor, self._crew)
             given = broadcast(self._open(gpus) if self._crew.writes else None)
@@ -138,13 +145,13 @@ class BatchSizeOptimizer(Callback):
         return self._given.batch_size
 
     def _open(self, gpus: Gpus) -> _Given | ZeusError:
-        """A trial, or why there is none: what every rank must hear, so that none waits for the others."""
+        """Open a trial, or return the error. Every rank must get it, so that none waits for the others."""
         try:
             return self._take(self._orders, gpus) if self._from_launcher else self._ask(gpus)
         except ZeusError as why:
             return why
         except Exception as failed:
-            return ZeusError(f"no batch size, for the store failed: {failed}")
+            return ZeusError(f"there is no batch size, because the store failed: {failed}")
 
     def _ask(self, gpus: Gpus) -> _Given:
         job = self._registered()
@@ -158,21 +165,23 @@ class BatchSizeOptimizer(Callback):
         cost = CostModel(trial.ask.eta, trial.ask.max_watts)
         return _Given(trial.number, trial.batch_size, job.spec, cost, limit, self._running.knowledge(), again)
 
-    def _take(self, told: Orders, gpus: Gpus) -> _Given:
-        """The launcher's trial, as far as its store and its environment tell."""
+    def _take(self, orders: Orders, gpus: Gpus) -> _Given:
+        """The launcher's trial, from its store and its environment."""
         if self.training_finished:
-            raise InputError(f"trial {told.trial} is over. `zeus run` starts this script anew for the next one.")
-        self._running = launched(told)
+            raise InputError(f"trial {orders.trial} is over. `zeus run` starts the script again for the next one.")
+        self._running = launched(orders)
         assert self._running is not None
-        trial, size = self._running.trial, told.batch_size
+        trial, size = self._running.trial, orders.batch_size
         if size is None:
             size = trial.batch_size if trial is not None else self._wanted.default_batch_size if self._wanted else None
         if size is None:
-            raise InputError(f"trial {told.trial}: neither ZEUS_BATCH_SIZE nor its store says which batch size.")
-        spec = self._running.spec or self._wanted or _spec(told, size)
-        eta = trial.ask.eta if trial is not None else spec.eta_knob if told.eta is None else told.eta
+            raise InputError(
+                f"trial {orders.trial}: its batch size is not known. Set ZEUS_BATCH_SIZE, or use `zeus run`."
+            )
+        spec = self._running.spec or self._wanted or _spec(orders, size)
+        eta = trial.ask.eta if trial is not None else spec.eta_knob if orders.eta is None else orders.eta
         cost = CostModel(eta, trial.ask.max_watts if trial else gpus.max_watts)
-        return _Given(self._running.number, size, spec, cost, told.cost_limit, self._running.knowledge(), None)
+        return _Given(self._running.number, size, spec, cost, orders.cost_limit, self._running.knowledge(), None)
 
     def _registered(self) -> RecurringJob:
         if self._job is None:
@@ -180,10 +189,10 @@ class BatchSizeOptimizer(Callback):
             self._job = register_job(self._wanted, self._where, revise=self._revise)
         return self._job
 
-    # ------------------------------------------------------------------ the training's word
+    # ------------------------------------------------------------------ calls of the training loop
 
     def on_train_begin(self) -> None:
-        """Time and energy of the trial count from here."""
+        """Training begins. Time and energy of the trial count from here. Raises like `get_batch_size`."""
         self.get_batch_size()
         if self._run is not None or self._given is None:
             return
@@ -204,7 +213,7 @@ class BatchSizeOptimizer(Callback):
         self._end_if_over()
 
     def on_epoch_begin(self) -> None:
-        """An epoch begins; a loop that does not tell of epochs has one evaluation in each."""
+        """An epoch begins. If a loop never calls this, each evaluation ends an epoch."""
         if (run := self._open_run()) is not None:
             self._has_epochs = self._is_unit = True
             run.recorder.cut(Kind.EVALUATION, 0)
@@ -212,39 +221,45 @@ class BatchSizeOptimizer(Callback):
             self._end_if_over()
 
     def on_step_begin(self) -> None:
-        """A step begins. A loop need not tell; with a power limit optimizer of its own, steps are then told apart."""
+        """A step begins. Call this if a power limit optimizer runs too: it separates steps at different limits."""
         if (run := self._open_run()) is not None:
             run.step_begins()
 
     def on_step_end(self) -> None:
-        """A step has ended: told inside an epoch, it lets a trial that costs too much end sooner."""
+        """A step has ended. A trial that costs too much can then be stopped inside an epoch."""
         if (run := self._open_run()) is not None:
             self._has_steps, self._is_unit = True, False
             run.step()
             self._end_if_over()
 
     def on_steps_end(self) -> None:
-        """Training steps pause: an evaluation or a checkpoint follows, which is none of them."""
+        """Training steps pause for an evaluation or a checkpoint, which does not count as a step."""
         if (run := self._open_run()) is not None:
             run.cut_steps()
 
     def on_epoch_end(self) -> None:
-        """An epoch has ended, evaluated already or not."""
+        """An epoch has ended. Its evaluation may come before or after this call."""
         if (run := self._open_run()) is not None:
             self._cut_unit(run, otherwise=0)
             run.feed(EpochEnded())
             self._end_if_over()
 
     def on_evaluate(self, metric: float) -> None:
-        """The model was evaluated: at the target the trial has converged, else the policy says whether to go on."""
+        """Report the metric of an evaluation. At the target the trial has converged, else the policy may stop it.
+
+        Raises:
+            InputError: Training has not begun.
+        """
         if self._run is None:
-            raise InputError(f"on_evaluate({metric!r}) before on_train_begin(): the training's energy is not known.")
+            raise InputError(
+                f"on_evaluate({metric!r}) was called before on_train_begin(), which starts the measurement."
+            )
         if (run := self._open_run()) is None:
             return
-        mine = metric.detach() if hasattr(metric, "detach") else metric  # a tensor that still remembers its gradient
+        mine = metric.detach() if hasattr(metric, "detach") else metric  # a tensor with a gradient
         value = broadcast(float(mine))
         if self._has_epochs:
-            self._cut_unit(run, otherwise=1)  # before on_epoch_end: what was trained until here is the epoch's
+            self._cut_unit(run, otherwise=1)  # if on_epoch_end comes later, the epoch ends here
             run.feed(Evaluated(value))
         else:
             run.feed(EpochBegan())
@@ -253,7 +268,7 @@ class BatchSizeOptimizer(Callback):
         self._end_if_over()
 
     def on_train_end(self) -> None:
-        """Training has ended: without the target it has not converged, and by an exception it has failed."""
+        """Training has ended. Without the target it has not converged; while an exception is handled, it has failed."""
         if (run := self._open_run()) is None:
             return
         error = sys.exc_info()[1]
@@ -265,7 +280,7 @@ class BatchSizeOptimizer(Callback):
             self._end_if_over()
 
     def on_exception(self, error: BaseException | None = None) -> None:
-        """Training has failed, and no other rank is waited for; where a launcher sees that, it says so."""
+        """Training has failed. Other ranks are not waited for. Under a launcher, the exit code tells how it ended."""
         if self._given is None or self.training_finished:
             return
         run, running = self._run, self._running
@@ -279,14 +294,14 @@ class BatchSizeOptimizer(Callback):
         self._over(Ending.CRASHED)
 
     def _at_exit(self) -> None:
-        """The process ends and nobody said how: a trial need not wait for its lease to lapse."""
-        shell = hasattr(sys, "ps1")  # there an error is nothing to end a process by
+        """End the trial when the process exits without having ended it, instead of waiting for its lease to lapse."""
+        shell = hasattr(sys, "ps1")  # an error in an interactive shell does not end the process
         self.on_exception(None if shell else getattr(sys, "last_value", None))
 
     # ------------------------------------------------------------------ inside
 
     def _cut_unit(self, run: TrialRun, otherwise: int) -> None:
-        """The epoch that is still to be told of as a whole ends here, or otherwise so many evaluations."""
+        """End a piece: a whole epoch if its steps were not reported, otherwise so many evaluations."""
         run.cut(Kind.EPOCH if self._is_unit else Kind.EVALUATION, 1 if self._is_unit else otherwise)
         self._is_unit = False
 
@@ -294,7 +309,7 @@ class BatchSizeOptimizer(Callback):
         return None if self.training_finished else self._run
 
     def _end_if_over(self) -> None:
-        """The engine has ended the trial: tell how."""
+        """If the engine has ended the trial, report how."""
         run = self._run
         if run is None or not run.is_over or self._given is None:
             return
@@ -305,7 +320,7 @@ class BatchSizeOptimizer(Callback):
             self._running.tell(outcome)
             name, number, metric = self._given.spec.id, self._given.number, outcome.metric
             level = logging.INFO if outcome.ending is Ending.CONVERGED else logging.WARNING
-            what = "job %r, trial %s: %s after %s epochs at %s"
+            what = "job %r, trial %s: %s (epochs: %s, metric: %s)"
             log.log(level, what, name, number, outcome.ending, outcome.epochs, metric)
         self._over(outcome.ending)
 
@@ -316,14 +331,17 @@ class BatchSizeOptimizer(Callback):
         atexit.unregister(self._at_exit)
 
 
-def _spec(told: Orders, size: int) -> JobSpec:
-    """As much of a job as its launcher's environment tells."""
-    target, higher, epochs, eta = told.target_metric, told.higher_is_better, told.max_epochs, told.eta
-    if target is None or higher is None or epochs is None or told.job_id is None:
-        raise InputError(f"job {told.job_id!r}: its store cannot be asked, and the environment says too little.")
+def _spec(orders: Orders, size: int) -> JobSpec:
+    """The job as far as the launcher's environment describes it."""
+    target, higher, epochs, eta = orders.target_metric, orders.higher_is_better, orders.max_epochs, orders.eta
+    if target is None or higher is None or epochs is None or orders.job_id is None:
+        raise InputError(
+            f"job {orders.job_id!r}: its store does not answer, and the environment has no full description of it. "
+            "Start the script with `zeus run`, or give BatchSizeOptimizer a job."
+        )
     return JobSpec(
-        job_id=told.job_id,
-        job_id_prefix=told.job_id,
+        job_id=orders.job_id,
+        job_id_prefix=orders.job_id,
         batch_sizes=(size,),
         default_batch_size=size,
         eta_knob=0.5 if eta is None else eta,

@@ -1,4 +1,4 @@
-"""The names that version 0.1 had here; they live in `zeus.policy` now."""
+"""Aliases: version 0.1 had these names here. They are in `zeus.policy` now."""
 
 from zeus.policy.api import Policy
 from zeus.policy.registry import POLICIES, find_policy

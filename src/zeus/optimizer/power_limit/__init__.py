@@ -1,4 +1,4 @@
-"""The power limit (§4.2): profiled just in time, then kept at its best."""
+"""Optimizes the power limit (§4.2): profiles limits during training, then keeps the best."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The Hugging Face callback needs transformers, so it is loaded only when asked for."""
+    """Load the Hugging Face callback only when it is used, because it needs transformers."""
     if name == "HFGlobalPowerLimitOptimizer":
         from zeus.optimizer.power_limit.huggingface import HFGlobalPowerLimitOptimizer
 

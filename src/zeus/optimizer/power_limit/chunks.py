@@ -1,4 +1,4 @@
-"""Chunks of training steps under one power limit, each measured as one window."""
+"""Chunks of training steps at one power limit. Each chunk is measured as one window."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zeus.errors import DeviceError
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.profile import LimitSlice
 
-CHUNK_SECONDS = 0.1  # what a chunk of steps lasts at least: shorter ones the sensors blur
+CHUNK_SECONDS = 0.1  # shortest chunk: sensors cannot resolve shorter ones
 WINDOW = "zeus: profiling chunk"
 
 
@@ -25,7 +25,7 @@ class _Chunk(NamedTuple):
 
 
 class Chunks:
-    """The chunk that is being measured, and those whose energy is not known yet."""
+    """The chunk that is being measured, and the chunks whose energy is not known yet."""
 
     def __init__(self, monitor: ZeusMonitor, ranks: Crew, clock: Clock) -> None:
         self._monitor, self._ranks, self._clock = monitor, ranks, clock
@@ -34,7 +34,6 @@ class Chunks:
         self.is_open = False
 
     def open(self) -> None:
-        """Begin a chunk, unless one is open."""
         if self.is_open:
             return
         with self._all_here():
@@ -42,17 +41,16 @@ class Chunks:
         self._began, self._steps, self.is_open = self._clock.now(), 0, True
 
     def step(self) -> None:
-        """A step has ended."""
         self._steps += self.is_open
 
     def is_long_enough(self, pace: float | None) -> bool:
-        """Whether the open chunk can be closed. Several ranks have a common pace, so all cut at the same step."""
+        """Whether the open chunk can be closed. Several ranks use a common pace, so that all close at the same step."""
         if pace is not None:
             return self._steps * pace >= CHUNK_SECONDS
         return self.is_open and self._clock.now() - self._began >= CHUNK_SECONDS
 
     def close(self, limit: float | None) -> None:
-        """End the open chunk, which ran at this limit."""
+        """End the open chunk, if there is one. It ran at this limit."""
         if not self.is_open:
             return
         self.is_open = False
@@ -68,34 +66,37 @@ class Chunks:
             self._monitor.end_window(WINDOW, sync_execution=False, cancel=True)
 
     def forget(self) -> None:
-        """Drop every chunk, and touch no GPU."""
+        """Drop every chunk without reading a GPU."""
         self._pending.clear()
         self.is_open = False
 
     def drop(self) -> None:
-        """Drop every chunk: they were measured under a limit that is not in force any more."""
+        """Drop every chunk, because their limit is no longer in force."""
         self._pending.clear()
         self.abandon()
 
     def next(self, ailment: str | None) -> LimitSlice | None:
-        """The oldest chunk whose energy is known by now, over all ranks. Several ranks wait, so that all learn alike.
+        """The oldest chunk whose energy is known, summed over all ranks. Several ranks wait for it, so that all agree.
 
         Args:
-            ailment: What is broken on this rank; every rank is told.
+            ailment: What failed on this rank, if anything. All ranks then raise.
+
+        Raises:
+            DeviceError: The energy of a GPU is not known, or a rank failed.
         """
         while self._pending and (self._ranks.size > 1 or self._pending[0].measurement.is_ready):
             limit, steps, measurement = self._pending.popleft()
             own = math.nan if ailment else measurement.total_energy
             joules, seconds = together(self._ranks, own, measurement.seconds)
             if not math.isfinite(joules):
-                raise DeviceError(ailment or "the energy of a GPU is not known any more")
+                raise DeviceError(ailment or "the energy of a GPU cannot be measured any more")
             if seconds > 0:
                 return LimitSlice(limit, steps, seconds, joules)
         return None
 
     @contextlib.contextmanager
     def _all_here(self) -> Iterator[None]:
-        """Several ranks: all have done the same steps here, and none goes on before this is done."""
+        """With several ranks, wait for all before and after the block: each is then at the same step."""
         if self._ranks.size > 1:
             barrier(self._ranks)
         yield

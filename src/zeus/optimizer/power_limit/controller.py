@@ -1,16 +1,16 @@
-"""Profiles power limits during the first training steps and keeps the best (§4.2): the shell around the profiler.
+"""Profiles power limits during the first training steps and keeps the best (§4.2). The shell around the profiler.
 
     training step ──▶ chunk of steps ──measured──▶ profiler ──▶ next limit ──keeper──▶ GPUs
                                                        └─ Done ─▶ best limit (optimize) or the one found (observe)
 
-Its own states, apart from the profiler's:
+Its own states, beside the profiler's:
 
     Idle ──training begins──▶ Profiling ──profiler is Done──▶ Holding
       ▲                           │  ▲────steps changed────────┘ │
       │                           └──────┬───────────────────────┘ something failed, or no lease
       └──training ends────────────── GivenUp(reason)
 
-Whatever goes wrong with a GPU, the keeper or a file ends the profiling, never the training.
+A failure of a GPU, the keeper or a file ends the profiling, never the training.
 """
 
 from __future__ import annotations
@@ -40,34 +40,34 @@ from zeus.profile import PowerProfile, ProfileKey, Profiles
 
 log = logging.getLogger(__name__)
 
-COMPARED = 2  # the pass after which an evaluation runs at another limit than the rest, so that both are known
-COLD = 0.1  # by which steps of a later epoch differ where the first one, in which limits were profiled, was cold
+COMPARED = 2  # after this pass an evaluation runs at another limit than the rest, so that both are measured
+COLD = 0.1  # relative change of step time that shows that the first epoch, in which limits were profiled, was cold
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing is lent: no training runs, or there is nothing to choose."""
+    """There is no lease: no training runs, or there is no limit to choose."""
 
-    why_not: str | None = None  # why limits were not set in the training before
+    why_not: str | None = None  # why no limits were set in the last training
 
 
 @dataclass(frozen=True, slots=True)
 class Profiling:
-    """Limits are being tried out."""
+    """Limits are being profiled."""
 
-    lease: Lease | None  # None: this rank counts no GPU; others set the limits
+    lease: Lease | None  # None: this rank counts no GPU; other ranks set the limits
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Profiling is over: the best limit is in force, or in observer mode the one found."""
+    """Profiling is over. The best limit is in force, or in observer mode the one found."""
 
     lease: Lease | None
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Limits are left alone for the rest of this training."""
+    """Limits are not changed for the rest of this training."""
 
     why_not: str
 
@@ -76,26 +76,29 @@ Phase = Idle | Profiling | Holding | GivenUp
 
 
 class GlobalPowerLimitOptimizer(Callback):
-    """One power limit for all GPUs of a job: profiled in the first steps, then the selector's best.
+    """Finds the best power limit for all GPUs of a job in the first training steps, and keeps it.
 
-    Tell it of epochs and steps: `on_epoch_begin`, `on_step_begin`, `on_step_end`, `on_epoch_end`; `on_train_end` (or
-    the end of the process, however it ends) puts the limit back that was found.
+    Call `on_epoch_begin`, `on_step_begin`, `on_step_end` and `on_epoch_end` from the training loop. `on_train_end`
+    restores the limit found. So does the end of the process, even if it is killed.
 
     Args:
         monitor: Measures the GPUs whose limit is set.
-        optimum_selector: What is best; default `ZeusCost(0.5)` with MAXPOWER of all these GPUs.
-        wait_steps: Steps to let pass before anything is done.
-        warmup_steps: At most so many steps are passed over after a limit changes; 0 works.
-        profile_steps: At most so many steps are measured under one limit at a time.
-        pl_step: Distance of the limits tried, in watts.
-        profile_path: File to keep the profile in; it is read if it is there.
-        mode: "optimize", "observe" (profile, then go back to the limit found) or "off"; default: ZEUS_MODE.
-        power_limits: The limits to try, in watts, in place of all in steps of `pl_step`.
-        profiles: Where profiles are kept under `key`, in place of `profile_path`.
-        key: What is trained; a profile of another key is never used.
-        start_watts: Where the walk begins; default: at the best of the nearest batch size profiled, else at the top.
-        recheck: Profile again when steps have become slower or faster by more than this share; None: never.
+        optimum_selector: Chooses the best limit. Default: `ZeusCost(0.5)` with MAXPOWER of all these GPUs.
+        wait_steps: Steps before profiling begins.
+        warmup_steps: Most steps to skip after a limit changes. 0 is allowed.
+        profile_steps: Most steps to measure at one limit at a time.
+        pl_step: Distance between the limits tried, in watts.
+        profile_path: File for the profile. If it exists, it is read instead of profiling again.
+        mode: "optimize", "observe" (profile, then restore the limit found) or "off". Default: ZEUS_MODE.
+        power_limits: The limits to try, in watts, instead of all in steps of `pl_step`.
+        profiles: Where profiles are kept under `key`, instead of `profile_path`.
+        key: Identifies what is trained. A profile of another key is never used.
+        start_watts: Limit to begin with. Default: the best limit of the nearest batch size profiled, else the highest.
+        recheck: Profile again if the step time changes by more than this share. None: never.
         crew: The ranks of a distributed job.
+
+    Raises:
+        InputError: An argument is not valid, or the file at `profile_path` is not a profile of this training.
 
     >>> from zeus.device.virtual import VirtualMachine, step
     >>> machine = VirtualMachine.in_memory("v100")
@@ -142,64 +145,64 @@ class GlobalPowerLimitOptimizer(Callback):
             start_watts,
         )
         self._setup = set_up(monitor, self._crew, wishes)
-        self._profiler: State | None = self._setup.begin()  # None: there is nothing to profile, or it failed
+        self._profiler: State | None = self._setup.begin()  # None: there is nothing to profile, or profiling failed
         self._best = self._profiler.best_limit if isinstance(self._profiler, Done) else None
         self._phase: Phase = Idle()
         self._chunks = Chunks(monitor, self._crew, self._setup.clock)
-        self._ailment: str | None = None  # what broke on this rank; told to the others when all next agree
+        self._ailment: str | None = None  # what failed on this rank; the other ranks learn it at the next exchange
         self._recheck = recheck
-        self._passes = 0  # of training steps: an epoch has one, or several around evaluations
-        self._profiled_cold = False  # limits were profiled in the first pass, which may have been slow
+        self._passes = 0  # passes of training steps: an epoch has one, or several around evaluations
+        self._profiled_cold = False  # whether limits were profiled in the first pass, which may have been slow
         self._pace: float | None = None  # seconds per step, the same on all ranks
         self._drift: deque[float] = deque(maxlen=10)
-        self._last_end: float | None = None  # of a step; None outside of epochs
+        self._last_end: float | None = None  # when the last step ended; None outside of epochs
 
     @property
     def key(self) -> ProfileKey:
-        """What profiles are kept by."""
+        """The key that the profile is kept under."""
         return self._setup.key
 
     @property
     def selector(self) -> OptimumSelector:
-        """Says which limit is best."""
+        """The selector that chooses the best limit."""
         return self._setup.selector
 
     @property
     def max_watts(self) -> float:
-        """MAXPOWER of all GPUs of the job."""
+        """MAXPOWER: the highest power limit, summed over all GPUs of the job."""
         return self._setup.max_watts
 
     @property
     def profile(self) -> PowerProfile | None:
-        """What was measured, once profiling is done; None before, and where it could not be."""
+        """The measured profile once profiling is done. None before that, or if profiling failed."""
         return self._profiler.profile if isinstance(self._profiler, Done) and self._profiler.known else None
 
     @property
     def best_limit(self) -> float | None:
-        """The selector's choice in watts, once profiling is done."""
+        """The selector's choice in watts once profiling is done, else None."""
         return self._best if isinstance(self._profiler, Done) else None
 
     @property
     def found_limit(self) -> float | None:
-        """The lowest limit found before anything was changed, in watts; None where limits cannot be read."""
+        """The lowest limit in force before Zeus changed any, in watts. None if limits cannot be read."""
         return self._setup.found
 
     @property
     def is_profiling(self) -> bool:
-        """Whether limits are being tried out."""
+        """Whether limits are being profiled."""
         return isinstance(self._phase, Profiling)
 
     @property
     def why_not(self) -> str | None:
-        """Why limits are not set, where they are not."""
+        """Why no limits are set, or None if they are."""
         return self._phase.why_not if isinstance(self._phase, Idle | GivenUp) else None
 
     def on_train_begin(self) -> None:
-        """Take the lease; a profile known already takes effect at once."""
+        """Training begins. Take the lease, and set the best limit at once if the profile is known already."""
         self._begin()
 
     def on_epoch_begin(self) -> None:
-        """Training steps follow: go on where the last epoch left off."""
+        """Training steps follow. Continue profiling where the last epoch stopped."""
         self._begin()
         self._passes += 1
         self._drift.clear()
@@ -210,10 +213,10 @@ class GlobalPowerLimitOptimizer(Callback):
             self._open_chunk()
 
     def on_step_begin(self) -> None:
-        """A step begins."""
+        """Does nothing: a step lasts from the end of the last one."""
 
     def on_step_end(self) -> None:
-        """A step has ended: count it, measure it, move on."""
+        """A step has ended. Count and measure it."""
         now = self._setup.clock.now()
         seconds = now - (self._last_end if self._last_end is not None else now)
         self._last_end = now
@@ -226,8 +229,8 @@ class GlobalPowerLimitOptimizer(Callback):
                     self._watch_for_drift(seconds)
 
     def on_epoch_end(self) -> None:
-        """Evaluation may follow: what is measured of a chunk is kept, and nothing is counted until the next epoch."""
-        left = self._crew.size > 1 and sys.exc_info()[0] is not None  # the others may be elsewhere: wait for none
+        """Training steps pause, for example for an evaluation. Nothing is profiled until the next `on_epoch_begin`."""
+        left = self._crew.size > 1 and sys.exc_info()[0] is not None  # other ranks may be gone: do not wait for them
         with self._unharmed():
             self._chunks.abandon() if left else self._chunks.close(_limit(self._profiler))
             self._learn()
@@ -237,11 +240,11 @@ class GlobalPowerLimitOptimizer(Callback):
 
     @property
     def _compares(self) -> bool:
-        """A training that has to profile its limits runs one evaluation at the other: the highest, or the best."""
+        """Whether one evaluation runs at another limit, the highest or the best. Only if this training has profiled."""
         return self._setup.stored is None and isinstance(self._phase, Holding)
 
     def on_train_end(self) -> None:
-        """Put the limit back. Another training may begin after this one: what was learnt is kept for it."""
+        """Training has ended. Restore the limit found. The profile is kept for another training with this object."""
         with self._unharmed():
             self._chunks.abandon()
         self.monitor.watch_closely(False)
@@ -249,7 +252,7 @@ class GlobalPowerLimitOptimizer(Callback):
 
     @contextlib.contextmanager
     def _unharmed(self) -> Iterator[None]:
-        """Nothing that fails in here reaches the training: not the user's selector, nor a GPU that died."""
+        """Catch every failure, such as of the user's selector or of a GPU, so that it does not reach the training."""
         try:
             yield
         except Exception as failed:
@@ -270,7 +273,7 @@ class GlobalPowerLimitOptimizer(Callback):
             if any(self._crew.gather(refusal is not None)):
                 if lease is not None:
                     lease.release()
-                self._phase = GivenUp(refusal or "another rank of this training may not set limits")
+                self._phase = GivenUp(refusal or "another rank of this training may not set power limits")
             elif isinstance(self._profiler, Done):
                 self._hold_best(lease)
             else:
@@ -301,13 +304,13 @@ class GlobalPowerLimitOptimizer(Callback):
             self._chunks.open()
 
     def _learn(self) -> None:
-        """Tell the profiler of the chunks whose energy is known by now."""
+        """Pass the chunks whose energy is known to the profiler."""
         while isinstance(self._phase, Profiling) and (piece := self._chunks.next(self._ailment)) is not None:
             before = self._profiler
             if before is None:
                 return
             if self._crew.size > 1:
-                self._pace = piece.seconds / piece.steps  # truer than that of the first step, which is slow
+                self._pace = piece.seconds / piece.steps  # more exact than the first step, which is slow
             self._profiler = profiler.measured(before, piece)
             if _limit(self._profiler) != _limit(before) or isinstance(self._profiler, Done | Settling):
                 self._chunks.drop()
@@ -318,7 +321,7 @@ class GlobalPowerLimitOptimizer(Callback):
             self._set(limit)
 
     def _set(self, limit: float | None) -> None:
-        """This limit on all cards of this rank, or (None) on each the one that it was found at."""
+        """Set this limit on all GPUs of this rank. None: restore on each the limit found."""
         lease = self._lease
         if lease is None:
             return
@@ -334,22 +337,22 @@ class GlobalPowerLimitOptimizer(Callback):
             self._ailment = str(failed)
 
     def _settle(self) -> None:
-        """From here on at the best limit; only observed, at the one found."""
+        """Set the best limit, or in observer mode the one found."""
         self._set(self.best_limit if self.mode is Mode.OPTIMIZE else None)
 
     def _hold_best(self, lease: Lease | None) -> None:
-        """Profiling is over."""
+        """End the profiling, and set and store the result."""
         self._phase = Holding(lease)
         self.monitor.watch_closely(False)
-        self._best = None  # until the selector has spoken
+        self._best = None  # in case the selector raises
         if not isinstance(self._profiler, Done) or (profile := self.profile) is None:
             return
         self._best = best = self._profiler.best_limit
         self._profiled_cold = self._passes == 1
         self._settle()
         if any(self._crew.gather(self._ailment is not None)):
-            raise DeviceError(self._ailment or "another rank could not set its limit")
-        log.info("best power limit %g W of %s", best, [one.limit_watts for one in profile.slices])
+            raise DeviceError(self._ailment or "another rank could not set its power limit")
+        log.info("the best power limit is %g W of %s", best, [one.limit_watts for one in profile.slices])
         self._keep(profile)
 
     def _keep(self, profile: PowerProfile) -> None:
@@ -359,10 +362,10 @@ class GlobalPowerLimitOptimizer(Callback):
             try:
                 profiles.put(self.key, kept)
             except Exception as failed:
-                log.warning("the power profile could not be kept: %s", failed)
+                log.warning("the power profile could not be stored: %s", failed)
 
     def _watch_for_drift(self, seconds: float) -> None:
-        """Steps that have become much slower or faster than when they were profiled are another workload."""
+        """Profile again if the step time has changed much since profiling: it is then another workload."""
         plan, profile = self._setup.plan, self.profile
         if not isinstance(self._phase, Holding) or self.best_limit is None or plan is None or profile is None:
             return
@@ -371,7 +374,7 @@ class GlobalPowerLimitOptimizer(Callback):
             return
         now = sorted(self._drift)[len(self._drift) // 2]
         if self._crew.size > 1:
-            self._drift.clear()  # they look at each other's pace once in a while, not after every step
+            self._drift.clear()  # ranks compare their step times once in a while, not after every step
             now = max(self._crew.gather(now))
         here = self.best_limit if self.mode is Mode.OPTIMIZE else self.found_limit
         then = next((one for one in profile.slices if one.limit_watts == here), None)
@@ -379,27 +382,27 @@ class GlobalPowerLimitOptimizer(Callback):
             return
         beyond, self._profiled_cold = self._recheck or (COLD if self._profiled_cold else math.inf), False
         if abs(now / (then.seconds / then.steps) - 1) > beyond:
-            log.info("steps take %.3g s, not %.3g s as when profiled: profiling again", now, then.seconds / then.steps)
+            log.info("profiling again: steps take %.3g s now, and took %.3g s before", now, then.seconds / then.steps)
             self._drift.clear()
             self._profile(self._phase.lease, profiler.start(plan))
 
-    # ------------------------------------------------------------------ giving back
+    # ------------------------------------------------------------------ restoring limits
 
     @property
     def _lease(self) -> Lease | None:
         return self._phase.lease if isinstance(self._phase, Profiling | Holding) else None
 
     def _give_up(self, why: Exception) -> None:
-        """Training goes on at the limit found, or at whatever can still be set."""
-        log.warning("power limits are left alone from here on: %s", why)
+        """Restore the limit found, as far as it can still be set. Training continues."""
+        log.warning("power limits are restored and not changed any more: %s", why)
         self._chunks.forget()
         self.monitor.watch_closely(False)
-        if self.best_limit is None:  # what is known already is still reported
+        if self.best_limit is None:  # otherwise the profile is complete and still reported
             self._profiler = None
         self._leave(GivenUp(str(why) or repr(why)))
 
     def _leave(self, phase: Idle | GivenUp) -> None:
-        """Give the lease back, whose keeper puts the limits back that it found."""
+        """Release the lease. Its keeper restores the limits found."""
         lease, self._phase = self._lease, phase
         if lease is not None:
             lease.release()

@@ -1,4 +1,4 @@
-"""The power limit for Hugging Face: `Trainer(callbacks=[HFGlobalPowerLimitOptimizer(monitor)])` (§4.2)."""
+"""Power limit optimizer for Hugging Face: `Trainer(callbacks=[HFGlobalPowerLimitOptimizer(monitor)])` (§4.2)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ except ImportError as missing:
 
 
 class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
-    """A `GlobalPowerLimitOptimizer` that listens to a Hugging Face Trainer; it takes the same arguments.
+    """A `GlobalPowerLimitOptimizer` as a callback of a Hugging Face Trainer. It takes the same arguments.
 
-    Under `zeus run` profiles are the job's own, in its store, and limits and η are the job's, unless they are given.
-    Evaluation and checkpoints in the middle of an epoch pause the profiling. The Trainer tells nobody when training
-    raises: the limit is then put back with the end of the process, or at once where this is used as a context
-    manager around `train()`.
+    Under `zeus run` it uses the job's profiles, limits and η, unless they are given. Evaluation and checkpoints in the
+    middle of an epoch pause the profiling. A Trainer does not tell its callbacks about an exception: the limit is then
+    restored at the end of the process. To restore it at once, use this as a context manager around `train()`.
 
         with HFGlobalPowerLimitOptimizer(ZeusMonitor()) as power:
             Trainer(model, args, train_dataset=data, callbacks=[power]).train()
@@ -34,14 +33,14 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
         self.monitor: ZeusMonitor = self._given.arguments["monitor"]
-        # Under a launcher the ranks can agree only once the Trainer has brought them together.
+        # Several ranks can exchange values only after the Trainer has connected them.
         self._optimizer = None if env.has_several_ranks() else self._made(Alone())
         self._in_epoch = False
         self._running = False
 
     @property
     def optimizer(self) -> GlobalPowerLimitOptimizer:
-        """What it delegates to; of several ranks all must ask, as all do when training begins."""
+        """The `GlobalPowerLimitOptimizer`. Several ranks must all read this, as they do when training begins."""
         if self._optimizer is None:
             from zeus.distributed.torch_crew import crew
 
@@ -49,20 +48,20 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         return self._optimizer
 
     def _made(self, ranks: Crew) -> GlobalPowerLimitOptimizer:
-        """With the launcher's profiles, limits and η, except for what was given."""
-        from zeus.optimizer.power_limit.launched_trial import launched_arguments  # which takes some time to load
+        """Make the optimizer with the launcher's profiles, limits and η, except for what was given."""
+        from zeus.optimizer.power_limit.launched_trial import launched_arguments  # takes some time to load
 
         given = self._given.arguments
         return GlobalPowerLimitOptimizer(**given, **launched_arguments(orders(), self.monitor, ranks, given))
 
     @property
     def profile(self) -> PowerProfile | None:
-        """What was measured, once profiling is done."""
+        """The measured profile once profiling is done, else None."""
         return self.optimizer.profile
 
     @property
     def best_limit(self) -> float | None:
-        """The selector's choice in watts, once profiling is done."""
+        """The selector's choice in watts once profiling is done, else None."""
         return self.optimizer.best_limit
 
     def __enter__(self) -> HFGlobalPowerLimitOptimizer:
@@ -71,55 +70,48 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._end()
 
-    # ------------------------------------------------------------------ the Trainer's word
+    # ------------------------------------------------------------------ hooks of the Trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take the lease; what an earlier training left behind that raised is cleared away first."""
-        self._end()
+        self._end()  # an earlier training may have raised
         self.optimizer.on_train_begin()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Training steps follow."""
         self._in_epoch = True
         self._resume()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step begins; whatever came between it and the last is over."""
+        """Resume profiling after an evaluation or a checkpoint."""
         self._resume()
         self.optimizer.on_step_begin()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """One batch of a step that accumulates the gradients of several."""
         self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step has ended; an evaluation or a checkpoint may come before the next."""
+        """Count a step, and pause profiling before an evaluation or a checkpoint."""
         self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
         self.optimizer.on_step_end()
         if control.should_evaluate or control.should_save:
             self._pause()
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """One batch of an evaluation."""
         self._pause()
         self.monitor.report_step(args.per_device_eval_batch_size, by=self, trainer=state)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """An evaluation has ended; the next batch is fetched already, which is a part of its step."""
+        """Resume profiling here already, because fetching the next batch is part of its step."""
         if not control.should_save:
             self._resume()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A checkpoint was written."""
         self._resume()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """No more steps in this epoch."""
         self._in_epoch = False
         self._pause()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Put the limit back."""
         self._end()
 
     def _pause(self) -> None:
@@ -139,5 +131,5 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
 
 
 def batch_size_of(args: Any, state: Any) -> int:
-    """Samples of a training batch on each GPU."""
+    """Samples of a training batch on one GPU."""
     return int((state.train_batch_size or args.train_batch_size) // max(1, args.n_gpu))

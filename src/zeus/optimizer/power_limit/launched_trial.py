@@ -1,6 +1,6 @@
-"""The power limit of a training under `zeus run`: with the profiles, the limits and the η of its trial.
+"""Arguments of the power limit optimizer under `zeus run`: the profiles, limits and η of the launcher's trial.
 
-One way for the loader and for every callback. The first rank asks the store, and all hear the same.
+The loader and all callbacks use this. The first rank asks the store, and all ranks get the same answer.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from zeus.trial.knowledge import Knowledge, is_due
 
 @dataclass(frozen=True, slots=True)
 class LaunchedTerms:
-    """What the job says that the environment does not, or need not."""
+    """What the store says about the job and its trial, beyond the environment."""
 
     batch_size: int
     power_limits: tuple[float, ...]
     higher_is_better: bool
-    max_watts: float  # MAXPOWER, as the trial was asked for
+    max_watts: float  # MAXPOWER of the GPUs that the trial was opened for
 
 
 class LaunchedTrial:
-    """The trial on every rank. It is a `Profiles` too: the store's, in place of a folder."""
+    """The launcher's trial, on every rank. It is also a `Profiles` that keeps profiles in the job's store."""
 
     def __init__(self, trial: RunningTrial) -> None:
         ranks = crew()
         self._alone = ranks.size == 1
-        self._trial = trial if ranks.writes else None  # on the rank that speaks
-        self.terms: LaunchedTerms | None = broadcast(self._terms())  # None: the store could not be asked
+        self._trial = trial if ranks.writes else None  # only on the rank that writes
+        self.terms: LaunchedTerms | None = broadcast(self._terms())  # None: the store did not answer
         self.known: Knowledge = broadcast(trial.knowledge() if ranks.writes else Knowledge())
 
     def _terms(self) -> LaunchedTerms | None:
@@ -49,24 +49,23 @@ class LaunchedTrial:
         return LaunchedTerms(opened.batch_size, spec.power_limits, spec.higher_is_better_metric, opened.ask.max_watts)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of exactly this key, the same on every rank; None where it is time to profile again."""
+        """The profile of this key, the same on every rank. None if there is none, or if it is time to profile again."""
         kept = None if self._trial is None else self._trial.get(key)
         if kept is not None and kept.slices and is_due(self.known.trials, max(s.limit_watts for s in kept.slices)):
             kept = None
         return broadcast(kept)
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of the nearest other batch size, likewise."""
+        """The profile of the nearest other batch size, the same on every rank."""
         return broadcast(None if self._trial is None else self._trial.near(key))
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """Keep it."""
         if self._trial is not None:
             self._trial.put(key, profile)
 
 
 def power_arguments(
-    told: Orders,
+    orders: Orders,
     monitor: ZeusMonitor,
     ranks: Crew,
     trial: LaunchedTrial | None,
@@ -74,39 +73,39 @@ def power_arguments(
     batch_size: int,
     eta: float,
 ) -> dict[str, Any]:
-    """What a `GlobalPowerLimitOptimizer` is made with for this training, by its names. Every rank must ask.
+    """Arguments of the `GlobalPowerLimitOptimizer` for this training, by name. Every rank must call this.
 
     Args:
-        told: The launcher's word, if there is a launcher.
-        monitor: Over the GPUs of this rank.
-        ranks: Those that train together.
-        trial: The launcher's, if it has opened one.
-        batch_size: Samples in a step, which profiles are kept by.
+        orders: What the launcher set in the environment, if there is a launcher.
+        monitor: Measures the GPUs of this rank.
+        ranks: The ranks that train together.
+        trial: The launcher's trial, if it has opened one.
+        batch_size: Samples in a step; part of the key of the profile.
         eta: η of Equation 2.
     """
     count, _ = count_gpus(monitor, ranks)
     model = next((gpu.spec.name for gpu in monitor.gpus.values()), "")
-    kept = trial if trial is not None or told.job_id is None else default_profiles()
+    kept = trial if trial is not None or orders.job_id is None else default_profiles()
     return {
         "optimum_selector": ZeusCost(eta, max(1, count)),
         "power_limits": () if trial is None or trial.terms is None else trial.terms.power_limits,
         "profiles": kept,
-        "key": ProfileKey(told.job_id or "", batch_size, model, count),
+        "key": ProfileKey(orders.job_id or "", batch_size, model, count),
         "crew": ranks,
     }
 
 
-def launched_arguments(told: Orders, monitor: ZeusMonitor, ranks: Crew, given: Collection[str]) -> dict[str, Any]:
-    """The same for a callback that knows nothing but the launcher's word, less what its user has given.
+def launched_arguments(orders: Orders, monitor: ZeusMonitor, ranks: Crew, given: Collection[str]) -> dict[str, Any]:
+    """Like `power_arguments`, for a callback, and without the arguments that its user has given.
 
-    Whoever names where profiles are kept names what they are kept by, too. Without a launcher: the ranks alone.
+    A user who says where profiles are kept must also give their key. Without a launcher, only the ranks are returned.
     """
-    running = launched(told)
+    running = launched(orders)
     if running is None:
         return {} if "crew" in given else {"crew": ranks}
-    trial, eta = LaunchedTrial(running), 0.5 if told.eta is None else told.eta
-    size = told.batch_size or (0 if trial.terms is None else trial.terms.batch_size)
-    found = power_arguments(told, monitor, ranks, trial, batch_size=size, eta=eta)
+    trial, eta = LaunchedTrial(running), 0.5 if orders.eta is None else orders.eta
+    size = orders.batch_size or (0 if trial.terms is None else trial.terms.batch_size)
+    found = power_arguments(orders, monitor, ranks, trial, batch_size=size, eta=eta)
     kept = {"profile_path", "profiles", "key"}
-    without = {*given} | kept if not size or kept & {*given} else {*given}  # of no size, nothing can be kept
+    without = {*given} | kept if not size or kept & {*given} else {*given}  # without a size there is no key
     return {name: value for name, value in found.items() if name not in without}

@@ -1,4 +1,4 @@
-"""Power profiles kept between runs: one JSON file a key in a folder, written by one writer and replaced whole."""
+"""Power profiles in files: one JSON file per key in a folder. One writer replaces each file as a whole."""
 
 from __future__ import annotations
 
@@ -22,37 +22,36 @@ MAX_NAME = 200
 
 
 def best_nearby(profiles: Profiles | None, key: ProfileKey, plan: Plan) -> float | None:
-    """The limit that was best for the nearest batch size: where a walk is soonest at its end. None: not known."""
+    """The best limit of the nearest batch size, or None: profiling that starts there ends soonest."""
     try:
         near = None if profiles is None else profiles.near(key)
         known = (
             {} if near is None else {one.limit_watts: (one,) for one in near.slices if one.limit_watts in plan.limits}
         )
         return choose(plan.selector, known, plan.limits) if known else None
-    except Exception as failed:  # whatever is kept elsewhere, this training can do without
-        log.warning("the power profile of another batch size is not used: %s", failed)
+    except Exception as failed:  # a stored profile only saves time
+        log.warning("the power profile of another batch size is ignored: %s", failed)
         return None
 
 
 class FolderProfiles:
-    """A folder of JSON files."""
+    """Power profiles in a folder of JSON files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The profile of exactly this key; a file that says it is of another is not used."""
+        """The profile of this key. A file that names another key is ignored."""
         data = _read(self._path(key))
         if data is None or data.get("key") != _key_to_json(key):
             return None
         return PowerProfile.from_json(data)
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """Write the file whole."""
         write(self._path(key), {"key": _key_to_json(key), **profile.to_json()})
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
-        """Of the batch sizes that have a file."""
+        """The profile of the nearest other batch size that has a file."""
         if key.batch_size < 1 or not self.folder.is_dir():
             return None
         same = [
@@ -66,48 +65,50 @@ class FolderProfiles:
     def _path(self, key: ProfileKey) -> Path:
         parts = [quote(str(part), safe="").replace("_", "%5F") for part in _key_to_json(key).values()]
         name = "__".join(parts)
-        if len(name) > MAX_NAME:  # file systems take 255 bytes
+        if len(name) > MAX_NAME:  # file systems allow 255 bytes
             name = f"{name[:MAX_NAME]}__{hashlib.sha256(name.encode()).hexdigest()[:16]}"
         return self.folder / f"{name}.json"
 
 
 class FileProfile:
-    """One file at `profile_path`, in the form that users know; it serves the key that it was written for.
+    """A power profile in one file at `profile_path`, in the format of the existing package. It serves one key.
 
-    A file without a key (written by the existing package) is trusted: the user named it for this training.
+    A file without a key, as the existing package writes it, is trusted: the user gave it for this training.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
-        """The file's profile, unless it says that it is of another job, batch size or GPU."""
+        """The file's profile, or None if there is no file.
+
+        Raises:
+            InputError: The file is of another job, batch size or GPU, or not a power profile.
+        """
         data = _read(self.path)
         if data is None:
             return None
         if "key" in data and data["key"] != _key_to_json(key):
             raise InputError(
                 f"{self.path} holds the power profile of {data['key']}, not of {_key_to_json(key)}. "
-                "Name another profile_path, or remove the file."
+                "Give another profile_path, or remove the file."
             )
         return PowerProfile.from_json(data)
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        """Write the file whole."""
         write(self.path, {"key": _key_to_json(key), **profile.to_json()})
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
-        """None: there is but one profile in it."""
+        """Always None: the file holds only one profile."""
         return None
 
 
 def default_profiles() -> FolderProfiles:
-    """The user's own folder."""
+    """The profiles in the user's data folder."""
     return FolderProfiles(env.data_folder() / "profiles")
 
 
 def write(path: Path, data: dict[str, Any]) -> None:
-    """Replace a JSON file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(data, indent=1, allow_nan=False))
 
@@ -118,14 +119,14 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as wrong:
-        raise InputError(f"{path} is not a power profile: {wrong}. Remove it, or name another.") from wrong
+        raise InputError(f"{path} is not a power profile: {wrong}. Remove the file, or give another.") from wrong
     if not isinstance(data, dict):
-        raise InputError(f"{path} is not a power profile: expected a JSON object. Remove it, or name another.")
+        raise InputError(f"{path} is not a power profile: expected a JSON object. Remove the file, or give another.")
     return data
 
 
 def _key_in(path: Path) -> dict[str, Any] | None:
-    """What a file says that it is of; None where it does not say, or cannot be read."""
+    """The key in a file, or None if it has none or cannot be read."""
     try:
         key = (_read(path) or {}).get("key")
     except (InputError, OSError):

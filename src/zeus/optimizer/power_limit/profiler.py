@@ -1,11 +1,11 @@
-"""The just-in-time profiler of §4.2 as a pure state machine: which limit next, and when enough is known.
+"""The just-in-time profiler of §4.2, as a pure state machine: which limit is next, and when it is done.
 
     Waiting ──wait_steps──▶ Settling ──warm-up──▶ Measuring ──sure, or ceiling──▶ Settling (next limit) ... ──▶ Done
 
-Steps are real training steps; the profiler only cuts them into chunks at their boundaries. It walks from the starting
-limit down, then (if it did not start at the top) up, and leaves a direction once a limit is worse than the best so far
-by more than θ beyond the noise. What is already known (a stored profile) is walked over without measuring. Then those
-between which noise might decide are looked at again. Why these rules and numbers: docs/decisions/profiling-walk.md.
+Steps are real training steps, which are cut into chunks at their boundaries. The profiler walks down from the starting
+limit, then up if it did not start at the top. It leaves a direction once a limit is worse than the best so far by more
+than θ beyond the noise. Limits of a stored profile are not measured again. At the end it measures those limits again
+between which noise might decide. For the reasons of these rules and numbers, see docs/decisions/profiling-walk.md.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from zeus.optimizer.power_limit.selector import (
 )
 from zeus.profile import LimitSlice, PowerProfile
 
-FREEDOM: Final = 4  # degrees of freedom below which the scatter of chunks is a guess; the first limit pays for them
-SIGMAS: Final = 3  # what noise is trusted not to do
+FREEDOM: Final = 4  # degrees of freedom below which the scatter of chunks is a guess; the first limit gathers them
+SIGMAS: Final = 3  # noise beyond this many standard errors is ruled out
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure and how well."""
+    """What to measure, and how precisely."""
 
     limits: tuple[float, ...]  # highest first
     selector: OptimumSelector
@@ -41,12 +41,12 @@ class Plan:
     wait_steps: int = 1
     warmup_steps: int = 10
     profile_steps: int = 40
-    max_seconds: float = 5.0  # ceiling of the time at one limit, as is profile_steps of the steps of one look
-    min_seconds: float = 0.2  # floor of a look: less than this no sensor can measure, however many steps it holds
-    tolerance: float = 0.02  # relative standard error of the cost after the first look; most limits are far off anyway
-    fine: float = 0.0075  # looked at again while noise might hide that another limit is better by more than this
-    refine_seconds: float = 1.5  # or two steps, per limit on average: after that none is looked at again
-    settle_seconds: float = 0.1  # a card follows a new limit within this; warm-up steps beyond it are not needed
+    max_seconds: float = 5.0  # most time at one limit; profile_steps limits the steps of one visit
+    min_seconds: float = 0.2  # least time of a visit: no sensor can measure less, however many steps it holds
+    tolerance: float = 0.02  # relative standard error of the cost after the first visit; most limits are far off anyway
+    fine: float = 0.0075  # limits are measured again while noise might hide a saving of more than this share
+    refine_seconds: float = 1.5  # or two steps, per limit on average: after that none is measured again
+    settle_seconds: float = 0.1  # a GPU follows a new limit within this time; more warm-up steps are not needed
     theta: float = 0.2  # measured curves are not convex: .05 loses up to 67 % on the published traces, .2 below 0.5 %
 
     def __post_init__(self) -> None:
@@ -58,11 +58,11 @@ class Plan:
         if self.profile_steps < 1:
             raise InputError(f"profile_steps={self.profile_steps!r}: give at least 1 step.")
         if isinstance(self.selector, ZeusCost) and self.selector.max_watts is None:
-            own = copy.copy(self.selector)  # one MAXPOWER from the first chunk to the last; the user's stays as it is
+            own = copy.copy(self.selector)  # fixes MAXPOWER for all chunks without changing the user's selector
             own.max_watts = self.limits[0] * own.world_size
             object.__setattr__(self, "selector", own)
         elif isinstance(self.selector, Scored):
-            self.selector.learn_max_watts(self.limits[0])  # a score is needed from the first chunk on
+            self.selector.learn_max_watts(self.limits[0])  # the first chunk already needs a score
 
 
 Known = Mapping[float, tuple[LimitSlice, ...]]
@@ -70,7 +70,7 @@ Known = Mapping[float, tuple[LimitSlice, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing is touched yet: the first steps are slow in ways of their own."""
+    """No limit is set yet, because the first steps of a training are slow."""
 
     plan: Plan
     known: Known
@@ -79,7 +79,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """A limit is in force and the card is getting used to it."""
+    """A new limit is in force, and the GPU is adapting to it."""
 
     plan: Plan
     known: Known
@@ -91,7 +91,7 @@ class Settling:
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """Chunks of steps under this limit are being measured."""
+    """Chunks of steps at this limit are being measured."""
 
     plan: Plan
     known: Known
@@ -101,19 +101,18 @@ class Measuring:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Enough is known."""
+    """Profiling is over."""
 
     plan: Plan
     known: Known
 
     @property
     def profile(self) -> PowerProfile:
-        """Everything measured, and the limits left out."""
+        """All that was measured, and which limits were skipped."""
         return PowerProfile.of((s for chunks in self.known.values() for s in chunks), self.plan.limits)
 
     @property
     def best_limit(self) -> float:
-        """The selector's choice."""
         return choose(self.plan.selector, self.known, self.plan.limits)
 
 
@@ -121,7 +120,7 @@ State = Waiting | Settling | Measuring | Done
 
 
 def start(plan: Plan, known: Known | None = None) -> State:
-    """Begin; with everything needed known already, the beginning is the end."""
+    """The first state. It is `Done` if nothing is left to measure."""
     have = {w: s for w, s in (known or {}).items() if w in plan.limits}
     if next_limit(plan, have) is None:
         return Done(plan, have)
@@ -129,7 +128,7 @@ def start(plan: Plan, known: Known | None = None) -> State:
 
 
 def step(state: State, seconds: float) -> State:
-    """One training step has ended that was not part of a chunk."""
+    """A training step that is not part of a chunk has ended."""
     match state:
         case Waiting(plan, known, steps):
             return replace(state, steps=steps + 1) if steps + 1 < plan.wait_steps else _next(plan, known, seconds)
@@ -142,7 +141,7 @@ def step(state: State, seconds: float) -> State:
 
 
 def measured(state: State, chunk: LimitSlice) -> State:
-    """A chunk of steps was measured under the limit in force; a chunk of another limit is passed over."""
+    """A chunk of steps was measured. A chunk at another limit than the one in force is ignored."""
     if not isinstance(state, Measuring) or chunk.limit_watts != state.limit:
         return state
     now = replace(state, chunks=(*state.chunks, chunk))
@@ -156,7 +155,7 @@ def _next(plan: Plan, known: Known, pace: float, in_force: float | None = None) 
     limit = next_limit(plan, known)
     if limit is None:
         return Done(plan, known)
-    # Of so long a step the settling is at most a quarter, and it errs towards a limit that costs nearly the same.
+    # Settling takes at most a quarter of so long a step, and the error favours a limit that costs nearly the same.
     if plan.warmup_steps == 0 or pace > 4 * plan.settle_seconds or limit == in_force:
         return Measuring(plan, known, limit)
     return Settling(plan, known, limit, pace)
@@ -171,18 +170,18 @@ def _enough(state: Measuring) -> bool:
         return False
     if sum(c.steps for c in state.chunks) >= plan.profile_steps:
         return True
-    if known:  # looked at again: half as much again, since each change of limit costs a settling
+    if known:  # measured before: add half as much, because each change of the limit costs time to settle
         return seconds >= before / 2
     error, freedom = _error(plan.selector, state.known, _settled(state))
     return freedom >= FREEDOM and error <= plan.tolerance
 
 
 def _settled(state: Measuring) -> tuple[LimitSlice, ...]:
-    """Without the first chunks, as long as their power is still on its way to that of the later half."""
+    """The chunks without the first ones, whose power has not yet settled to that of the later half."""
     early, late = state.chunks[: len(state.chunks) // 2], state.chunks[len(state.chunks) // 2 :]
     watts = fmean(c.watts for c in late)
     scatter, freedom = _scatter((*state.known.values(), late), lambda c: c.watts)
-    if not freedom:  # two chunks alone: which of them is off, and whether it is only noise, nobody can tell
+    if not freedom:  # two chunks alone do not show which of them is off, or whether it is noise
         return state.chunks
     for dropped, chunk in enumerate(early):
         if abs(chunk.watts - watts) <= max(SIGMAS * scatter / math.sqrt(chunk.steps), 0.03) * watts:
@@ -194,10 +193,10 @@ def _settled(state: Measuring) -> tuple[LimitSlice, ...]:
 
 
 def next_limit(plan: Plan, known: Known) -> float | None:
-    """The limit to measure next, None when nothing that is unmeasured can win any more."""
+    """The limit to measure next, or None if no unmeasured limit can win."""
     limits = plan.limits
     if isinstance(plan.selector, MaxSlowdownConstraint) or plan.start_watts is None:
-        begin = 0  # a slowdown is against the top
+        begin = 0  # a slowdown is relative to the highest limit
     else:
         begin = min(range(len(limits)), key=lambda i: abs(limits[i] - (plan.start_watts or 0.0)))
     walked: dict[float, tuple[LimitSlice, ...]] = {}
@@ -212,7 +211,7 @@ def next_limit(plan: Plan, known: Known) -> float | None:
 
 
 def _unsure(plan: Plan, known: Known) -> float | None:
-    """The limit to look at again because noise may hide the better choice, while that is cheap."""
+    """The limit to measure again, because noise may hide a better choice. None once that costs too much."""
     budget = sum(max(plan.refine_seconds, 2 * _time(chunks)) for chunks in known.values())
     if sum(_seconds(chunks) for chunks in known.values()) >= budget:
         return None
@@ -226,7 +225,7 @@ def _unsure(plan: Plan, known: Known) -> float | None:
 
 
 def _duels(plan: Plan, known: Known) -> dict[tuple[float, float], float]:
-    """Which two limits decide the choice between them, and how far apart they seem, as a share."""
+    """The pairs of limits between which the choice is made, and the relative gap of each pair."""
     match plan.selector:
         case MaxSlowdownConstraint(factor=factor):
             top, chosen = plan.limits[0], choose(plan.selector, known, plan.limits)
@@ -241,7 +240,7 @@ def _duels(plan: Plan, known: Known) -> dict[tuple[float, float], float]:
 
 
 def hopeless(plan: Plan, walked: Known, limit: float) -> bool:
-    """Whether nothing beyond this limit is worth a look, after those walked over so far."""
+    """Whether no limit beyond this one is worth measuring, given those walked over so far."""
     match plan.selector:
         case MaxSlowdownConstraint(factor=factor):
             top = walked[plan.limits[0]]
@@ -253,11 +252,11 @@ def hopeless(plan: Plan, walked: Known, limit: float) -> bool:
             noise = math.hypot(*(spread(selector, walked, walked[w]) for w in (limit, best)))
             return scores[limit] > (1 + plan.theta + SIGMAS * noise) * scores[best]
         case _:
-            return False  # a selector of the user's own wants to see everything
+            return False  # a selector of the user's own may choose any limit
 
 
 def choose(selector: OptimumSelector, known: Known, limits: Sequence[float]) -> float:
-    """The selector's choice among what was measured, on equal work."""
+    """The selector's choice among the measured limits, compared per step."""
     rows = []
     for watts in limits:
         if chunks := known.get(watts):
@@ -268,29 +267,29 @@ def choose(selector: OptimumSelector, known: Known, limits: Sequence[float]) -> 
 
 
 def spread(selector: OptimumSelector, known: Known, chunks: Sequence[LimitSlice]) -> float:
-    """Relative standard error of a limit's score per step; 0 where nothing shows a scatter."""
+    """Relative standard error of a limit's score per step; 0 if the scatter is not known."""
     return _error(selector, known, chunks)[0]
 
 
 def _error(selector: OptimumSelector, known: Known, chunks: Sequence[LimitSlice]) -> tuple[float, int]:
-    """The standard error, and the degrees of freedom that it was estimated with.
+    """The relative standard error, and the degrees of freedom of its estimate.
 
-    Few chunks may agree by luck: with f of them, Student's t allows about 1 + 3/f times what a normal distribution
-    would at 3 sigma.
+    Few chunks may agree by luck. With f degrees of freedom, Student's t allows about 1 + 3/f times the deviation of a
+    normal distribution at 3 sigma.
     """
     scatter, freedom = _scatter((*known.values(), chunks), lambda c: _value(selector, c) / c.steps)
     return (1 + 3 / freedom) * scatter / math.sqrt(sum(c.steps for c in chunks)) if freedom else 0.0, freedom
 
 
 def _scatter(groups: Iterable[Sequence[LimitSlice]], value: Callable[[LimitSlice], float]) -> tuple[float, int]:
-    """Relative standard deviation of one step's value, pooled over all limits: it is the job's more than the limit's.
+    """Relative standard deviation of one step's value. It is pooled over all limits, because it depends on the job.
 
-    Weighted by steps, so that a long chunk, or the one sum of a stored profile, counts for what it is.
+    Chunks are weighted by their steps, because they differ in length, and a stored profile holds a single sum.
     """
     squares, freedom = 0.0, 0
     for chunks in groups:
         mean = sum(value(c) * c.steps for c in chunks) / sum(c.steps for c in chunks)
-        if mean > 0:  # a card that reads 0 W tells nothing
+        if mean > 0:  # a GPU that reports 0 W shows no scatter
             squares += sum(c.steps * (value(c) / mean - 1) ** 2 for c in chunks)
             freedom += len(chunks) - 1
     return math.sqrt(squares / freedom) if freedom else 0.0, freedom

@@ -1,4 +1,4 @@
-"""Which of the measured limits to keep: Equation 7 and its alternatives (§4.2; the ε-constraint)."""
+"""Selectors choose the power limit to keep from the measured ones: Equation 7 and its alternatives (§4.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zeus.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class PowerLimitMeasurement:
-    """The same amount of work under one limit: watts, joules and seconds."""
+    """What the same amount of work uses at one limit, in watts, joules and seconds."""
 
     power_limit: int
     energy: float
@@ -20,59 +20,65 @@ class PowerLimitMeasurement:
 
 
 class OptimumSelector(ABC):
-    """Picks a power limit. Derive from this for a choice of your own: only `select` is needed."""
+    """Chooses a power limit. To make a choice of your own, derive from this class and define `select`."""
 
     @abstractmethod
     def select(self, measurements: list[PowerLimitMeasurement]) -> int:
-        """The limit to keep, one of those measured, in watts."""
+        """The limit to keep, in watts. It must be one of those measured."""
 
 
 class Scored(OptimumSelector):
-    """A selector that minimises a score. The profiler uses it to leave out limits that cannot win any more."""
+    """A selector that minimises a score. The profiler uses the score to skip limits that cannot win."""
 
     @abstractmethod
     def score(self, joules: float, seconds: float) -> float:
-        """What some work costs that used this energy and time; only ratios matter."""
+        """The score of work that used this energy and time. Only ratios of scores matter."""
 
     def select(self, measurements: list[PowerLimitMeasurement]) -> int:
-        """The limit of least score; of equal ones the highest, which is the faster."""
+        """The limit with the lowest score; if several have it, the highest limit, which is the fastest."""
         _some(measurements)
         self.learn_max_watts(max(m.power_limit for m in measurements))
         return min(measurements, key=lambda m: (self.score(m.energy, m.time), -m.power_limit)).power_limit
 
     def learn_max_watts(self, watts: float) -> None:
-        """The cards' highest limit, summed over GPUs; for scores that need it."""
+        """Called with the highest limit measured, for scores that need it."""
 
 
 class Energy(Scored):
-    """Least energy, however long it takes.
+    """Selects the limit with the least energy.
 
     >>> Energy().select([PowerLimitMeasurement(250, 200.0, 1.0), PowerLimitMeasurement(100, 150.0, 2.0)])
     100
     """
 
     def score(self, joules: float, seconds: float) -> float:
-        """Joules."""
         return joules
 
 
 class Time(Scored):
-    """Least time, whatever it costs."""
+    """Selects the limit with the least time."""
 
     def score(self, joules: float, seconds: float) -> float:
-        """Seconds."""
         return seconds
 
 
 class ZeusCost(Scored):
     """Equation 7: least η·energy + (1−η)·MAXPOWER·time.
 
-    MAXPOWER is `max_watts`: the cards' highest limit summed over all GPUs of the job. The controller fills it in; where
-    nobody does, it is `world_size` times the highest limit measured.
+    MAXPOWER is `max_watts`, the highest limit summed over all GPUs of the job. If it is None, the power limit optimizer
+    fills it in. Used without one, it is `world_size` times the highest limit measured.
+
+    Args:
+        eta_knob: η, from 0 (time only) to 1 (energy only).
+        world_size: Number of GPUs of the job.
+        max_watts: MAXPOWER in watts.
+
+    Raises:
+        InputError: An argument is out of range.
     """
 
     def __init__(self, eta_knob: float, world_size: int = 1, max_watts: float | None = None) -> None:
-        CostModel(eta_knob, 1.0)  # refuses an η outside [0, 1]
+        CostModel(eta_knob, 1.0)  # raises if η is outside [0, 1]
         if isinstance(world_size, bool) or world_size < 1:
             raise InputError(f"world_size={world_size!r}: give the number of GPUs, at least 1.")
         if max_watts is not None:
@@ -83,19 +89,20 @@ class ZeusCost(Scored):
         self._seen: float | None = None
 
     def learn_max_watts(self, watts: float) -> None:
-        """One card's highest limit as measured: the last resort, and only for these measurements."""
+        """Remember the highest limit of one GPU, to be used if `max_watts` is not known."""
         self._seen = watts * self.world_size
 
     def score(self, joules: float, seconds: float) -> float:
-        """Equation 2."""
         max_watts = self.max_watts if self.max_watts is not None else self._seen
         if max_watts is None:
-            raise InputError("ZeusCost: max_watts is not known yet; give it, or select from measurements first.")
+            raise InputError("ZeusCost: max_watts is not known. Give it, or call select() with measurements first.")
         return CostModel(self.eta_knob, max_watts).cost(joules, seconds)
 
 
 class MaxSlowdownConstraint(OptimumSelector):
-    """The lowest limit that is at most `factor` times slower than the highest one.
+    """Selects the lowest limit that takes at most `factor` times as long as the highest one (the ε-constraint).
+
+    Raises InputError if `factor` is below 1.
 
     >>> fast, slow = PowerLimitMeasurement(250, 200.0, 1.0), PowerLimitMeasurement(150, 150.0, 1.1)
     >>> MaxSlowdownConstraint(1.2).select([fast, slow]), MaxSlowdownConstraint(1.05).select([fast, slow])
@@ -108,7 +115,7 @@ class MaxSlowdownConstraint(OptimumSelector):
         self.factor = factor
 
     def select(self, measurements: list[PowerLimitMeasurement]) -> int:
-        """The lowest limit within the constraint; the highest limit always is."""
+        """The lowest limit within the constraint. The highest limit always is."""
         _some(measurements)
         reference = max(measurements, key=lambda m: m.power_limit).time
         allowed = [m.power_limit for m in measurements if m.time <= self.factor * reference]
@@ -117,4 +124,4 @@ class MaxSlowdownConstraint(OptimumSelector):
 
 def _some(measurements: Sequence[PowerLimitMeasurement]) -> None:
     if not measurements:
-        raise InputError("no measurement to select from.")
+        raise InputError("there is no measurement to select from: give at least one.")

@@ -1,4 +1,4 @@
-"""What a `GlobalPowerLimitOptimizer` starts with: its cards, the limits to try, what is known of them already."""
+"""Set-up of a `GlobalPowerLimitOptimizer`: its GPUs, the limits to try, and the profile of an earlier run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user gave, or a launcher in the user's place."""
+    """The arguments that the user gave, or the launcher."""
 
     selector: OptimumSelector | None
     wait_steps: int
@@ -44,26 +44,30 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The same on every rank, but for the GPUs that this rank counts and the clock they are on."""
+    """What the optimizer starts with. The same on every rank, except for `gpus` and `clock`."""
 
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[Gpu, ...]  # those that this rank counts
     clock: Clock
     max_watts: float  # MAXPOWER of all GPUs of the job
-    found: float | None  # the lowest limit found, in watts; None where limits cannot be read
+    found: float | None  # the lowest limit found, in watts; None: limits cannot be read
     selector: OptimumSelector
     plan: Plan | None  # None: there is no limit to choose
     key: ProfileKey
     profiles: Profiles | None
-    stored: PowerProfile | None  # of an earlier run
+    stored: PowerProfile | None  # from an earlier run
 
     def begin(self) -> State | None:
-        """The profiler's first state, with all that is known from earlier runs."""
+        """The first state of the profiler, with the limits measured in earlier runs."""
         known = {one.limit_watts: (one,) for one in self.stored.slices} if self.stored is not None else {}
         return profiler.start(self.plan, known) if self.plan is not None else None
 
 
 def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
-    """Look at the cards and at what is kept. Every rank must ask, and all come to the same."""
+    """Read the GPUs' limits and the stored profile. Every rank must call this, and all get the same result.
+
+    Raises:
+        InputError: A wish is not valid.
+    """
     if not wishes.pl_step > 0:
         raise InputError(f"pl_step={wishes.pl_step!r}: give watts above 0.")
     if wishes.profiles is None and wishes.profile_path is None and wishes.key is None:
@@ -76,9 +80,9 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
         limits = candidates(list(monitor.gpus.values()), wishes.pl_step, wishes.power_limits, ranks)
     selector = wishes.selector or ZeusCost(0.5, max(1, count))
     if isinstance(selector, ZeusCost) and selector.max_watts is None and limits:
-        selector = copy.copy(selector)  # the user's own may serve other GPUs, of another MAXPOWER
+        selector = copy.copy(selector)  # the user may use the same selector for GPUs with another MAXPOWER
         selector.max_watts = max_watts
-    wait_steps = max(1, wishes.wait_steps) if ranks.size > 1 else wishes.wait_steps  # ranks learn each other's pace
+    wait_steps = max(1, wishes.wait_steps) if ranks.size > 1 else wishes.wait_steps  # ranks agree on a pace in it
     plan = (
         Plan(limits, selector, wishes.start_watts, wait_steps, wishes.warmup_steps, wishes.profile_steps)
         if limits
@@ -100,13 +104,13 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
 
 
 def _of_launcher(wishes: Wishes, monitor: ZeusMonitor, ranks: Crew) -> Wishes:
-    """With the job's profiles, limits and η, where a launcher has opened a trial for this script."""
-    told = orders()
-    if told.job_id is None or told.trial is None:
+    """The wishes with the job's profiles, limits and η, if a launcher has opened a trial for this script."""
+    order = orders()
+    if order.job_id is None or order.trial is None:
         return wishes
-    from zeus.optimizer.power_limit.launched_trial import launched_arguments  # which takes some time to load
+    from zeus.optimizer.power_limit.launched_trial import launched_arguments  # takes some time to load
 
-    found: dict[str, Any] = launched_arguments(told, monitor, ranks, ())
+    found: dict[str, Any] = launched_arguments(order, monitor, ranks, ())
     return replace(
         wishes,
         profiles=found.get("profiles"),
@@ -117,17 +121,17 @@ def _of_launcher(wishes: Wishes, monitor: ZeusMonitor, ranks: Crew) -> Wishes:
 
 
 def _kept(profiles: Profiles | None, key: ProfileKey, *, strictly: bool) -> PowerProfile | None:
-    """The profile kept of an earlier run. Only a file that the user named is worth an error."""
+    """The profile of an earlier run. If `strictly`, a failure to read it is raised, else logged."""
     try:
         return profiles.get(key) if profiles is not None else None
     except Exception as failed:
         if strictly:
             raise
-        log.warning("the power profile kept for this training is not used: %s", failed)
+        log.warning("the stored power profile of this training is ignored: %s", failed)
         return None
 
 
 def _all_have(ranks: Crew, value: PowerProfile | float | None) -> bool:
-    """Whether every rank read the same: a walk from another beginning would part them."""
+    """Whether every rank has the same value. Otherwise the ranks would profile in different orders."""
     mine = repr(value)
     return all(theirs == mine for theirs in ranks.gather(mine))
