@@ -35,7 +35,6 @@ class LaunchedTrial:
 
     def __init__(self, trial: RunningTrial) -> None:
         ranks = crew()
-        self._alone = ranks.size == 1
         self._trial = trial if ranks.writes else None  # only on the rank that writes
         self.terms: LaunchedTerms | None = broadcast(self._terms())  # None: the store did not answer
         self.known: Knowledge = broadcast(trial.knowledge() if ranks.writes else Knowledge())

@@ -84,7 +84,6 @@ class Settling:
     plan: Plan
     known: Known
     limit: float
-    pace: float  # seconds per step, as last seen
     steps: int = 0
     seconds: float = 0.0
 
@@ -133,7 +132,7 @@ def step(state: State, seconds: float) -> State:
         case Waiting(plan, known, steps):
             return replace(state, steps=steps + 1) if steps + 1 < plan.wait_steps else _next(plan, known, seconds)
         case Settling(plan, known, limit):
-            now = replace(state, steps=state.steps + 1, seconds=state.seconds + seconds, pace=seconds)
+            now = replace(state, steps=state.steps + 1, seconds=state.seconds + seconds)
             settled = now.steps >= plan.warmup_steps or now.seconds >= plan.settle_seconds
             return Measuring(plan, known, limit) if settled else now
         case _:
@@ -158,7 +157,7 @@ def _next(plan: Plan, known: Known, pace: float, in_force: float | None = None) 
     # Settling takes at most a quarter of so long a step, and the error favours a limit that costs nearly the same.
     if plan.warmup_steps == 0 or pace > 4 * plan.settle_seconds or limit == in_force:
         return Measuring(plan, known, limit)
-    return Settling(plan, known, limit, pace)
+    return Settling(plan, known, limit)
 
 
 def _enough(state: Measuring) -> bool:
