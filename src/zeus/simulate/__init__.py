@@ -1,1 +1,1 @@
-"""Traces, virtual workloads, replay and baselines."""
+"""Replays of policies on traced or virtual workloads, and the baselines to compare them with."""

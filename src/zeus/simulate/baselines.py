@@ -1,7 +1,7 @@
-"""What Zeus is compared with (§6.1, §6.7), and every contender of a replay by name.
+"""The baselines that Zeus is compared with (§6.1, §6.7), and all contenders of a replay by name.
 
-A contender is a policy for the batch size and a way to choose power limits. A new one is a line in `OWN`; any policy
-that jobs know (`find_policy`) is one already, with just-in-time profiling.
+A contender is a batch size policy together with a way to choose power limits. To add one, add a line to `OWN`. Every
+policy of real jobs (`find_policy`) is a contender too; it profiles power limits just in time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zeus.policy.api import Policy
 from zeus.policy.paper.state import cost_of
 from zeus.policy.paper.thompson import Rng
 from zeus.policy.registry import POLICIES, find_policy
-from zeus.simulate.limit_plans import JustInTime, Limits, OneARun, Pinned, Told, Walked
+from zeus.simulate.limit_plans import JustInTime, LimitFromPolicy, Limits, OneARun, Pinned, Walked
 from zeus.simulate.regret import best_pair
 from zeus.simulate.workload import Workload
 
@@ -25,18 +25,17 @@ Pair: TypeAlias = tuple[int, float]  # (b, p)
 
 
 def default(workload: Workload) -> Use:
-    """Default: b0 at the highest limit, expected over its runs."""
+    """The expected use of one run of Default: b0 at the highest limit."""
     return workload.expected(*default_pair(workload))
 
 
 def default_pair(workload: Workload) -> Pair:
-    """(b0, MAXPOWER)."""
     return workload.default, workload.profiles[workload.default].slices[0].limit_watts
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Always the same pair: Default, and the oracle."""
+    """A policy that always chooses the same pair. Default and the oracle are such policies."""
 
     name: str
     pair: Pair
@@ -45,38 +44,35 @@ class Fixed:
     one_size: bool = True
 
     def start(self, job: JobSpec) -> JobSpec:
-        """Nothing is ever learnt."""
         return job
 
     def observe(self, state: JobSpec, event: Event) -> JobSpec:
-        """Nothing."""
         return state
 
     def decide(self, state: JobSpec, rng: Rng, ask: Ask) -> Decision:
-        """The pair."""
         size, watts = self.pair
         return Pinned(size, Phase.DEFAULT, f"{self.name}: always {size} at {watts:g} W", limit_watts=watts)
 
     def keep_going(self, state: JobSpec, trial: Trial, epochs: int, cost: float) -> bool:
-        """Until max_epochs."""
         return epochs < state.max_epochs
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How far a grid search is."""
+    """Policy state of a grid search."""
 
     job: JobSpec
-    ahead: tuple[Pair, ...]  # not yet handed out
-    costs: Mapping[Pair, float] = field(default_factory=dict)  # of the first run of each pair that converged
-    failed: frozenset[int] = frozenset()  # sizes of which a run missed the target
+    ahead: tuple[Pair, ...]  # pairs not tried yet
+    costs: Mapping[Pair, float] = field(default_factory=dict)  # of the first run of each pair that reached the target
+    failed: frozenset[int] = frozenset()  # sizes with a run that missed the target
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Grid Search with Pruning (§6.1): one (b, p) a recurrence, then for ever the one that cost least.
+    """Grid Search with Pruning (§6.1): try one (b, p) per recurrence, then always use the cheapest.
 
-    A size of which a run misses the target leaves the grid, with all its pairs. If all leave, what converged stays.
+    If a run misses the target, its batch size leaves the grid with all its pairs. If no size is left, the pairs that
+    reached the target are used again.
     """
 
     pairs: tuple[Pair, ...]
@@ -85,11 +81,9 @@ class Grid:
     monotone: bool = True
 
     def start(self, job: JobSpec) -> Search:
-        """The whole grid is ahead."""
         return Search(job, self.pairs)
 
     def observe(self, state: Search, event: Event) -> Search:
-        """A pair was handed out, or its run ended."""
         if not isinstance(event, Trial) or not isinstance(event.decision, Pinned):
             return state
         size, pair = event.batch_size, (event.batch_size, event.decision.limit_watts)
@@ -102,41 +96,42 @@ class Grid:
         return replace(state, costs={pair: cost, **state.costs})
 
     def decide(self, state: Search, rng: Rng, ask: Ask) -> Decision:
-        """The next pair; with none ahead, the cheapest."""
         if state.ahead:
             size, watts = state.ahead[0]
-            reason = f"grid: {size} at {watts:g} W, {len(state.ahead) - 1} pairs to go"
+            reason = f"grid: {size} at {watts:g} W, {len(state.ahead) - 1} more to try"
             return Pinned(size, Phase.PRUNING, reason, limit_watts=watts)
         usable = {pair: cost for pair, cost in state.costs.items() if pair[0] not in state.failed} or state.costs
-        if not usable:  # nothing has reached the target: round and round
+        if not usable:  # nothing has reached the target yet: go through the grid again
             size, watts = self.pairs[ask.number % len(self.pairs)]
-            return Pinned(size, Phase.UNBOUNDED, f"grid: {size} again, nothing has converged yet", limit_watts=watts)
+            reason = f"grid: {size} again, as no pair has reached the target yet"
+            return Pinned(size, Phase.UNBOUNDED, reason, limit_watts=watts)
         size, watts = min(usable, key=lambda pair: (usable[pair], pair))
-        return Pinned(size, Phase.UNBOUNDED, f"grid: {size} at {watts:g} W cost least", limit_watts=watts)
+        return Pinned(size, Phase.UNBOUNDED, f"grid: {size} at {watts:g} W is the cheapest pair", limit_watts=watts)
 
     def keep_going(self, state: Search, trial: Trial, epochs: int, cost: float) -> bool:
-        """Until max_epochs."""
         return epochs < state.job.max_epochs
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What can be replayed: who decides, how limits are chosen, and whether runs that fail are charged."""
+    """A policy to replay, how power limits are chosen, and whether failed runs are charged."""
 
     policy: Policy[Any]
     limits: Callable[[Workload, float], Limits] = JustInTime
     failures_charged: bool = True
 
 
-Maker: TypeAlias = Callable[[Workload, float], Contender]  # of a workload and η
+Maker: TypeAlias = Callable[[Workload, float], Contender]  # takes a workload and η
 
-POLLUX: Final = "pollux"  # no contender for a batch size held for a run; replayed by `zeus.simulate.pollux`
+POLLUX: Final = "pollux"  # changes the batch size during a run, so `zeus.simulate.pollux` replays it
 
 OWN: Final[dict[str, Maker]] = {
-    "default": lambda workload, eta: Contender(Fixed("default", default_pair(workload)), Told),
-    "grid": lambda workload, eta: Contender(Grid(workload.pairs), Told),
-    "grid-free": lambda workload, eta: Contender(Grid(workload.pairs, "grid-free"), Told, failures_charged=False),
-    "oracle": lambda workload, eta: Contender(Fixed("oracle", best_pair(workload, eta)), Told),
+    "default": lambda workload, eta: Contender(Fixed("default", default_pair(workload)), LimitFromPolicy),
+    "grid": lambda workload, eta: Contender(Grid(workload.pairs), LimitFromPolicy),
+    "grid-free": lambda workload, eta: Contender(
+        Grid(workload.pairs, "grid-free"), LimitFromPolicy, failures_charged=False
+    ),
+    "oracle": lambda workload, eta: Contender(Fixed("oracle", best_pair(workload, eta)), LimitFromPolicy),
     "structured": lambda workload, eta: Contender(find_policy("structured"), Walked),
     "structured:no-alarm": lambda workload, eta: Contender(find_policy("structured:no-alarm"), Walked),
     "paper:no-jit": lambda workload, eta: Contender(find_policy("paper"), OneARun),
@@ -144,22 +139,21 @@ OWN: Final[dict[str, Maker]] = {
 
 
 def names() -> list[str]:
-    """Everything that can be replayed."""
+    """The names of all contenders."""
     return sorted({*OWN, POLLUX, *(name for name, _ in POLICIES)})
 
 
 def check(name: str) -> None:
-    """Raises InputError unless there is such a contender."""
+    """Raise InputError unless a contender has this name."""
     if name not in names():
-        raise InputError(f"policy {name!r} is not known. {suggest(name, names())}")
+        raise InputError(f"unknown policy {name!r}. {suggest(name, names())}")
 
 
 def contender(name: str, workload: Workload, eta: float) -> Contender:
-    """The contender of this name, for this workload."""
     check(name)
     if name == POLLUX:
         raise InputError(
-            "pollux changes the batch size while it trains and learns nothing from one recurrence to the next: it can "
-            "be replayed by `zeus simulate` alone (`zeus.simulate.pollux`)."
+            "pollux changes the batch size during a run and learns nothing between recurrences. Only `zeus simulate` "
+            "can replay it."
         )
     return OWN[name](workload, eta) if name in OWN else Contender(find_policy(name))

@@ -1,4 +1,4 @@
-"""The names that version 0.1 had here; they live in `zeus.simulate.cluster.match` now."""
+"""The import path of version 0.1 for `zeus.simulate.cluster.match`."""
 
 from zeus.simulate.cluster.match import Cluster, match
 

@@ -1,4 +1,4 @@
-"""The names that version 0.1 had here; they live in `zeus.simulate.cluster.tables` now."""
+"""The import path of version 0.1 for `zeus.simulate.cluster.tables`."""
 
 from zeus.simulate.cluster.tables import ClusterTrace, Group, collect, read_groups
 

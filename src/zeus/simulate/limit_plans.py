@@ -1,7 +1,7 @@
-"""At which power limits a replayed run goes, and what its epochs use there.
+"""The power limits of a replayed run, and what its epochs use at them.
 
-A real run finds its limit while it trains (§4.2), whatever chose its batch size. So here too: a policy decides the
-batch size, and one of these says how that run is charged.
+A real run finds its power limit while it trains (§4.2), whichever policy chose its batch size. A replay works the same
+way: the policy chooses the batch size, and one of these classes says what the epochs of the run use.
 """
 
 from __future__ import annotations
@@ -19,30 +19,33 @@ from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.workload import Workload
 
-THETA = 0.2  # the profiler's (docs/decisions/profiling-walk.md)
+THETA = 0.2  # as in the profiler (docs/decisions/profiling-walk.md)
 
 
 class LimitPlan(NamedTuple):
-    """The epochs of one run: the first, and each one after it, which are at this limit."""
+    """What the first epoch of a run uses, and what each later epoch uses at the chosen limit."""
 
     first: Use
     rest: Use
     limit_watts: float
-    profiles: bool = False  # whether the first epoch teaches something
+    profiles: bool = False  # whether the first epoch profiles power limits
 
 
 class Limits(Protocol):
-    """How limits are chosen in one replay; it remembers what was profiled."""
+    """A way to choose power limits. It remembers what was profiled in one replay."""
 
     def plan(self, decision: Decision) -> LimitPlan:
-        """A run with this batch size is about to begin."""
+        """The plan of a run that is about to begin."""
 
     def learn(self, decision: Decision, plan: LimitPlan) -> Use | None:
-        """The first epoch of a plan that profiles is over. What an epoch is now known to use; None: not known yet."""
+        """Record that the first epoch of a profiling run has ended.
+
+        Return what an epoch of this batch size uses, or None if that is not known yet or was known before.
+        """
 
 
 class JustInTime:
-    """§4.2: all limits take their turn in the first epoch of a new size; the others run at the best (Equation 7)."""
+    """§4.2: the first epoch of a new size profiles all limits; later epochs run at the best one (Equation 7)."""
 
     def __init__(self, workload: Workload, eta: float) -> None:
         self._first: dict[int, LimitPlan] = {}
@@ -55,23 +58,21 @@ class JustInTime:
         self._plans = dict(self._first)
 
     def plan(self, decision: Decision) -> LimitPlan:
-        """Profiling first, if this size is new."""
         return self._plans[decision.batch_size]
 
     def learn(self, decision: Decision, plan: LimitPlan) -> Use | None:
-        """The whole profile at once."""
         size = decision.batch_size
-        if self._plans[size] is self._later[size]:  # a run beside this one was there first
+        if self._plans[size] is self._later[size]:  # a concurrent run has profiled it already
             return None
         self._plans[size] = self._later[size]
         return plan.rest
 
 
 class Walked:
-    """The profiler's walk, without noise: it begins at the best limit of the nearest size profiled before.
+    """The profiler's walk over power limits, without noise. It starts at the best limit of the nearest profiled size.
 
-    The epoch is cut into as many slices as there are limits. Each limit that is walked over takes one, as it would if
-    all took their turn; what is left of the epoch runs at the best of them.
+    The first epoch is cut into as many slices as there are limits. Each limit on the walk takes one slice. The rest of
+    the epoch runs at the best limit found.
     """
 
     def __init__(self, workload: Workload, eta: float, theta: float = THETA) -> None:
@@ -81,7 +82,6 @@ class Walked:
         self._plans: dict[int, LimitPlan] = {}
 
     def plan(self, decision: Decision) -> LimitPlan:
-        """Profiling first, if this size is new."""
         size = decision.batch_size
         known = self._plans.get(size)
         if known is not None:
@@ -91,8 +91,7 @@ class Walked:
         return walk(self._profiles[size], *self._model, start, self._theta)
 
     def learn(self, decision: Decision, plan: LimitPlan) -> Use | None:
-        """Those limits that were walked over."""
-        if decision.batch_size in self._plans:  # a run beside this one was there first
+        if decision.batch_size in self._plans:  # a concurrent run has profiled it already
             return None
         self._plans[decision.batch_size] = LimitPlan(plan.rest, plan.rest, plan.limit_watts)
         return plan.rest
@@ -100,7 +99,7 @@ class Walked:
 
 @lru_cache(maxsize=4096)
 def walk(profile: PowerProfile, eta: float, max_watts: float, start: float | None, theta: float = THETA) -> LimitPlan:
-    """How a run of a new size goes whose walk begins at this limit (None: at the top)."""
+    """The plan of a run of a new size whose walk starts at this limit. None means the highest limit."""
     job = profiler.Plan(profile.limits, ZeusCost(eta, max_watts=max_watts), start, theta=theta)
     known: dict[float, tuple[LimitSlice, ...]] = {}
     while (limit := profiler.next_limit(job, known)) is not None:
@@ -115,9 +114,9 @@ def walk(profile: PowerProfile, eta: float, max_watts: float, start: float | Non
 
 
 class OneARun:
-    """Without just-in-time profiling (§6.7): each run of a size tries one more limit, highest first, then the best.
+    """No just-in-time profiling (§6.7): each run of a size tries one more limit, highest first. Then the best is used.
 
-    A limit of which not even one epoch fits under the bound is passed over.
+    A limit is skipped if not even one epoch at it fits under the cost limit of the trial.
     """
 
     def __init__(self, workload: Workload, eta: float) -> None:
@@ -126,7 +125,6 @@ class OneARun:
         self._tried: dict[int, set[float]] = {size: set() for size in workload.sizes}
 
     def plan(self, decision: Decision) -> LimitPlan:
-        """The next limit to try, or the best of those tried."""
         slices = self._profiles[decision.batch_size].slices
         tried = self._tried[decision.batch_size]
         for one in slices:
@@ -136,7 +134,6 @@ class OneARun:
         return LimitPlan(_use(best), _use(best), best.limit_watts)
 
     def learn(self, decision: Decision, plan: LimitPlan) -> Use | None:
-        """One limit; the best is known when all have been tried."""
         slices, tried = self._profiles[decision.batch_size].slices, self._tried[decision.batch_size]
         tried.add(plan.limit_watts)
         return _use(min(slices, key=self._price)) if len(tried) == len(slices) else None
@@ -147,13 +144,13 @@ class OneARun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned(Decision):
-    """A decision that names the power limit too."""
+    """A decision that also names the power limit."""
 
     limit_watts: float
 
 
-class Told:
-    """The policy names the limit with the batch size (`Pinned`); there is nothing to profile."""
+class LimitFromPolicy:
+    """The policy chooses the power limit too (`Pinned`), so nothing is profiled."""
 
     def __init__(self, workload: Workload, eta: float) -> None:
         self._plans = {
@@ -163,13 +160,11 @@ class Told:
         }
 
     def plan(self, decision: Decision) -> LimitPlan:
-        """As it was decided."""
         if not isinstance(decision, Pinned):
-            raise InputError(f"{decision}: no power limit is named. Replay this policy with just-in-time profiling.")
+            raise InputError(f"{decision}: the policy names no power limit. Replay it with just-in-time profiling.")
         return self._plans[decision.batch_size, decision.limit_watts]
 
     def learn(self, decision: Decision, plan: LimitPlan) -> Use | None:
-        """Never asked."""
         return None
 
 

@@ -1,4 +1,4 @@
-"""A pure function over many tasks, here or in several processes; the answers come in the order of the tasks."""
+"""Runs a pure function over many tasks, in this process or in several. Answers come in the order of the tasks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Answer = TypeVar("Answer")
 
 
 def spread(function: Callable[[Task], Answer], tasks: Sequence[Task], processes: int) -> Iterator[Answer]:
-    """Answers as they are ready."""
+    """Yield the answer to each task. With one process or one task, no process is started."""
     if processes <= 1 or len(tasks) <= 1:
         yield from map(function, tasks)
         return
-    quiet = (signal.SIGINT, signal.SIG_IGN)  # the parent ends them
-    # Fresh processes: a fork would copy the thread that draws the progress bar.
+    quiet = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent, which ends the workers
+    # Spawned, as a fork would copy the thread that draws the progress bar.
     with ProcessPoolExecutor(min(processes, len(tasks)), get_context("spawn"), signal.signal, quiet) as pool:
         yield from pool.map(function, tasks)

@@ -1,16 +1,17 @@
 """A goodput tuner like Pollux (Qiao et al., OSDI 2021), which §6.6 compares Zeus with.
 
-It changes the batch size while it trains, to the one with the greatest goodput:
+It changes the batch size during a run, to the size with the greatest goodput:
 
     goodput(b)    = throughput(b) · efficiency(b)
-    efficiency(b) = (φ + b0) / (φ + b)         how much a sample in a batch of b teaches, against one in a batch of b0
+    efficiency(b) = (φ + b0) / (φ + b)         progress per sample at size b, relative to size b0
 
-φ is the gradient noise scale, in samples. It grows as training goes on, so that larger batches pay later. Sizes below
-b0, which training starts from, are not used; energy plays no part, and the power limit is the highest. Here b0, and φ
-along the way to the target, are of a run that Pollux's authors published; throughput, power and what is really learnt
-are from the traces of the workload that it is replayed on: an epoch at size b covers 1/Epochs(b) of the way.
+φ is the gradient noise scale, in samples. It grows during training, so larger batches pay off later. Training starts
+at b0 and never uses a smaller size. The tuner ignores energy, so the power limit is the highest.
 
-Their jobs are not the paper's in all respects, see `MODELS`; two of the six workloads have none that is near.
+b0, and φ on the way to the target, come from a run that Pollux's authors published. Throughput, power and real progress
+come from the traces of the replayed workload: an epoch at size b covers 1/Epochs(b) of the way to the target.
+
+Their jobs differ from the paper's in some respects, see `MODELS`. Two of the six workloads have no similar job.
 """
 
 from __future__ import annotations
@@ -33,37 +34,37 @@ from zeus.simulate.traces.csv_tables import number, read_table
 from zeus.simulate.workload import Workload
 
 VALIDATION: Final = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
-LAST: Final = 5  # recurrences that show what a policy has come to
+LAST: Final = 5  # recurrences at the end that show what a policy converged to
 PLACEMENTS: Final = ("placement", "local_bsz", "step_time", "sync_time")
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A job of Pollux's authors: its folder, b0, and where the workload's target lies in its metric."""
+    """A job of Pollux's authors: its folder, b0, and the workload's target in the metric of that job."""
 
     folder: str
     base: int
-    target: float | None  # None: its metric is another; the target is taken to lie at the end of the run
+    target: float | None  # None: the job has another metric, so the end of its run counts as the target
     higher_is_better: bool = True
 
 
-MODELS: Final[dict[str, Model]] = {  # each is the workload's network on the workload's data, except that
-    "DeepSpeech2": Model("deepspeech2", 20, 40.0, higher_is_better=False),  # the speech data are others
-    "BERT-QA": Model("bert", 12, 84.0),  # the noise scale is known after each of two epochs only
-    "ResNet-50": Model("imagenet", 200, 0.65),  # optimizer and learning rate schedule are others
-    "NeuMF": Model("ncf", 256, None),  # the metric is the hit rate, so that the whole run is used
+MODELS: Final[dict[str, Model]] = {  # the same networks and data as the workloads, except:
+    "DeepSpeech2": Model("deepspeech2", 20, 40.0, higher_is_better=False),  # other speech data
+    "BERT-QA": Model("bert", 12, 84.0),  # only two points of the noise scale, one after each epoch
+    "ResNet-50": Model("imagenet", 200, 0.65),  # another optimizer and learning rate schedule
+    "NeuMF": Model("ncf", 256, None),  # the metric is the hit rate, so the whole run is used
 }
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseScale:
-    """φ on the way to the target, of a job that starts from b0."""
+    """φ on the way to the target, for a job that starts at b0."""
 
     base: int
-    points: tuple[tuple[float, float], ...]  # (how much of the way, φ in samples), ascending
+    points: tuple[tuple[float, float], ...]  # (share of the way, φ in samples), ascending
 
     def at(self, done: float) -> float:
-        """φ where this much of the way is done: as last measured, or as first measured before that.
+        """φ at this share of the way: the last value measured by then, or else the first one.
 
         >>> NoiseScale(20, ((0.5, 10.0), (1.0, 90.0))).at(0.7)
         10.0
@@ -72,27 +73,27 @@ class NoiseScale:
 
 
 def published(root: Path | None = None) -> Path:
-    """The folder of their traces, beside that of the paper's."""
+    """The folder of Pollux's traces, next to the paper's."""
     return rows.published(root).parent / "pollux_osdi21" / "traces"
 
 
 def model(workload: str) -> Model:
-    """The job of theirs that is nearest to this workload. InputError where none is near."""
+    """The Pollux job most similar to this workload. Raises InputError if there is none."""
     if workload not in MODELS:
         raise InputError(
-            f"pollux on {workload}: none of the published Pollux jobs is near it, so that its gradient noise scale is "
-            f"not known. It can be replayed on {', '.join(MODELS)}."
+            f"pollux on {workload}: no published Pollux job is similar, so its gradient noise scale is unknown. "
+            f"Use one of {', '.join(MODELS)}."
         )
     return MODELS[workload]
 
 
 def noise_scale(workload: str, folder: Path | str | None = None) -> NoiseScale:
-    """φ for a workload of the paper, from the run at its base size. InputError where no run of theirs is near."""
+    """φ for a workload of the paper, from the run at its base size. Raises InputError if no job is similar."""
     job = model(workload)
     path = Path(folder or published()) / job.folder / f"validation-{job.base}.csv"
     if not path.exists():
         raise InputError(
-            f"{path} is not there. It is part of the Pollux artifact of OSDI 2021 (github.com/petuum/adaptdl, branch "
+            f"{path}: no such file. It is part of the Pollux artifact of OSDI 2021 (github.com/petuum/adaptdl, branch "
             "osdi21-artifact, simulator/traces); set ZEUS_DATA to the folder that holds pollux_osdi21/traces."
         )
     points: list[tuple[float, float]] = []
@@ -112,15 +113,15 @@ def noise_scale(workload: str, folder: Path | str | None = None) -> NoiseScale:
 
 
 def choose(workload: Workload, noise: NoiseScale, done: float) -> int:
-    """The size with the greatest goodput where this much of the way is done; of equal ones the smallest."""
+    """The size with the greatest goodput at this share of the way. If several are equal, the smallest."""
     phi = noise.at(done)
     sizes = [size for size in workload.sizes if size >= noise.base] or [workload.sizes[-1]]
-    # Samples an epoch and φ + b0 are the same for all sizes, so that they do not matter for which is greatest.
+    # Samples per epoch and φ + b0 are the same for all sizes, so they are left out.
     return min(sizes, key=lambda size: (workload.profiles[size].slices[0].seconds * (phi + size), size))
 
 
 def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -> Iterator[ReplayedRecurrence]:
-    """One recurrence after another, for ever: nothing is learnt from one to the next, only the luck differs."""
+    """Replay recurrences without end. Nothing is learnt between them; only the traced run drawn differs."""
     cost = workload.cost_model(eta)
     for recurrence in count(1):
         runs = {size: draw(workload, seed, recurrence, 1, size) for size in workload.sizes}
@@ -142,7 +143,7 @@ def replay(workload: Workload, noise: NoiseScale, seed: int, eta: float = 0.5) -
 
 @dataclass(frozen=True, slots=True)
 class Versus:
-    """A policy beside Pollux on one workload, per recurrence."""
+    """Use per recurrence of a policy on one workload, compared with Pollux."""
 
     gpu: str
     workload: str
@@ -156,7 +157,7 @@ class Versus:
 def compare(
     workload: Workload, noise: NoiseScale, *, policy: str = "paper", eta: float = 0.5, seeds: int = 20
 ) -> list[Versus]:
-    """§6.6 for one workload: Pollux, and what a policy has come to in its last five recurrences, means over seeds."""
+    """§6.6 for one workload: Pollux against the last five recurrences of a policy, as means over seeds."""
     job = job_of(workload, eta_knob=eta)
     ours: list[ReplayedRecurrence] = []
     theirs: list[ReplayedRecurrence] = []
@@ -172,10 +173,10 @@ def compare(
 
 
 def on_gpus(workload: Workload, gpus: int, folder: Path | str | None = None) -> Workload:
-    """The workload on one node with several GPUs, a composite: each GPU runs b/gpus as one did, and they wait for all.
+    """A composite of the workload on one node with several GPUs. Each GPU runs b/gpus samples and waits for the others.
 
-    How much longer a step takes than on one GPU is from Pollux's placements on one node (other GPUs), at the nearest
-    local size that was measured; epochs to target are those of the whole batch.
+    The slow-down against one GPU comes from Pollux's placements on one node (with other GPUs), at the nearest measured
+    local size. Epochs to target are those of the whole batch.
     """
     path = Path(folder or published()) / model(workload.name).folder / "placements.csv"
     steps: dict[str, dict[float, float]] = {}
@@ -184,7 +185,7 @@ def on_gpus(workload: Workload, gpus: int, folder: Path | str | None = None) -> 
         steps.setdefault(placement, {})[local] = step
     both = sorted(set(steps.get("1", {})) & set(steps.get(str(gpus), {})))
     if not both:
-        raise InputError(f"{path}: no local batch size was measured on 1 and on {gpus} GPUs of a node.")
+        raise InputError(f"{path}: no local batch size was measured on both 1 and {gpus} GPUs of one node.")
 
     def slower(local: float) -> float:
         near = min(both, key=lambda size: abs(size - local))
@@ -192,10 +193,12 @@ def on_gpus(workload: Workload, gpus: int, folder: Path | str | None = None) -> 
 
     sizes = [size for size in workload.sizes if size % gpus == 0 and size // gpus in workload.profiles]
     if not sizes:
-        raise InputError(f"{workload.name} on {gpus} GPUs: no batch size of {list(workload.sizes)} can be divided so.")
+        raise InputError(
+            f"{workload.name} on {gpus} GPUs: none of {list(workload.sizes)} divided by {gpus} is a traced size."
+        )
     profiles = {}
     for size in sizes:
-        factor = slower(size / gpus) / gpus  # as many samples in all, so a GPU has one epoch's steps over their number
+        factor = slower(size / gpus) / gpus  # the GPUs share the steps of an epoch
         profiles[size] = PowerProfile.of(
             LimitSlice(one.limit_watts * gpus, 1, one.seconds * factor, gpus * one.watts * one.seconds * factor)
             for one in workload.profiles[size // gpus].slices

@@ -1,4 +1,4 @@
-"""Workloads drawn by chance: curves of Epochs(b) and EpochCost(b) that a policy must not come to grief on."""
+"""Randomly drawn workloads: curves of Epochs(b) and EpochCost(b) that a policy has to cope with."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from zeus.errors import InputError
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.workload import Workload
 
-RUNS: Final = 10  # of each size
+RUNS: Final = 10  # for each batch size
 WATTS: Final = tuple(range(250, 99, -25))
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadKind:
-    """How the curves of a kind of worlds are drawn; ranges are uniform."""
+    """How the curves of one kind of workload are drawn. Ranges are uniform."""
 
-    sizes: tuple[int, int] = (5, 12)  # how many
+    sizes: tuple[int, int] = (5, 12)  # number of batch sizes
     powers_of_two: bool = True
-    default: float | None = None  # where b0 is among the sizes, 0 (smallest) to 1 (largest); None: anywhere
+    default: float | None = None  # rank of b0 among the sizes, 0 (smallest) to 1 (largest); None: random
     bend: tuple[float, float] = (0.02, 0.12)  # of log Epochs, per octave squared
-    slope: float = 0.25  # of log Epochs per octave, deviation
-    rough: float = 0.08  # per root octave
-    hump: tuple[float, float] = (0.0, 0.0)  # height of a rise somewhere in between
-    noise: tuple[float, ...] = (0.03, 0.08, 0.15)  # between runs, one of these
+    slope: float = 0.25  # standard deviation of the slope of log Epochs, per octave
+    rough: float = 0.08  # standard deviation of a random walk, per root octave
+    hump: tuple[float, float] = (0.0, 0.0)  # height of a hump at a random size
+    noise: tuple[float, ...] = (0.03, 0.08, 0.15)  # of log Epochs between runs; one of these is drawn
     never: tuple[float, float] = (0.0, 0.0)  # share of the sizes, from one end, that never reach the target
-    saving: tuple[float, float] = (0.3, 1.0)  # how fast an epoch gets cheaper with larger batches
+    saving: tuple[float, float] = (0.3, 1.0)  # how fast an epoch gets shorter with larger batches
 
 
 KINDS: Final[dict[str, WorkloadKind]] = {
@@ -50,13 +50,13 @@ KINDS: Final[dict[str, WorkloadKind]] = {
 
 
 def worlds(kind: str, seed: int = 0) -> Iterator[Workload]:
-    """Worlds of a kind, one after another, in each of which some size always reaches the target.
+    """Draw workloads of one kind without end. In each, at least one size always reaches the target.
 
     >>> next(worlds("two")).sizes == next(worlds("two")).sizes
     True
     """
     if kind not in KINDS:
-        raise InputError(f"{kind!r}: no such kind of worlds. Known: {', '.join(KINDS)}.")
+        raise InputError(f"unknown kind of workload {kind!r}. Known kinds: {', '.join(KINDS)}.")
     for number in count():
         world = _draw(f"{kind}-{seed}-{number}", KINDS[kind], random.Random(f"{kind} {seed} {number}"))
         if any(world.always_converges(size) for size in world.sizes):
@@ -64,9 +64,9 @@ def worlds(kind: str, seed: int = 0) -> Iterator[Workload]:
 
 
 def shifted(workload: Workload, by: int, share: float = 1.0) -> Workload:
-    """The same job after its data drifted: each size needs the epochs that the size `by` places further on needed.
+    """The same job after its data drifted: each size needs the epochs that the size `by` steps larger needed.
 
-    Of the way there it has gone this share: run by run, in order of length, epochs are in between.
+    With a `share` below 1 the drift is partial: epochs are interpolated between the sorted runs of both sizes.
     """
     sizes = workload.sizes
     runs: dict[int, tuple[int | None, ...]] = {}
@@ -116,7 +116,7 @@ def _sizes(kind: WorkloadKind, chance: random.Random) -> list[int]:
 
 
 def _epochs(kind: WorkloadKind, chance: random.Random, octaves: list[float]) -> list[float]:
-    """Log Epochs of each size, 0 at the least."""
+    """Log Epochs of each size, shifted so that the lowest is 0."""
     middle, where = chance.uniform(octaves[0], octaves[-1]), chance.uniform(octaves[0], octaves[-1])
     bend, slope, hump = chance.uniform(*kind.bend), chance.gauss(0, kind.slope), chance.uniform(*kind.hump)
     curve, walk = [], 0.0
@@ -133,7 +133,7 @@ def _dead(kind: WorkloadKind, chance: random.Random, sizes: list[int]) -> set[in
 
 
 def _profiles(kind: WorkloadKind, chance: random.Random, sizes: list[int]) -> dict[int, PowerProfile]:
-    """An epoch takes less time with larger batches up to some size, then no less; its power rises meanwhile."""
+    """Up to some batch size, epochs get shorter and draw more power. Beyond it, they do not get shorter."""
     knee = chance.uniform(math.log2(sizes[0]), math.log2(sizes[-1]))
     saving, beyond, long = chance.uniform(*kind.saving), chance.choice([0.0, 0.0, 0.03, 0.1]), chance.uniform(50, 2000)
     profiles = {}

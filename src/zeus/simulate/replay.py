@@ -1,14 +1,15 @@
-"""Replays a policy against a known workload: a client of what real jobs use, charged by the trace (§6.1).
+"""Replays a policy on a known workload (§6.1).
 
     submit ──▶ ask ──▶ [first epoch, if it profiles] ──▶ the rest ──▶ tell ──▶ over
                 ▲                                                      │
-                └────────────── missed the target: another try ◀───────┘
+                └───────────── missed the target: another trial ◀──────┘
 
-Asks and recurrences follow the store's rules, decisions are the policy's with each trial's own chance, runs end as the
-trial's engine ends them, and the ledger says what they cost. Only time and energy are looked up in place of measured.
+A replay uses the code of real jobs. Asks and recurrences follow the rules of the store, the policy decides with each
+trial's own random numbers, the trial engine ends runs, and the ledger says what they cost. Only time and energy are
+looked up in the trace instead of measured.
 
-With `concurrency` K, K recurrences are in flight (§4.4): the next is submitted when one is over. What happens is in the
-order of simulated time, so that a decision knows what has ended by then, and which trials are still open.
+With `concurrency` K, K recurrences are in flight (§4.4), and the next is submitted when one is over. Events happen in
+the order of simulated time. So a decision knows which trials have ended by then, and which are still open.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from zeus.trial.knowledge import Knowledge
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One run of a recurrence."""
+    """One trial of a recurrence, with what it cost."""
 
     decision: Decision
     limit_watts: float
@@ -46,42 +47,40 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRecurrence:
-    """All tries of one recurrence."""
+    """All trials of one recurrence."""
 
     tries: tuple[Try, ...]
 
     @property
     def converged(self) -> bool:
-        """Whether the last try reached the target."""
+        """Whether the last trial reached the target."""
         return self.tries[-1].outcome.ending is Ending.CONVERGED
 
     @property
     def cost(self) -> float:
-        """Equation 2 over all tries."""
+        """Equation 2, summed over all charged trials."""
         return sum(one.cost for one in self.tries if one.charged)
 
     @property
     def joules(self) -> float:
-        """Energy of all tries."""
         return sum(one.outcome.joules or 0.0 for one in self.tries if one.charged)
 
     @property
     def seconds(self) -> float:
-        """Time of all tries."""
         return sum(one.outcome.seconds for one in self.tries if one.charged)
 
     @property
     def choice(self) -> tuple[int, float]:
-        """Batch size and power limit of the last try."""
+        """Batch size and power limit of the last trial."""
         return self.tries[-1].decision.batch_size, self.tries[-1].limit_watts
 
     def charged_if_converged(self) -> ReplayedRecurrence:
-        """The same, but tries that missed the target are free."""
+        """The same recurrence, but trials that missed the target are free."""
         return ReplayedRecurrence(tuple(replace(t, charged=t.outcome.ending is Ending.CONVERGED) for t in self.tries))
 
 
 def job_of(workload: Workload, **knobs: Any) -> JobSpec:
-    """The workload as a job; `knobs` are JobSpec's own."""
+    """The workload as a job. `knobs` are passed on to JobSpec."""
     return JobSpec(
         job_id=f"{workload.name} on {workload.gpu}",
         job_id_prefix=workload.name,
@@ -93,7 +92,7 @@ def job_of(workload: Workload, **knobs: Any) -> JobSpec:
 
 
 def draw(workload: Workload, seed: int, recurrence: int, attempt: int, size: int) -> int | None:
-    """A traced run of this size: the epochs that it needed. Policies meet the same luck."""
+    """Draw a traced run of this size and return its epochs to target. The draw is the same for every policy."""
     runs = workload.runs[size]
     key = blake2b(b"%d:%d:%d:%d" % (seed, recurrence, attempt, size), digest_size=8)
     return runs[int.from_bytes(key.digest(), "big") % len(runs)]
@@ -109,11 +108,11 @@ def replay(
     concurrency: int = 1,
     recurrences: int | None = None,
 ) -> Iterator[ReplayedRecurrence]:
-    """One recurrence after another, in the order in which they were submitted: so many of them, or for ever."""
+    """Replay recurrences and yield them in the order of submission. Without `recurrences` there is no end."""
     if concurrency < 1:
-        raise InputError(f"concurrency={concurrency}: at least one recurrence is in flight.")
+        raise InputError(f"concurrency is {concurrency}; it must be at least 1.")
     world = World(workload, policy, job, seed, limits(workload, job.eta_knob), alone=concurrency == 1)
-    flight: list[tuple[float, int, Flight]] = []  # by when something next happens to each
+    flight: list[tuple[float, int, Flight]] = []  # each recurrence by the time of its next event
     over: dict[int, ReplayedRecurrence] = {}
     now, submitted, following = 0.0, 0, 1
     while True:
@@ -141,9 +140,9 @@ def replay_each(
     *,
     limits: Callable[[Workload, float], Limits] = JustInTime,
 ) -> Iterator[ReplayedRecurrence]:
-    """One recurrence after another, each on the next of these: one job whose data drift (§6.4).
+    """Replay one recurrence on each workload: one job whose data drift (§6.4).
 
-    They differ in the epochs that runs need. What an epoch uses is profiled once, so it is taken from the first.
+    The workloads may differ only in the epochs that runs need. What an epoch uses is taken from the first one.
     """
     world: World | None = None
     for recurrence, workload in enumerate(workloads, start=1):
@@ -157,18 +156,18 @@ def replay_each(
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRun:
-    """A run under way: after so many more seconds its next epoch is over, or its outcome is there."""
+    """A run in progress. After `seconds`, either its next epoch ends or the run does."""
 
     trial: Trial
     plan: LimitPlan
     seconds: float
-    epochs: int  # done by then
-    outcome: Outcome | None  # None while it goes on
+    epochs: int  # done at that time
+    outcome: Outcome | None  # None: the run goes on
 
 
 @dataclass(slots=True)
 class Flight:
-    """A recurrence in flight: its present run, and the tries before."""
+    """A recurrence in flight: its current run and its earlier trials."""
 
     recurrence: int
     run: ReplayedRun
@@ -177,11 +176,11 @@ class Flight:
 
 
 class World:
-    """A job on a GPU: what its policy knows, what has been profiled, and chance.
+    """A job on a simulated GPU: the policy state, the profiles so far, and the random seed.
 
-    Whoever drives it keeps the time: each flight says in how many seconds something happens to its run. Where nothing
-    else can happen meanwhile (`alone`), or the policy's word on a run cannot change (it is monotone, and looks at the
-    run alone), a run is taken to its end at once.
+    The caller keeps the time. Each flight says in how many seconds the next event of its run happens. A run goes to its
+    end in one step if no other run can interfere (`alone`), or if the policy is monotone: then its answer to
+    `keep_going` depends on this run alone and never turns from no to yes.
     """
 
     def __init__(
@@ -189,7 +188,7 @@ class World:
     ) -> None:
         self.workload = workload
         self._job = job if job.mab_seed is not None else replace(job, mab_seed=seed)
-        if getattr(policy, "one_size", False):  # so that a target which that size misses twice is out of reach
+        if getattr(policy, "one_size", False):  # the recurrence ends once this size has missed the target twice
             self._job = replace(self._job, policy="default")
         self._policy = policy
         self._limits = limits
@@ -200,19 +199,17 @@ class World:
         self._monotone = getattr(policy, "monotone", False)
         self._at_once = alone or self._monotone
         self._state = policy.start(self._job)
-        self._epochs: dict[int, Use] = {}  # of the sizes that were profiled
+        self._epochs: dict[int, Use] = {}  # use of one epoch, for each profiled size
         self._sequence = 0
         self._number = 0
         self._recurrences = 0
 
     def submit(self, recurrence: int) -> Flight:
-        """A recurrence begins."""
         self._recurrences = max(self._recurrences, recurrence)
         trials: list[Trial] = []
         return Flight(recurrence, self._ask(recurrence, trials), [], trials)
 
     def _ask(self, recurrence: int, trials: list[Trial]) -> ReplayedRun:
-        """Decide, and begin to run."""
         self._number += 1
         request = Request(gpus=self._gpus, recurrence=recurrence) if trials else self._request
         begun = self._recurrences if trials else recurrence - 1
@@ -229,7 +226,7 @@ class World:
         return ReplayedRun(trial, plan, plan.first.seconds, 1, None)
 
     def goes_on(self, one: Flight) -> bool:
-        """What was awaited has happened. Whether something else is to come, or this recurrence is over."""
+        """Handle the next event of this recurrence. Return whether it goes on; False means that it is over."""
         trial, plan, outcome = one.run.trial, one.run.plan, one.run.outcome
         if outcome is None:
             if one.run.epochs == 1 and plan.profiles:
@@ -247,9 +244,9 @@ class World:
         return True
 
     def _onward(self, trial: Trial, plan: LimitPlan, done: int) -> ReplayedRun:
-        """The run from here: to its end, or to the end of its next epoch where something may change meanwhile.
+        """Continue the run to its end, or only to the end of its next epoch if other runs may interfere.
 
-        Which traced run it meets depends on (seed, recurrence, try, size) alone.
+        The traced run that is drawn depends only on (seed, recurrence, attempt, size).
         """
         ask = trial.ask
         needed = draw(self.workload, self._seed, ask.recurrence, ask.attempt, trial.batch_size)
@@ -272,7 +269,7 @@ class World:
         return ReplayedRun(trial, plan, outcome.seconds - before, outcome.epochs, outcome)
 
     def _refused_unseen(self, trial: Trial) -> Outcome | None:
-        """A size that was never profiled is run, unless a neighbour foretells that not even one epoch of it fits."""
+        """Stop a size that was never profiled if its nearest profiled size predicts that one epoch costs too much."""
         size = trial.batch_size
         if not self._epochs:
             return None

@@ -1,4 +1,4 @@
-"""One replay in numbers: what it cost in all, how far from the best, and where it ended against Default (§6.2)."""
+"""The results of one replay: total use, regret, and the last recurrences against Default (§6.2)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from zeus.simulate.regret import cumulative, optimum
 from zeus.simulate.replay import ReplayedRecurrence, job_of, replay
 from zeus.simulate.workload import Workload
 
-LAST = 5  # recurrences that show what a policy converged to
+LAST = 5  # recurrences at the end that show what a policy converged to
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """One policy on one workload with one seed; the fields are those of `zeus simulate --json`."""
+    """One policy on one workload with one seed. The fields are those of `zeus simulate --json`."""
 
     workload: str
     policy: str
@@ -31,13 +31,12 @@ class ReplayResult:
     cumulative_cost: float
     cumulative_energy: float
     cumulative_time: float
-    cumulative_regret: float | None  # None where no size always reaches the target, so that no best one is defined
+    cumulative_regret: float | None  # None if no size always reaches the target
     last5_energy_ratio: float
     last5_time_ratio: float
-    choices: tuple[tuple[int, float], ...]  # (b, p) of each recurrence's last try
+    choices: tuple[tuple[int, float], ...]  # (b, p) of the last trial of each recurrence
 
     def to_json(self) -> dict[str, Any]:
-        """As it is printed."""
         return {**asdict(self), "choices": [[size, _whole(watts)] for size, watts in self.choices]}
 
 
@@ -52,9 +51,9 @@ def simulate(
     recurrences: int | None = None,
     concurrency: int = 1,
 ) -> ReplayResult:
-    """Replay the contender of this name for so many recurrences (default: the workload's horizon)."""
+    """Replay the contender of this name. `recurrences` defaults to the horizon of the workload."""
     recurrences = recurrences or workload.horizon
-    if policy == POLLUX:  # nothing is learnt between recurrences, so that concurrency, β and the window do not matter
+    if policy == POLLUX:  # it learns nothing between recurrences: concurrency, β and the window do not matter
         tuned = islice(pollux.replay(workload, pollux.noise_scale(workload.name), seed, eta), recurrences)
         return summarize(workload, policy, seed, list(tuned), eta=eta, beta=beta)
     who = contender(policy, workload, eta)
@@ -65,7 +64,7 @@ def simulate(
 
 
 def why_not(workload: Workload, policy: str) -> str | None:
-    """Why the contender of this name has no meaning on this workload; None where it has one."""
+    """Why the contender of this name cannot run on this workload. None if it can."""
     try:
         if policy == POLLUX:
             pollux.model(workload.name)
@@ -79,7 +78,6 @@ def why_not(workload: Workload, policy: str) -> str | None:
 def summarize(
     workload: Workload, policy: str, seed: int, past: Sequence[ReplayedRecurrence], *, eta: float, beta: float
 ) -> ReplayResult:
-    """The numbers of these recurrences."""
     base, costs = default(workload), [one.cost for one in past]
     best_known = any(workload.always_converges(size) for size in workload.sizes)
     return ReplayResult(

@@ -1,4 +1,4 @@
-"""Workloads without traces: epochs on a virtual GPU, and a parametric Epochs(b) with noise from run to run."""
+"""Workloads without traces: epochs on a virtual GPU, and a parametric Epochs(b) with noise between runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.workload import Workload
 from zeus.simulate.workload_file import Setting, Stand, find, table_1
 
-RUNS = 10  # of each size: as many as the published traces hold at most
+RUNS = 10  # for each batch size: the most that the published traces have
 STEP_WATTS = 25.0  # between power limits, as in the paper
 
 
 def load(
     gpu: str, names: Iterable[str] | None = None, settings: Mapping[str, Setting] | None = None
 ) -> dict[str, Workload]:
-    """The named workloads (default: all that have a stand-in) on this virtual GPU, such as `v100`.
+    """The named workloads on this virtual GPU, such as `v100`. The default is all that have a virtual model.
 
     >>> load("v100", ["NeuMF"])["NeuMF"].limits
     (250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0)
@@ -30,12 +30,12 @@ def load(
         names = [name for name, setting in known.items() if setting.virtual is not None]
     workloads = {name: _workload(name, gpu, known[name]) for name in (find(asked, known) for asked in names)}
     if not workloads:
-        raise InputError(f"none of {', '.join(known)} has a [NAME.virtual] table that stands in for its traces.")
+        raise InputError(f"none of {', '.join(known)} has a [NAME.virtual] table. Add one to the workloads file.")
     return workloads
 
 
 def profile(card: Card, work: Load, size: int) -> PowerProfile:
-    """One epoch of this size at each limit."""
+    """The modelled profile of one epoch of this size at each power limit."""
     epochs = [(watts, epoch(card, work, size, watts)) for watts in _limits(card)]
     return PowerProfile.of([LimitSlice(watts, 1, one.seconds, one.joules) for watts, one in epochs])
 
@@ -43,7 +43,7 @@ def profile(card: Card, work: Load, size: int) -> PowerProfile:
 def _workload(name: str, gpu: str, setting: Setting) -> Workload:
     stand = setting.virtual
     if stand is None:
-        raise InputError(f"{name} has no [{name}.virtual] table that stands in for its traces. Give --traces DIR.")
+        raise InputError(f"{name} has no [{name}.virtual] table. Add one to the workloads file, or give --traces DIR.")
     card, work = presets.card(gpu), presets.load(gpu, stand.load)
     profiles = {size: profile(card, work, size) for size in stand.batch_sizes}
     default = max((size for size in stand.batch_sizes if size <= setting.default), default=stand.batch_sizes[0])
@@ -57,7 +57,7 @@ def _limits(card: Card) -> list[float]:
 
 
 def _runs(name: str, stand: Stand, size: int) -> tuple[int | None, ...]:
-    """The same runs on every card: what a training needs does not depend on what it runs on."""
+    """The epochs of each run. They are the same on every GPU."""
     if not stand.least <= size <= stand.most:
         return (None,) * RUNS
     luck, mean = random.Random(f"{name}:{size}"), stand.mean_epochs(size)

@@ -1,4 +1,4 @@
-"""Which workloads there are (Table 1): rows of the traces, target, max_epochs and b0, from a TOML file."""
+"""Reads workloads (Table 1) from a TOML file: their rows in the traces, target, max_epochs and b0."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from zeus.simulate.traces.rows import WorkloadKey
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """What stands in for a workload's traces: a load of the virtual GPUs, and Epochs(b) = epochs · 2^(bend·d²)."""
+    """Replaces the traces of a workload: a load of the virtual GPUs, and Epochs(b) = epochs · 2^(bend·d²)."""
 
-    load: str  # of `zeus.device.virtual.presets`
+    load: str  # a name in `zeus.device.virtual.presets`
     batch_sizes: tuple[int, ...]
     best: float  # the size that needs the fewest epochs; d = log2(b / best)
-    epochs: float  # there
-    below: float  # bend for smaller sizes
-    above: float  # for larger ones
-    noise: float  # standard deviation of log Epochs from run to run
+    epochs: float  # at the size `best`
+    below: float  # bend at sizes below `best`
+    above: float  # bend at sizes above it
+    noise: float  # standard deviation of log Epochs between runs
     least: int  # smaller sizes never reach the target
-    most: int  # larger ones neither
+    most: int  # larger sizes never reach it either
 
     def mean_epochs(self, size: int) -> float:
-        """Epochs(b) without noise."""
+        """Epochs(b), without noise."""
         d = math.log2(size / self.best)
         return float(self.epochs * 2 ** ((self.below if d < 0 else self.above) * d * d))
 
@@ -47,7 +47,7 @@ class Setting:
 
 
 def table_1() -> dict[str, Setting]:
-    """The six workloads of the paper."""
+    """The six workloads of the paper's Table 1."""
     return dict(_table_1())
 
 
@@ -58,36 +58,35 @@ def _table_1() -> dict[str, Setting]:
 
 
 def read(path: Path | str) -> dict[str, Setting]:
-    """The workloads of a file in the form of `workloads.toml`."""
+    """Read the workloads of a file with the format of `workloads.toml`."""
     try:
         return parse(Path(path).read_text(encoding="utf-8"), str(path))
     except OSError as why:
         raise InputError(f"{path}: cannot be read ({why.strerror or why}).") from why
     except UnicodeDecodeError as why:
-        raise InputError(f"{path}: not a text in UTF-8 ({why}).") from why
+        raise InputError(f"{path}: not a text file in UTF-8 ({why}).") from why
 
 
 def parse(text: str, where: str) -> dict[str, Setting]:
-    """The workloads of this text."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as why:
-        raise InputError(f"{where}: not TOML ({why}).") from why
+        raise InputError(f"{where}: not valid TOML ({why}).") from why
     if not tables:
-        raise InputError(f"{where}: no workload. Give a table for each, such as{example()}")
+        raise InputError(f"{where}: the file has no workload. Add a table for each, such as:{example()}")
     return {name: _setting(f"{where}, [{name}]", table) for name, table in tables.items()}
 
 
 def find(name: str, known: Mapping[str, Setting]) -> str:
-    """The known workload of this name; case does not matter."""
+    """Find a workload by name and return its exact name. Case does not matter."""
     for one in known:
         if one.lower() == name.lower():
             return one
-    raise InputError(f"no workload is named {name!r}. {suggest(name, known)}")
+    raise InputError(f"unknown workload {name!r}. {suggest(name, known)}")
 
 
 def example(name: str = "NeuMF", setting: Setting | None = None) -> str:
-    """What a workload looks like in the file."""
+    """An example of a workload in the file."""
     shown = setting or _table_1()["NeuMF"]
     key = shown.key
     return (
@@ -139,7 +138,7 @@ _VIRTUAL: Final[dict[str, Check]] = {
 
 def _setting(where: str, table: Any) -> Setting:
     if not isinstance(table, dict):
-        raise InputError(f"{where}: {table!r} is no table. A workload looks like this:{example()}")
+        raise InputError(f"{where}: {table!r} is not a table. A workload looks like this:{example()}")
     own = {field: value for field, value in table.items() if field != "virtual"}
     _check(where, own, _WORKLOAD)
     stand = table.get("virtual")
@@ -152,9 +151,9 @@ def _setting(where: str, table: Any) -> Setting:
 
 def _check(where: str, table: Any, fields: Mapping[str, Check]) -> None:
     if not isinstance(table, dict):
-        raise InputError(f"{where}: {table!r} is no table.")
-    for strange in sorted(set(table) - set(fields)):
-        raise InputError(f"{where}: unknown key {strange!r}. {suggest(strange, fields)}")
+        raise InputError(f"{where}: {table!r} is not a table.")
+    for field in sorted(set(table) - set(fields)):
+        raise InputError(f"{where}: unknown key {field!r}. {suggest(field, fields)}")
     for field, (sound, wanted) in fields.items():
         if field not in table:
             raise InputError(f"{where}: {field!r} is missing; give {wanted}.")

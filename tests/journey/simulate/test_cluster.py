@@ -54,7 +54,7 @@ def test_a_cluster_from_a_plain_table(tmp_path: Path) -> None:
     assert [run["policy"] for run in said["runs"]] == ["paper"] * 6 + ["default"] * 6
     assert all(run["energy"] > 0 and run["time_ratio"] > 0 and run["tries"] >= run["jobs"] for run in said["runs"])
     shown = zeus(*command[:-1]).stdout
-    assert "96 jobs of 8 groups on virtual:v100; left out: 1 that did not end well." in shown
+    assert "96 jobs of 8 groups on virtual:v100. Left out: 1 that did not succeed." in shown
 
 
 def test_without_a_table_a_composite_is_used_and_called_so(tmp_path: Path) -> None:
@@ -77,13 +77,13 @@ def test_bad_input_of_a_cluster_is_named_and_exits_2(tmp_path: Path) -> None:
     virtual = ("--gpu", "virtual:v100")
     assert "bad.csv, line 3: start_time is 'three'" in zeus("cluster", "--groups", path, *virtual, status=2).stderr
     path.write_text("group,start_time,end_time\na,1,2\n")
-    assert "6 clusters" in zeus("cluster", "--groups", path, *virtual, status=2).stderr
+    assert "6 workloads" in zeus("cluster", "--groups", path, *virtual, status=2).stderr
     few = ("--workload", "NeuMF", "--policy")
     assert "Did you mean 'paper'?" in zeus("cluster", "--groups", path, *virtual, *few, "papre", status=2).stderr
-    assert "changes the batch size while it trains" in zeus(
+    assert "changes the batch size during a run" in zeus(
         "cluster", "--groups", path, *virtual, *few, "pollux", status=2
     ).stderr  # fmt: skip
-    assert "give them after it" in zeus("--gpu", "a40", "cluster", "--groups", path, status=2).stderr
+    assert "Write them after it" in zeus("--gpu", "a40", "cluster", "--groups", path, status=2).stderr
 
 
 def test_capriccio_writes_slices_once(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_capriccio_writes_slices_once(tmp_path: Path) -> None:
     said = json.loads(zeus("capriccio", "--input", source, "--out", out, "--window", "144", "--json").stdout)
     assert (said["slices"], said["about"]) == (4, "windows of 144 of 288 tweets, a sample of Sentiment140's 1600000")
     assert len(list(out.glob("slice_*.csv"))) == 4
-    assert "nothing was written" in zeus("capriccio", "--input", source, "--out", out, status=2).stderr
+    assert "Nothing was written" in zeus("capriccio", "--input", source, "--out", out, status=2).stderr
 
 
 def test_drift_trains_on_each_slice(tmp_path: Path) -> None:
@@ -100,4 +100,4 @@ def test_drift_trains_on_each_slice(tmp_path: Path) -> None:
     assert (said["window"], said["gpu"], len(said["slices"])) == (10, "virtual v100", 4)
     first = said["slices"][0]
     assert (first["label"], first["batch_size"], first["converged"]) == ("2009-04-06", 128, True)
-    assert "a real text classifier, charged as BERT on a virtual v100" in zeus(*command).stdout
+    assert "A real text classifier, with the energy and time of BERT on a virtual v100" in zeus(*command).stdout

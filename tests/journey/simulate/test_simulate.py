@@ -127,7 +127,7 @@ def test_of_all_workloads_those_where_a_policy_has_no_meaning_are_left_out_and_i
     ran = toy(traces, "--policy", "oracle,default", *few)
     ran_pairs = [(run["workload"], run["policy"]) for run in json.loads(ran.stdout)["runs"]]
     assert ran_pairs == [("Toy", "oracle"), ("Toy", "default"), ("Never", "default")]
-    assert "left out: Never on Foo9: no batch size reaches the target in every run" in ran.stderr
+    assert "skipped: Never on Foo9: no batch size reaches the target in every run" in ran.stderr
     assert "Never on Foo9" in toy(traces, "--workload", "Never,Toy", "--policy", "oracle", *few, status=2).stderr
     assert "pollux on Toy" in toy(traces, "--policy", "pollux", *few, status=2).stderr
 
@@ -149,7 +149,7 @@ def test_bad_input_is_refused_with_help(args: tuple[str, ...], help_given: str) 
 
 
 def test_traces_without_what_is_asked_for_say_what_is_there_and_what_to_add(traces: Path) -> None:
-    with pytest.raises(InputError, match=r"no summary_power_v100.csv .* There: Foo9"):
+    with pytest.raises(InputError, match=r"no summary_power_v100.csv .* GPUs with a trace: Foo9"):
         published.load(traces, "v100")
     with pytest.raises(InputError, match=r'give --workloads FILE .*\n\["d/n/o"\]\ndataset = "d"') as caught:
         published.load(traces, "Foo9")
@@ -169,9 +169,9 @@ def test_traces_without_what_is_asked_for_say_what_is_there_and_what_to_add(trac
         (('"n"', '""'), "network is ''"),
         (("0.7", "nan"), "target is nan"),
         (("[", "["), None),
-        (('["Toy"]', '["Toy"'), "not TOML"),
+        (('["Toy"]', '["Toy"'), "not valid TOML"),
         ((TOML, ""), "no workload"),
-        ((TOML, "Toy = 3"), "no table"),
+        ((TOML, "Toy = 3"), "is not a table"),
     ],
 )
 def test_a_workloads_file_is_read_strictly(change: tuple[str, str], said: str | None) -> None:

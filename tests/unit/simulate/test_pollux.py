@@ -88,13 +88,13 @@ def test_several_gpus_share_the_work_and_wait_for_each_other(tmp_path: Path) -> 
     at_32, at_64 = (four.profiles[size].slices[0] for size in (32, 64))
     assert (at_32.limit_watts, at_32.seconds) == (800.0, pytest.approx(10.0 / 4 * 3 / 2))
     assert at_64.joules == pytest.approx(8.0 * 150)  # no waiting: the energy of one GPU, in a quarter of the time
-    with pytest.raises(InputError, match="was measured on 1 and on 3 GPUs"):
+    with pytest.raises(InputError, match="was measured on both 1 and 3 GPUs"):
         pollux.on_gpus(work, 3, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["BERT-SA", "ShuffleNet-v2"])
 def test_a_workload_that_no_published_run_is_near_is_refused(name: str) -> None:
-    with pytest.raises(InputError, match=f"pollux on {name}: none of the published Pollux jobs is near it"):
+    with pytest.raises(InputError, match=f"pollux on {name}: no published Pollux job is similar"):
         pollux.noise_scale(name)
 
 

@@ -1,4 +1,4 @@
-"""A whole cluster of recurring jobs (§6.3)."""
+"""Replay of a whole cluster of recurring jobs (§6.3)."""
 
 from zeus.simulate.cluster.groups import GroupRow, Knobs, Totals, replay_group, simulate
 

@@ -1,14 +1,14 @@
-"""A cluster made of two real ones, for where no table of recurring training jobs is at hand (§6.3).
+"""A composite of two real clusters, used when no table of recurring training jobs is available (§6.3).
 
-Neither source alone says what is needed: Microsoft's Philly trace has durations of real training jobs but not which of
-them recur; Alibaba's DLRM trace of 2025 has real groups that overlap, but of inference instances. So
+Neither source is enough alone. Microsoft's Philly trace has the durations of real training jobs, but does not say which
+of them recur. Alibaba's DLRM trace of 2025 has real groups that overlap, but they are inference instances. So:
 
-- group sizes, order of submission and overlap are those of the DLRM applications;
-- durations are those of Philly jobs: each application takes consecutive jobs of one (virtual cluster, GPU count),
-  long-lived applications those with long jobs; its submissions are drawn together or apart so that as many of its
-  jobs overlap as did in the application.
+- Group sizes, order of submission and overlap come from the DLRM applications.
+- Durations come from Philly jobs. Each application takes consecutive jobs of one (virtual cluster, GPU count); the
+  longer an application lived, the longer its jobs. Its submissions are then stretched or squeezed in time, so that as
+  many of its jobs overlap as in the application.
 
-It is neither cluster, and nothing computed from it is a statement about either.
+The composite is neither cluster. Nothing computed from it is a statement about either.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SOURCE: Final = (
 
 
 def composite(data: Path | str) -> ClusterTrace:
-    """From the folder that holds both traces. The same every time: nothing is drawn."""
+    """Build the composite from the folder that holds both traces. The result is always the same; nothing is random."""
     groups = sorted(_applications(Path(data) / DLRM).items(), key=lambda item: (_mean_life(item[1]), item[0]))
     queues = sorted(_durations(Path(data) / PHILLY), key=lambda queue: (math.fsum(queue) / len(queue), queue))
 
@@ -47,7 +47,7 @@ def composite(data: Path | str) -> ClusterTrace:
 
 
 def _applications(path: Path) -> dict[str, list[tuple[float, float]]]:
-    """Lives of instances by application, by start; of those only that are seen to begin and to end."""
+    """Start and end of each instance by application, in order of start. Instances without both are left out."""
     lives: dict[str, list[tuple[float, float]]] = {}
     for line, row in _dicts(path, ("app_name", "creation_time", "deletion_time")):
         if row["creation_time"] and row["deletion_time"]:
@@ -58,14 +58,14 @@ def _applications(path: Path) -> dict[str, list[tuple[float, float]]]:
 
 
 def _durations(path: Path) -> list[list[float]]:
-    """Durations of jobs in order of submission, by virtual cluster and number of GPUs."""
+    """Durations of jobs in order of submission, one list per virtual cluster and number of GPUs."""
     queues: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for line, row in _dicts(path, ("timestamp", "duration", "num_gpus", "cluster")):
         took = number(path, line, "duration", row["duration"])
         if took > 0:
             queues.setdefault((row["cluster"], row["num_gpus"]), []).append((row["timestamp"], took))
     if not queues:
-        raise InputError(f"{path}: no job took any time. At least one is needed.")
+        raise InputError(f"{path}: no job has a duration above 0. At least one is needed.")
     return [[took for _, took in sorted(queue)] for queue in queues.values()]
 
 
@@ -74,19 +74,19 @@ def _mean_life(lives: list[tuple[float, float]]) -> float:
 
 
 def _dicts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Lines of a CSV whose header names these columns among others."""
+    """Lines of a CSV with at least these columns, with line numbers."""
     if not path.exists():
         raise InputError(
-            f"{path}: there is no such file. Set ZEUS_DATA to the folder that holds {path.parent.name}, or give a "
+            f"{path}: no such file. Set ZEUS_DATA to the folder that holds {path.parent.name}, or give a "
             "table of your own with --groups."
         )
     lines = read_lines(path)
     _, header = next(lines, (1, []))
     if missing := [column for column in columns if column not in header]:
-        raise InputError(f"{path}, line 1: missing column {', '.join(missing)}.")
+        raise InputError(f"{path}, line 1: the header lacks {', '.join(missing)}.")
     for line, cells in lines:
         if not cells:  # a blank line
             continue
         if len(cells) != len(header):
-            raise InputError(f"{path}, line {line}: {len(cells)} cells where the header has {len(header)}.")
+            raise InputError(f"{path}, line {line}: {len(cells)} cells, but the header has {len(header)}.")
         yield line, dict(zip(header, cells, strict=True))

@@ -1,10 +1,9 @@
-"""A whole cluster replayed (§6.3): each group a recurring job, its submissions as far apart as the trace has them.
+"""Replay of a whole cluster (§6.3): each group is a recurring job, submitted at the times in the trace.
 
-Submissions overlap: the next may come before the last has ended, and the policy then decides without knowing how that
-one will end (§4.4). A traced job that ran r times as long as the mean of its cluster is r times as much work: energy
-and time are charged r-fold, while the policy learns the cost of one unit of work. On the time line of the trace a
-Default run of the matched workload takes exactly as long as the traced job did, so that under Default jobs overlap as
-they did in the cluster, and under a policy less or more as it is faster or slower.
+Submissions may overlap. If one comes before the last has ended, the policy decides without knowing how that one will
+end (§4.4). A traced job that ran r times as long as the mean of its cluster counts as r times as much work: its energy
+and time are charged r-fold, while the policy learns the cost of one unit of work. A Default run takes exactly as long
+as the traced job did. So under Default jobs overlap as in the trace, and under a faster policy they overlap less.
 """
 
 from __future__ import annotations
@@ -23,21 +22,20 @@ from zeus.simulate.parallel import spread
 from zeus.simulate.replay import Flight, ReplayedRecurrence, World, job_of
 from zeus.simulate.workload import Workload
 
-TASK_JOBS = 4_000  # handed to a worker at once: about a second, so that a progress bar moves
+TASK_JOBS = 4_000  # per task of a worker: about a second, so that the progress bar moves
 
 
 class Totals(NamedTuple):
-    """What the jobs of a group used, all tries."""
+    """What all trials of a group used."""
 
     tries: int = 0
-    failed: int = 0  # jobs that did not reach the target in any try
+    failed: int = 0  # recurrences of which no trial reached the target
     energy: float = 0.0  # joules
     time: float = 0.0  # seconds
     cost: float = 0.0  # Equation 2
-    work: float = 0.0  # in jobs of the cluster's mean length
+    work: float = 0.0  # 1 = one job of the cluster's mean length
 
     def add(self, one: ReplayedRecurrence, ratio: float) -> Totals:
-        """One more job, this many times as much work as the mean."""
         return Totals(
             self.tries + len(one.tries),
             self.failed + (not one.converged),
@@ -62,14 +60,14 @@ class GroupRow:
     energy: float
     time: float
     cost: float
-    cumulative_regret: float | None  # None where no size always reaches the target
+    cumulative_regret: float | None  # None if no size always reaches the target
     energy_ratio: float  # against Default
     time_ratio: float
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """What JobSpec asks of every group."""
+    """The job settings that all groups share."""
 
     eta: float = 0.5
     beta: float = 2.0
@@ -85,11 +83,14 @@ def simulate(
     workers: int = 1,
     progress: Callable[[int], None] = lambda jobs: None,
 ) -> list[GroupRow]:
-    """Each cluster under each policy; `progress` hears of every so many jobs done. Any number of workers, same rows."""
+    """Replay each cluster under each policy. The rows do not depend on the number of workers.
+
+    `progress` is called with the number of jobs done since its last call.
+    """
     tasks: list[_Task] = []
     for policy in policies:
         for cluster in clusters:
-            baselines.contender(policy, cluster.workload, knobs.eta)  # what cannot run is refused before anything does
+            baselines.contender(policy, cluster.workload, knobs.eta)  # raises before any replay starts
             tasks += _tasks(cluster, policy, seed, knobs)
     found: dict[tuple[str, str], list[Totals]] = {}
     for task, totals in zip(tasks, spread(_run, tasks, workers), strict=True):
@@ -103,13 +104,13 @@ def simulate(
 
 
 def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, mean_runtime: float, seed: int) -> Totals:
-    """One group: its submissions, and what becomes of them, in order of time."""
+    """Replay one group in order of time."""
     who = baselines.contender(policy, workload, knobs.eta)
     job = job_of(workload, eta_knob=knobs.eta, beta_knob=knobs.beta, window_size=knobs.window)
     luck = zlib.crc32(f"{seed}:{group.name}".encode())
     world = World(workload, who.policy, job, luck, who.limits(workload, knobs.eta), alone=False)
     usual = baselines.default(workload).seconds
-    ahead: list[tuple[float, int, Flight]] = []  # by when something next happens to each job
+    ahead: list[tuple[float, int, Flight]] = []  # each recurrence by the time of its next event
     totals = Totals()
 
     def until(now: float, totals: Totals) -> Totals:
@@ -132,7 +133,7 @@ def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, me
 
 
 class _Task(NamedTuple):
-    """Some groups of one cluster under one policy: what a worker is given."""
+    """A worker's task: some groups of one cluster under one policy."""
 
     workload: Workload
     policy: str

@@ -1,4 +1,4 @@
-"""Which workload each group of a cluster stands for (§6.3): K-means on mean runtimes, matched in order of runtime."""
+"""Matches groups of jobs to workloads (§6.3): K-means on mean runtimes, then both in order of runtime."""
 
 from __future__ import annotations
 
@@ -16,32 +16,30 @@ from zeus.simulate.workload import Workload
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cluster:
-    """Groups of like runtime, and the workload that is replayed for them."""
+    """Groups of similar runtime, and the workload that is replayed for them."""
 
     workload: Workload
     groups: tuple[Group, ...]
 
     @property
     def jobs(self) -> int:
-        """Of all groups."""
         return sum(len(group.starts) for group in self.groups)
 
     @property
     def mean_runtime(self) -> float:
-        """Over all jobs, in seconds."""
+        """Mean over all jobs, in seconds."""
         return sum(sum(group.runtimes) for group in self.groups) / self.jobs
 
 
 def match(trace: ClusterTrace, workloads: Mapping[str, Workload]) -> tuple[Cluster, ...]:
-    """One cluster a workload, shortest first; a workload's own runtime is Default's."""
+    """One cluster for each workload, shortest first. The runtime of a workload is that of Default."""
     ordered = sorted(workloads.values(), key=lambda workload: default(workload).seconds)
     groups = sorted(trace.groups, key=lambda group: (group.mean_runtime, group.name))
     means = [group.mean_runtime for group in groups]
     if len(set(means)) < len(ordered):
         raise InputError(
             f"{trace.source}: {len(groups)} groups with {len(set(means))} different mean runtimes; "
-            f"{len(ordered)} clusters, one for each workload, need at least as many. Give fewer workloads or more "
-            "groups."
+            f"{len(ordered)} workloads need at least {len(ordered)}. Give fewer workloads or more groups."
         )
     edges = (0, *split(means, len(ordered)), len(groups))
     return tuple(
@@ -51,10 +49,10 @@ def match(trace: ClusterTrace, workloads: Mapping[str, Workload]) -> tuple[Clust
 
 
 def split(values: Sequence[float], clusters: int) -> tuple[int, ...]:
-    """K-means of ascending numbers, exactly: where each cluster but the first begins.
+    """Exact K-means of ascending numbers: the index at which each cluster but the first begins.
 
-    On a line the best clusters are neighbours, and the best last cut moves only forward as numbers are added, so that
-    each further cluster costs n log n sums and nothing depends on a random start.
+    On a line each cluster is a stretch of neighbours, and the best last cut only moves forward as numbers are added.
+    So each further cluster costs n log n sums, and nothing depends on a random start.
 
     >>> split([1.0, 1.1, 5.0, 5.2, 9.0], 3)
     (2, 4)
@@ -75,7 +73,7 @@ def split(values: Sequence[float], clusters: int) -> tuple[int, ...]:
 
 
 class _Sums:
-    """Sums of squares about the mean of any stretch, from prefix sums."""
+    """Sum of squares about the mean of any stretch, from prefix sums."""
 
     def __init__(self, line: npt.NDArray[np.float64]) -> None:
         self._first = np.concatenate(([0.0], np.cumsum(line)))
@@ -88,7 +86,7 @@ class _Sums:
 
 
 def _one_more(best: npt.NDArray[np.float64], sums: _Sums) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """The least sum of squares of each prefix with one cluster more, and where its last cluster begins."""
+    """For one more cluster: the least sum of squares of each prefix, and where its last cluster begins."""
     after = np.full(len(best), np.inf)
     cut = np.zeros(len(best), dtype=np.int64)
     todo = [(1, len(best) - 1, 1, len(best) - 1)]

@@ -1,4 +1,4 @@
-"""Data drift (§6.4): a job on data that change from recurrence to recurrence."""
+"""Data drift (§6.4): a job whose data change from recurrence to recurrence."""
 
 from zeus.simulate.drift.experiment import DEFAULT, SIZES, run, shifts, tweets, valley
 

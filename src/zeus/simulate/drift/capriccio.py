@@ -1,7 +1,7 @@
-"""Capriccio (§6.4): Sentiment140's tweets cut into slices that drift, a window of tweets moved on a day at a time.
+"""Capriccio (§6.4): cuts the tweets of Sentiment140 into slices that drift, by moving a window one day at a time.
 
-A slice is the `window` tweets from the first of its date on, and every date with tweets begins one, as long as a whole
-window is left. Dates with no tweets begin none: their slice would be the next one's again.
+A slice is `window` tweets, counted from the first tweet of a date. Every date with tweets starts a slice, as long as a
+whole window of tweets is left. A date without tweets starts none, as its slice would equal the next one.
 """
 
 from __future__ import annotations
@@ -19,35 +19,34 @@ from typing import Final, NamedTuple
 from zeus.errors import InputError
 
 FULL_SET: Final = 1_600_000  # tweets in Sentiment140
-FULL_WINDOW: Final = 500_000  # the paper's, about a month of them
+FULL_WINDOW: Final = 500_000  # as in the paper: about a month of tweets
 COLUMNS: Final = ("target", "ids", "date", "flag", "user", "text")
-_DATE = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) (\d\d) (\d\d):(\d\d):(\d\d) [A-Z]{3} (\d{4})")  # Pacific time all
+_DATE = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) (\d\d) (\d\d):(\d\d):(\d\d) [A-Z]{3} (\d{4})")  # Pacific time
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 class Tweet(NamedTuple):
     """One labelled tweet."""
 
-    when: datetime  # as stamped, without its time zone
+    when: datetime  # local time, without the time zone
     positive: bool
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class DataSlice:
-    """One recurrence's data set."""
+    """The data set of one recurrence."""
 
-    date: str  # ISO; of its first tweet
+    date: str  # ISO date of the first tweet
     tweets: Sequence[Tweet]
 
     @property
     def positive_share(self) -> float:
-        """How much of it is labelled positive."""
         return sum(tweet.positive for tweet in self.tweets) / len(self.tweets)
 
 
 def read_tweets(path: Path | str) -> list[Tweet]:
-    """A Sentiment140 CSV by time, with or without its header; UTF-8, or Latin-1 as it was published."""
+    """Read a Sentiment140 CSV, in order of time. The header is optional. The encoding is UTF-8 or Latin-1."""
     path = Path(path)
     try:
         raw = path.read_bytes()
@@ -63,15 +62,15 @@ def read_tweets(path: Path | str) -> list[Tweet]:
         for cells in reader:
             if reader.line_num > 1 or tuple(cells) != COLUMNS:
                 tweets.append(_tweet(path, reader.line_num, cells))
-    except csv.Error as error:  # such as a quote that is never closed
-        raise InputError(f"{path}, line {reader.line_num}: not a CSV ({error}).") from error
+    except csv.Error as error:  # for example a quote that is never closed
+        raise InputError(f"{path}, line {reader.line_num}: not a valid CSV ({error}).") from error
     if not tweets:
-        raise InputError(f"{path}: no tweets. Lines of {','.join(COLUMNS)} are needed.")
+        raise InputError(f"{path}: the file holds no tweets. Each line must be {','.join(COLUMNS)}.")
     return sorted(tweets, key=lambda tweet: tweet.when)
 
 
 def proportional_window(tweets: int) -> int:
-    """As large a share of this many tweets as 500,000 are of Sentiment140.
+    """The window for this many tweets: the same share as 500,000 tweets are of Sentiment140.
 
     >>> proportional_window(1_600_000), proportional_window(20_000)
     (500000, 6250)
@@ -80,9 +79,9 @@ def proportional_window(tweets: int) -> int:
 
 
 def slices(tweets: Sequence[Tweet], window: int) -> Iterator[DataSlice]:
-    """All slices of tweets that are in order of time."""
+    """Cut tweets, given in order of time, into slices of `window` tweets."""
     if not 1 <= window <= len(tweets):
-        raise InputError(f"window {window}: give a number of tweets from 1 to the {len(tweets)} that there are.")
+        raise InputError(f"window {window}: give a number from 1 to {len(tweets)}, the number of tweets.")
     date = None
     for i, tweet in enumerate(tweets[: len(tweets) - window + 1]):
         if tweet.when.date() != date:
@@ -91,10 +90,10 @@ def slices(tweets: Sequence[Tweet], window: int) -> Iterator[DataSlice]:
 
 
 def write(cut: Sequence[DataSlice], folder: Path | str, source: str) -> Path:
-    """One CSV a slice (`date,positive,text`) and `slices.json` about them; refuses a folder that holds something."""
+    """Write one CSV per slice (`date,positive,text`) and an index, `slices.json`, into a new or empty folder."""
     folder = Path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already and not an empty folder. Give a new one; nothing was written.")
+        raise InputError(f"{folder} exists and is not an empty folder. Nothing was written; give a new folder.")
     folder.mkdir(parents=True, exist_ok=True)
     index = []
     for number, one in enumerate(cut):
@@ -111,14 +110,13 @@ def write(cut: Sequence[DataSlice], folder: Path | str, source: str) -> Path:
 
 def _tweet(path: Path, line: int, cells: list[str]) -> Tweet:
     if len(cells) != len(COLUMNS):
-        needed = f"{len(COLUMNS)} are needed ({','.join(COLUMNS)})"
-        raise InputError(f"{path}, line {line}: {len(cells)} cells where {needed}.")
+        raise InputError(f"{path}, line {line}: {len(cells)} cells; needs {len(COLUMNS)} ({','.join(COLUMNS)}).")
     target, _, date, _, _, text = cells
     if target not in ("0", "4"):
-        raise InputError(f"{path}, line {line}: target is {target!r}; 0 (negative) or 4 (positive) is needed.")
+        raise InputError(f"{path}, line {line}: target is {target!r}; it must be 0 (negative) or 4 (positive).")
     when = _when(date)
     if when is None:
-        raise InputError(f"{path}, line {line}: date is {date!r}; one like 'Tue Jun 16 18:18:12 PDT 2009' is needed.")
+        raise InputError(f"{path}, line {line}: date is {date!r}; write it as 'Tue Jun 16 18:18:12 PDT 2009'.")
     return Tweet(when, target == "4", text)
 
 

@@ -1,7 +1,7 @@
-"""Data drift (§6.4, Figure 10): the same job, recurrence after recurrence, on data that change under it.
+"""Data drift (§6.4, Figure 10): one recurring job whose data change between recurrences.
 
-Two experiments, both with the policies that real jobs have: `shifts`, where the table of epochs to target moves to
-other batch sizes, and `tweets`, where a real text classifier is trained on each slice of Capriccio.
+There are two experiments. Both use the policies of real jobs. In `shifts` the batch size that needs the fewest epochs
+changes from time to time. In `tweets` a real text classifier is trained on each slice of Capriccio.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from zeus.simulate.replay import ReplayedRecurrence, job_of, replay_each
 from zeus.simulate.virtual import profile
 from zeus.simulate.workload import Workload
 
-WINDOW: Final = 10  # the paper's
-RUNS: Final = 8  # of each size
-# Of the classifier: chosen by looking at its epochs to target on some slices, so that sizes differ and nearly all runs
-# get there. A first choice (0.68, learning rate 0.3) needed one or two epochs only, and no size but the smallest won.
-SIZES: Final = (8, 16, 32, 64, 128)  # BERT-SA's on the V100
+WINDOW: Final = 10  # as in the paper
+RUNS: Final = 8  # for each batch size
+# Settings of the classifier. They were chosen by looking at its epochs to target on some slices: batch sizes should
+# differ, and nearly all runs should reach the target. With a target of 0.68 and a learning rate of 0.3, runs needed
+# only one or two epochs, and the smallest size always won.
+SIZES: Final = (8, 16, 32, 64, 128)  # as BERT-SA on the V100
 DEFAULT: Final = 128
-TARGET: Final = 0.70  # share of tweets told right
-LEARNING_RATE: Final = 0.1  # at the default size; goes with the square root of the size
+TARGET: Final = 0.70  # validation accuracy
+LEARNING_RATE: Final = 0.1  # at the default size; scales with the square root of the size
 MAX_EPOCHS: Final = 25
 
 
@@ -41,12 +42,12 @@ class DriftRow:
     """One slice: a point of Figure 10."""
 
     slice: int  # from 1
-    label: str  # the slice's date, or what its table is
-    batch_size: int  # of the last try
+    label: str  # date of the slice, or which size needs the fewest epochs
+    batch_size: int  # of the last trial
     power_limit: float
     tries: int
     converged: bool
-    energy: float  # joules, all tries
+    energy: float  # joules, over all trials
     time: float
     cost: float
 
@@ -61,9 +62,9 @@ def run(
     seed: int = 0,
     progress: Callable[[int], None] = lambda slices: None,
 ) -> list[DriftRow]:
-    """A policy over labelled workloads, one recurrence each; all have the same sizes and the same GPU."""
+    """Run a policy over labelled workloads, one recurrence each. All need the same batch sizes and the same GPU."""
     if not workloads:
-        raise InputError("no slices: at least one is needed.")
+        raise InputError("no slices given: at least one is needed.")
     job = job_of(workloads[0][1], eta_knob=eta, beta_knob=beta, window_size=window)
     rows = []
     for number, (label, one) in enumerate(_recurrences(workloads, policy, job, seed), start=1):
@@ -86,13 +87,13 @@ def _recurrences(
 
 
 def valley(workload: Workload, best: int, *, least: int = 10, seed: int = 0) -> Workload:
-    """The same sizes and epochs' costs, with a table in which this size needs the fewest epochs.
+    """The same workload, except that the size `best` now needs the fewest epochs.
 
-    A size k doublings away needs 1 + k²/4 times as many, which a run misses or beats by about a tenth; max_epochs never
-    matters. As real tables are, it is convex around its best size (Figure 5).
+    A size k doublings away needs 1 + k²/4 times as many epochs. Runs vary by about 10 %. All runs end within
+    max_epochs. Like real workloads, the result is convex around its best size (Figure 5).
     """
     if best not in workload.runs:
-        raise InputError(f"{best}: not a batch size of {workload.name}, which has {list(workload.sizes)}.")
+        raise InputError(f"{best} is not a batch size of {workload.name}. Choose one of {list(workload.sizes)}.")
     chance = random.Random(f"{workload.name}:{best}:{seed}")
     runs: dict[int, tuple[int, ...]] = {}
     for size in workload.sizes:
@@ -103,7 +104,7 @@ def valley(workload: Workload, best: int, *, least: int = 10, seed: int = 0) -> 
 
 
 def shifts(workload: Workload, slices: int, best: Sequence[int], seed: int = 0) -> list[tuple[str, Workload]]:
-    """So many slices, in equal stretches with each of these sizes as the one that needs the fewest epochs."""
+    """This many slices, in equal stretches. In each stretch another of the sizes `best` needs the fewest epochs."""
     each = [valley(workload, size, seed=seed) for size in best]
     most = max(one.max_epochs for one in each)
     same = [replace(one, max_epochs=most) for one in each]
@@ -116,9 +117,10 @@ def shifts(workload: Workload, slices: int, best: Sequence[int], seed: int = 0) 
 def tweets(
     cut: Sequence[capriccio.DataSlice], *, gpu: str = "v100", seed: int = 0, target: float = TARGET
 ) -> list[tuple[str, Workload]]:
-    """Slices as workloads: epochs to target from training for real when asked, epochs charged as BERT-SA's on a card.
+    """Turn slices into workloads. Epochs to target come from real training, which runs when they are first needed.
 
-    The GPU's energy and time are modelled (`zeus.device.virtual.physics`), for as many tweets as the slice trains on.
+    Energy and time are modelled (`zeus.device.virtual.physics`) as those of BERT-SA on this GPU, for as many tweets as
+    the slice trains on.
     """
     card, load = presets.card(gpu), presets.load(gpu, "bert-sa")
     found = []
@@ -133,7 +135,7 @@ def tweets(
 
 
 class _Data:
-    """A slice as the classifier reads it."""
+    """A slice in the form that the classifier needs."""
 
     def __init__(self, one: capriccio.DataSlice) -> None:
         self.texts = [tweet.text for tweet in one.tweets]
@@ -141,20 +143,20 @@ class _Data:
         self.labels = np.array([tweet.positive for tweet in one.tweets], dtype=float)
 
 
-@lru_cache(maxsize=2)  # a slice is tried several times and then never again; of all of Sentiment140 one is 80 MB
+@lru_cache(maxsize=2)  # a slice is used a few times and then never again; for the full data set it takes 80 MB
 def _table(data: _Data) -> npt.NDArray[np.int32]:
     return tweet_model.features(data.texts)
 
 
 class _Runs(Sequence[int | None]):
-    """Runs of one size on one slice that differ in the order of tweets; each is trained when it is first looked at."""
+    """Runs of one size on one slice. They differ in the order of tweets. Each is trained when it is first read."""
 
     def __init__(self, data: _Data, size: int, target: float, seed: tuple[int, int]) -> None:
         self._data = data
         self._size = size
         self._target = target
         self._seed = seed
-        self._known: dict[int, int | None] = {}
+        self._epochs: dict[int, int | None] = {}
 
     def __len__(self) -> int:
         return RUNS
@@ -168,8 +170,8 @@ class _Runs(Sequence[int | None]):
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
         run = range(len(self))[index]
-        if run not in self._known:
-            self._known[run] = tweet_model.epochs_to_target(
+        if run not in self._epochs:
+            self._epochs[run] = tweet_model.epochs_to_target(
                 _table(self._data),
                 self._data.labels,
                 self._data.held,
@@ -179,4 +181,4 @@ class _Runs(Sequence[int | None]):
                 max_epochs=MAX_EPOCHS,
                 seed=(*self._seed, run),
             )
-        return self._known[run]
+        return self._epochs[run]

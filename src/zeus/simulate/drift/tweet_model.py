@@ -1,7 +1,7 @@
 """A small text classifier that is really trained: logistic regression on hashed words and word pairs, by plain SGD.
 
-It stands in for the paper's BERT where a slice's epochs to target are wanted from real training on one CPU core (§6.4):
-a small batch needs fewer epochs, a large one fewer and longer steps, and both change with the data.
+It replaces the paper's BERT, so that one CPU core can find out how many epochs a slice needs (§6.4). As with BERT, a
+small batch needs fewer epochs, a large batch needs fewer steps, and both change with the data.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import numpy.typing as npt
 from zeus.errors import InputError
 
 BUCKETS: Final = 1 << 15
-WIDTH: Final = 40  # words and pairs kept of one tweet; they are at most 140 characters
-VALIDATED: Final = 5  # one text of this many is kept for validation
+WIDTH: Final = 40  # words and pairs kept per tweet; a tweet has at most 140 characters
+VALIDATED: Final = 5  # one text in five is used for validation
 
 _WORD = re.compile(r"[a-z0-9']+|[:;=][-']?[()dp]|[!?]")
 _NOISE = re.compile(r"@\w+|https?://\S+")
 
 
 def features(texts: Iterable[str]) -> npt.NDArray[np.int32]:
-    """One row a text: the buckets that it hits, filled up with BUCKETS, whose weight is always 0."""
+    """One row per text: its hash buckets, padded with BUCKETS, whose weight is always 0."""
     rows = [_buckets(text) for text in texts]
     table = np.full((len(rows), WIDTH), BUCKETS, dtype=np.int32)
     for row, buckets in zip(table, rows, strict=True):
@@ -35,7 +35,7 @@ def features(texts: Iterable[str]) -> npt.NDArray[np.int32]:
 
 
 def held_back(texts: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Which texts are kept for validation: one of five, and always the same, in whatever slice they turn up."""
+    """Which texts are used for validation: one in five. A text has the same role in every slice."""
     return np.array([zlib.crc32(text.encode()) % VALIDATED == 0 for text in texts])
 
 
@@ -50,11 +50,11 @@ def epochs_to_target(
     max_epochs: int,
     seed: Sequence[int],
 ) -> int | None:
-    """The epoch after which the share of held-back texts that is told right first meets the target; None: never."""
+    """The first epoch after which the validation accuracy meets the target. None if it never does."""
     if not len(table) == len(labels) == len(held) or held.all() or not held.any():
         raise InputError(
-            f"{len(table)} texts, {len(labels)} labels, {held.sum()} of {len(held)} held back: as many of each are "
-            "needed, some to train on and some to validate."
+            f"{len(table)} texts, {len(labels)} labels, {held.sum()} of {len(held)} for validation. The counts "
+            "must be equal, and both training and validation need at least one text."
         )
     kept, chance, weights = np.flatnonzero(~held), np.random.default_rng((*seed, batch_size)), np.zeros(BUCKETS + 1)
     for epoch in range(1, max_epochs + 1):

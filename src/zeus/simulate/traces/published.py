@@ -1,4 +1,4 @@
-"""Workloads from a folder of traces in the form that the paper published: any GPU, any workload (§6.1)."""
+"""Loads workloads from a folder of traces in the format that the paper published (§6.1)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ TRAINING = "summary_train.csv"
 def load(
     traces: Path | str, gpu: str, names: Iterable[str] | None = None, settings: Mapping[str, Setting] | None = None
 ) -> dict[str, Workload]:
-    """The named workloads on this GPU, or all that both the settings (default: Table 1) and the folder's traces hold.
+    """The named workloads on this GPU. Without names, all that are in the settings (default: Table 1) and the traces.
 
     Raises:
-        InputError: The folder has no such GPU, or not what a named workload needs.
+        InputError: The folder has no trace of this GPU, or lacks rows of a named workload.
     """
     known = table_1() if settings is None else settings
     path = _power_file(Path(traces), gpu)
@@ -39,7 +39,7 @@ def load(
 
 
 def from_rows(name: str, gpu: str, setting: Setting, power: list[PowerRow], training: list[TrainingRow]) -> Workload:
-    """The workload of this setting, from both traces."""
+    """Build the workload of this setting from the rows of both traces."""
     max_watts = max(row.limit_watts for row in power)
     epochs: dict[int, list[LimitSlice]] = {}
     for row in power:
@@ -55,9 +55,10 @@ def from_rows(name: str, gpu: str, setting: Setting, power: list[PowerRow], trai
         targets = sorted({row.target_metric for row in training if row.workload == setting.key})
         raise InputError(
             f"{name} on {gpu}: no batch size is in both traces for {'/'.join(setting.key)} at target "
-            f"{setting.target:g}; power of {sorted(epochs)}, targets {targets}. Mend its target in the workloads file."
+            f"{setting.target:g}; the power trace has sizes {sorted(epochs)}, the other has "
+            f"targets {targets}. Correct the target in the workloads file."
         )
-    # b0 may not fit on a smaller GPU: then it is the largest that does.
+    # b0 may not fit on a smaller GPU. Then the largest size that fits is the default.
     default = max((size for size in sizes if size <= setting.default), default=sizes[0])
     return Workload(
         name,
@@ -77,12 +78,12 @@ def gpus(traces: Path | str) -> list[str]:
 
 def _power_file(folder: Path, gpu: str) -> Path:
     if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder. Traces are {TRAINING} and summary_power_{{gpu}}.csv of each GPU.")
+        raise InputError(f"{folder}: no such folder. It must hold {TRAINING} and a summary_power_GPU.csv for each GPU.")
     for name in gpus(folder):
         if name.lower() == gpu.lower():
             return folder / f"summary_power_{name}.csv"
-    there = ", ".join(gpus(folder)) or "no power trace at all"
-    raise InputError(f"{folder}: no summary_power_{gpu}.csv for GPU {gpu!r}. There: {there}.")
+    available = ", ".join(gpus(folder)) or "none"
+    raise InputError(f"{folder}: no summary_power_{gpu}.csv for GPU {gpu!r}. GPUs with a trace: {available}.")
 
 
 def _keys(rows: Iterable[PowerRow | TrainingRow]) -> set[WorkloadKey]:
@@ -90,10 +91,10 @@ def _keys(rows: Iterable[PowerRow | TrainingRow]) -> set[WorkloadKey]:
 
 
 def _hint(keys: set[WorkloadKey]) -> str:
-    """What to add to the file for workloads that the traces hold and the settings do not."""
+    """How to add workloads that are in the traces but not in the settings."""
     if not keys:
         return ""
     key = min(keys)
     shown = example("/".join(key), Setting(key, 0.5, 100, 32))
     held = ", ".join("/".join(one) for one in sorted(keys))
-    return f" The traces also hold {held}: to use one, give --workloads FILE with its target, max_epochs and b0:{shown}"
+    return f" The traces also hold {held}. To use one, give --workloads FILE with its target, max_epochs and b0:{shown}"

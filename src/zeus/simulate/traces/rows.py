@@ -1,7 +1,7 @@
-"""The paper's published traces, read strictly: power and epoch time by limit, and epochs to target by run (§6.1).
+"""Reads the paper's published traces: power and epoch time by limit, and epochs to target by run (§6.1).
 
-A replay is only as honest as its input, so a reader takes a file whole or refuses it: the first fault raises
-`InputError` with the file, the line and what is wrong there.
+A replay is only as good as its input, so a file with any fault is refused. The first fault raises `InputError` with
+the file, the line and the fault.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Row = TypeVar("Row")
 
 
 class WorkloadKey(NamedTuple):
-    """What tells workloads apart in the traces: the same network trained two ways is two workloads."""
+    """Identifies a workload in the traces. The same network with another data set or optimizer is another workload."""
 
     dataset: str
     network: str
@@ -53,7 +53,7 @@ class WorkloadKey(NamedTuple):
 
 
 def published(root: Path | None = None) -> Path:
-    """The folder of the paper's published traces: in ZEUS_DATA, or beside the repository at `root` (default: here)."""
+    """The folder of the paper's published traces: in ZEUS_DATA, or beside `root` (default: the current folder)."""
     return (env.data() or (root or Path()) / ".." / "shared" / "data") / "nsdi23_traces"
 
 
@@ -71,7 +71,6 @@ class PowerRow:
 
     @property
     def workload(self) -> WorkloadKey:
-        """The workload that this row belongs to."""
         return WorkloadKey(self.dataset, self.network, self.optimizer)
 
 
@@ -90,12 +89,11 @@ class TrainingRow:
 
     @property
     def workload(self) -> WorkloadKey:
-        """The workload that this row belongs to."""
         return WorkloadKey(self.dataset, self.network, self.optimizer)
 
 
 def read_power(path: Path | str) -> list[PowerRow]:
-    """Read a `summary_power_{gpu}.csv`, in file order."""
+    """Read a `summary_power_GPU.csv`, in file order."""
 
     def row(cell: _Cells) -> PowerRow:
         return PowerRow(
@@ -123,7 +121,9 @@ def read_training(path: Path | str) -> list[TrainingRow]:
             learning_rate=cell.positive("learning_rate"),
             run=cell.whole("run"),
             target_metric=cell.not_negative("target_metric"),
-            target_epoch=None if cell["target_epoch"] == "nan" else cell.whole("target_epoch", "; nan: never"),
+            target_epoch=None
+            if cell["target_epoch"] == "nan"
+            else cell.whole("target_epoch", ", or nan if the target was never reached"),
         )
 
     def key(r: TrainingRow) -> tuple[object, ...]:
@@ -133,26 +133,26 @@ def read_training(path: Path | str) -> list[TrainingRow]:
 
 
 class _Fault(Exception):
-    """What is wrong with a line; `_read` knows which line of which file."""
+    """A fault in a line. `_read` adds the file and the line number."""
 
 
 class _Cells(dict[str, str]):
-    """The cells of one line by column, each read as what its column promises."""
+    """The cells of one line by column, with a check for each type of column."""
 
     def text(self, column: str) -> str:
         if not self[column] or self[column] != self[column].strip():
-            raise _Fault(f"{column} is {self[column]!r}; a name without spaces around it is needed")
+            raise _Fault(f"{column} is {self[column]!r}; give a name without spaces around it")
         return self[column]
 
     def whole(self, column: str, otherwise: str = "") -> int:
         if not _WHOLE.fullmatch(self[column]) or int(self[column]) == 0:
-            raise _Fault(f"{column} is {self[column]!r}; a whole number of at least 1 is needed{otherwise}")
+            raise _Fault(f"{column} is {self[column]!r}; give a whole number of at least 1{otherwise}")
         return int(self[column])
 
     def positive(self, column: str) -> float:
         value = self.not_negative(column)
         if value == 0:
-            raise _Fault(f"{column} is {self[column]!r}; a number above 0 is needed")
+            raise _Fault(f"{column} is {self[column]!r}; give a number above 0")
         return value
 
     def not_negative(self, column: str) -> float:
@@ -175,22 +175,22 @@ def _read(
                 _check_header(cells, columns)
                 continue
             if len(cells) != len(columns):
-                raise _Fault(f"{len(cells)} cells where {len(columns)} are needed ({', '.join(columns)})")
+                raise _Fault(f"{len(cells)} cells; needs {len(columns)} ({', '.join(columns)})")
             row = parse(_Cells(zip(columns, cells, strict=True)))
             if (earlier := first_seen.setdefault(key(row), line)) != line:
-                raise _Fault(f"the same key as on line {earlier}: {', '.join(str(part) for part in key(row))}")
+                raise _Fault(f"same key as line {earlier}: {', '.join(str(part) for part in key(row))}")
         except _Fault as fault:
             raise InputError(f"{path}, line {line}: {fault}.") from None
         rows.append(row)
     if not rows:
-        raise InputError(f"{path}, line 1: no rows. A header and at least one row are needed.")
+        raise InputError(f"{path}, line 1: the file has no rows. It needs a header and at least one row.")
     return rows
 
 
 def _check_header(cells: list[str], columns: tuple[str, ...]) -> None:
     if missing := [column for column in columns if column not in cells]:
-        raise _Fault(f"missing column {', '.join(missing)}; the header must be {','.join(columns)}")
+        raise _Fault(f"the header lacks {', '.join(missing)}; it must be {','.join(columns)}")
     if extra := [cell for cell in cells if cell not in columns]:
-        raise _Fault(f"extra column {', '.join(extra)}; the header must be {','.join(columns)}")
+        raise _Fault(f"the header has the extra column {', '.join(extra)}; it must be {','.join(columns)}")
     if tuple(cells) != columns:
         raise _Fault(f"columns {','.join(cells)} are out of order or repeated; the header must be {','.join(columns)}")

@@ -65,7 +65,7 @@ def test_clusters_and_workloads_are_matched_by_runtime() -> None:
 
 def test_too_few_groups_are_refused() -> None:
     groups = (regular("a", 3, 1, 9.0), regular("b", 3, 1, 9.0))
-    with pytest.raises(InputError, match=r"2 groups with 1 different mean runtimes; 2 clusters"):
+    with pytest.raises(InputError, match=r"2 groups with 1 different mean runtimes; 2 workloads"):
         match(ClusterTrace("made up", groups, 0), {"large": LARGE, "small": SMALL})
 
 

@@ -49,10 +49,10 @@ def test_a_plain_table_is_grouped_by_start_and_what_did_not_end_is_dropped(tmp_p
 @pytest.mark.parametrize(
     ("line", "fault"),
     [
-        ("a,1", r"line 3: 2 cells where 3 are needed \(group, start_time, end_time\)"),
-        (" ,1,2", "line 3: group is ' '; a name is needed"),
-        ("a,x,2", "line 3: start_time is 'x'; a finite number is needed"),
-        ("a,1,inf", "line 3: end_time is 'inf'; a finite number is needed"),
+        ("a,1", r"line 3: 2 cells; needs 3 \(group, start_time, end_time\)"),
+        (" ,1,2", "line 3: group is ' '; give a name"),
+        ("a,x,2", "line 3: start_time is 'x'; give a finite number"),
+        ("a,1,inf", "line 3: end_time is 'inf'; give a finite number"),
         ("a,3,2", "line 3: end_time 2 is before start_time 3"),
     ],
 )
@@ -63,11 +63,11 @@ def test_a_fault_in_a_plain_table_is_named_with_its_line(tmp_path: Path, line: s
 
 
 def test_a_wrong_header_a_missing_file_and_an_empty_table_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="line 1: the header start_time,group,end_time must be group,"):
+    with pytest.raises(InputError, match="line 1: the header is start_time,group,end_time; it must be group,"):
         read_groups(plain(tmp_path, "start_time,group,end_time\n"))
     with pytest.raises(InputError, match=r"nowhere\.csv: cannot be read"):
         read_groups(tmp_path / "nowhere.csv")
-    with pytest.raises(InputError, match="no job ended well, of 1"):
+    with pytest.raises(InputError, match="none of 1 jobs succeeded"):
         read_groups(plain(tmp_path, "group,start_time,end_time\na,1,\n"))
 
 
@@ -83,10 +83,10 @@ def test_the_pai_tables_are_joined_and_only_jobs_that_terminated_are_kept(tmp_pa
 @pytest.mark.parametrize(
     ("jobs", "tags", "fault"),
     [
-        ("j1,i1,u,Gone,1,2\n", TAGS, r"pai_job_table\.csv, line 1: status is 'Gone'; one of Terminated, Failed"),
+        ("j1,i1,u,Gone,1,2\n", TAGS, r"pai_job_table\.csv, line 1: status is 'Gone', not one of Terminated, Failed"),
         (JOBS + "j,i1,u,Failed,noon,2\n", TAGS, r"pai_job_table\.csv, line 9: start_time is 'noon'"),
         (JOBS, TAGS + ",u,,a,\n", r"pai_group_tag_table\.csv, line 9: inst_id is empty"),
-        (JOBS, TAGS + "i1,u,,z,\n", r"pai_group_tag_table\.csv, line 9: i1 is of group z and of group a"),
+        (JOBS, TAGS + "i1,u,,z,\n", r"pai_group_tag_table\.csv, line 9: i1 is in group z and in group a"),
     ],
 )
 def test_a_fault_in_the_pai_tables_is_named_with_its_line(tmp_path: Path, jobs: str, tags: str, fault: str) -> None:
@@ -108,7 +108,7 @@ def test_each_pai_table_is_read_as_it_is_published(tmp_path: Path, table: str, r
     path.write_text(row + "\n")
     assert list(read_table(path, PAI_COLUMNS[table])) == [(1, row.split(","))]
     path.write_text(row + ",more\n")
-    with pytest.raises(InputError, match=r"line 1: .* cells where"):
+    with pytest.raises(InputError, match=r"line 1: .* cells; needs"):
         list(read_table(path, PAI_COLUMNS[table]))
 
 
@@ -137,11 +137,11 @@ def test_a_composite_of_nothing_says_what_to_do(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("philly", "fault"),
     [
-        (b"timestamp,duration,num_gpus,cluster\n\xff", "line 2: not a CSV text"),
-        (b"timestamp,duration,num_gpus,cluster\n1,2,3", "line 2: 3 cells where the header has 4"),
+        (b"timestamp,duration,num_gpus,cluster\n\xff", "line 2: not a valid CSV"),
+        (b"timestamp,duration,num_gpus,cluster\n1,2,3", "line 2: 3 cells, but the header has 4"),
         (b"timestamp,duration,num_gpus,cluster\n1,long,3,4", "line 2: duration is 'long'"),
-        (b"timestamp,duration,cluster\n", "line 1: missing column num_gpus"),
-        (b"timestamp,duration,num_gpus,cluster\n", "no job took any time"),
+        (b"timestamp,duration,cluster\n", "line 1: the header lacks num_gpus"),
+        (b"timestamp,duration,num_gpus,cluster\n", "no job has a duration above 0"),
     ],
 )
 def test_a_fault_in_what_a_composite_is_made_of_is_named(tmp_path: Path, philly: bytes, fault: str) -> None:

@@ -110,9 +110,9 @@ def test_a_line_too_short_too_long_or_twice_is_reported(tmp_path: Path, kind: st
     short, long, empty = [[*t] for t in (table, table, table)]
     short[at], long[at], empty[at] = short[at][:-1], [*long[at], "1"], [""]
     for broken in (short, long, empty):
-        with pytest.raises(InputError, match=f"line {at + 1}: .* cells where {len(columns)} are needed"):
+        with pytest.raises(InputError, match=f"line {at + 1}: .* cells; needs {len(columns)}"):
             read(write(tmp_path, broken))
-    with pytest.raises(InputError, match=f"line {len(table) + 1}: the same key as on line {at + 1}"):
+    with pytest.raises(InputError, match=f"line {len(table) + 1}: same key as line {at + 1}"):
         read(write(tmp_path, [*table, table[at]]))
 
 
@@ -120,24 +120,24 @@ def test_a_line_too_short_too_long_or_twice_is_reported(tmp_path: Path, kind: st
 def test_a_wrong_header_names_the_column(tmp_path: Path, kind: str) -> None:
     columns, read, _ = FORMATS[kind]
     for gone in columns:
-        with pytest.raises(InputError, match=f"line 1: missing column {gone};"):
+        with pytest.raises(InputError, match=f"line 1: the header lacks {gone};"):
             read(write(tmp_path, [[c for c in columns if c != gone]]))
-    with pytest.raises(InputError, match="line 1: extra column colour;"):
+    with pytest.raises(InputError, match="line 1: the header has the extra column colour;"):
         read(write(tmp_path, [[*columns, "colour"]]))
     with pytest.raises(InputError, match=r"line 1: columns .* out of order"):
         read(write(tmp_path, [list(reversed(columns))]))
-    with pytest.raises(InputError, match="line 1: no rows"):
+    with pytest.raises(InputError, match="line 1: the file has no rows"):
         read(write(tmp_path, [list(columns)]))
 
 
 def test_a_file_that_is_absent_empty_or_not_text_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"absent\.csv: cannot be read"):
         read_power(tmp_path / "absent.csv")
-    with pytest.raises(InputError, match=r"trace\.csv, line 1: no rows"):
+    with pytest.raises(InputError, match=r"trace\.csv, line 1: the file has no rows"):
         read_power(write(tmp_path, []))
     good = [f"a,b,{size},c,100,1.5,90\n" for size in range(1, 2001)]  # more than is read from a disk at once
     (tmp_path / "bytes.csv").write_bytes("".join([",".join(POWER_COLUMNS) + "\n", *good]).encode() + b"\xff\xfe\n")
-    with pytest.raises(InputError, match=r"bytes\.csv, line 2002: not a CSV text"):
+    with pytest.raises(InputError, match=r"bytes\.csv, line 2002: not a valid CSV"):
         read_power(tmp_path / "bytes.csv")
 
 
