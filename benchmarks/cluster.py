@@ -1,10 +1,10 @@
-"""How fast a cluster is replayed: a made-up trace of 1.2 million jobs, from its CSV to Figure 9's rows (§6.3).
+"""Measures how fast a cluster is replayed: a generated trace of 1.2 million jobs, from CSV to Figure 9 (§6.3).
 
     python benchmarks/cluster.py [--jobs 1200000] [--groups 20000] [--workers 2] [--policy paper]
 
-Groups differ in size and runtime as heavy-tailed clusters do, and overlap by up to four jobs at a time on average. The
-trace says nothing about any real cluster; what it is for is the clock. Prints seconds of each part, jobs per second and
-the most memory that all processes held together (an upper bound: the parent's peak and each worker's).
+Sizes and runtimes of groups are heavy-tailed, and on average up to four jobs of a group overlap. The trace is not a
+model of any real cluster; it serves only to measure speed. The output is the seconds of each part, jobs per second, and
+an upper bound of the memory of all processes (the peak of the parent plus the peak of each worker).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def generate(path: Path, jobs: int, groups: int, seed: int = 0) -> None:
 
 def peak_megabytes(workers: int) -> float:
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of the largest
+    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # of the largest process
     return (own + workers * child) / 1024
 
 
@@ -80,8 +80,8 @@ def main() -> None:
         )
     print(f"read {read - begun:.1f} s, matched {matched - read:.1f} s, replayed {done - matched:.1f} s")
     used, took = cpu_seconds() - cpu, done - begun
-    print(f"in all {took:.1f} s: {trace.jobs / took:.0f} jobs/s; {peak_megabytes(args.workers):.0f} MB")
-    print(f"{used:.1f} CPU-seconds: {trace.jobs / used:.0f} jobs per CPU-second, whoever else used the cores")
+    print(f"total {took:.1f} s: {trace.jobs / took:.0f} jobs/s; {peak_megabytes(args.workers):.0f} MB")
+    print(f"{used:.1f} CPU-seconds: {trace.jobs / used:.0f} jobs per CPU-second, which does not depend on other load")
 
 
 if __name__ == "__main__":

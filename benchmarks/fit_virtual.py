@@ -1,13 +1,13 @@
-"""Fit the virtual GPUs to the paper's published traces, or check the fit that is committed.
+"""Fits the virtual GPUs to the paper's published traces, or checks the committed fit.
 
     python benchmarks/fit_virtual.py --traces DIR            fit, print the table and the numbers
     python benchmarks/fit_virtual.py --traces DIR --write    the same, and replace src/zeus/device/fitted.toml
     python benchmarks/fit_virtual.py --traces DIR --check    only compare what is committed with the traces
     python benchmarks/fit_virtual.py --traces DIR --hold-out fit every other batch size, print the errors at the rest
 
-Least squares on the logarithms of epoch time and of average power, with a robust loss, since single rows of the traces
-are off by tens of per cent. Each workload is fitted from several starts with its card's power curve held, then the
-curve and all workloads of the card together, and so twice.
+The fit is least squares on the logarithms of epoch time and average power. The loss is robust, as single rows of the
+traces are off by tens of per cent. Each workload is fitted from several starts with the power curve of its card fixed.
+Then the curve and all workloads of the card are fitted together. Both steps are done twice.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ FITTED = Path(__file__).parents[1] / "src" / "zeus" / "device" / "virtual" / "fi
 CARDS = ("v100", "a40", "rtx6000")
 WORKLOADS = {one.virtual.load: one.key for one in table_1().values() if one.virtual}
 SEED, STARTS, ROUNDS = 2023, 7, 2
-LOSS = {"loss": "soft_l1", "f_scale": 0.05}  # beyond 5 % a residual counts linearly: an outlier must not bend the rest
-# Residual per e-fold from the first guess: keeps a number that the traces do not pin down from running away. Input time
-# is held harder, at next to none: hidden behind the GPU's it would only come out on a faster card.
+LOSS = {"loss": "soft_l1", "f_scale": 0.05}  # linear beyond 5 %, so that outliers have little weight
+# Residual per e-fold from the first guess. It keeps numbers that the traces do not determine near that guess. Input
+# time is held near 0 more strongly: it is hidden behind GPU time and would only show on a faster card.
 TETHER = np.array([0.01, 0.04, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01])
 
 SPREAD = np.array([0.8, 3.0, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8])  # of the starts, in e-folds
 
-SAMPLES = {  # per epoch, from the data sets; only the scale of the per-sample numbers hangs on them
+SAMPLES = {  # per epoch, from the data sets; they only scale the numbers per sample
     "deepspeech2": 281_241,
     "bert-qa": 88_524,
     "bert-sa": 1_600_000,
@@ -58,7 +58,7 @@ LOAD = (
     ("latency_seconds_per_step", 1e-5, 10),
     ("memory_seconds_per_sample", 1e-8, 1),
     ("compute_watts", 1, 800),
-    ("light_share", 0.005, 1),  # light_watts / compute_watts: the light phase is never the hotter one
+    ("light_share", 0.005, 1),  # light_watts / compute_watts: the light phase never draws more power
 )
 FIRST_CURVE = {
     "v100": (32, 0.15, 0.65, 3.0),
@@ -114,7 +114,7 @@ class Problem:
         return logs(seconds + watts)
 
     def fit(self, card: Card, first: Vector) -> Vector:
-        """The best from the first start and several at random."""
+        """The best fit from the first start and several random ones."""
         guess = self.guess()
 
         def distance(x: Vector) -> Vector:
@@ -133,7 +133,7 @@ def with_curve(name: str, x: Vector) -> Card:
 
 
 def fit_card(name: str, problems: list[Problem]) -> tuple[Card, dict[str, Load]]:
-    """The card's curve and its loads: workloads alone, then all together, twice."""
+    """Fit the curve of a card and its loads: each workload alone, then all together, twice."""
     curve = logs(FIRST_CURVE[name])
     xs = [problem.guess() for problem in problems]
     for _ in range(ROUNDS):
@@ -143,7 +143,7 @@ def fit_card(name: str, problems: list[Problem]) -> tuple[Card, dict[str, Load]]
 
 
 def together(name: str, problems: list[Problem], curve: Vector, xs: list[Vector]) -> list[Vector]:
-    """Polish the curve and every load at once; a load touches only its own rows, which keeps the Jacobian thin."""
+    """Fit the curve and all loads at once. A load affects only its own rows, so the Jacobian is sparse."""
     width, cuts = len(LOAD), len(CURVE)
     guesses = [p.guess() for p in problems]
 
@@ -178,7 +178,7 @@ def problems_of(traces: Path, card: str) -> list[Problem]:
 
 
 def halves(problem: Problem) -> tuple[Problem, Problem]:
-    """Every other batch size, the smallest among them, and those in between."""
+    """Split the batch sizes: every other one, starting with the smallest, and the rest."""
     seen = set(sorted({row.batch_size for row in problem.rows})[::2])
     kept = tuple(row for row in problem.rows if row.batch_size in seen)
     return replace(problem, rows=kept), replace(
@@ -187,13 +187,13 @@ def halves(problem: Problem) -> tuple[Problem, Problem]:
 
 
 def errors(problem: Problem, card: Card, load: Load) -> tuple[Vector, Vector]:
-    """Relative errors of epoch time and of power, without sign."""
+    """Absolute relative errors of epoch time and of power."""
     off = np.abs(np.expm1(problem.residuals(card, load)))
     return off[: len(problem.rows)], off[len(problem.rows) :]
 
 
 def table(traces: Path, model: Model, cards: tuple[str, ...] = CARDS) -> dict[str, tuple[float, ...]]:
-    """Print medians and 95th percentiles in per cent; return those of each whole card, as shares."""
+    """Print medians and 95th percentiles in per cent. Return those of each card as shares."""
     whole: dict[str, tuple[float, ...]] = {}
     print(
         "| card | workload | rows | time median | time p95 | power median | power p95 |\n|---|---|---|---|---|---|---|"
@@ -209,7 +209,7 @@ def table(traces: Path, model: Model, cards: tuple[str, ...] = CARDS) -> dict[st
 
 
 def price_of_trust(problem: Problem, card: Card, load: Load) -> Iterator[float]:
-    """For each batch size, what the limit that the model would pick (Eq. 7, η = 0.5) costs above the best one."""
+    """For each batch size, the extra cost of the limit that the model picks (Eq. 7, η = 0.5) over the best one."""
 
     def cost(seconds: float, watts: float) -> float:
         return seconds * (0.5 * watts + 0.5 * card.max_watts)
@@ -251,7 +251,7 @@ def scaled(card: str, workload: str) -> tuple[Card, Load]:
 
 
 def hold_out(traces: Path) -> None:
-    """Fit half of the batch sizes and print the errors at the others: what the model says where it has not looked."""
+    """Fit half of the batch sizes and print the errors at the other half."""
     for name in CARDS:
         seen, unseen = zip(*(halves(problem) for problem in problems_of(traces, name)), strict=True)
         card, loads = fit_card(name, list(seen))
@@ -261,7 +261,7 @@ def hold_out(traces: Path) -> None:
 
 
 def report(traces: Path, model: Model) -> None:
-    print(f"{len(LOAD)} fitted numbers a workload and card, {len(CURVE)} a card.\n")
+    print(f"{len(LOAD)} fitted numbers per workload and card, {len(CURVE)} per card.\n")
     table(traces, model)
     prices = [
         price
@@ -270,7 +270,7 @@ def report(traces: Path, model: Model) -> None:
         for price in price_of_trust(p, *model(name, p.workload))
     ]
     print(
-        f"\nPicking the limit by the model in place of the trace costs {100 * np.mean(prices):.1f} % more on average "
+        f"\nPicking the limit with the model instead of the trace costs {100 * np.mean(prices):.1f} % more on average "
         f"over {len(prices)} batch sizes, {100 * np.quantile(prices, 0.95):.1f} % at the 95th percentile."
     )
     print("\nThe V100's workloads scaled by data sheet, as on a card without traces:\n")

@@ -1,11 +1,11 @@
-"""Is the saving that Zeus tells on a real GPU true? An unmodified ResNet-18 job, with default runs measured in between.
+"""Checks the saving that Zeus reports on a real GPU, with an unmodified ResNet-18 job and measured runs of the default.
 
     ZEUS_READ_ONLY=1 python benchmarks/gpu_savings.py [--recurrences 9] [--folder DIR]
 
 Two jobs take turns on one GPU. The first is what a user has: an unmodified training script, its job file and
-`zeus run`. The second is the truth: the same script with policy "default" and ZEUS_MODE=off in a store of its own. In
-the end the default and the saving that `zeus jobs show` tells of the first job stand beside the mean of the second.
-Images are generated (ten classes of patterns under noise), so that nothing is downloaded; a run's seed is its trial's.
+`zeus run`. The second gives the truth: the same script with policy "default" and ZEUS_MODE=off in a store of its own.
+At the end, the default and the saving that `zeus jobs show` reports for the first job are compared with the mean of the
+second. Images are generated (ten classes of noisy patterns), so nothing is downloaded. Each trial has its own seed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ epoch_regex = 'epoch ([0-9]+) done'
 
 
 def run(folder: Path, mode: str) -> dict[str, Any]:
-    """One recurrence of the job in this folder."""
+    """Run one recurrence of the job in this folder."""
     env = {**os.environ, "ZEUS_STORE": f"sqlite:///{folder}/zeus.db", "ZEUS_MODE": mode, "ZEUS_QUIET": "1"}
     call = [sys.executable, "-m", "zeus.cli", "run", "job.toml", "--json"]
     done = subprocess.run(call, cwd=folder, env=env, stdout=subprocess.PIPE, text=True, check=True)
@@ -96,7 +96,7 @@ def main() -> None:
         values = {"python": sys.executable, "default": options.default, "target": options.target}
         (here / "job.toml").write_text(JOB.format(policy=policy, seed=seed, **values))
     truth: list[dict[str, Any]] = []
-    print("recurrence | tries (size: epochs, J, s) | default run (epochs, J, s)")
+    print("recurrence | trials (size: epochs, J, s) | default run (epochs, J, s)")
     for number in range(1, options.recurrences + 1):
         report = run(folder / "zeus", "optimize")
         truth += run(folder / "default", "off")["recurrences"]
@@ -112,14 +112,14 @@ def main() -> None:
         values = [one[name] for one in truth]
         mean, error = fmean(values), stdev(values) / len(values) ** 0.5
         print(
-            f"default in {name}: told {told[name]:.1f} ± {told[f'{name}_error']:.1f} {unit} ({told['basis']}), "
+            f"default in {name}: reported {told[name]:.1f} ± {told[f'{name}_error']:.1f} {unit} ({told['basis']}), "
             f"measured {mean:.1f} ± {error:.1f} {unit} in {len(values)} runs: {told[name] / mean - 1:+.1%}"
         )
     used = sum(one["joules"] for one in _history(folder / "zeus"))
     mean = fmean(one["joules"] for one in truth)
     really = options.recurrences * mean - used
     print(
-        f"saved in all: told {saving['joules']:.0f} ± {saving['joules_error']:.0f} J ({saving['share']:+.1%}, "
+        f"total saving: reported {saving['joules']:.0f} ± {saving['joules_error']:.0f} J ({saving['share']:+.1%}, "
         f"{saving['basis']}), measured {really:.0f} J ({really / options.recurrences / mean:+.1%})"
     )
 

@@ -1,14 +1,14 @@
-"""How right is the energy of a window? On a real GPU, or (without one) on a simulated sensor like an H200's.
+"""Measures the error of the energy of a window, on a real GPU or else on a simulated sensor like that of an H200.
 
     ZEUS_READ_ONLY=1 python benchmarks/gpu_windows.py [--quick] [--json FILE]
 
-Windows of 20 ms to 5 s are measured under a steady and under a pulsed load and compared with the long-run truth: the
-card's energy counter over the whole phase, in which a counter step of 100 ms does not matter. In the same run the naive
-way, the difference of two counter readings, is measured on windows of its own. Nothing is set on the card.
+Windows of 20 ms to 5 s are measured under a steady and under a pulsed load. They are compared with the energy counter
+of the card over the whole phase, which is so long that the counter's step of 100 ms does not matter. The same run also
+measures the naive way, the difference of two counter readings, on other windows. No setting of the card is changed.
 
-Steady: the load never pauses; windows begin at random moments. Truth = average power x length of the window.
-Pulsed: the load runs for about the length of the window, with pauses between; the window is the pulse. Truth of a
-pulse = its share of (energy of the phase - idle power x pauses).
+Steady: the load never pauses, and windows begin at random times. Truth = average power x length of the window.
+Pulsed: the load runs for about the length of the window and then pauses. Each window is one pulse. Truth = its share
+of (energy of the phase - idle power x pauses).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LENGTHS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 @dataclass
 class Load:
-    """One piece of GPU work that can be queued again and again."""
+    """A piece of GPU work that can be queued many times."""
 
     name: str
     queue: Callable[[], object]
@@ -63,7 +63,7 @@ def loads() -> list[Load]:
     work = {
         "copy": lambda: big[1].copy_(big[0]),  # memory-bound, well below the power limit
         "fp32": lambda: torch.mm(single[0], single[1], out=single[2]),  # compute-bound, below the limit
-        "bf16": lambda: torch.mm(half[0], half[1], out=half[2]),  # at the limit: the card itself modulates its power
+        "bf16": lambda: torch.mm(half[0], half[1], out=half[2]),  # at the limit: the card throttles itself
     }
     found = []
     for name, queue in work.items():
@@ -79,7 +79,7 @@ def loads() -> list[Load]:
 
 
 def counter_truth(gpu: Gpu) -> tuple[float, float]:
-    """The counter just as it steps: the moment and the joules, right to a few milliseconds."""
+    """Read the counter just as it steps: the time, to a few milliseconds, and the joules."""
     before = gpu.energy()
     while True:
         joules = gpu.energy()
@@ -133,7 +133,7 @@ def steady(monitor: ZeusMonitor, gpu: Gpu, load: Load, plan: dict[float, int]) -
 
 
 def warm_idle(gpu: Gpu, load: Load) -> float:
-    """Watts between pulses: a card that has just worked idles a little higher than one that never did."""
+    """Idle watts between pulses. A card that has just worked draws a little more than a cold one."""
     load.run(0.5)
     time.sleep(0.1)
     t0, j0 = counter_truth(gpu)
@@ -147,7 +147,7 @@ def pulsed(monitor: ZeusMonitor, gpu: Gpu, load: Load, length: float, count: int
     idle = warm_idle(gpu, load)
 
     def phase(use: Callable[[], None]) -> tuple[list[tuple[float, float]], float, float]:
-        """Pulses, joules of the phase, seconds of pause in it."""
+        """Run one phase. Return its pulses, its joules and its seconds of pause."""
         load.run(length)
         time.sleep(0.3)
         t0, j0 = counter_truth(gpu)
@@ -200,7 +200,7 @@ def summary(ours: list[tuple[float, float]], theirs: list[float]) -> dict[str, f
 
 
 def epochs(monitor: ZeusMonitor, gpu: Gpu, count: int = 30) -> dict[str, float]:
-    """Back-to-back epochs of a small network, about 0.25 s each, against the whole."""
+    """Compare the sum of back-to-back epochs of a small network, about 0.25 s each, with the whole."""
     import torch
 
     net = torch.nn.Sequential(*[m for _ in range(4) for m in (torch.nn.Linear(4096, 4096), torch.nn.ReLU())]).cuda()
@@ -271,7 +271,7 @@ def cost_of_a_window(monitor: ZeusMonitor, count: int = 5000) -> dict[str, float
 
 
 def cost_of_the_thread(seconds: float = 20.0) -> float:
-    """Share of one core, in percent, that a monitor's thread takes while the process does nothing else."""
+    """Share of one core, in percent, that the thread of a monitor uses while the process is idle."""
     monitor = ZeusMonitor(gpu_indices=[0])
     time.sleep(0.5)
     begin = time.process_time()
@@ -323,7 +323,7 @@ def on_hardware(quick: bool) -> dict[str, Any]:
 
 
 def simulated(quick: bool) -> dict[str, Any]:
-    """The same questions to a simulated sensor, whose truth is known exactly."""
+    """The same measurements on a simulated sensor, whose truth is known exactly."""
     from zeus.device.virtual import VirtualMachine
     from zeus.device.virtual.sensors import SensedGpu, Sensors
 
@@ -366,7 +366,7 @@ def tell_head(result: dict[str, Any]) -> None:
 
 
 def tell_part(part: dict[str, Any]) -> dict[str, Any]:
-    """As soon as it is known: a run that is cut short has shown what it had."""
+    """Print one part as soon as it is done, so that an interrupted run still shows it."""
     for length, r in part["rows"].items():
         name = f"{part['kind']} {part['load']}"
         print(

@@ -1,32 +1,32 @@
-"""Is what Zeus tells about savings true? A matrix of trainings on virtual cards, each compared with the truth.
+"""Checks the savings that Zeus reports: a matrix of jobs on virtual cards, each compared with the truth.
 
     python benchmarks/honesty.py [--quick] [--only TEXT] [--list] [--json FILE] [--workers 2]
 
-A cell is a job of a few recurrences in a store of its own: a way of using Zeus (loader, loops of one's own, Hugging
+A cell is a job of a few recurrences in a store of its own. It has a way of using Zeus (loader, custom loops, Hugging
 Face, Lightning, unmodified scripts, the old routes), a training (epochs to the target, a first epoch that takes five
-times as long, evaluation, set-up) and a mode, or something that happens to the job meanwhile. Only public interfaces
-are driven. When it has run, what `zeus jobs show --json`, `zeus run --json` and the loader's summary tell is read.
+times as long, evaluation, set-up), and a mode or an event during the job. Only public interfaces are used. Afterwards
+the output of `zeus jobs show --json`, `zeus run --json` and the summary of the loader are read.
 
-The truth is the same job with policy "default" and ZEUS_MODE=off, in another store: what its runs used. Virtual cards
-repeat to the byte, so it is exact; a noisy cell's truth is the mean of twelve runs, and that of a cell in real time, of
-four: there a busy machine may make a few per cent of difference, and 10 % are allowed.
+The truth is what the runs of the same job use with policy "default" and ZEUS_MODE=off, in another store. Virtual cards
+are deterministic, so it is exact. In a noisy cell it is the mean of twelve runs. In a cell in real time it is the mean
+of four runs; a busy machine can change it by a few per cent, so 10 % are allowed.
 
 How to read a line:
 
-    default told    what Zeus says a run at the default batch size and the highest limit uses
-    true            what it uses; with growing data or another GPU, in the latest recurrence
-    off             how far the first is from the second, in joules and in seconds
-    saved told      what Zeus says was saved in all
+    default told    what Zeus reports for a run at the default batch size and the highest limit
+    true            what such a run uses; with growing data or another GPU, in the latest recurrence
+    off             the difference between the two, in joules and in seconds
+    saved told      the total saving that Zeus reports
     true            the true default of each converged recurrence, minus everything that was used
-    off             how far the first is from the second, as a share of these defaults together
+    off             the difference between the two, as a share of the sum of these defaults
 
-    ok              all of it is within 5 %; in a noisy cell, within two of the errors told (of 10 % at most)
-    covered         of a noisy cell: all of it is within two of the errors told, some of which are above 10 %
-    unknown         what is not is told as not known: null, or with the basis "as_it_ran"
-    WRONG           something else is told; the last column says where, if not in `zeus jobs show`
+    ok              all numbers are within 5 %; in a noisy cell, within two reported errors (of 10 % at most)
+    covered         in a noisy cell: all numbers are within two reported errors, some of which are above 10 %
+    unknown         other numbers are reported as unknown: null, or with the basis "as_it_ran"
+    WRONG           a number is wrong; the last column says where, if not in `zeus jobs show`
 
-`±` is the share of noisy cells whose truth lies within one and within two of the errors told (`joules_error`).
-Exit code 1 if a cell is wrong or could not be judged.
+`±` is the share of noisy cells whose truth lies within one and within two reported errors (`joules_error`).
+The exit code is 1 if a cell is wrong or could not be judged.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from honesty_scripts.place import CannotRun, Place, WarmStarts, each
 from honesty_scripts.ways import Runner, Truths, Used, ledger_error, patiently
 
 NEAR, NEAR_IN_REAL_TIME = 0.05, 0.1
-ERRORS, LARGEST = 2, 0.1  # how many errors off a noisy truth may be, and how large an error may be to say something
+ERRORS, LARGEST = 2, 0.1  # errors that a noisy truth may be off, and the largest error that still counts as a statement
 OK, COVERED, UNKNOWN, WRONG, NOT_RUN, FAILED = "ok", "covered", "unknown", "WRONG", "not run", "FAILED"
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A number that Zeus tells, beside the true one."""
+    """A number that Zeus reports, with the true one."""
 
     where: str
     told: float | None
@@ -71,7 +71,7 @@ class Claim:
 
     @property
     def error_share(self) -> float:
-        """The error told where there is noise, as a share."""
+        """The reported error as a share, if there is noise."""
         return (self.error or 0.0) / self.scale if self.noisy else 0.0
 
     @property
@@ -88,7 +88,7 @@ class Claim:
 
 @dataclass(slots=True)
 class Judged:
-    """What became of a cell."""
+    """The result of a cell."""
 
     cell: Cell
     claims: dict[str, Claim] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Judged:
 
 
 class Judge:
-    """Runs cells and compares."""
+    """Runs cells and compares their numbers with the truth."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -177,7 +177,7 @@ class Judge:
         return claims
 
     def _summary_claims(self, cell: Cell, summary: dict[str, Any]) -> dict[str, Claim]:
-        """The loader's last line: one limit against another for this run, and the default where it tells one."""
+        """Claims of the loader's summary: the saving of this run by its limit, and the default if it reports one."""
         claims, phase, size = dict[str, Claim](), cell.course[-1], summary["batch_size"]
         if summary.get("default") is not None:
             found = default_claims("loader", summary["default"], self._truths.of(cell, phase))
@@ -266,7 +266,7 @@ def by_way(all_judged: Sequence[Judged]) -> str:
 
 
 def coverage(all_judged: Sequence[Judged]) -> str:
-    """How often the truth lies within the errors told, in noisy cells."""
+    """How often the truth lies within the reported errors, in noisy cells."""
     lines = []
     for what in ("default joules", "default seconds", "saved joules", "loader saved"):
         noisy = (one for one in all_judged if one.cell.noise and not one.failed)

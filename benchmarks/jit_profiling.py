@@ -1,14 +1,14 @@
-"""How well and how quickly the profiler of §4.2 finds a power limit, on the paper's published traces.
+"""Measures how well and how fast the profiler of §4.2 finds a power limit, on the paper's published traces.
 
     python benchmarks/jit_profiling.py                      the table for five selectors, 20 seeds
     python benchmarks/jit_profiling.py --theta              what θ loses on the bare curves, without noise
     python benchmarks/jit_profiling.py --lag 0.1            a card that follows a new limit only after 0.1 s
     python benchmarks/jit_profiling.py --per-step           2 % of noise on each step, however long, for comparison
 
-The very state machine that runs in a training is fed with simulated steps: for each of the six workloads, each batch
-size and each card of the traces, a step takes epoch time / steps per epoch and draws the trace's average power. Both
-carry noise of 2 % per 0.1 s of measuring, independent, so that a chunk of d seconds has 2 % x sqrt(0.1 / d). A chunk is
-whole steps of at least 0.1 s. "Every limit for 5 s", the paper's way, is rounded up to whole steps at each limit.
+The real profiler is fed with simulated steps, for each of the six workloads, each batch size and each card of the
+traces. A step takes epoch time / steps per epoch and draws the average power of the trace. Both have independent noise
+of 2 % per 0.1 s of measuring, so a chunk of d seconds has 2 % x sqrt(0.1 / d). A chunk is a number of whole steps of at
+least 0.1 s in all. The paper's way, "every limit for 5 s", is rounded up to whole steps at each limit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRACES = published(ROOT)
 CARDS = ("v100", "a40", "rtx6000")
 NOISE, PER_SECONDS, CHUNK_SECONDS = 0.02, 0.1, 0.1
 PAPER_SECONDS = 5.0
-FIRST_SEED = 300  # the plan was found with an eye on lower ones; a report must not use those
+FIRST_SEED = 300  # lower seeds were used to tune the plan, so a report must not use them
 THETAS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, math.inf)
 
 Selectors = Mapping[str, Callable[["Pair"], OptimumSelector]]
@@ -52,7 +52,7 @@ SELECTORS: Selectors = {
 
 @dataclass(frozen=True)
 class Pair:
-    """One workload at one batch size on one card: what a step takes and draws under each limit."""
+    """One workload at one batch size on one card: time and power of a step at each limit."""
 
     card: str
     workload: str
@@ -78,7 +78,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Noise:
-    """Factors around 1 for the time and the power of some steps."""
+    """Random factors around 1 for the time and the power of steps."""
 
     rng: random.Random
     size: float = NOISE
@@ -91,7 +91,7 @@ class Noise:
 
 @dataclass
 class Run:
-    """A profiling: what was chosen, and how many steps it spent at which limit."""
+    """One profiling: the chosen limit, and the steps spent at each limit."""
 
     pair: Pair
     selector: OptimumSelector
@@ -106,7 +106,7 @@ class Run:
 
     @property
     def share(self) -> float:
-        """Of the time that the paper's way takes."""
+        """The time of this profiling as a share of the paper's way."""
         return self.seconds / sum(n * self.pair.step_seconds[w] for w, n in papers_way(self.pair).items())
 
     @property
@@ -114,7 +114,7 @@ class Run:
         return self.loss_of(self.chosen)
 
     def loss_of(self, chosen: float) -> float:
-        """Cost of the chosen limit over the best one; for a constraint, by how much it is broken."""
+        """Extra cost of the chosen limit over the best one. For a constraint, how far it is exceeded."""
         pair, time = self.pair, self.pair.step_seconds
         match self.selector:
             case Scored() as selector:
@@ -126,7 +126,7 @@ class Run:
 
     @property
     def energy_loss(self) -> float:
-        """Energy at the chosen limit over that at the limit that the noise-free selector would choose."""
+        """Extra energy at the chosen limit over the limit that a selector without noise would choose."""
         return self.pair.step_joules(self.chosen) / self.pair.step_joules(self.best) - 1
 
     @property
@@ -135,7 +135,7 @@ class Run:
 
 
 def choice(pair: Pair, selector: OptimumSelector, noise: Noise) -> float:
-    """The choice after every limit was measured for 5 s."""
+    """The limit chosen after every limit was measured for 5 s."""
     known = {}
     for watts, steps in papers_way(pair).items():
         slower, hungrier = noise.factors(steps, steps * pair.step_seconds[watts])
@@ -150,9 +150,9 @@ def papers_way(pair: Pair) -> dict[float, int]:
 
 
 def extra(pair: Pair, steps: Mapping[float, int], chosen: float) -> tuple[float, float]:
-    """Energy and time that the first epoch takes beyond one all at the chosen limit, as a share of the latter.
+    """Extra energy and time of the first epoch, as a share of an epoch at the chosen limit.
 
-    All profiling is charged to the first epoch, even where it goes on in the next ones.
+    All profiling is charged to the first epoch, even if it continues in the next ones.
     """
     joules = sum(n * (pair.step_joules(w) - pair.step_joules(chosen)) for w, n in steps.items())
     seconds = sum(n * (pair.step_seconds[w] - pair.step_seconds[chosen]) for w, n in steps.items())
@@ -161,7 +161,7 @@ def extra(pair: Pair, steps: Mapping[float, int], chosen: float) -> tuple[float,
 
 
 def read_pairs(traces: Path, cards: Iterable[str] = CARDS) -> list[Pair]:
-    """Every pair of the traces that has a choice of limits."""
+    """All pairs of the traces with more than one limit."""
     names = {one.key: one.virtual.load for one in table_1().values() if one.virtual}
     pairs = []
     for card in cards:
@@ -177,7 +177,7 @@ def read_pairs(traces: Path, cards: Iterable[str] = CARDS) -> list[Pair]:
 
 @dataclass
 class Gpu:
-    """Runs steps of a pair; for `lag` seconds after a change of limit it goes on as before."""
+    """Simulates the steps of a pair. A new limit takes effect only after `lag` seconds."""
 
     pair: Pair
     lag: float = 0.0
@@ -186,7 +186,7 @@ class Gpu:
     behind: float = 0.0
 
     def train(self, watts: float, steps: int) -> tuple[float, float]:
-        """Seconds and joules of some steps."""
+        """Simulate steps and return their seconds and joules."""
         if watts != self.watts:
             self.before, self.watts, self.behind = self.watts or watts, watts, self.lag
         old_steps = min(float(steps), self.behind / self.pair.step_seconds[self.before])
@@ -196,7 +196,7 @@ class Gpu:
 
 
 def profile(pair: Pair, plan: Plan, noise: Noise, lag: float = 0.0) -> Run:
-    """Train until the profiler is done."""
+    """Simulate training until the profiler is done."""
     run, gpu = Run(pair, plan.selector), Gpu(pair, lag)
     state: State = start(plan)
     while not isinstance(state, Done):
@@ -246,7 +246,7 @@ def percentile(values: Iterable[float], share: float) -> float:
 
 
 def summary(done: Sequence[Run]) -> dict[str, float]:
-    """Everything that the table shows; shares, not percent."""
+    """All numbers of the table, as shares, not percent."""
     losses, shares = [run.loss for run in done], [run.share for run in done]
     baseline = sum(run.seconds / run.share for run in done)
     ours = [extra(run.pair, run.steps, run.chosen) for run in done]
@@ -303,7 +303,7 @@ def table(results: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def theta_table(pairs: Sequence[Pair]) -> tuple[str, dict[str, dict[str, float]]]:
-    """What stopping early loses on the traces' own curves, without noise."""
+    """The loss from stopping early on the curves of the traces, without noise."""
     lines = ["theta   selector            loss: mean worst %   limits measured   time share   the worst pair"]
     found = {}
     for theta in THETAS:

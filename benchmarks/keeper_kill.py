@@ -1,9 +1,9 @@
-"""Kill -9 processes that hold a lowered limit, at random moments, and time how long until the limit found is back.
+"""Kills (-9) processes that hold a lowered limit at random times, and measures how soon the old limit is back.
 
     python benchmarks/keeper_kill.py [--kills 50] [--seed 0]
 
-For a private keeper, for the system's, and for the system's killed itself and started again as its service manager
-would. Exit 1 if a limit was not back within a second.
+It does so with a private keeper, with the system keeper, and with a system keeper that is killed and restarted as by
+its service manager. The exit code is 1 if a limit was not back within a second.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GIVE_UP_SECONDS = 10.0
 
 
 class Scene:
-    """Two virtual cards in a folder of their own."""
+    """Two virtual cards with their state in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -83,7 +83,7 @@ class Scene:
 
 
 def kill_trainer(scene: Scene, rng: random.Random, keeper: str) -> float:
-    """One trainer killed at a random moment while it sets one limit after the other."""
+    """Kill a trainer at a random time while it keeps setting limits."""
     trainer = scene.trainer(keeper)
     time.sleep(rng.uniform(0, 0.2))
     trainer.kill()
@@ -93,7 +93,7 @@ def kill_trainer(scene: Scene, rng: random.Random, keeper: str) -> float:
 
 
 def kill_both(scene: Scene, rng: random.Random) -> float:
-    """The keeper killed under a working trainer, then the trainer; timed from the keeper's being started again."""
+    """Kill the keeper of a running trainer, then the trainer. The time counts from the restart of the keeper."""
     scene.socket.unlink(missing_ok=True)
     keeper = scene.keeper()
     scene.wait_for_socket()
@@ -101,7 +101,7 @@ def kill_both(scene: Scene, rng: random.Random) -> float:
     time.sleep(rng.uniform(0, 0.2))
     keeper.kill()
     keeper.wait()
-    trainer.kill()  # or it has ended by itself, of a KeeperLost
+    trainer.kill()  # or it has ended by itself with KeeperLost
     trainer.communicate()
     keeper = scene.keeper()
     seconds = scene.seconds_until_back()

@@ -1,9 +1,9 @@
-"""What ZeusDataLoader costs a training step, against a plain DataLoader in the same run.
+"""Measures what ZeusDataLoader adds to a training step, compared with a plain DataLoader in the same run.
 
-    python benchmarks/loader_overhead.py            1 ms steps on the CPU, and a ResNet-50 step where there is a GPU
+    python benchmarks/loader_overhead.py            1 ms steps on the CPU; with a GPU, also a ResNet-50 step
 
-Both loaders take turns in short rounds; the fastest round of each is compared, because whatever else a machine does can
-only add to it.
+Both loaders take turns in short rounds. The fastest round of each is compared, as other load on the machine can only
+make a round slower.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def main() -> None:
     for name, r in results.items():
         print(
             f"{name}: plain {r['plain_ms']:.4f} ms, Zeus {r['zeus_ms']:.4f} ms, "
-            f"overhead {100 * (r['ratio'] - 1):+.3f} % ({r['added_us']:+.1f} us a step), "
+            f"overhead {100 * (r['ratio'] - 1):+.3f} % ({r['added_us']:+.1f} us per step), "
             f"ratio of medians {r['median_ratio']:.4f}"
         )
     if args.json:

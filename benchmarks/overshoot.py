@@ -1,18 +1,18 @@
-"""How far runs pass their bound: a batch size that nobody has tried turns out to cost far more than a run may.
+"""Measures how far a trial exceeds its cost limit when a new batch size turns out to be far too expensive.
 
     python benchmarks/overshoot.py [--only TEXT] [--json FILE] [--workers 2]
 
-Each line is a job of its own on a virtual card, with the paper's policy and beta = 2, in one way of using Zeus. Its
-default converges first. Then comes a size of which a single epoch costs 10 or 20 times the default's whole run, so that
-it should be stopped within its first epoch, as soon as its steps tell. All run on a virtual clock but unmodified
-scripts: what they use between two lines is seen in (fast) real time alone.
+Each line is a job on a virtual card, with the paper's policy and beta = 2, for one way of using Zeus. The default
+converges first. Then comes a size whose single epoch costs 10 or 20 times a whole run of the default. It should be
+stopped within its first epoch, as soon as its steps show the cost. All ways run on a virtual clock, except unmodified
+scripts: what those use between two lines can only be seen in (fast) real time.
 
-    epoch       what one epoch of that size costs, measured by itself, in runs of the default
-    bound       what the try was allowed to cost, likewise
-    cost        what it cost until it was stopped, likewise
-    overshoot   (cost - bound) / epoch: 0 where it stops in time, 1 where a whole epoch passes unseen
+    epoch       cost of one epoch of that size, measured separately, in runs of the default
+    bound       cost limit of the trial, in runs of the default
+    cost        cost until it was stopped, in runs of the default
+    overshoot   (cost - bound) / epoch: 0 if it stops in time, 1 if it stops a whole epoch too late
 
-All are costs of Equation 2 as `zeus jobs show --json` tells them.
+All are costs of Equation 2, as in `zeus jobs show --json`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SEEN = {
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What became of the size that costs too much."""
+    """The result for the size that costs too much."""
 
     way: str
     times: int
@@ -65,7 +65,7 @@ class Passed:
 
 
 class LongEpochs(Runner):
-    """One size has epochs that are long; `needed` is how many of them it takes."""
+    """A training in which one size has long epochs. `needed` is the number of epochs to the target."""
 
     def __init__(self, place: Place, cell: Cell, times: int, needed: int, default: int = DEFAULT) -> None:
         super().__init__(place, cell, default=default)
@@ -94,7 +94,7 @@ def look(folder: Path, warm: WarmStarts, way: str, times: int) -> Passed:
 
 
 def cost_of_an_epoch(folder: Path, warm: WarmStarts, cell: Cell, times: int) -> float:
-    """By a job of that size alone, of one epoch."""
+    """Measured by a job of that size alone, with one epoch."""
     place = Place(folder / f"epoch-{cell.way}-{times}".replace(" ", "-"), warm)
     LongEpochs(place, cell, times, needed=1, default=LARGE).run(Phase(1))
     (one,) = place.show()["tries"]
@@ -120,7 +120,7 @@ def summary(done: list[Passed]) -> str:
     small = sum(overshoot <= 0.05 for overshoot in found)
     return (
         f"{len(done)} lines: {small} within 0.05 of an epoch, worst {max(found, default=0.0):.2f} epochs; "
-        f"{len(done) - len(found)} without a stopped try."
+        f"{len(done) - len(found)} without a stopped trial."
     )
 
 

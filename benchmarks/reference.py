@@ -1,11 +1,11 @@
-"""The paper's policy on the published traces, beside an independent simulator's numbers.
+"""Compares the paper's policy on the published traces with the numbers of an independent simulator.
 
     python benchmarks/reference.py [--seeds 20] [--policy paper]
 
-Last five recurrences: energy / time against Default; then the cumulative regret. η = 0.5, β = 2.
+It prints energy and time of the last five recurrences relative to Default, and the cumulative regret. η = 0.5, β = 2.
 
-The reference is a mean over 20 seeds, rounded to two digits. Over 200 of ours, NeuMF's regret is 1.14 (V100), 1.21
-(A40) and 1.11 (RTX6000) times that, which luck can do and no convention that we tried explains
+The reference is a mean over 20 seeds, rounded to two digits. Over 200 seeds of ours, the regret of NeuMF is 1.14
+(V100), 1.21 (A40) and 1.11 (RTX6000) times as high. Chance can explain this; no convention that we tried does
 (docs/decisions/luck-of-a-run.md).
 """
 

@@ -1,4 +1,4 @@
-"""Regret of policies over the paper's: on traces, several in flight, under drift, and in worlds drawn by chance.
+"""Compares the regret of policies with the paper's: on traces, with concurrency, under drift, and on random workloads.
 
     python benchmarks/regret.py                          # the published traces: T = 20, 50, 2|B||P|
     python benchmarks/regret.py --concurrency 4 --horizons 50
@@ -7,11 +7,11 @@
     python benchmarks/regret.py --walk                   # over power limits: loss and overhead by θ
     python benchmarks/regret.py --speed                  # of one decision, and of the replay
 
-Any folder of traces (--traces), GPUs, workloads, η, seeds and horizons; --json FILE keeps all numbers. Ratios are of
-mean regrets over seeds; "p95" is the 95th percentile over seeds against the mean of the paper's, "without luck" the
-same with each run that converged charged what its size needs on average, and last against the 95th percentile of the
-paper's; "first 10" is the cost of the first ten recurrences against Default's. Tuning used seeds from 1000 on; a
-report must not (docs/decisions/structured-policy.md).
+Traces (--traces), GPUs, workloads, η, seeds and horizons can be chosen. --json FILE writes all numbers. Ratios compare
+mean regrets over seeds. "p95" is the 95th percentile over seeds, relative to the mean of the paper's policy; "without
+luck" is the same with each converged run charged what its size needs on average; the last one is relative to the 95th
+percentile of the paper's policy. "first 10" is the cost of the first ten recurrences relative to Default. Tuning used
+seeds from 1000 on, so a report must not use them (docs/decisions/structured-policy.md).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ DRIFTS: dict[str, Callable[[int], float]] = {  # how far the table has gone, som
 
 @dataclass(frozen=True)
 class Row:
-    """One policy on one workload: regrets over the paper's mean, by horizon."""
+    """One policy on one workload: regrets relative to the mean of the paper's policy, by horizon."""
 
     where: str
     policy: str
@@ -67,7 +67,7 @@ class Row:
 
 
 class Costs(list[float]):
-    """What each recurrence cost; `decided`: without the luck of the runs that converged."""
+    """The cost of each recurrence. `decided` charges converged runs their mean cost, which removes luck."""
 
     decided: list[float]
 
@@ -90,7 +90,6 @@ def _costs(path: Iterable[Workload], eta: float, past: Iterable[ReplayedRecurren
 def costs(
     workload: Workload, policy: str, eta: float, seed: int, recurrences: int, concurrency: int = 1, window: int = 0
 ) -> Costs:
-    """What each recurrence cost."""
     who = baselines.contender(policy, workload, eta)
     job = job_of(workload, eta_knob=eta, mab_seed=seed, window_size=window)
     steps = replay(workload, who.policy, job, seed, limits=who.limits, concurrency=concurrency)
@@ -98,14 +97,14 @@ def costs(
 
 
 def drifting(path: Sequence[Workload], policy: str, eta: float, seed: int, window: int) -> Costs:
-    """The same for a job whose data drift: a workload for each recurrence."""
+    """The cost of each recurrence of a job whose data drift, with one workload per recurrence."""
     who = baselines.contender(policy, path[0], eta)
     job = job_of(path[0], eta_knob=eta, mab_seed=seed, window_size=window)
     return _costs(path, eta, replay_each(path, who.policy, job, seed, limits=who.limits))
 
 
 def path_of(workload: Workload, kind: str, by: int) -> list[Workload]:
-    """A workload for each recurrence; the table shifts by so many sizes from CHANGE on."""
+    """One workload per recurrence. From CHANGE on, the epochs to target shift by this many sizes."""
     made: dict[float, Workload] = {0.0: workload}
     path = []
     for recurrence in range(1, DRIFT_RECURRENCES + 1):
@@ -118,7 +117,7 @@ def path_of(workload: Workload, kind: str, by: int) -> list[Workload]:
 
 
 def geometric(values: Iterable[float]) -> float:
-    """Geometric mean; where luck made a regret negative, a thousandth counts."""
+    """Geometric mean. A regret that luck made negative counts as 0.001."""
     return math.exp(fmean(math.log(max(value, 1e-3)) for value in values))
 
 
@@ -135,7 +134,7 @@ def compare(
     spans: Mapping[str, slice],
     eta: float,
 ) -> list[Row]:
-    """Rows of all policies but the paper's; `best` is the least expected cost in each recurrence."""
+    """Rows of all policies except the paper's. `best` is the least expected cost in each recurrence."""
 
     def over(of: Callable[[Costs], list[float]]) -> dict[str, dict[str, list[float]]]:
         return {
@@ -164,7 +163,7 @@ def compare(
 def on_traces(
     workload: Workload, policies: Sequence[str], eta: float, seeds: Iterable[int], horizons: Sequence[int], k: int
 ) -> list[Row]:
-    """T = 0 stands for 2|B||P|."""
+    """Compare on traces. A horizon of 0 stands for 2|B||P|."""
     spans = {"full" if not horizon else str(horizon): slice(horizon or workload.horizon) for horizon in horizons}
     most = max(span.stop for span in spans.values())
     seeds = list(seeds)
@@ -176,7 +175,7 @@ def on_traces(
 def under_drift(
     workload: Workload, policies: Sequence[str], eta: float, seeds: Iterable[int], kind: str, by: int
 ) -> list[Row]:
-    """The paper's policy has a window, ours its alarm."""
+    """Compare under drift. The paper's policy has a window, ours an alarm."""
     path = path_of(workload, kind, by)
     if not all(any(one.always_converges(size) for size in one.sizes) for one in path):
         return []
@@ -197,7 +196,7 @@ def under_drift(
 def in_worlds(
     kind: str, policies: Sequence[str], eta: float, seeds: Iterable[int], many: int, recurrences: int, k: int
 ) -> tuple[list[Row], dict[str, tuple[float, float]]]:
-    """Rows, and for each policy its regret summed over all worlds against the paper's, and how often it was worse."""
+    """Rows; and for each policy its total regret relative to the paper's, and how often it was worse."""
     rows: list[Row] = []
     for world in islice(worlds(kind), many):
         runs = {name: [costs(world, name, eta, s, recurrences, k) for s in seeds] for name in ("paper", *policies)}
@@ -222,7 +221,7 @@ def _default(workload: Workload, eta: float) -> float:
 
 
 def speed(sizes: int = 30, observations: int = 200) -> dict[str, float]:
-    """Seconds of one decision after so many runs, of folding one run, and recurrences a CPU-second."""
+    """Seconds per decision after some runs, seconds to fold one run, and recurrences per CPU-second."""
     world = next(worlds("wide"))
     policy, job = find_policy("structured"), job_of(world)
     state, sequence, chance = policy.start(job), 0, random.Random(0)
@@ -257,7 +256,7 @@ def speed(sizes: int = 30, observations: int = 200) -> dict[str, float]:
 
 
 def walks(pairs: Sequence[Workload], eta: float, theta: float, nearest: bool) -> dict[str, float]:
-    """Loss of the chosen limit and overhead of the first epoch, in epoch costs; sizes come outward from the default."""
+    """Loss of the chosen limit and overhead of the first epoch, in epoch costs. Sizes go outward from the default."""
     losses, extras, measured = [], [], []
     for pair in pairs:
         model = pair.cost_model(eta)

@@ -1,8 +1,8 @@
-"""Every knob at its ends, every b0, every GPU and workload at hand: no crash, no NaN, no warning.
+"""Replays with extreme settings, every b0, GPU and workload, and checks for crashes, NaN and warnings.
 
     python benchmarks/robust.py [--traces DIR] [--recurrences 25] [--policy paper,...] [--virtual]
 
-Counts what was replayed and what was wrong. A warning is an error here.
+It prints how many replays ran and what went wrong. A warning counts as an error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WINDOWS = (0, 1, 2, 10)
 
 
 def workloads(traces: Path, also_virtual: bool) -> Iterator[Workload]:
-    """Every workload at hand with every b0."""
+    """Every workload with every b0."""
     at_hand = [one for gpu in published.gpus(traces) for one in published.load(traces, gpu).values()]
     if also_virtual:
         at_hand += [one for card in presets.card_names() for one in virtual.load(card).values()]
@@ -41,7 +41,7 @@ def workloads(traces: Path, also_virtual: bool) -> Iterator[Workload]:
 
 
 def sound(run: ReplayResult) -> bool:
-    """Whether every number is one."""
+    """Whether all numbers are finite."""
     numbers = [run.cumulative_cost, run.cumulative_energy, run.cumulative_time, run.cumulative_regret]
     ratios = [run.last5_energy_ratio, run.last5_time_ratio]
     return all(n is not None and math.isfinite(n) for n in [*numbers, *ratios]) and run.cumulative_cost > 0
@@ -54,7 +54,7 @@ def check(workload: Workload, policy: str, recurrences: int, concurrency: int, s
             run = simulate(
                 workload, policy, 0, eta=eta, beta=beta, window=window, recurrences=recurrences, concurrency=concurrency
             )
-        except Exception as wrong:  # counted, told, and on with the rest
+        except Exception as wrong:  # count and print it, then go on
             seen["crashes and warnings"] += 1
             print(f"{what}: {wrong!r}")
             continue

@@ -1,15 +1,15 @@
-"""Two replicas of the service with two workers each on one Postgres, while one is killed and the database restarts.
+"""Load test: two replicas of the service on one Postgres, while one replica is killed and the database restarts.
 
     python benchmarks/service.py [--pairs 20000] [--clients 200] [--jobs 40] [--json] [--check]
 
-Clients ask and tell, each request repeated until it is answered, at one replica or the other. After a third of the
-pairs a replica is killed with -9 and started again; after two thirds the database is. At the end the store is read:
-every ask must have opened one trial, and every trial must have ended with what its own client told, once.
+Each replica has two workers. Clients ask and tell at either replica, and repeat each request until it is answered.
+After a third of the pairs a replica is killed with -9 and restarted; after two thirds, the database. At the end the
+store is read: every ask must have opened one trial, and every trial must have ended once, as its own client told.
 
-Each client is one connection with a token, as light as it can be; it repeats what found nobody, or 429 and 503, and
-counts any other failure. Beside it: bare inserts of a trial's row, each committed, over as many connections as the
-service holds. PostgreSQL is started for the purpose with the durability it has by default. All share this machine's
-cores. With --check exit 1 where a report was lost or counted twice, or a client saw anything worse than 503.
+A client is one connection with a token. It repeats a request that met no server, 429 or 503, and counts any other
+failure. For comparison, bare inserts of a trial's row are timed, each committed, over as many connections as the
+service holds. PostgreSQL is started for this test with its default durability. All processes share the cores of this
+machine. With --check the exit code is 1 if a report was lost or counted twice, or a client saw worse than 503.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from zeus.store.tokens import Scope
 
 REPLICAS, WORKERS = 2, 2
 CONNECTIONS = REPLICAS * WORKERS * THREADS
-PATIENCE = 120.0  # seconds that a client repeats itself
+PATIENCE = 120.0  # seconds for which a client repeats a request
 AGAIN = {429, 503}
 
 
@@ -52,7 +52,7 @@ AGAIN = {429, 503}
 
 
 class Replica:
-    """One `zeus serve`, in a process group of its own."""
+    """One `zeus serve` in its own process group."""
 
     def __init__(self, store: str, log: Path) -> None:
         self._door = hold_port()  # also while it is down
@@ -69,11 +69,11 @@ class Replica:
             )
 
     def end(self, how: signal.Signals) -> None:
-        os.killpg(self._process.pid, how)  # itself and its workers: the group is its own
+        os.killpg(self._process.pid, how)  # also ends its workers, which are in the same group
         self._process.wait(60)
 
     async def answers(self) -> None:
-        """Return once it does."""
+        """Wait until the replica answers."""
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -81,13 +81,13 @@ class Replica:
                 writer.close()
                 return
             except OSError:
-                assert self._process.poll() is None, "a replica does not start: see its log"
-                assert time.monotonic() < deadline, "a replica takes too long to start"
+                assert self._process.poll() is None, "a replica did not start; see its log"
+                assert time.monotonic() < deadline, "a replica took too long to start"
                 await asyncio.sleep(0.05)
 
 
 def bare(url: str, inserts: int) -> tuple[float, list[float]]:
-    """Inserts a second, and what each took, over as many connections as the service holds."""
+    """Bare inserts per second and their times, over as many connections as the service holds."""
     import psycopg
 
     address = url.replace("+psycopg", "")
@@ -119,18 +119,18 @@ def bare(url: str, inserts: int) -> tuple[float, list[float]]:
 
 @dataclass
 class Seen:
-    """What all clients together have seen."""
+    """What all clients have seen."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     hung_up: int = 0
-    first: list[float] = field(default_factory=list)  # seconds of requests that were answered at once
-    repeated: list[float] = field(default_factory=list)  # and of those that met a fault, repeats included
+    first: list[float] = field(default_factory=list)  # seconds of requests answered at the first attempt
+    repeated: list[float] = field(default_factory=list)  # seconds of requests that met a fault, with repeats
     told: dict[tuple[str, int], float] = field(default_factory=dict)  # job and trial -> the joules that were told
     pairs: int = 0
 
 
 class Client:
-    """One connection, and another when that one is gone."""
+    """A client with one connection, which it reopens when it is lost."""
 
     def __init__(self, ports: list[int], token: str, seen: Seen) -> None:
         self._ports, self._token, self._seen = ports, token, seen
@@ -138,7 +138,7 @@ class Client:
         self._link: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: dict[str, Any], key: str = "") -> dict[str, Any]:
-        """Repeated until it is answered."""
+        """Send a request until it is answered."""
         begun, wait, tries = time.perf_counter(), 0.05, 0
         while True:
             tries += 1
@@ -156,7 +156,7 @@ class Client:
                     return answer
                 if status not in AGAIN and status < 500:
                     raise RuntimeError(f"{path}: {status} {answer}")
-                self.close()  # another may be better off
+                self.close()  # try the other replica
             if time.perf_counter() - begun > PATIENCE:
                 raise RuntimeError(f"{path}: no answer in {PATIENCE:g} s")
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))
@@ -184,7 +184,7 @@ class Client:
 
 
 async def work(client: Client, seen: Seen, rows: Any) -> None:
-    """Pairs of an ask and a tell, as long as there are any."""
+    """Ask and tell until no pairs are left."""
     for pair, job in rows:
         path = f"/api/v1/jobs/{job}"
         asked = await client.post(f"{path}/ask", {"gpu_name": "V100", "max_watts": 250.0}, key=uuid4().hex)
@@ -198,7 +198,7 @@ async def work(client: Client, seen: Seen, rows: Any) -> None:
 
 
 async def trouble(seen: Seen, pairs: int, replicas: list[Replica], server: PostgresServer) -> None:
-    """What goes wrong on the way."""
+    """Cause the faults: kill a replica, then restart the database."""
     while seen.pairs < pairs / 3:
         await asyncio.sleep(0.05)
     await asyncio.to_thread(replicas[0].end, signal.SIGKILL)
@@ -210,7 +210,7 @@ async def trouble(seen: Seen, pairs: int, replicas: list[Replica], server: Postg
 
 
 async def storm(options: argparse.Namespace, replicas: list[Replica], server: PostgresServer, token: str) -> Any:
-    """All pairs by all clients; what they saw, and how long it took."""
+    """Run all pairs with all clients. Return what they saw and how long it took."""
     for replica in replicas:
         await replica.answers()
     seen, names = Seen(), [f"job-{number}" for number in range(options.jobs)]
@@ -230,7 +230,7 @@ async def storm(options: argparse.Namespace, replicas: list[Replica], server: Po
 
 
 def account(store: Store, seen: Seen) -> dict[str, int]:
-    """What the store holds against what the clients were told it holds."""
+    """Compare what the store holds with what the clients were told."""
     told, lost, twice, strange = dict(seen.told), 0, 0, 0
     for job in store.jobs():
         trials = [kept.trial for kept in store.trials(job.id)]

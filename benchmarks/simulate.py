@@ -1,9 +1,9 @@
-"""How many recurrences a CPU-second replays: the paper's policy on the V100's traces, all six workloads.
+"""Measures replayed recurrences per CPU-second: the paper's policy on the V100 traces, all six workloads.
 
     python benchmarks/simulate.py [--traces DIR] [--gpu v100] [--seeds 5] [--policy paper] [--rounds 5]
 
-Each round replays every workload over its horizon with every seed on one core; reading the traces is not counted. The
-best round is what the machine can do, the median what it did; a busy neighbour slows CPU time too.
+Each round replays every workload over its horizon with every seed on one core. Reading the traces is not counted. The
+best round shows what the machine can do, the median what it did, as other load increases CPU time too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from zeus.simulate.traces.published import load
 from zeus.simulate.traces.rows import published
 from zeus.simulate.workload import Workload
 
-AIM = 20_000  # recurrences a CPU-second
+AIM = 20_000  # recurrences per CPU-second
 
 
 def once(workloads: list[Workload], policy: str, seeds: int) -> int:
-    """Replays all; how many recurrences that were."""
+    """Replay everything and return the number of recurrences."""
     recurrences = 0
     for workload in workloads:
         who = contender(policy, workload, 0.5)
@@ -50,7 +50,7 @@ def main() -> None:
         start = time.process_time()
         recurrences = once(workloads, options.policy, options.seeds)
         speeds.append(recurrences / (time.process_time() - start))
-    print(f"{options.policy} on {options.gpu}: {recurrences} recurrences a round, {options.rounds} rounds")
+    print(f"{options.policy} on {options.gpu}: {recurrences} recurrences per round, {options.rounds} rounds")
     print(f"recurrences per CPU-second: best {max(speeds):,.0f}, median {median(speeds):,.0f} (aim: {AIM:,})")
 
 

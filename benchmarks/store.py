@@ -1,12 +1,12 @@
-"""What an ask and a tell cost after 100 and after 10,000 trials, against a bare insert and commit of the same database.
+"""Measures an ask and a tell after 100 and 10,000 trials, relative to a bare insert and commit in the same database.
 
     python benchmarks/store.py [--only sqlite|postgres] [--policy structured|paper] [--check]
 
-The policy's fold is kept by the process, as in use. PostgreSQL is started for the purpose, with the
-durability it has by default; SQLite is as the store sets it (write-ahead log, synchronous=NORMAL), also for the bare
-insert, which is one row with a trial's columns: `execute(insert(table), row)` within `engine.begin()`. All take turns,
-so that a busy moment of the machine is none's alone. With --check exit 1 where an ask or a tell costs more than 3 bare
-inserts, or an ask after 10,000 trials more than two after 100.
+The process keeps the policy state, as in real use. PostgreSQL is started for this test with its default durability.
+SQLite has the settings of the store (write-ahead log, synchronous=NORMAL), also for the bare insert. That is one row
+with the columns of a trial: `execute(insert(table), row)` within `engine.begin()`. All take turns, so that other load
+hits all alike. With --check the exit code is 1 if an ask or a tell costs more than 3 bare inserts, or an ask after
+10,000 trials more than two after 100.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def told(rng: random.Random) -> Outcome:
 
 
 def past(spec: JobSpec, trials: int) -> list[str]:
-    """The lines of a job with so many trials."""
+    """The lines of a job with this many trials."""
     store, folds, rng = MemoryStore(), Folds(), random.Random(0)
     store.register(spec)
     for _ in range(trials):
@@ -63,7 +63,7 @@ def past(spec: JobSpec, trials: int) -> list[str]:
 
 
 class Recurring:
-    """A job in a store, asked and told in turn; its process keeps its fold."""
+    """A job in a store, asked and told in turn. The process keeps its policy state."""
 
     def __init__(self, store: Store, policy: str, trials: int) -> None:
         self.spec, self.trials = replace(SPEC, job_id=f"after-{trials}", policy=policy), trials
@@ -82,13 +82,13 @@ class Recurring:
         self.store.tell(self.spec.id, self.open, told(self.rng))
 
     def decide(self) -> None:
-        """The policy alone, its fold up to date."""
+        """Decide with an up-to-date policy state, without the store."""
         ask = Ask(number=self.open + 1, recurrence=self.open + 1, gpus=Gpus("V100", 1, 250.0), eta=0.5)
         self.folds.decide(self.job, ask, lambda since: Log(since, [], since))
 
 
 class Bare:
-    """A table beside the store's."""
+    """A table for bare inserts, next to those of the store."""
 
     def __init__(self, url: str) -> None:
         self.engine, now = sa.create_engine(url), utc(time.time())
@@ -107,7 +107,7 @@ class Bare:
 
 
 def run(name: str, url: str, policy: str) -> bool:
-    """Print a table; whether all is within bounds."""
+    """Print a table and return whether all is within bounds."""
     store, bare = open_store(url), Bare(url)
     jobs = [Recurring(store, policy, trials) for trials in LENGTHS]
     took: dict[object, list[float]] = {}
@@ -123,7 +123,7 @@ def run(name: str, url: str, policy: str) -> bool:
         ask, tell = us[job.ask], us[job.tell]
         print(
             f"  after {job.trials:6} trials: ask {ask:5.0f} us ({ask / least:.2f}x), tell {tell:5.0f} us"
-            f" ({tell / least:.2f}x); a process that begins folds them in {job.cold / 1e3:.0f} ms"
+            f" ({tell / least:.2f}x); a new process folds them in {job.cold / 1e3:.0f} ms"
         )
     growth = us[jobs[-1].ask] / us[jobs[0].ask]
     print(f"  an ask after {LENGTHS[-1]} trials costs {growth:.2f}x one after {LENGTHS[0]}")

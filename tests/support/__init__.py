@@ -1,1 +1,1 @@
-"""What tests share: places, servers, drivers and stories."""
+"""Helpers that several tests share: test machines, servers, drivers and job histories."""

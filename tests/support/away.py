@@ -1,4 +1,4 @@
-"""Stores that go away and come back, each in the way of its kind."""
+"""Stores that become unreachable and come back, for each kind of store."""
 
 from __future__ import annotations
 

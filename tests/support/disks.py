@@ -1,4 +1,4 @@
-"""Tiny disks: a tmpfs of so many KiB, mounted while a test runs. Needs root, and a kernel that lets root mount."""
+"""Tiny disks: a tmpfs of a few KiB, mounted while a test runs. Needs root, and a kernel that lets root mount."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers for tests: a process with a mount and a pid namespace of its own, and a /run of its own."""
+"""Containers for tests: a process with its own mount and pid namespaces and its own /run."""
 
 from __future__ import annotations
 

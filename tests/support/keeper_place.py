@@ -1,4 +1,4 @@
-"""A machine of its own for one test of the keeper, and what is done there."""
+"""A separate virtual machine for each test of the keeper, with helpers to run processes on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder with a job file, a tiny script and a virtual card of its own, and `zeus run` in it as a user types it."""
+"""A folder with a job file, a tiny script and a virtual card, and a helper that runs `zeus run` in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service, live on loopback, in a thread of its own; it ends with its `with`. And what its visitors bring.
+"""The service on loopback, in a thread that ends with the `with` block, and the headers of its clients.
 
 with live(MemoryStore()) as address:
     httpx.get(f"{address}/healthz")

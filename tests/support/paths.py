@@ -1,4 +1,4 @@
-"""Where things of the project lie."""
+"""Paths within the project."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Stories of a policy drawn by chance: asks, tells, losses, profiles and pardons, on two GPU models."""
+"""Random histories for a policy: asks, tells, losses, profiles and pardons, on two GPU models."""
 
 from __future__ import annotations
 

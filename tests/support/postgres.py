@@ -1,4 +1,4 @@
-"""A PostgreSQL of one's own: real, reached by a unix socket alone, and gone with the process that started it.
+"""A real PostgreSQL for tests. It listens only on a unix socket and ends with the process that started it.
 
 with PostgresServer.start() as server:
     open_store(server.new_database())

@@ -1,4 +1,4 @@
-"""What tests on the published traces share: where those are, and the benchmarks as modules."""
+"""Helpers for tests on the published traces: their folder, and the benchmarks as modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank of a distributed training, as a launcher starts it: `python ranks.py FOLDER WHAT`; prints one JSON line."""
+"""One rank of a distributed training, started as `python ranks.py FOLDER WHAT`. It prints one JSON line."""
 
 from __future__ import annotations
 

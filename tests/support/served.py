@@ -1,4 +1,4 @@
-"""A service of its own for a test: `zeus serve` in a process that can be stopped and started again, on one port."""
+"""A `zeus serve` process for a test. It can be stopped and started again on the same port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders like the published data, but small and made up: the six workloads, three sizes each, two limits."""
+"""Writes small made-up folders in the format of the published data: six workloads, three sizes, two limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every store there is, for the suites that hold them to their promises."""
+"""All kinds of store, for the contract tests."""
 
 from __future__ import annotations
 

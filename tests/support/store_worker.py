@@ -1,7 +1,7 @@
-"""Processes that ask and tell on one job, each with a store of its own: `store_worker.py URL JOB TIMES PROCESSES`.
+"""Processes that ask and tell on one job, each over its own connection: `store_worker.py URL JOB TIMES PROCESSES`.
 
-They begin together, and say what they have done once it is done: `PID asked NUMBER`, `PID told NUMBER`, or
-`PID failed WHY`. Their parent imports for all of them, and waits for them once its standard input is closed.
+They start together and print each step once it is done: `PID asked NUMBER`, `PID told NUMBER`, or `PID failed WHY`.
+The parent imports the modules for all of them, and waits for them once its standard input is closed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A job's life told line by line: asks, tells and losses, with the sequence numbers a store would give."""
+"""Builds the history of a job step by step: asks, tells and losses, with the sequence numbers of a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting in tests: for what must come true, with a deadline and never with a guess."""
+"""Waits in tests until a condition holds, with a deadline instead of a fixed sleep."""
 
 from __future__ import annotations
 

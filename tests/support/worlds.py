@@ -1,6 +1,6 @@
-"""Trainings whose truth is known: what a unit uses at each limit, and so what a run at the highest one would have used.
+"""Simulated trainings whose truth is known: what a unit uses at each limit, and so what the default would have used.
 
-A world tells of its runs what a shell would tell, no more: totals, stretches and a curve.
+A world reports only what a real shell would report about its runs: totals, stretches and a curve.
 """
 
 from __future__ import annotations
