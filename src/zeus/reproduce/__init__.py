@@ -1,1 +1,1 @@
-"""Every figure of the paper from one command: a small module each, what the paper says, and the report beside it."""
+"""Reproduces the figures of the paper, and compares its numbers with ours in a report."""

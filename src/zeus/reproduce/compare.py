@@ -1,4 +1,4 @@
-"""Paper says, we get, within? One row a number; what has no number of ours says why."""
+"""Compares each number of the paper with ours. A row without a number of ours says why there is none."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from zeus.reproduce.expected import Expected
 from zeus.reproduce.panel import Number
 
-ROUNDING = 1e-9  # so that a difference which is the tolerance itself is within it
+ROUNDING = 1e-9  # a difference equal to the tolerance must count as within it
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """One comparison."""
+    """One number of the paper compared with ours: a row of the report."""
 
     id: str
     quantity: str
@@ -28,18 +28,17 @@ class ComparedRow:
 
     @property
     def figure(self) -> str:
-        """The figure, table or section it belongs to."""
+        """The figure, table or section of this number."""
         return self.id.partition(".")[0]
 
     def to_json(self) -> dict[str, Any]:
-        """As report.json holds it."""
         return asdict(self)
 
 
 def compare(expected: Expected, number: Number | None) -> ComparedRow:
-    """One number of the paper beside ours."""
+    """Compare one number of the paper with ours."""
     if expected.missing or number is None or number.value is None:
-        why = expected.missing or (number.note if number else "") or "Not asked for in this run."
+        why = expected.missing or (number.note if number else "") or "Not part of this run."
         return ComparedRow(
             expected.id, expected.quantity, expected.paper, None, expected.unit, None, None, expected.where, why
         )
@@ -59,7 +58,7 @@ def compare(expected: Expected, number: Number | None) -> ComparedRow:
 
 
 def table(expected: Iterable[Expected], numbers: Iterable[Number]) -> list[ComparedRow]:
-    """All rows, in the order of the paper's numbers."""
+    """Compare all numbers, in the order of `expected`."""
     ours = {number.id: number for number in numbers}
     return [compare(one, ours.get(one.id)) for one in expected]
 
@@ -73,7 +72,7 @@ def _judge(expected: Expected, number: Number) -> tuple[float | None, bool]:
         end = number.high if paper > ours else number.low
         tolerance = abs((ours if end is None else end) - ours)
     if not isinstance(tolerance, (int, float)):
-        raise ValueError(f"{expected.id}: tolerance {tolerance!r}; give a number or 'seeds'.")
+        raise ValueError(f"{expected.id}: tolerance is {tolerance!r}; give a number or 'seeds'.")
     return float(tolerance), abs(paper - ours) <= tolerance + ROUNDING
 
 

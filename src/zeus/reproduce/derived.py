@@ -1,4 +1,4 @@
-"""What several figures compute: expected time and energy of every configuration, fronts, means, ratios to Default."""
+"""What several figures share: expected time and energy of configurations, means, and ratios to Default."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ from zeus.simulate.workload import Workload
 
 
 def points(workload: Workload) -> list[ParetoPoint]:
-    """Every configuration whose size reaches the target in every traced run."""
+    """All configurations whose batch size reaches the target in every traced run."""
     return [point(workload, *pair) for pair in workload.pairs if workload.always_converges(pair[0])]
 
 
 def point(workload: Workload, size: int, limit_watts: float) -> ParetoPoint:
-    """One configuration."""
     use = workload.expected(size, limit_watts)
     return ParetoPoint(size, limit_watts, use.seconds, use.joules)
 
@@ -34,7 +33,7 @@ def default_point(workload: Workload) -> ParetoPoint:
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """Of ratios.
+    """The geometric mean of ratios.
 
     >>> geometric_mean([0.5, 2.0])
     1.0
@@ -44,14 +43,14 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 class Ratios(NamedTuple):
-    """Last five recurrences against Default, one value a seed."""
+    """Last five recurrences relative to Default, one value per seed."""
 
     energy: Floats
     time: Floats
 
 
 def converged(study: Study, case: Case) -> Ratios:
-    """Where a case converged to, against Default."""
+    """What a case converged to, relative to Default."""
     past, default = study.past(case), baselines.default(study.workload(case))
     return Ratios(
         past.joules[:, -LAST:].mean(axis=1) / default.joules, past.seconds[:, -LAST:].mean(axis=1) / default.seconds
@@ -59,17 +58,17 @@ def converged(study: Study, case: Case) -> Ratios:
 
 
 def not_at_hand(study: Study) -> str:
-    """Which of the paper's GPUs have no power trace here; nothing where all have."""
+    """A note on the paper's GPUs without a power trace. Empty if all have one."""
     absent = [style.GPUS[gpu] for gpu in ORDER if gpu not in study.workloads]
-    return f"No power trace of the {', '.join(absent)} is at hand." if absent else ""
+    return f"There is no power trace of the {', '.join(absent)}." if absent else ""
 
 
 def unknown(figure: str, names: Iterable[str], why: str) -> Result:
-    """A figure whose data are not at hand."""
+    """The result of a figure whose data are missing."""
     return Result(numbers=tuple(Number(f"{figure}.{name}", None, note=why) for name in names), remark=why)
 
 
 def over_seeds(name: str, values: Floats | Sequence[float], note: str = "") -> Number:
-    """The mean over seeds, with their range."""
+    """The mean over seeds, with its range."""
     array = np.asarray(values, dtype=float)
     return Number(name, float(array.mean()), float(array.min()), float(array.max()), note)

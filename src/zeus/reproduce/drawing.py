@@ -1,4 +1,4 @@
-"""Kinds of pictures that several figures share."""
+"""Drawing functions that several figures share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from zeus.reproduce.study import Floats
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEAST_REGRET = 0.01  # of the least cost; below it all is equally good
+LEAST_REGRET = 0.01  # relative to the least cost; anything below is drawn as equally good
 
 
 def bars(axes: Axes, panel: Panel, group: str, series: str, value: str, colours: Mapping[str, str]) -> None:
-    """Groups of bars beside each other; with columns `low` and `high`, the range over seeds as a whisker."""
+    """Grouped bars. Columns `low` and `high`, if present, give the range over seeds as whiskers."""
     groups, names = panel.values(group), panel.values(series)
     width = 0.8 / len(names)
     for index, name in enumerate(names):
@@ -37,17 +37,17 @@ def bars(axes: Axes, panel: Panel, group: str, series: str, value: str, colours:
 
 
 def legend_below(axes: Axes) -> None:
-    """A legend in one line under the picture, where it covers no data."""
+    """A legend in one line below the picture, where it covers no data."""
     axes.figure.legend(loc="outside lower center", ncol=len(axes.get_legend_handles_labels()[0]))
 
 
 def legend_right(axes: Axes) -> None:
-    """A legend beside the picture."""
+    """A legend to the right of the picture, where it covers no data."""
     axes.figure.legend(loc="outside right center")
 
 
 def batch_axis(axes: Any, sizes: list[int]) -> None:
-    """Batch sizes on a log axis, each with its own number where there is room."""
+    """A log axis of batch sizes. With many sizes, only powers of two are labelled."""
     from matplotlib.ticker import NullLocator
 
     axes.set_xscale("log", base=2)
@@ -60,7 +60,7 @@ def batch_axis(axes: Any, sizes: list[int]) -> None:
 
 
 def plain_ticks(axis: Any, values: Sequence[float]) -> None:
-    """These numbers on a log axis, as far as they fit, in place of powers of ten."""
+    """Label a log axis with these numbers, as far as they are in view, instead of powers of ten."""
     from matplotlib.ticker import NullLocator
 
     low, high = axis.get_view_interval()
@@ -70,7 +70,7 @@ def plain_ticks(axis: Any, values: Sequence[float]) -> None:
 
 
 def scaled(values: list[float]) -> tuple[float, str]:
-    """A divisor and its prefix, so that an axis of joules has short numbers.
+    """A divisor and its SI prefix, so that the numbers on an axis are short.
 
     >>> scaled([2.5e6, 1.2e7]), scaled([300.0])
     ((1000000.0, 'M'), (1.0, ''))
@@ -83,12 +83,12 @@ def scaled(values: list[float]) -> tuple[float, str]:
 
 
 def seconds_scaled(values: list[float]) -> tuple[float, str]:
-    """Hours where seconds would be long."""
+    """A divisor and its unit of time, so that the numbers on an axis are short."""
     return (3600.0, "h") if max(values) >= 2 * 3600 else (60.0, "min") if max(values) >= 600 else (1.0, "s")
 
 
 def line_with_band(axes: Axes, panel: Panel, x: str, value: str, colour: str, label: str, divisor: float = 1.0) -> None:
-    """A mean over seeds and its range as a band."""
+    """A line for the mean over seeds, with the range as a band."""
     places = panel.column(x)
     axes.plot(places, np.array(panel.column(value)) / divisor, color=colour, label=label)
     axes.fill_between(
@@ -102,10 +102,10 @@ def line_with_band(axes: Axes, panel: Panel, x: str, value: str, colour: str, la
 
 
 def front(axes: Axes, panel: Panel, zoom: bool, annotate: bool = False) -> None:
-    """Time and energy of every configuration, the Pareto front and the default; rows are sorted by time."""
+    """Time and energy of every configuration, the Pareto front and Default. Rows must be sorted by time."""
     best, start = panel.where(on_front=True), panel.where(default=True)
     kept = best.rows + (() if annotate else start.rows) if zoom else panel.rows
-    inside = panel.only(kept)  # what the axes span
+    inside = panel.only(kept)  # the rows that must be in view
     seconds, unit = seconds_scaled(inside.column("tta_seconds"))
     joules, prefix = scaled(inside.column("eta_joules"))
 
@@ -127,13 +127,13 @@ def front(axes: Axes, panel: Panel, zoom: bool, annotate: bool = False) -> None:
 
 
 def around(values: Floats, margin: float) -> tuple[float, float]:
-    """Where an axis begins and ends to show these with some room, as a share of their span."""
+    """The limits of an axis for these values, with a margin given as a share of their span."""
     room = margin * float(np.ptp(values)) or margin * float(values.max())
     return float(values.min()) - room, float(values.max()) + room
 
 
 def _name_each(axes: Axes, best: Panel, times: Floats, energies: Floats) -> None:
-    """Labels to the right of the line, and in turn to its left, so that neighbours do not meet."""
+    """Label each point, in turn right and left of the line, so that labels do not overlap."""
     from matplotlib.patheffects import withStroke
 
     for index, (size, limit) in enumerate(zip(best.column("batch_size"), best.column("limit_watts"), strict=True)):
@@ -151,7 +151,7 @@ def _name_each(axes: Axes, best: Panel, times: Floats, energies: Floats) -> None
 
 
 def search_path(axes: Axes, panel: Panel) -> None:
-    """Expected regret of each configuration as the ground, and the path over it from light to dark."""
+    """A heat map of the expected regret, with the trials on top, from light (first) to dark (last)."""
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
     from matplotlib.ticker import FuncFormatter
 
@@ -186,16 +186,16 @@ def search_path(axes: Axes, panel: Panel) -> None:
     axes.set_ylabel("Power limit (W)")
     bar = axes.figure.colorbar(picture, ax=axes, pad=0.02, label="Regret / least cost (dark: good)")
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.figure.colorbar(dots, ax=axes, pad=0.02, label="Try (dark: late; star: last)")
+    axes.figure.colorbar(dots, ax=axes, pad=0.02, label="Trial (dark: late; star: last)")
 
 
 def _apart(columns: list[int], lines: list[int]) -> tuple[Floats, Floats]:
-    """Tries of the same configuration on a spiral within its cell, so that none hides another."""
+    """Place trials of the same configuration on a spiral in its cell, so that none hides another."""
     visits: dict[tuple[int, int], int] = {}
     places = []
     for column, line in zip(columns, lines, strict=True):
         visit = visits[column, line] = visits.get((column, line), -1) + 1
-        radius, angle = min(0.36, 0.055 * np.sqrt(visit)), 2.399963 * visit  # the golden angle: no two in line
+        radius, angle = min(0.36, 0.055 * np.sqrt(visit)), 2.399963 * visit  # the golden angle spreads points evenly
         places.append((column + radius * np.cos(angle), line + radius * np.sin(angle)))
     across, up = np.array(places).T
     return across, up

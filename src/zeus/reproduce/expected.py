@@ -1,4 +1,4 @@
-"""Reads expected.toml: what the paper says, number by number."""
+"""Reads expected.toml, the numbers of the paper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One number of the paper; expected.toml explains the fields."""
+    """One number of the paper. The head of expected.toml explains the fields."""
 
     id: str
     quantity: str
@@ -22,12 +22,12 @@ class Expected:
 
     @property
     def figure(self) -> str:
-        """The figure, table or section it belongs to."""
+        """The figure, table or section of this number."""
         return self.id.partition(".")[0]
 
 
 def read() -> list[Expected]:
-    """All of them, in the paper's order as far as the file keeps it."""
+    """Read all numbers, in the order of the file."""
     tables = tomllib.loads((files(__package__) / "expected.toml").read_text(encoding="utf-8"))
     return [
         Expected(f"{figure}.{name}", **entry) for figure, entries in tables.items() for name, entry in entries.items()

@@ -1,4 +1,4 @@
-"""What a figure is before it is drawn: rows of numbers. A picture shows only what the CSV beside it holds."""
+"""The data of a figure before it is drawn. A picture shows only what its CSV file holds."""
 
 from __future__ import annotations
 
@@ -15,39 +15,38 @@ Cell = str | float | int | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture's data.
+    """The data of one picture.
 
     >>> panel = Panel("a", "A title", ("x", "y"), ((1, 2.0), (3, 4.0)))
     >>> panel.column("y"), panel.where(x=3).rows
     ([2.0, 4.0], ((3, 4.0),))
     """
 
-    name: str  # stem of the files
-    title: str  # what is seen
+    name: str  # file name without suffix
+    title: str  # shown above the picture
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     size: tuple[float, float] = (5.2, 3.4)  # inches
 
     def column(self, name: str) -> list[Any]:
-        """All cells of a column."""
         index = self.columns.index(name)
         return [row[index] for row in self.rows]
 
     def where(self, **cells: Cell) -> Panel:
-        """Only the rows with these cells."""
+        """The panel with only the rows that have these cells."""
         wanted = [(self.columns.index(name), cell) for name, cell in cells.items()]
         return self.only(row for row in self.rows if all(row[index] == cell for index, cell in wanted))
 
     def only(self, lines: Iterable[tuple[Cell, ...]]) -> Panel:
-        """The same columns with these rows."""
+        """The panel with these rows instead."""
         return replace(self, rows=tuple(lines))
 
     def values(self, name: str) -> list[Any]:
-        """The different cells of a column, in order of appearance."""
+        """The distinct cells of a column, in order of appearance."""
         return list(dict.fromkeys(self.column(name)))
 
     def csv(self) -> str:
-        """The rows as a CSV text; unknown is empty."""
+        """The rows as CSV text. An unknown value is an empty cell."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -57,24 +56,24 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """One number of ours, and where it has one its range over the seeds."""
+    """One number of ours, with its range over the seeds if it has one."""
 
     id: str
     value: float | str | None
     low: float | None = None
     high: float | None = None
-    note: str = ""  # added to what expected.toml remarks; for None: why it is not known
+    note: str = ""  # added to the note in expected.toml; if value is None, the reason
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a figure's module computes."""
+    """What the module of a figure computes."""
 
     panels: tuple[Panel, ...] = ()
     numbers: tuple[Number, ...] = ()
-    remark: str = ""  # said under the figure's heading
+    remark: str = ""  # shown below the heading of the figure
 
 
 def rows(lines: Iterable[Iterable[Cell]]) -> tuple[tuple[Cell, ...], ...]:
-    """Rows as a panel holds them: plain numbers, none of numpy's."""
+    """Convert rows for a panel: numpy scalars become plain numbers."""
     return tuple(tuple(cell.item() if isinstance(cell, np.generic) else cell for cell in line) for line in lines)

@@ -1,4 +1,4 @@
-"""The whole of `zeus reproduce`: replay what the figures ask for, compute, draw, compare, write."""
+"""The steps of `zeus reproduce`: replay what the figures need, compute, draw, compare, write."""
 
 from __future__ import annotations
 
@@ -23,48 +23,50 @@ FIGURES: Final = (
 )
 
 
-MODULES: Final = {"section_65": "overhead", "section_66": "pollux"}  # where the module has another name
+MODULES: Final = {
+    "section_65": "overhead",
+    "section_66": "pollux",
+}  # module names that differ from the name of the figure
 
 
 class Module(Protocol):
-    """What the module of a figure has; where it replays, `cases(study)` says what, so that it can be done ahead."""
+    """The module of a figure. It may also have `cases(study)`, the replays that it needs, so that they run ahead."""
 
     NAME: str
     TITLE: str
 
-    def compute(self, study: Study) -> Result:
-        """The numbers."""
+    def compute(self, study: Study) -> Result: ...
 
     def draw(self, axes: Any, panel: Panel) -> None:
-        """The picture of one panel."""
+        """Draw one panel."""
 
 
 def module(name: str) -> Module:
-    """The figure of this name."""
+    """Import the module of a figure. Raises InputError if there is no such figure."""
     if name not in FIGURES:
-        raise InputError(f"{name!r} is not a figure. Known: {', '.join(FIGURES)}.")
+        raise InputError(f"unknown figure {name!r}. Known figures: {', '.join(FIGURES)}.")
     package = "zeus.reproduce" if name == "reference" else "zeus.reproduce.figures"
     return cast(Module, import_module(f"{package}.{MODULES.get(name, name)}"))
 
 
 class Steps(Protocol):
-    """Is told how far a run has come."""
+    """Shows the progress of a run."""
 
     def begin(self, what: str, total: int) -> None:
-        """So many steps of this follow."""
+        """A new phase with this many steps begins."""
 
     def step(self) -> None:
-        """One is done."""
+        """One step is done."""
 
 
 class NoProgress:
-    """Shows nothing."""
+    """Shows no progress."""
 
     def begin(self, what: str, total: int) -> None:
-        """So many steps of this follow."""
+        pass
 
     def step(self) -> None:
-        """One is done."""
+        pass
 
 
 SILENT: Final = NoProgress()
@@ -78,7 +80,7 @@ def reproduce(
     dpi: int = style.DPI,
     steps: Steps = SILENT,
 ) -> list[compare.ComparedRow]:
-    """Write every panel, report.json and report.html to `out`; the rows of the report."""
+    """Write every panel, report.json and report.html to `out`. Return the rows of the report."""
     modules = [module(name) for name in names]
     cases = list(dict.fromkeys(case for one in modules for case in _cases(one, study)))
     steps.begin("replaying", len(cases))
@@ -93,9 +95,9 @@ def reproduce(
     drawn = _draw(results, out / "figures", processes, dpi, steps)
     sections = _sections(results, drawn, rows)
     facts = (
-        f"From the published traces of {', '.join(study.workloads)}; {study.seeds} seeds; η = 0.5, β = 2 and "
-        "2·|B|·|P| recurrences unless said otherwise.",
-        "Default is the default batch size at the highest power limit. Whiskers and bands are the range over seeds.",
+        f"Made from the published traces of {', '.join(study.workloads)}, with {study.seeds} seeds. Unless noted, "
+        "η = 0.5, β = 2, and there are 2·|B|·|P| recurrences.",
+        "Default is the default batch size at the highest power limit. Whiskers and bands show the range over seeds.",
     )
     (out / "report.html").write_text(report.html(sections, rows, facts), encoding="utf-8")
     text = json.dumps([row.to_json() for row in rows], indent=2, ensure_ascii=False, allow_nan=False)
@@ -104,7 +106,6 @@ def reproduce(
 
 
 def picture(task: tuple[str, Panel, int]) -> bytes:
-    """One panel as PNG."""
     name, panel, dpi = task
     return style.picture(panel, module(name).draw, dpi)
 
@@ -115,7 +116,7 @@ def _cases(one: Module, study: Study) -> Iterable[Case]:
 
 
 def _wanted(names: Sequence[str]) -> list[expected.Expected]:
-    """The numbers of these figures, and those that nobody can compute."""
+    """The expected numbers of these figures. With all figures, also those that cannot be computed."""
     every = [*expected.read(), *reference.expected()]
     return [one for one in every if one.figure in names or (one.missing and set(names) == set(FIGURES))]
 

@@ -1,4 +1,4 @@
-"""Beside an independent simulator of the paper's algorithm: the same policy on the same traces, three GPUs."""
+"""Compares our replay with an independent simulator of the paper's policy, on the same traces of three GPUs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "reference"
-WHO = "They say"
-TITLE = "The paper's policy beside an independent simulator of it"
-RATIO: Final = 0.04  # how far a ratio to Default may be off
-REGRET: Final = 0.30  # and a regret, relatively: 20 seeds scatter that much
+WHO = "They get"
+TITLE = "The paper's policy, compared with an independent simulator"
+RATIO: Final = 0.04  # tolerance of a ratio to Default
+REGRET: Final = 0.30  # relative tolerance of a regret, which varies that much over 20 seeds
 
 
 class Numbers(NamedTuple):
-    """Energy and time of the last five recurrences against Default, and the cumulative regret."""
+    """Energy and time of the last five recurrences relative to Default, and the cumulative regret."""
 
     energy: float
     time: float
@@ -32,13 +32,13 @@ class Numbers(NamedTuple):
 
 
 def table() -> dict[str, dict[str, Numbers]]:
-    """What the other simulator got, by GPU and workload."""
+    """The numbers of the other simulator, by GPU and workload."""
     text = (files(__package__) / "reference.toml").read_text(encoding="utf-8")
     return {gpu: {name: Numbers(*row) for name, row in one.items()} for gpu, one in tomllib.loads(text).items()}
 
 
 def expected() -> list[Expected]:
-    """The same as numbers to compare with."""
+    """The numbers of the other simulator as expected numbers."""
     return [
         Expected(
             _id(gpu, name, what),
@@ -55,8 +55,8 @@ def expected() -> list[Expected]:
 
 
 _WORDS: Final = {
-    "energy": "energy of the last five recurrences / Default's",
-    "time": "time of the last five recurrences / Default's",
+    "energy": "energy of the last five recurrences / Default",
+    "time": "time of the last five recurrences / Default",
     "regret": "cumulative regret",
 }
 
@@ -66,24 +66,22 @@ def _id(gpu: str, workload: str, what: str) -> str:
 
 
 def cases(study: Study) -> list[Case]:
-    """The paper's policy on every GPU at hand."""
     return [Case(name, gpu=gpu) for gpu in study.workloads for name in study.workloads[gpu]]
 
 
 def mean(study: Study, case: Case) -> Numbers:
-    """Ours, mean over seeds."""
+    """Our numbers, as means over seeds."""
     ratios, least = converged(study, case), regret.optimum(study.workload(case), case.eta)
     total = (study.past(case).cost - least).sum(axis=1)
     return Numbers(float(ratios.energy.mean()), float(ratios.time.mean()), float(total.mean()))
 
 
 def compute(study: Study) -> Result:
-    """Over all seeds."""
     numbers, lines = [], []
     for gpu, row in table().items():
         for name, theirs in row.items():
             if name not in study.workloads.get(gpu, {}):
-                why = f"No power trace of the {style.GPUS[gpu]} is at hand."
+                why = f"There is no power trace of the {style.GPUS[gpu]}."
                 numbers += [Number(_id(gpu, name, what), None, note=why) for what in theirs._fields]
                 continue
             ours = mean(study, Case(name, gpu=gpu))
@@ -92,7 +90,7 @@ def compute(study: Study) -> Result:
                 lines.append((style.GPUS[gpu], name, what, value / getattr(theirs, what)))
     columns = ("gpu", "workload", "quantity", "ours_over_theirs")
     panels = [
-        Panel(f"{NAME}_{what}", f"Ours over the other simulator's: {what}", columns,
+        Panel(f"{NAME}_{what}", f"Our {what} / the other simulator's", columns,
               rows(line for line in lines if line[2] == what), (6.4, 3.2))
         for what in Numbers._fields
     ]  # fmt: skip
@@ -100,7 +98,7 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """One bar a GPU and workload; 1 is agreement."""
+    """One bar per GPU and workload. 1 means agreement."""
     drawing.bars(axes, panel, "workload", "gpu", "ours_over_theirs", style.CARDS)
     axes.axhline(1, color=style.BLACK, linewidth=0.8)
     axes.set_ylabel("Ours / theirs")

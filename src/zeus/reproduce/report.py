@@ -1,4 +1,4 @@
-"""report.html: every picture beside what the paper says and what we get. One file, no script, nothing fetched."""
+"""Writes report.html: every picture with the paper's numbers and ours. One file, no script, nothing fetched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 from zeus.reproduce.compare import ComparedRow
 
-FEW: Final = 3  # pictures that a table has room beside
+FEW: Final = 3  # at most this many pictures leave room for a table beside them
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --ground: #fff; --line: #d8dee4; --band: #f5f7f9;
   --good: #00664a; --bad: #9a3412; }
@@ -40,7 +40,7 @@ th { font-size: .85rem; color: var(--soft); } td.n { white-space: nowrap; font-v
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A figure, table or section of the paper, as the report shows it."""
+    """A figure, table or section of the paper in the report."""
 
     name: str
     title: str
@@ -51,7 +51,7 @@ class Section:
 
 
 def label(name: str) -> str:
-    """A section's name for people.
+    """The name of a section for people.
 
     >>> label("figure_06"), label("section_65"), label("table_1"), label("reference")
     ('Figure 6', '§6.5', 'Table 1', 'Reference')
@@ -63,12 +63,12 @@ def label(name: str) -> str:
 
 
 def html(sections: Sequence[Section], rows: Sequence[ComparedRow], facts: Sequence[str]) -> str:
-    """The whole page; `rows` are all comparisons, with or without a section, and `facts` say on what it was made."""
+    """The whole page. `rows` are all comparisons, also those without a section. `facts` say what it was made from."""
     counts = (
         ("numbers compared", sum(row.within is not None for row in rows)),
         ("within tolerance", sum(row.within is True for row in rows)),
-        ("outside, with the reason", sum(row.within is False for row in rows)),
-        ("not computed, with the reason", sum(row.within is None for row in rows)),
+        ("outside tolerance", sum(row.within is False for row in rows)),
+        ("not computed", sum(row.within is None for row in rows)),
     )
     summary = "".join(f"<div><b>{count}</b>{words}</div>" for words, count in counts)
     outside = [row for row in rows if row.within is False]
@@ -78,13 +78,13 @@ def html(sections: Sequence[Section], rows: Sequence[ComparedRow], facts: Sequen
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>Zeus: the paper's figures again</title><style>{STYLE}</style></head><body>",
-            "<h1>The paper's figures, again</h1>",
+            f"<title>Zeus: the paper's figures, reproduced</title><style>{STYLE}</style></head><body>",
+            "<h1>The paper's figures, reproduced</h1>",
             f'<p class="remark">{"<br>".join(escape(fact) for fact in facts)}</p>',
             f'<div class="sum">{summary}</div>',
             f"<nav>{links}</nav>",
-            "<h2>Outside the tolerance</h2>" + _table(outside) if outside else "",
-            "<h2>Not computed, and why</h2>" + _table(missing) if missing else "",
+            "<h2>Numbers outside the tolerance</h2>" + _table(outside) if outside else "",
+            "<h2>Numbers that were not computed</h2>" + _table(missing) if missing else "",
             *(_section(section) for section in sections),
             "</body></html>",
         ]
@@ -120,12 +120,12 @@ def _row(row: ComparedRow) -> str:
 
 
 def _cell(value: float | str | None, unit: str) -> str:
-    kind = "" if isinstance(value, str) else ' class="n"'  # words may wrap
+    kind = "" if isinstance(value, str) else ' class="n"'  # text may wrap
     return f"<td{kind}>{escape(shown(value, unit))}</td>"
 
 
 def shown(value: float | str | None, unit: str) -> str:
-    """A number for people.
+    """Format a number for people.
 
     >>> shown(23.846, "%"), shown(250.0, "W"), shown(None, "W"), shown("yes", ""), shown(1.2e6, "jobs")
     ('23.85 %', '250 W', '–', 'yes', '1,200,000 jobs')

@@ -1,4 +1,4 @@
-"""The traces at hand and the replays that figures ask for: made once, alone or by several processes."""
+"""The traces and the replays that figures need. Each replay runs once, in one process or in several."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from zeus.simulate.traces import published
 from zeus.simulate.workload import Workload
 from zeus.simulate.workload_file import table_1
 
-MAIN: Final = "v100"  # all experiments are on it unless said otherwise (§6.1)
-ORDER: Final = ("a40", "v100", "rtx6000", "p100")  # as the paper lists them
+MAIN: Final = "v100"  # the GPU of all experiments, unless noted (§6.1)
+ORDER: Final = ("a40", "v100", "rtx6000", "p100")  # the order of the paper
 SEEDS: Final = 20
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One policy on one workload, under one setting."""
+    """One policy on one workload with one setting: a replay to run."""
 
     workload: str
     policy: str = "paper"
@@ -38,7 +38,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class CaseUse:
-    """What the recurrences of a case used: one row a seed, one column a recurrence."""
+    """What the recurrences of a case used, with one row per seed and one column per recurrence."""
 
     cost: Floats
     joules: Floats
@@ -47,12 +47,12 @@ class CaseUse:
 
 @dataclass(frozen=True)
 class Study:
-    """Traces, seeds, and what has been replayed so far."""
+    """Traces, seeds, and the replays so far."""
 
     workloads: dict[str, dict[str, Workload]]  # by GPU, by name
-    data: Path  # the folder of further data sets
+    data: Path  # the folder with the other data sets
     seeds: int = SEEDS
-    quick: bool = False  # leave out what takes long
+    quick: bool = False  # leave out slow parts
     made: dict[Case, CaseUse] = field(default_factory=dict)
 
     @property
@@ -61,21 +61,20 @@ class Study:
         return self.workloads[MAIN]
 
     def workload(self, case: Case) -> Workload:
-        """What the case trains."""
         return self.workloads[case.gpu][case.workload]
 
     def past(self, case: Case) -> CaseUse:
-        """The case's recurrences, replayed now unless they have been."""
+        """The use of a case. It is replayed now unless it was before."""
         if case not in self.made:
             self.made[case] = replayed((self.workload(case), case, self.seeds))
         return self.made[case]
 
     def tries(self, case: Case, seed: int = 0) -> list[ReplayedRecurrence]:
-        """The case's recurrences for one seed, try by try."""
+        """The recurrences of a case for one seed, with all trials."""
         return run(self.workload(case), case, seed)
 
     def prepare(self, cases: Iterable[Case], processes: int, tell: Callable[[], object]) -> None:
-        """Replay all of these, longest first; `tell` is called after each."""
+        """Replay these cases, longest first. `tell` is called after each."""
         missing = [case for case in dict.fromkeys(cases) if case not in self.made]
         missing.sort(key=lambda case: -self.workload(case).horizon)
         tasks = [(self.workload(case), case, self.seeds) for case in missing]
@@ -85,12 +84,12 @@ class Study:
 
 
 def read(traces: Path, seeds: int = SEEDS, *, data: Path | None = None, quick: bool = False) -> Study:
-    """All GPUs whose power trace is in the folder; other data sets are beside it unless `data` says where."""
+    """Read the traces of all GPUs in the folder. The other data sets are in `data` (default: the parent folder)."""
     found = published.gpus(traces)
     if MAIN not in found:
         raise InputError(
-            f"{traces}: no summary_power_{MAIN}.csv. Most figures of the paper were measured on that GPU; give the "
-            "folder with the published traces (summary_train.csv and a summary_power_GPU.csv for each GPU)."
+            f"{traces}: no summary_power_{MAIN}.csv, which most figures need. Give the folder of the published traces "
+            "(summary_train.csv and a summary_power_GPU.csv for each GPU)."
         )
     order = [gpu for gpu in ORDER if gpu in found] + [gpu for gpu in found if gpu not in ORDER]
     workloads = {gpu: published.load(traces, gpu) for gpu in order}
@@ -100,7 +99,6 @@ def read(traces: Path, seeds: int = SEEDS, *, data: Path | None = None, quick: b
 
 
 def run(workload: Workload, case: Case, seed: int) -> list[ReplayedRecurrence]:
-    """One seed of a case."""
     who = contender(case.policy, workload, case.eta)
     job = job_of(workload, eta_knob=case.eta, beta_knob=case.beta, mab_seed=seed)
     past = islice(replay(workload, who.policy, job, seed, limits=who.limits), workload.horizon)
@@ -108,7 +106,7 @@ def run(workload: Workload, case: Case, seed: int) -> list[ReplayedRecurrence]:
 
 
 def replayed(task: tuple[Workload, Case, int]) -> CaseUse:
-    """All seeds of a case."""
+    """Replay all seeds of a case."""
     workload, case, seeds = task
     pasts = [run(workload, case, seed) for seed in range(seeds)]
     return CaseUse(

@@ -1,4 +1,4 @@
-"""How every picture looks: one set of sizes, and colours that the colour-blind can tell apart (Okabe and Ito's)."""
+"""The look of all pictures: sizes, and colours that colour-blind people can tell apart (Okabe and Ito)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SETTINGS: Final[dict[Any, Any]] = {
 
 
 def picture(panel: Panel, draw: Callable[[Axes, Panel], None], dpi: int = DPI) -> bytes:
-    """The panel as PNG. The same panel gives the same bytes: no date is written into it."""
+    """Draw the panel as PNG. The same panel gives the same bytes, as no date is written."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

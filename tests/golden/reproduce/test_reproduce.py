@@ -135,7 +135,7 @@ def test_the_other_data_sets_are_where_the_environment_says(
     with pytest.raises(SystemExit) as end:
         main(["reproduce", f"--traces={traces}", f"--out={tmp_path}", "--quick", "--processes=1", "--only=figure_09"])
     assert end.value.code == 0
-    assert "; 1 cannot be computed" in capsys.readouterr().out  # how many jobs the paper's own cluster had
+    assert "Not computed: 1." in capsys.readouterr().out  # how many jobs the paper's own cluster had
 
 
 def test_which_gpus_are_missing_is_said_of_the_traces_at_hand(small: study.Study) -> None:
@@ -158,7 +158,7 @@ def test_the_same_seeds_give_the_same_bytes_whatever_the_processes(tmp_path: Pat
 
 
 def test_unknown_figures_and_folders_without_the_main_gpu_are_refused(tmp_path: Path, small: study.Study) -> None:
-    with pytest.raises(InputError, match=r"figure_99.*Known: table_1, figure_01"):
+    with pytest.raises(InputError, match=r"figure_99.*Known figures: table_1, figure_01"):
         pipeline.reproduce(small, tmp_path / "out", ("figure_99",))
     assert not (tmp_path / "out").exists()
     with pytest.raises(InputError, match=r"no summary_power_v100\.csv"):

@@ -53,7 +53,7 @@ def test_words_must_be_equal_and_what_is_missing_says_why() -> None:
 
 
 def test_a_tolerance_that_is_neither_a_number_nor_the_seeds_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"figure_01\.x: tolerance 'some'"):
+    with pytest.raises(ValueError, match=r"figure_01\.x: tolerance is 'some'"):
         compare(says(3, "some"), Number("figure_01.x", 3))
 
 

@@ -1,1 +1,1 @@
-"""The figures and tables of the paper, one a module."""
+"""The figures and tables of the paper, one per module."""

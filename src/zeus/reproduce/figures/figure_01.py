@@ -1,4 +1,4 @@
-"""Figure 1 (§2.2): what the best batch size, the best power limit and both together save on a V100."""
+"""Figure 1 (§2.2): energy saved by the best batch size, the best power limit, and both (V100)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "figure_01"
-TITLE = "Energy that a better batch size, power limit or both would save (V100)"
+TITLE = "Energy that the best batch size, power limit or both would save (V100)"
 KNOBS = {
     "Default": style.GREY,
     "Batch size opt.": style.SKY,
@@ -25,7 +25,7 @@ KNOBS = {
 
 
 def usage(workload: Workload) -> dict[str, float]:
-    """Energy against Default, by which knob was turned."""
+    """Least energy relative to Default, by the knobs that may change."""
     every, default = points(workload), default_point(workload)
     chosen = {
         "Default": [default],
@@ -37,14 +37,12 @@ def usage(workload: Workload) -> dict[str, float]:
 
 
 def panel_of(workloads: Mapping[str, Workload], name: str, title: str) -> Panel:
-    """All workloads on one GPU."""
     lines = [(one, knob, used) for one, w in workloads.items() for knob, used in usage(w).items()]
     return Panel(name, title, ("workload", "knobs", "energy_ratio"), rows(lines), (6.4, 3.4))
 
 
 def compute(study: Study) -> Result:
-    """From the traces alone."""
-    panel = panel_of(study.main, NAME, "Energy to accuracy against Default, V100")
+    panel = panel_of(study.main, NAME, "Energy to accuracy relative to Default, V100")
     numbers = []
     for short, knob in (("batch", "Batch size opt."), ("limit", "Power limit opt."), ("joint", "Both")):
         saved = [100 * (1 - ratio) for ratio in panel.where(knobs=knob).column("energy_ratio")]
@@ -53,8 +51,7 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Four bars a workload."""
     drawing.bars(axes, panel, "workload", "knobs", "energy_ratio", KNOBS)
-    axes.set_ylabel("Energy / Default's")
+    axes.set_ylabel("Energy / Default")
     axes.set_ylim(0, 1.05)
     drawing.legend_below(axes)

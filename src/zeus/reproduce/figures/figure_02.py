@@ -1,4 +1,4 @@
-"""Figure 2 (§2.3): DeepSpeech2's energy against its time, and the Pareto front between them."""
+"""Figure 2 (§2.3): energy and time of DeepSpeech2, and its Pareto front."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ COLUMNS = ("batch_size", "limit_watts", "tta_seconds", "eta_joules", "average_wa
 
 
 def panel_of(workload: Workload, name: str, title: str) -> Panel:
-    """Every feasible configuration of a workload."""
     every, default = sorted(points(workload), key=lambda p: p.seconds), default_point(workload)
     best = set(front(every))
     lines = [(*one.cells, one.joules / one.seconds, one in best, one == default) for one in every]
@@ -30,7 +29,6 @@ def panel_of(workload: Workload, name: str, title: str) -> Panel:
 
 
 def compute(study: Study) -> Result:
-    """From the traces alone."""
     workload = study.main["DeepSpeech2"]
     whole = panel_of(workload, f"{NAME}a", "DeepSpeech2: every configuration (V100)")
     near = panel_of(workload, f"{NAME}b", "DeepSpeech2: the Pareto front (batch size, power limit)")
@@ -50,7 +48,7 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """The whole with the two lines of average power, or the front from near."""
+    """Panel a: all configurations and two lines of constant average power. Panel b: the Pareto front."""
     near = panel.name.endswith("b")
     drawing.front(axes, panel, zoom=near, annotate=near)
     if not near:

@@ -1,4 +1,4 @@
-"""Figure 4 (§4.4): the batch sizes that Zeus chooses for a recurring job: pruning twice, then sampling."""
+"""Figure 4 (§4.4): the batch sizes that Zeus chooses for a recurring job, in pruning and then in sampling."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 NAME = "figure_04"
 TITLE = "Batch sizes chosen for a recurring job, from pruning to sampling (ShuffleNet-v2, V100)"
 CASE = Case("ShuffleNet-v2")
-SHOWN = 60  # recurrences; after them little changes
+SHOWN = 60  # recurrences; little changes after them
 
 
 def compute(study: Study) -> Result:
-    """The first seed's tries."""
     lines = []
     for number, recurrence in enumerate(study.tries(CASE)[:SHOWN], start=1):
         for one in recurrence.tries:
@@ -28,7 +27,7 @@ def compute(study: Study) -> Result:
             lines.append((number, one.decision.batch_size, phase, one.outcome.ending is Ending.CONVERGED))
     panel = Panel(
         NAME,
-        "Batch size of every try; a cross was stopped early and retried",
+        "Batch size of every trial (cross: stopped early and retried)",
         ("recurrence", "batch_size", "phase", "reached_target"),
         rows(lines),
         (6.4, 3.2),
@@ -40,7 +39,7 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Dots by phase, crosses for stopped tries."""
+    """Dots coloured by phase. Crosses are trials that were stopped."""
     for phase, colour in (("pruning", style.ORANGE), ("sampling", style.BLUE)):
         reached, missed = (panel.where(phase=phase, reached_target=flag) for flag in (True, False))
         axes.plot(reached.column("recurrence"), reached.column("batch_size"), "o", color=colour, label=phase)

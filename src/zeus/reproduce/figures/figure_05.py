@@ -1,4 +1,4 @@
-"""Figure 5 (§4.4): DeepSpeech2's energy by batch size falls to one optimum and rises again."""
+"""Figure 5 (§4.4): energy of DeepSpeech2 by batch size, which has a single minimum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TITLE = "Energy of DeepSpeech2 by batch size (V100)"
 
 
 def panel_of(workload: Workload, name: str) -> Panel:
-    """ETA at the highest limit: mean over the traced runs that reach the target, and their range."""
+    """ETA at the highest limit: mean and range over the traced runs that reach the target."""
     lines = []
     for size in workload.sizes:
         reached = [n for n in workload.runs[size] if n is not None and n <= workload.max_epochs]
@@ -32,9 +32,9 @@ def panel_of(workload: Workload, name: str) -> Panel:
 
 
 def wrong_turns(curve: Sequence[tuple[float, float, float]]) -> int:
-    """Steps between neighbours (mean, low, high) that rise before the least mean or fall after it.
+    """Count the steps between neighbours (mean, low, high) that rise before the least mean or fall after it.
 
-    Only those that are clear of the range over runs count; a curve with one valley has none.
+    A step counts only if the ranges over runs do not overlap. A curve with a single valley has no such step.
 
     >>> wrong_turns([(5, 5, 5), (3, 3, 3), (1, 1, 1), (2, 2, 2)])
     0
@@ -49,18 +49,15 @@ def wrong_turns(curve: Sequence[tuple[float, float, float]]) -> int:
 
 
 def curve(panel: Panel) -> list[tuple[float, float, float]]:
-    """Mean, low and high of each size."""
     return list(zip(*(panel.column(name) for name in ("eta_joules", "low", "high")), strict=True))
 
 
 def compute(study: Study) -> Result:
-    """From the traces alone."""
     panel = panel_of(study.main["DeepSpeech2"], NAME)
     return Result((panel,), (Number(f"{NAME}.wrong_turns", wrong_turns(curve(panel))),))
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """A line with the range over runs."""
     joules, prefix = drawing.scaled(panel.column("high"))
     drawing.line_with_band(axes, panel, "batch_size", "eta_joules", style.BLUE, "mean; band: range over runs", joules)
     axes.plot(panel.column("batch_size"), [e / joules for e in panel.column("eta_joules")], "o", color=style.BLUE)

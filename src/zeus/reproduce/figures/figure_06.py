@@ -1,4 +1,4 @@
-"""Figure 6 (§6.2): where Zeus and Grid Search converged to, against Default."""
+"""Figure 6 (§6.2): what Zeus and Grid Search converged to, relative to Default."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "figure_06"
-TITLE = "Energy and time of the last five recurrences, against Default (V100)"
+TITLE = "Energy and time of the last five recurrences, relative to Default (V100)"
 POLICIES = {"Grid Search": "grid", "Zeus": "paper"}
 
 
 def cases(study: Study) -> list[Case]:
-    """Both methods on every workload."""
     return [Case(name, policy) for name in study.main for policy in POLICIES.values()]
 
 
 def panels_of(study: Study, gpu: str, name: str) -> tuple[Panel, Panel]:
-    """Energy and time on one GPU."""
     lines: dict[str, list[tuple[Cell, ...]]] = {"energy": [], "time": []}
     for workload in study.workloads[gpu]:
         for some in lines.values():
@@ -41,7 +39,7 @@ def panels_of(study: Study, gpu: str, name: str) -> tuple[Panel, Panel]:
 
 
 def compute(study: Study) -> Result:
-    """Over all seeds; a number is the mean over seeds of the extreme workload in each."""
+    """A number is the mean over seeds of the most extreme workload in each seed."""
     ratios = [converged(study, Case(name)) for name in study.main]
     energy = 100 * (1 - np.array([one.energy for one in ratios]))
     time = 100 * (1 - np.array([one.time for one in ratios]))
@@ -55,7 +53,7 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Three bars a workload; whiskers are the range over seeds."""
+    """Three bars per workload. Whiskers show the range over seeds."""
     drawing.bars(axes, panel, "workload", "method", "ratio", style.METHODS)
-    axes.set_ylabel(("Energy" if panel.name.endswith("a") else "Time") + " / Default's")
+    axes.set_ylabel(("Energy" if panel.name.endswith("a") else "Time") + " / Default")
     drawing.legend_below(axes)

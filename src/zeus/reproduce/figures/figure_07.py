@@ -1,4 +1,4 @@
-"""Figure 7 (§6.2): how regret adds up under Zeus and under Grid Search, on two workloads."""
+"""Figure 7 (§6.2): cumulative regret of Zeus and Grid Search on two workloads."""
 
 from __future__ import annotations
 
@@ -22,18 +22,16 @@ WORKLOADS = ("DeepSpeech2", "ResNet-50")
 
 
 def cases(study: Study) -> list[Case]:
-    """All methods."""
     return [Case(name, policy) for name in WORKLOADS for policy in POLICIES.values()]
 
 
 def cumulative(study: Study, case: Case) -> Floats:
-    """Equation 8 after each recurrence, one row a seed."""
+    """Equation 8 after each recurrence, with one row per seed."""
     least = regret.optimum(study.workload(case), case.eta)
     return np.cumsum(study.past(case).cost - least, axis=1)
 
 
 def panel_of(study: Study, workload: str, name: str) -> Panel:
-    """Mean and range over seeds, recurrence by recurrence."""
     lines = []
     for method, policy in POLICIES.items():
         sums = cumulative(study, Case(workload, policy))
@@ -44,29 +42,28 @@ def panel_of(study: Study, workload: str, name: str) -> Panel:
 
 
 def compute(study: Study) -> Result:
-    """Over all seeds."""
     panels = tuple(panel_of(study, one, f"{NAME}{letter}") for letter, one in zip("ab", WORKLOADS, strict=True))
     charged, free = ({name: _behind(study, name, grid) for name in WORKLOADS} for grid in ("grid", "grid-free"))
-    said = ", ".join(f"{name} {', '.join(map(str, some)) or 'none'}" for name, some in free.items())
-    note = f"If they are free, Zeus is not below after recurrences: {said}."
+    behind = ", ".join(f"{name} {', '.join(map(str, some)) or 'none'}" for name, some in free.items())
+    note = f"If failed runs are free, Zeus is not below after these recurrences: {behind}."
     below = sum(not some for some in charged.values())
     return Result(panels, (Number(f"{NAME}.below_throughout", below, note=note),))
 
 
 def _behind(study: Study, workload: str, grid: str) -> list[int]:
-    """After which recurrences Zeus's cumulative regret is not below this Grid Search's, mean over seeds."""
+    """Recurrences after which the mean cumulative regret of Zeus is not below that of this Grid Search."""
     zeus, other = (cumulative(study, Case(workload, policy)).mean(axis=0) for policy in ("paper", grid))
     return [int(index) + 1 for index in np.flatnonzero(zeus >= other)]
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Lines with bands; log, as the methods are up to a thousandfold apart."""
+    """Lines with bands. The axis is logarithmic, as the methods differ by up to a factor of 1000."""
     divisor, prefix = drawing.scaled(panel.column("high"))
     for method in panel.values("method"):
         some = panel.where(method=method)
         colour = style.METHODS[method]
         drawing.line_with_band(axes, some, "recurrence", "cumulative_regret", colour, method, divisor)
-        if method == FREE:  # often the same as Grid Search: both must be seen
+        if method == FREE:  # dashed, as it often lies on top of Grid Search
             axes.lines[-1].set_linestyle("--")
     axes.set_xlabel("Recurrence")
     axes.set_ylabel(f"Cumulative regret ({prefix}J)")

@@ -1,4 +1,4 @@
-"""Figure 8 (§6.2): the paths of Zeus and Grid Search over the configurations of DeepSpeech2."""
+"""Figure 8 (§6.2): search paths of Zeus and Grid Search for DeepSpeech2."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "figure_08"
-TITLE = "Search paths of Zeus and Grid Search over DeepSpeech2's configurations (V100)"
+TITLE = "Search paths of Zeus and Grid Search for DeepSpeech2 (V100)"
 METHODS = {"paper": "Zeus", "grid": "Grid Search"}
 
 
 def panel_of(study: Study, case: Case, name: str) -> Panel:
-    """The expected regret of each configuration, then every try of the first seed."""
+    """The expected regret of each configuration, and all trials of the first seed."""
     workload = study.workload(case)
     least, model = regret.optimum(workload, case.eta), workload.cost_model(case.eta)
     lines: list[tuple[Cell, ...]] = []
@@ -33,10 +33,8 @@ def panel_of(study: Study, case: Case, name: str) -> Panel:
 
 
 def compute(study: Study) -> Result:
-    """The first seed."""
     return Result(tuple(panel_of(study, Case("DeepSpeech2", p), f"{NAME}{'ab'[i]}") for i, p in enumerate(METHODS)))
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """The path over the ground."""
     drawing.search_path(axes, panel)

@@ -1,4 +1,4 @@
-"""Figure 9 (§6.3): a cluster of recurring jobs under Default, Grid Search and Zeus. Here a composite of two."""
+"""Figure 9 (§6.3): a cluster of recurring jobs under Default, Grid Search and Zeus. Ours is a composite."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "figure_09"
-TITLE = "Energy and time of a cluster's recurring jobs, against Default (V100, composite cluster)"
+TITLE = "Energy and time of a cluster's recurring jobs, relative to Default (V100, composite cluster)"
 POLICIES = {"default": "Default", "grid": "Grid Search", "grid-free": FREE, "paper": "Zeus"}
 NUMBERS = ("energy_low", "energy_high", "time_low", "time_high", "below_grid")
 
 
 def compute(study: Study) -> Result:
-    """One seed: thousands of jobs are the sample."""
+    """One seed is enough, as there are thousands of jobs."""
     try:
         trace = composite(study.data)
         clusters = match(trace, study.main)
@@ -34,7 +34,7 @@ def compute(study: Study) -> Result:
     panels = tuple(
         Panel(
             f"{NAME}{letter}",
-            f"{what.capitalize()} of all jobs of a workload, with exploration",
+            f"{what.capitalize()} of all jobs of a workload, including exploration",
             ("workload", "method", "ratio", "jobs", "cumulative_regret"),
             rows(
                 (r.workload, POLICIES[r.policy], getattr(r, f"{what}_ratio"), r.jobs, r.cumulative_regret)
@@ -45,7 +45,7 @@ def compute(study: Study) -> Result:
         for letter, what in (("a", "energy"), ("b", "time"))
     )
     jobs = sum(cluster.jobs for cluster in clusters)
-    remark = f"{jobs} jobs of {len(trace.groups)} groups; {trace.source}. Other jobs than the paper's."
+    remark = f"{jobs} jobs of {len(trace.groups)} groups; {trace.source}. These are not the jobs of the paper."
     return Result(panels, _numbers(found), remark)
 
 
@@ -66,11 +66,11 @@ def _ratios(row: GroupRow) -> tuple[float, float]:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Four bars a workload; log, as a Grid Search that is charged for failures goes far above Default."""
+    """Four bars per workload. The axis is logarithmic, as Grid Search with failures costs far more than Default."""
     drawing.bars(axes, panel, "workload", "method", "ratio", style.METHODS)
     axes.set_yscale("log")
     axes.set_ylim(0.2, 1.4 * max(panel.column("ratio")))
     drawing.plain_ticks(axes.yaxis, (0.25, 0.5, 1, 2, 5, 10, 50, 200))
     axes.axhline(1, color=style.BLACK, linewidth=0.8)
-    axes.set_ylabel(("Energy" if panel.name.endswith("a") else "Time") + " / Default's")
+    axes.set_ylabel(("Energy" if panel.name.endswith("a") else "Time") + " / Default")
     drawing.legend_below(axes)

@@ -17,19 +17,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "figure_11"
-TITLE = "The Pareto front of DeepSpeech2, and how η navigates it (V100)"
+TITLE = "The Pareto front of DeepSpeech2, and how η moves along it (V100)"
 WORKLOAD = "DeepSpeech2"
 LINES = (0.3, 0.5, 0.7, 1.0)  # η for which a line of equal cost is drawn
 ETAS = tuple(round(0.1 * step, 1) for step in range(11))
 
 
 def cases(study: Study) -> list[Case]:
-    """A sweep of η."""
     return [Case(WORKLOAD, eta=eta) for eta in ETAS]
 
 
 def compute(study: Study) -> Result:
-    """The front, the best configuration for each η, and where Zeus converged to with it."""
+    """The Pareto front, and for each η the best configuration and what Zeus converged to."""
     workload = study.main[WORKLOAD]
     every = points(workload)
     best = front(every)
@@ -52,7 +51,7 @@ def compute(study: Study) -> Result:
 
 
 def _equal_cost(lines: list[tuple[Any, ...]], max_watts: float) -> list[tuple[Cell, ...]]:
-    """The two ends of the lines on which Equation 2 stays at the optimum, for some η."""
+    """The two ends of the lines of equal cost (Equation 2) through the optimum, for some η."""
     ends = [0.95 * min(line[4] for line in lines), 1.05 * max(line[4] for line in lines)]
     return [
         ("equal cost", eta, None, None, end, joules - (1 - eta) / eta * max_watts * (end - seconds))
@@ -63,12 +62,12 @@ def _equal_cost(lines: list[tuple[Any, ...]], max_watts: float) -> list[tuple[Ce
 
 
 def _above(best: list[ParetoPoint], seconds: float, joules: float) -> float:
-    """How much both would have to shrink to reach the front: 0 on it."""
+    """The share by which both would have to shrink to reach the front. 0 means on the front."""
     return max(0.0, 1 - min(max(one.seconds / seconds, one.joules / joules) for one in best))
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Lines of equal cost touch the front at the optimum of their η."""
+    """A line of equal cost touches the front at the optimum for its η."""
     shown = panel.only(row for row in panel.rows if row[0] != "equal cost")
     seconds, unit = drawing.seconds_scaled(shown.column("tta_seconds"))
     joules, prefix = drawing.scaled(shown.column("eta_joules"))
@@ -79,7 +78,7 @@ def draw(axes: Axes, panel: Panel) -> None:
 
     best = panel.where(kind="optimum")
     plot(panel.where(kind="front"), "-o", color=style.GREEN, label="Pareto front", markersize=4)
-    plot(best, "D", color=style.RED, label="optimum for an η", markersize=6)
+    plot(best, "D", color=style.RED, label="optimum for each η", markersize=6)
     plot(panel.where(kind="zeus"), "x", color=style.BLUE, label="Zeus, last five recurrences", markersize=6)
     for eta in LINES:
         plot(panel.where(kind="equal cost", eta=eta), ":", color=style.GREY, linewidth=1)

@@ -1,4 +1,4 @@
-"""Figure 12 (§6.7): cumulative energy by the early-stopping threshold β, against β = 2."""
+"""Figure 12 (§6.7): cumulative energy by the early-stopping threshold β, relative to β = 2."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ if TYPE_CHECKING:
 NAME = "figure_12"
 TITLE = "Cumulative energy of Zeus by the early-stopping threshold β (V100)"
 BETAS = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0)
-SWEPT = 1.5  # from here on in the paper
+SWEPT = 1.5  # the lowest β in the paper
 CHOSEN = 2.0
 
 
 def cases(study: Study) -> list[Case]:
-    """A sweep of β."""
     return [Case(name, beta=beta) for name in study.main for beta in BETAS]
 
 
 def compute(study: Study) -> Result:
-    """Energy of all recurrences, mean over seeds, relative to β = 2."""
+    """Mean energy of all recurrences, relative to β = 2."""
     energy = {
         (name, beta): study.past(Case(name, beta=beta)).joules.sum(axis=1) for name in study.main for beta in BETAS
     }
@@ -38,20 +37,20 @@ def compute(study: Study) -> Result:
     panel = Panel(NAME, title, ("workload", "beta", "relative_energy"), table, (6.0, 3.6))
     best = min((beta for beta in BETAS if beta >= SWEPT), key=lambda beta: means[beta])
     note = "Geometric means: " + ", ".join(f"β={beta:g}: {mean:.4f}" for beta, mean in means.items()) + "."
-    if best != CHOSEN and study.seeds > 1:  # how far apart, beside the scatter over seeds
+    if best != CHOSEN and study.seeds > 1:  # is the difference larger than the scatter over seeds?
         by_seed = np.exp(np.mean([np.log(energy[n, best] / energy[n, CHOSEN]) for n in study.main], axis=0))
         error = by_seed.std(ddof=1) / np.sqrt(study.seeds)
-        note += f" Seed by seed β={best:g} takes {by_seed.mean():.4f} of β=2's energy, standard error {error:.4f}."
+        note += f" For the same seed, β={best:g} uses {by_seed.mean():.4f} of the energy of β=2 (error {error:.4f})."
     return Result((panel,), (Number(f"{NAME}.best", best, note=note),))
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """A line a workload, the geometric mean in black."""
+    """One line per workload. The geometric mean is black."""
     for name in panel.values("workload"):
         some, (colour, marker) = panel.where(workload=name), style.WORKLOADS[name]
         width = 2.4 if name == "Geometric mean" else 1.2
         places = some.column("beta")
         axes.plot(places, some.column("relative_energy"), f"-{marker}", color=colour, label=name, linewidth=width)
     axes.set_xlabel("Early-stopping threshold β")
-    axes.set_ylabel("Cumulative energy / that at β = 2")
+    axes.set_ylabel("Cumulative energy / energy at β = 2")
     drawing.legend_right(axes)

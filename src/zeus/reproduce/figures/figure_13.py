@@ -1,4 +1,4 @@
-"""Figure 13 (§6.7): what each part of Zeus is worth, by leaving it out."""
+"""Figure 13 (§6.7): cumulative use when one part of Zeus is left out."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ MEAN = "Geometric mean"
 
 
 def cases(study: Study) -> list[Case]:
-    """Zeus whole, and without each part."""
     return [Case(name, policy) for name in study.main for policy in ("paper", *PARTS.values())]
 
 
 def compute(study: Study) -> Result:
-    """Sums over all recurrences, mean over seeds, relative to the whole of Zeus."""
+    """Sums over all recurrences, as means over seeds, relative to Zeus with all parts."""
     lines = []
     for what in ("seconds", "joules", "cost"):
         for part, policy in PARTS.items():
@@ -44,17 +43,20 @@ def compute(study: Study) -> Result:
     )  # fmt: skip
     means = {part: whole.where(quantity="seconds", workload=MEAN, left_out=f"no {part}") for part in PARTS}
     slowdown = {part: float(one.column("relative")[0]) for part, one in means.items()}
-    note = "Geometric mean of the slowdown without: " + ", ".join(f"{p} {r:.3f}" for p, r in slowdown.items()) + "."
+    note = (
+        "Geometric mean of the time relative to Zeus, without "
+        + ", ".join(f"{p} {r:.3f}" for p, r in slowdown.items())
+        + "."
+    )
     return Result(panels, (Number(f"{NAME}.largest", max(slowdown, key=lambda p: slowdown[p]), note=note),))
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Three bars a workload."""
     drawing.bars(axes, panel, "workload", "left_out", "relative", COLOURS)
     axes.axhline(1, color=style.BLACK, linewidth=0.8)
-    axes.set_yscale("log")  # one workload stands out tenfold
+    axes.set_yscale("log")  # one workload is ten times above the rest
     axes.set_ylim(0.8, 1.3 * max(panel.column("relative")))
     drawing.plain_ticks(axes.yaxis, (1, 1.5, 2, 3, 5, 10, 20))
     word = {"seconds": "time", "joules": "energy", "cost": "cost"}[panel.column("quantity")[0]]
-    axes.set_ylabel(f"Cumulative {word} / Zeus's")
+    axes.set_ylabel(f"Cumulative {word} / Zeus")
     drawing.legend_below(axes)

@@ -1,4 +1,4 @@
-"""Figure 14 (§6.7): energy against Default over all workloads, by GPU."""
+"""Figure 14 (§6.7): energy relative to Default over all workloads, by GPU."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "figure_14"
-TITLE = "Geometric mean of the energy against Default, by GPU"
+TITLE = "Geometric mean of the energy relative to Default, by GPU"
 
 
 def cases(study: Study) -> list[Case]:
-    """Zeus on every GPU at hand."""
     return [Case(name, gpu=gpu) for gpu in study.workloads for name in study.workloads[gpu]]
 
 
 def compute(study: Study) -> Result:
-    """The last five recurrences; one geometric mean a seed."""
+    """The last five recurrences, with one geometric mean per seed."""
     lines = []
     for gpu, workloads in study.workloads.items():
         logs = np.log([converged(study, Case(name, gpu=gpu)).energy for name in workloads])
@@ -40,7 +39,6 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Two bars a GPU."""
     drawing.bars(axes, panel, "gpu", "method", "energy_ratio", style.METHODS)
-    axes.set_ylabel("Energy / Default's")
+    axes.set_ylabel("Energy / Default")
     drawing.legend_below(axes)

@@ -13,13 +13,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "figure_16"
-TITLE = "Energy against time for all workloads, near the Pareto front (V100)"
+TITLE = "Energy and time of all workloads, near the Pareto front (V100)"
 
 
 def compute(study: Study) -> Result:
-    """From the traces alone."""
     panels = tuple(
-        figure_02.panel_of(workload, f"{NAME}{letter}", f"{name}: energy against time, and the Pareto front")
+        figure_02.panel_of(workload, f"{NAME}{letter}", f"{name}: energy and time, with the Pareto front")
         for letter, (name, workload) in zip("abcdef", study.main.items(), strict=True)
     )
     beaten = sum(not panel.where(default=True, on_front=True).rows for panel in panels)
@@ -27,6 +26,6 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """The axes do not start from zero."""
+    """Zoomed to the Pareto front, so the axes do not start at 0."""
     drawing.front(axes, panel, zoom=True)
     axes.legend(loc="best")

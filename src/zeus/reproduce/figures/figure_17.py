@@ -12,7 +12,6 @@ draw = figure_05.draw
 
 
 def compute(study: Study) -> Result:
-    """From the traces alone."""
     panels = tuple(
         figure_05.panel_of(workload, f"{NAME}{letter}")
         for letter, workload in zip("abcdef", study.main.values(), strict=True)

@@ -18,7 +18,6 @@ TITLE = "Energy by power limit for all workloads (V100)"
 
 
 def panel_of(workload: Workload, name: str) -> Panel:
-    """The default size at each limit."""
     every = [point(workload, workload.default, one.limit_watts) for one in workload.profiles[workload.default].slices]
     lines = [(one.limit_watts, one.joules, one.seconds) for one in reversed(every)]
     title = f"{workload.name}: energy by power limit at batch size {workload.default}"
@@ -26,7 +25,6 @@ def panel_of(workload: Workload, name: str) -> Panel:
 
 
 def compute(study: Study) -> Result:
-    """From the traces alone."""
     panels = tuple(panel_of(w, f"{NAME}{letter}") for letter, w in zip("abcdef", study.main.values(), strict=True))
     below = 0
     for panel in panels:
@@ -36,7 +34,6 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """One line."""
     joules, prefix = drawing.scaled(panel.column("eta_joules"))
     energies = [value / joules for value in panel.column("eta_joules")]
     axes.plot(panel.column("limit_watts"), energies, "-o", color=style.BLUE)

@@ -14,12 +14,10 @@ draw = figure_07.draw
 
 
 def cases(study: Study) -> list[Case]:
-    """All methods on every workload."""
     return [Case(name, policy) for name in study.main for policy in figure_07.POLICIES.values()]
 
 
 def compute(study: Study) -> Result:
-    """Over all seeds."""
     panels = tuple(
         figure_07.panel_of(study, name, f"{NAME}{letter}") for letter, name in zip("abcdef", study.main, strict=True)
     )
@@ -32,8 +30,18 @@ def compute(study: Study) -> Result:
     worst = max(free, key=lambda name: free[name])
     by_seed = totals[worst, "grid-free"] / totals[worst, "paper"]
     numbers = (
-        Number(f"{NAME}.below_grid", sum(min(charged[n], free[n]) > 1 for n in study.main), note=_said(charged, free)),
-        Number(f"{NAME}.worst_ratio", free[worst], float(by_seed.min()), float(by_seed.max()), f"It is {worst}."),
+        Number(
+            f"{NAME}.below_grid",
+            sum(min(charged[n], free[n]) > 1 for n in study.main),
+            note=_ratios_note(charged, free),
+        ),
+        Number(
+            f"{NAME}.worst_ratio",
+            free[worst],
+            float(by_seed.min()),
+            float(by_seed.max()),
+            f"The worst case is {worst}.",
+        ),
     )
     return Result(panels, numbers)
 
@@ -42,6 +50,6 @@ def _over(totals: Mapping[tuple[str, str], Floats], name: str, grid: str) -> flo
     return float(totals[name, grid].mean() / totals[name, "paper"].mean())
 
 
-def _said(charged: Mapping[str, float], free: Mapping[str, float]) -> str:
+def _ratios_note(charged: Mapping[str, float], free: Mapping[str, float]) -> str:
     each = ", ".join(f"{name} {free[name]:.1f} / {charged[name]:.1f}" for name in charged)
-    return f"Grid Search's regret over Zeus's, failures free / charged: {each}."
+    return f"Regret of Grid Search / regret of Zeus, with failures free / charged: {each}."

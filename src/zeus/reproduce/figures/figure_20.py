@@ -12,6 +12,5 @@ draw = figure_08.draw
 
 
 def compute(study: Study) -> Result:
-    """The first seed."""
     named = zip("abcdef", study.main, strict=True)
     return Result(tuple(figure_08.panel_of(study, Case(name, "paper"), f"{NAME}{letter}") for letter, name in named))

@@ -21,12 +21,11 @@ MEAN = "Geometric mean"
 
 
 def cases(study: Study) -> list[Case]:
-    """A sweep of η."""
     return [Case(name, eta=eta) for name in study.main for eta in ETAS]
 
 
 def compute(study: Study) -> Result:
-    """Default's over ours, in the last five recurrences, mean over seeds."""
+    """Use of Default / use of Zeus in the last five recurrences, as means over seeds."""
     lines: dict[str, list[tuple[Cell, ...]]] = {"energy": [], "time": []}
     means: dict[str, list[float]] = {"energy": [], "time": []}
     for eta in ETAS:
@@ -49,7 +48,6 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """A line a workload."""
     for name in panel.values("workload"):
         some, (colour, marker) = panel.where(workload=name), style.WORKLOADS[name]
         width = 2.4 if name == MEAN else 1.2
@@ -58,5 +56,5 @@ def draw(axes: Axes, panel: Panel) -> None:
         )
     axes.axhline(1, color=style.BLACK, linewidth=0.8)
     axes.set_xlabel("η (0: only time counts, 1: only energy)")
-    axes.set_ylabel("Default's / ours")
+    axes.set_ylabel("Default / Zeus")
     drawing.legend_right(axes)

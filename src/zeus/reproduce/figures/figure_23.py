@@ -1,4 +1,4 @@
-"""Figure 23 (Appendix G): Figure 6 for every GPU whose trace is at hand."""
+"""Figure 23 (Appendix G): Figure 6 for every GPU that has a trace."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ draw = figure_06.draw
 
 
 def cases(study: Study) -> list[Case]:
-    """Both methods on every GPU at hand."""
     policies = figure_06.POLICIES.values()
     return [Case(name, policy, gpu) for gpu in study.workloads for name in study.workloads[gpu] for policy in policies]
 
 
 def compute(study: Study) -> Result:
-    """Over all seeds."""
     panels = tuple(panel for gpu in study.workloads for panel in figure_06.panels_of(study, gpu, f"{NAME}_{gpu}_"))
     means = [
         float(converged(study, Case(name, gpu=gpu)).energy.mean())

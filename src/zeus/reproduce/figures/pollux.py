@@ -1,4 +1,4 @@
-"""§6.6: Zeus beside a goodput tuner like Pollux, DeepSpeech2 on four A40s. Here four are composed of one."""
+"""§6.6: Zeus against a goodput tuner like Pollux, for DeepSpeech2 on four A40s, modelled from one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "section_66"
-TITLE = "Zeus beside a goodput tuner like Pollux (DeepSpeech2, A40)"
+TITLE = "Zeus against a goodput tuner like Pollux (DeepSpeech2, A40)"
 WORKLOAD: Final = "DeepSpeech2"
 GPUS: Final = 4
-RECURRENCES: Final = 50  # of the tuner, which learns nothing from one to the next
+RECURRENCES: Final = 50  # of the tuner, which learns nothing between them
 
 
 def compute(study: Study) -> Result:
-    """The last five recurrences of Zeus, over seeds, against the tuner's mean; on one A40 and on four."""
+    """The last five recurrences of Zeus, over seeds, relative to the mean of the tuner, on one A40 and on four."""
     try:
         if WORKLOAD not in study.workloads.get("a40", {}):
-            raise InputError(f"No power trace of {WORKLOAD} on the A40 is at hand.")
+            raise InputError(f"There is no power trace of {WORKLOAD} on the A40.")
         traces = study.data / "pollux_osdi21" / "traces"
         noise = pollux.noise_scale(WORKLOAD, traces)
         one = study.workloads["a40"][WORKLOAD]
@@ -46,20 +46,20 @@ def compute(study: Study) -> Result:
         for what, values in (("energy", energy), ("time", time)):
             lines.append((f"{gpus} x A40", what, values.mean(), values.min(), values.max()))
         saved[gpus], longer[gpus] = 100 * (1 - energy), 100 * (time - 1)
-    alone = f"On one A40 as traced: {longer[1].mean():+.1f} %."
+    alone = f"On one A40, as in the trace: {longer[1].mean():+.1f} %."
     numbers = (over_seeds(f"{NAME}.energy", saved[GPUS]), over_seeds(f"{NAME}.time", longer[GPUS], alone))
     columns = ("gpus", "quantity", "ratio", "low", "high")
     panel = Panel(NAME, "DeepSpeech2: Zeus against the goodput tuner", columns, rows(lines), (4.8, 3.2))
     remark = (
-        "The tuner follows Pollux's rule with its published noise scale (the same network, other speech data); "
-        f"{GPUS} GPUs are one A40's trace and Pollux's measured slow-down, with batch sizes {nodes[GPUS].sizes}, of "
-        f"which the tuner begins at {pollux.choose(nodes[GPUS], noise, done=0.0)}. Neither is the paper's measurement."
+        "The tuner follows Pollux's rule with its published noise scale, of the same network on other speech data. The "
+        f"{GPUS} GPUs are modelled from the trace of one A40 and Pollux's measured slow-down; the paper measured "
+        f"real ones. Batch sizes are {nodes[GPUS].sizes}. The tuner starts at "
+        f"{pollux.choose(nodes[GPUS], noise, done=0.0)}."
     )
     return Result((panel,), numbers, remark)
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Two bars a number of GPUs."""
     drawing.bars(axes, panel, "gpus", "quantity", "ratio", {"energy": style.ORANGE, "time": style.SKY})
     axes.axhline(1, color=style.BLACK, linewidth=0.8)
     axes.set_ylabel("Zeus / goodput tuner")

@@ -1,4 +1,4 @@
-"""Tables 1 and 2 (§6.1): the workloads and cards, as the traces at hand hold them."""
+"""Tables 1 and 2 (§6.1): the workloads and GPUs in the traces."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAME = "table_1"
-TRAINED = 4  # times, with different seeds (§6.1)
+TRAINED = 4  # runs with different seeds (§6.1)
 TITLE = "Workloads, batch sizes and power limits in the traces (Tables 1 and 2)"
 
 
 def compute(study: Study) -> Result:
-    """From the traces alone."""
     lines: list[tuple[Cell, ...]] = []
     for gpu, workloads in study.workloads.items():
         for name, w in workloads.items():
@@ -30,7 +29,7 @@ def compute(study: Study) -> Result:
     limits = [limit for w in study.main.values() for limit in w.limits]
     traced = {f"{w.name} at {size}": len(some) for w in study.main.values() for size, some in w.runs.items()}
     fewer = ", ".join(f"{what} ({number})" for what, number in traced.items() if number < TRAINED) or "none"
-    held = f"Up to {max(traced.values())} for a size; fewer than {TRAINED}: {fewer}."
+    held = f"At most {max(traced.values())} runs per size. Fewer than {TRAINED} runs: {fewer}."
     defaults = ", ".join(str(w.default) for w in study.main.values())
     return Result((panel,), (
         Number(f"{NAME}.defaults", defaults),
@@ -42,7 +41,6 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Horizons by GPU."""
     colours = {card: style.CARDS.get(card, style.GREY) for card in panel.values("gpu")}
     drawing.bars(axes, panel, "workload", "gpu", "recurrences", colours)
     axes.set_ylabel("Recurrences")
