@@ -1,13 +1,13 @@
-"""`zeus demo`: a recurring job that gets cheaper, on a virtual GPU and with no set-up.
+"""`zeus demo`: shows a recurring job that gets cheaper. It needs no GPU and no set-up.
 
-    5 runs of the default, to compare with; then 30 recurrences:
+    First 5 runs of the default, for comparison. Then 30 recurrences:
 
     ask ──▶ train (PyTorch, ZeusDataLoader) ──▶ tell ──▶ the target is reached
      ▲                                           │
      └── stopped early: another batch size ──────┘
 
-The model and what it learns are real. The GPU is a virtual V100, whose time and power are modelled; nothing of the
-user's, neither GPU nor store, is touched.
+The model and its training are real. The GPU is a virtual V100, whose time and power are modelled. The demo does not
+touch the user's GPUs or store.
 """
 
 from __future__ import annotations
@@ -48,25 +48,27 @@ JOB = JobSpec(
     mab_seed=0,
 )
 DEFAULT_JOB = replace(JOB, job_id="demo-default", policy="default")
-DEFAULT_RUNS = 5  # of the default at the highest limit, to compare with
+DEFAULT_RUNS = 5  # of the default at the highest limit, for comparison
 Tell = Callable[[str], None]
 
 
 @click.command()
-@click.option("--recurrences", type=click.IntRange(min=1), default=RECURRENCES, show_default=True, help="How many.")
+@click.option(
+    "--recurrences", type=click.IntRange(min=1), default=RECURRENCES, show_default=True, help="Number of recurrences."
+)
 @click.option("--default-runs", type=click.IntRange(min=1), default=DEFAULT_RUNS, hidden=True)
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout, progress on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout and progress on stderr.")
 def demo(recurrences: int, default_runs: int, as_json: bool) -> None:
-    """Train a small model again and again on a virtual V100, and watch batch size and power limit get better."""
+    """Train a small model many times on a virtual V100, and watch Zeus find a better batch size and power limit."""
     report = run(recurrences, default_runs, lambda line: click.echo(line, err=as_json))
     if as_json:
         print_json(report)
 
 
 def run(recurrences: int, default_runs: int, tell: Tell) -> dict[str, Any]:
-    """The whole demonstration: what it came to, which is also left in a folder of its own."""
+    """Run the demo and return its report, which is also written to a folder of its own."""
     if find_spec("torch") is None:
-        raise ZeusError("the demo trains a PyTorch model: pip install 'zeus-energy[torch]', or `make demo`.")
+        raise ZeusError("the demo trains a PyTorch model. Run pip install 'zeus-energy[torch]', or `make demo`.")
     began = time.monotonic()
     folder = _new_folder()
     lines: list[str] = []
@@ -95,7 +97,7 @@ def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict
     store, monitor = open_store(_store_url(folder)), ZeusMonitor()
     gpu = monitor.gpus[0]
     before, threads = gpu.limit(), torch.get_num_threads()
-    torch.set_num_threads(1)  # the model is so small that sharing its work takes longer than doing it
+    torch.set_num_threads(1)  # the model is so small that more threads would be slower
     try:
         for line in demo_text.opening(JOB, gpu.spec.name, default_runs):
             say(line)
@@ -107,18 +109,18 @@ def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict
     finally:
         torch.set_num_threads(threads)
     usual, found = report(store, DEFAULT_JOB.id), report(store, JOB.id)
-    told = full(replace(found, ledger=found.ledger.against(usual.ledger)))
-    for row in told["tries"]:
+    summary = full(replace(found, ledger=found.ledger.against(usual.ledger)))
+    for row in summary["tries"]:
         row["limit_watts"] = limits.get(row["number"])
     store.close()
     after = gpu.limit()
     monitor.close()
     cards = {"gpu": gpu.spec.name, "limit_before_watts": before, "limit_after_watts": after}
-    return {**cards, "store": _store_url(folder), **told}
+    return {**cards, "store": _store_url(folder), **summary}
 
 
 def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int, say: Tell) -> dict[int, float | None]:
-    """So many recurrences, in this process; the power limit that each trial chose."""
+    """Run recurrences in this process. Return the power limit of each trial."""
     from zeus.jobs.local import LocalJob
     from zeus.jobs.open import gpus_of
     from zeus.launch.recurrence import recur
@@ -127,9 +129,9 @@ def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int
 
     def train(trial: Trial) -> Outcome:
         limits[trial.number] = _train(job.spec, trial)
-        told = job.trial(trial.number).outcome
-        assert told is not None, "the loader tells how its trial ended"
-        return told
+        outcome = job.trial(trial.number).outcome
+        assert outcome is not None, "the loader tells the outcome of its trial"
+        return outcome
 
     def changed(trial: Trial) -> None:
         if trial.outcome is not None:
@@ -141,7 +143,7 @@ def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int
 
 
 def _train(spec: JobSpec, trial: Trial) -> float | None:
-    """One trial, told what `zeus run` would tell a script, but in this process: PyTorch takes seconds to load."""
+    """Run one trial as `zeus run` would, but in this process, as PyTorch takes seconds to load."""
     from zeus.cli.demo_training import train
     from zeus.env import Orders, written
     from zeus.launch.job_file.values import trial_seed
@@ -149,7 +151,7 @@ def _train(spec: JobSpec, trial: Trial) -> float | None:
 
     size = trial.batch_size
     rate = scale(BASE_LEARNING_RATE, spec.default_batch_size, size, "sqrt")
-    said = Orders(
+    orders = Orders(
         job_id=spec.id,
         trial=trial.number,
         batch_size=size,
@@ -160,12 +162,12 @@ def _train(spec: JobSpec, trial: Trial) -> float | None:
         max_epochs=spec.max_epochs,
         seed=trial_seed(spec.mab_seed, trial.number),
     )
-    with env.changed(written(said)):
-        return train(size, rate, spec.max_epochs, spec.target_metric, said.seed or 0)
+    with env.changed(written(orders)):
+        return train(size, rate, spec.max_epochs, spec.target_metric, orders.seed or 0)
 
 
 def _new_folder() -> Path:
-    """`$XDG_DATA_HOME/zeus/demo`, empty: it holds the last demonstration and nothing else."""
+    """Create `$XDG_DATA_HOME/zeus/demo`. It holds only the last demo, so an existing folder is replaced."""
     from zeus.store.address import default_path
 
     folder = default_path().parent / "demo"
@@ -173,7 +175,7 @@ def _new_folder() -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     except OSError as failed:
-        raise ZeusError(f"{folder} cannot be made anew: {failed.strerror}. Set XDG_DATA_HOME to another.") from failed
+        raise ZeusError(f"cannot create {folder}: {failed.strerror}. Set XDG_DATA_HOME to another folder.") from failed
     return folder
 
 
@@ -183,13 +185,13 @@ def _store_url(folder: Path) -> str:
 
 @contextmanager
 def _environment(folder: Path, cards: Path) -> Iterator[None]:
-    """A virtual GPU, a keeper and a store of our own; nothing that the user has set."""
+    """The demo's own virtual GPU, keeper and store, without the user's settings."""
     ours = {
         "ZEUS_GPU": GPU,
         "ZEUS_VIRTUAL_STATE": str(cards / "cards"),
         "ZEUS_KEEPER_STATE": str(cards / "keeper"),
         "ZEUS_STORE": _store_url(folder),
-        "XDG_DATA_HOME": str(cards / "data"),  # where a training that is told of a store remembers it
+        "XDG_DATA_HOME": str(cards / "data"),  # training keeps its own files here
         "ZEUS_QUIET": "1",
     }
     theirs = [name for name in env.HERE if name.startswith("ZEUS_")] + ["CUDA_VISIBLE_DEVICES"]

@@ -1,4 +1,4 @@
-"""The training of `zeus demo`: a real model on generated data, written as any script for `zeus run` (Listing 1)."""
+"""The training of `zeus demo`: a real model on generated data, written like a script for `zeus run` (Listing 1)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from zeus import ZeusDataLoader
 
 FEATURES, CLASSES = 32, 10
 SAMPLES, SAMPLES_TO_EVALUATE = 16384, 2048
-NOISE = 0.1  # of the labels to learn from are wrong, as in life
+NOISE = 0.1  # share of training labels that are random, as real labels have errors too
 
 
 class Samples(Dataset[tuple[Tensor, Tensor]]):
-    """Inputs and labels, taken a batch at a time, which is quicker than one by one."""
+    """Inputs and labels. A whole batch is read at once, which is faster than sample by sample."""
 
     def __init__(self, inputs: Tensor, labels: Tensor) -> None:
         self.inputs, self.labels = inputs, labels
@@ -27,18 +27,17 @@ class Samples(Dataset[tuple[Tensor, Tensor]]):
         return len(self.labels)
 
     def __getitems__(self, indices: list[int]) -> tuple[Tensor, Tensor]:
-        """A batch."""
         return self.inputs[indices], self.labels[indices]
 
 
 def as_it_is(batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Nothing is left to collate."""
+    """Collate function: a batch is already collated."""
     return batch
 
 
 @cache
 def data() -> tuple[Samples, Samples]:
-    """To learn from and to evaluate on: points that a random network, which is never shown, has labelled."""
+    """The training and the evaluation set. A fixed random network gives the labels."""
     chance = torch.Generator().manual_seed(0)
     teacher = nn.Sequential(nn.Linear(FEATURES, 64), nn.Tanh(), nn.Linear(64, CLASSES))
     for weights in teacher.parameters():
@@ -55,7 +54,7 @@ def data() -> tuple[Samples, Samples]:
 
 
 def train(batch_size: int, learning_rate: float, max_epochs: int, target_accuracy: float, seed: int) -> float | None:
-    """One run; the power limit that it chose, in watts."""
+    """Train once and return the chosen power limit, in watts."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(FEATURES, 128), nn.ReLU(), nn.Linear(128, CLASSES))
     optimizer = torch.optim.SGD(model.parameters(), learning_rate)

@@ -1,4 +1,4 @@
-"""`zeus reproduce`: every figure of the paper from its published traces, beside what the paper says."""
+"""`zeus reproduce`: draws the figures of the paper from its published traces and compares the numbers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ QUICK_SEEDS = 2
               help="Folder with summary_train.csv and a summary_power_GPU.csv for each GPU.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder for the report.")
 @click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), envvar="ZEUS_DATA",
-              help="Folder with the other data sets; default: ZEUS_DATA, or the one that holds --traces.")  # fmt: skip
-@click.option("--seeds", type=click.IntRange(min=1), default=None, help="Replays of each policy (20).")
-@click.option("--quick", is_flag=True, help=f"Only {QUICK_SEEDS} seeds and small pictures, to see that all works.")
-@click.option("--only", default=None, help="Some figures, such as figure_01,figure_06.")
-@click.option("--processes", type=click.IntRange(min=1), default=None, help="How many at a time (all cores).")
+              help="Folder with the other data sets. Default: ZEUS_DATA, or the parent of --traces.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(min=1), default=None, help="Replays of each policy. Default: 20.")
+@click.option("--quick", is_flag=True, help=f"Use only {QUICK_SEEDS} seeds and draw small pictures, as a quick check.")
+@click.option("--only", default=None, help="Only these figures, such as figure_01,figure_06.")
+@click.option("--processes", type=click.IntRange(min=1), default=None, help="Number of processes. Default: all cores.")
 def reproduce(
     traces: Path,
     out: Path,
@@ -31,16 +31,16 @@ def reproduce(
     only: str | None,
     processes: int | None,
 ) -> None:
-    """Draw Figures 1, 2 and 4 to 23 again, and compare each number of the paper with ours.
+    """Draw Figures 1, 2 and 4 to 23 of the paper again, and compare each of its numbers with ours.
 
-    Writes OUT/report.html, OUT/report.json and OUT/figures/ with a PNG and a CSV for each panel.
+    This writes OUT/report.html, OUT/report.json and OUT/figures/ with a PNG and a CSV for each panel.
     """
     from zeus.errors import InputError
 
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise InputError("pictures need matplotlib: pip install 'zeus-energy[plots]'.") from None
+        raise InputError("drawing needs matplotlib. Run pip install 'zeus-energy[plots]'.") from None
     from zeus.reproduce import pipeline, study, style
     from zeus.reproduce.report import shown
 
@@ -58,17 +58,15 @@ def reproduce(
         )
     within = sum(row.within is True for row in rows)
     judged = sum(row.within is not None for row in rows)
-    click.echo(
-        f"{within} of {judged} numbers are within their tolerance; {len(rows) - judged} cannot be computed here."
-    )
+    click.echo(f"{within} of {judged} numbers are within their tolerance. Not computed: {len(rows) - judged}.")
     for row in rows:
         if row.within is False:
-            click.echo(f"  outside: {row.id}: {shown(row.paper, row.unit)} there, {shown(row.ours, row.unit)} here")
+            click.echo(f"  outside: {row.id}: expected {shown(row.paper, row.unit)}, got {shown(row.ours, row.unit)}")
     click.echo(f"Open {out / 'report.html'}")
 
 
 class _Bar:
-    """Progress on stderr."""
+    """A progress bar on stderr."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -88,9 +86,7 @@ class _Bar:
         self._progress.stop()
 
     def begin(self, what: str, total: int) -> None:
-        """A new bar."""
         self._task = self._progress.add_task(what, total=total)
 
     def step(self) -> None:
-        """One further."""
         self._progress.advance(self._task)

@@ -1,4 +1,4 @@
-"""`zeus simulate`: what policies would have cost, on traces or on virtual GPUs."""
+"""`zeus simulate`: replays policies on traces or on virtual GPUs, and compares their cost."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from zeus import env
 from zeus.cli.output import joules, print_json
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
+from zeus.cli.simulate_options import BETA, ETA, JSON, SEEDS, policies, window
 
 if TYPE_CHECKING:
     from zeus.simulate.results import ReplayResult
@@ -21,27 +22,25 @@ if TYPE_CHECKING:
 
 VIRTUAL = "virtual:"
 
-POLICIES = "structured,paper,grid,default"
-
 
 @click.group(invoke_without_command=True)
 @click.option(
     "--traces",
     type=click.Path(path_type=Path),
-    help="Folder with summary_train.csv and summary_power_{gpu}.csv; default: nsdi23_traces in ZEUS_DATA, if that is "
-    "set, otherwise virtual workloads.",
+    help="Folder with summary_train.csv and summary_power_{gpu}.csv. Default: nsdi23_traces in ZEUS_DATA. Without "
+    "ZEUS_DATA, virtual workloads are used.",
 )
-@click.option("--gpu", default="v100", show_default=True, help="Which power trace; virtual:NAME for a virtual GPU.")
+@click.option("--gpu", default="v100", show_default=True, help="Name of the power trace, or virtual:NAME.")
 @click.option("--workload", "workloads", default="all", show_default=True, help="Names, such as BERT-SA,NeuMF.")
-@click.option("--workloads", "file", type=click.Path(path_type=Path), help="TOML file in place of the paper's Table 1.")
-@click.option("--policy", "policies", default=POLICIES, show_default=True, help="Names, by commas.")
-@click.option("--eta", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="1: only energy counts.")
-@click.option("--beta", type=click.FloatRange(1), default=2.0, show_default=True, help="Early stopping at beta·min C.")
-@click.option("--window", type=click.IntRange(0), default=0, show_default=True, help="Observations kept; 0: all.")
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds 0 to N-1.")
-@click.option("--recurrences", type=click.IntRange(1), help="Of the job; default: 2·|B|·|P|.")
-@click.option("--concurrency", type=click.IntRange(1), default=1, show_default=True, help="Recurrences in flight.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@click.option("--workloads", "file", type=click.Path(path_type=Path), help="TOML file instead of the paper's Table 1.")
+@policies("structured,paper,grid,default")
+@ETA
+@BETA
+@window(0)
+@SEEDS
+@click.option("--recurrences", type=click.IntRange(1), help="How many to replay. Default: 2 x batch sizes x limits.")
+@click.option("--concurrency", type=click.IntRange(1), default=1, show_default=True, help="Recurrences run at once.")
+@JSON
 @click.pass_context
 def simulate(
     ctx: click.Context,
@@ -55,11 +54,11 @@ def simulate(
     as_json: bool,
     **knobs: Any,
 ) -> None:
-    """Replay batch size policies on traced or virtual workloads and compare what they cost."""
+    """Replay batch size policies on traced or virtual workloads and compare their cost."""
     if ctx.invoked_subcommand is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
         if given:
-            raise click.UsageError(f"`{ctx.invoked_subcommand}` has options of its own: give them after it.")
+            raise click.UsageError(f"`{ctx.invoked_subcommand}` has its own options. Write them after it.")
         return
     from zeus.simulate.baselines import check
 
@@ -76,17 +75,17 @@ def simulate(
 
 
 def split(text: str) -> list[str]:
-    """Names by commas, each once."""
+    """Split names at commas and drop repeated ones."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise click.BadParameter(f"{text!r}: give at least one name.")
+        raise click.BadParameter(f"{text!r} holds no name. Give at least one name.")
     return list(dict.fromkeys(names))
 
 
 def load(
     traces: Path | None, gpu: str, names: Sequence[str] | None, file: Path | None = None
 ) -> tuple[str, dict[str, Workload]]:
-    """The GPU as it is to be called, and the workloads."""
+    """Load workloads. Return the name of the GPU for the output, and the workloads by name."""
     from zeus.simulate import virtual, workload_file
     from zeus.simulate.traces import published
     from zeus.simulate.traces.rows import published as folder
@@ -98,12 +97,17 @@ def load(
         found = published.load(traces, gpu, names, known)
         return next(iter(found.values())).gpu, found
     card = gpu.removeprefix(VIRTUAL)
-    click.echo(f"zeus: virtual workloads on a virtual {card}; for traces give --traces DIR or set ZEUS_DATA.", err=True)
+    click.echo(
+        f"zeus: using virtual workloads on a virtual {card}. For traces, give --traces DIR or set ZEUS_DATA.", err=True
+    )
     return f"{VIRTUAL}{card}", virtual.load(card, names, known)
 
 
 def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: bool) -> list[tuple[Workload, str]]:
-    """Which policy to replay on which workload: of all workloads only those where it has a meaning."""
+    """The pairs of workload and policy to replay.
+
+    A pair that cannot be replayed is left out with a message. It is an error if the user named the workloads.
+    """
     from zeus.errors import InputError
     from zeus.simulate.results import why_not
 
@@ -119,12 +123,12 @@ def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: b
     if reasons and (named or not pairs):
         raise InputError(reasons[0])
     for reason in reasons:
-        click.echo(f"zeus: left out: {reason}", err=True)
+        click.echo(f"zeus: skipped: {reason}", err=True)
     return pairs
 
 
 def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any]) -> Iterator[ReplayResult]:
-    """Each in turn, with a bar on a terminal."""
+    """Run the replays one by one, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import track
 
@@ -170,7 +174,7 @@ def _tell(gpu: str, runs: Sequence[ReplayResult]) -> None:
         table.add_section()
     width = None if sys.stdout.isatty() else 120
     Console(width=width).print(table)
-    click.echo("Regret: cost above that of the best pair, expected. Last 5 recurrences against Default (= 1).")
+    click.echo("Regret is the cost above that of the best pair. The last 5 recurrences are relative to Default (= 1).")
 
 
 for command in (cluster, capriccio, drift):

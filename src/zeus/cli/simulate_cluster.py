@@ -1,4 +1,4 @@
-"""`zeus simulate cluster`: what policies would have cost a whole cluster of recurring jobs (§6.3)."""
+"""`zeus simulate cluster`: replays policies on a whole cluster of recurring jobs (§6.3)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zeus.cli.output import joules, print_json
+from zeus.cli.simulate_options import BETA, ETA, JSON, SEEDS, policies, window
 
 if TYPE_CHECKING:
     from zeus.simulate.cluster.groups import GroupRow
@@ -25,18 +26,18 @@ if TYPE_CHECKING:
     "--groups",
     type=click.Path(path_type=Path),
     help="CSV of group,start_time,end_time, or the folder with the Alibaba PAI tables of 2020. Default: a composite of "
-    "two real traces in ZEUS_DATA, which is neither of them.",
+    "two real traces in ZEUS_DATA.",
 )
-@click.option("--traces", type=click.Path(path_type=Path), help="As of `zeus simulate`.")
-@click.option("--gpu", default="v100", show_default=True, help="As of `zeus simulate`.")
-@click.option("--workload", "workloads", default="all", show_default=True, help="One cluster each.")
-@click.option("--policy", "policies", default="paper,grid,default", show_default=True, help="Names, by commas.")
-@click.option("--eta", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="1: only energy counts.")
-@click.option("--beta", type=click.FloatRange(1), default=2.0, show_default=True, help="Early stopping at beta·min C.")
-@click.option("--window", type=click.IntRange(0), default=0, show_default=True, help="Observations kept; 0: all.")
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Seeds 0 to N-1.")
-@click.option("--workers", type=click.IntRange(1), help="Processes; default: as many as there are cores.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@click.option("--traces", type=click.Path(path_type=Path), help="As for `zeus simulate`.")
+@click.option("--gpu", default="v100", show_default=True, help="As for `zeus simulate`.")
+@click.option("--workload", "workloads", default="all", show_default=True, help="Names, such as BERT-SA,NeuMF.")
+@policies("paper,grid,default")
+@ETA
+@BETA
+@window(0)
+@SEEDS
+@click.option("--workers", type=click.IntRange(1), help="Number of processes. Default: all cores.")
+@JSON
 def cluster(
     groups: Path | None,
     traces: Path | None,
@@ -50,7 +51,7 @@ def cluster(
     workers: int | None,
     as_json: bool,
 ) -> None:
-    """Replay a cluster's recurring jobs, overlapping as they did, under each policy, and compare with Default."""
+    """Replay all recurring jobs of a cluster under each policy, with their overlap, and compare with Default."""
     from zeus.cli.simulate import load, split
     from zeus.simulate.baselines import check
     from zeus.simulate.cluster.groups import TASK_JOBS, Knobs, simulate
@@ -63,7 +64,7 @@ def cluster(
     where, found = load(traces, gpu, None if workloads == "all" else split(workloads))
     clusters = match(trace, found)
     total = trace.jobs * len(names) * seeds
-    if workers is None:  # starting processes takes longer than a few thousand jobs do
+    if workers is None:  # for a few thousand jobs, starting processes takes longer than the replay
         workers = len(os.sched_getaffinity(0)) if total > 4 * TASK_JOBS else 1
     rows: list[GroupRow] = []
     with bar("Jobs", total) as progress:
@@ -115,9 +116,9 @@ def _tell(gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequ
     from rich.console import Console
     from rich.table import Table
 
-    click.echo(f"{trace.source}")
-    left = f"{trace.dropped} that did not end well" + (f", {trace.ungrouped} of no group" if trace.ungrouped else "")
-    click.echo(f"{trace.jobs} jobs of {len(trace.groups)} groups on {gpu}; left out: {left}.")
+    click.echo(trace.source)
+    left = f"{trace.dropped} that did not succeed" + (f", {trace.ungrouped} without a group" if trace.ungrouped else "")
+    click.echo(f"{trace.jobs} jobs of {len(trace.groups)} groups on {gpu}. Left out: {left}.")
     table = Table()
     for heading in ("workload", "policy"):
         table.add_column(heading, no_wrap=True)
@@ -132,12 +133,12 @@ def _tell(gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequ
                 table.add_row(row.workload, row.policy, *counts, joules(row.energy), *ratios, regret)
         table.add_section()
     Console(width=None if sys.stdout.isatty() else 120).print(table)
-    click.echo("Energy and time of all tries, against what Default is expected to use (= 1).")
+    click.echo("Energy and time cover all trials. They are relative to the expected use of Default (= 1).")
 
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal's stderr; elsewhere nothing."""
+    """A progress bar on stderr, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 

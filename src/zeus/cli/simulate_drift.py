@@ -1,4 +1,4 @@
-"""`zeus simulate capriccio` and `zeus simulate drift`: data that drift, and what policies make of them (§6.4)."""
+"""`zeus simulate capriccio` and `zeus simulate drift`: policies on data that drift (§6.4)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from zeus.cli.output import joules, print_json
 from zeus.cli.simulate_cluster import bar
+from zeus.cli.simulate_options import BETA, ETA, JSON, window
 
 if TYPE_CHECKING:
     from zeus.simulate.drift.capriccio import DataSlice
@@ -19,20 +20,22 @@ _INPUT = click.option(
     "source",
     type=click.Path(path_type=Path),
     required=True,
-    help="Sentiment140 CSV: target,ids,date,flag,user,text.",
+    help="Sentiment140 as a CSV with the columns target,ids,date,flag,user,text.",
 )
 _TWEETS = click.option(
-    "--tweets", type=click.IntRange(1), help="In a slice; default: the share that 500,000 are of 1.6 million."
+    "--tweets", type=click.IntRange(1), help="Tweets in a slice. Default: 5/16 of the input, as in the paper."
 )
 
 
 @click.command()
 @_INPUT
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="A new folder.")
-@click.option("--window", type=click.IntRange(1), help="Tweets in a slice; default: as 500,000 are to 1.6 million.")
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="A new or empty folder for the slices.")
+@click.option(
+    "--window", type=click.IntRange(1), help="Tweets in a slice. Default: 5/16 of the input, as in the paper."
+)
+@JSON
 def capriccio(source: Path, out: Path, window: int | None, as_json: bool) -> None:
-    """Cut Sentiment140 into slices that drift: a window of tweets, moved on a day at a time."""
+    """Cut Sentiment140 into slices that drift, by moving a window of tweets one day at a time."""
     from zeus.simulate.drift.capriccio import write
 
     cut, about = _cut(source, window)
@@ -40,19 +43,19 @@ def capriccio(source: Path, out: Path, window: int | None, as_json: bool) -> Non
     if as_json:
         print_json({"source": source.name, "about": about, "slices": len(cut), "index": str(index)})
     else:
-        click.echo(f"{about}; {len(cut)} slices in {out}, listed in {index.name}.")
+        click.echo(f"{about}. {len(cut)} slices are in {out}; {index.name} lists them.")
 
 
 @click.command()
 @_INPUT
 @_TWEETS
-@click.option("--gpu", default="v100", show_default=True, help="Virtual GPU that epochs are charged on.")
-@click.option("--policy", default="paper", show_default=True, help="One that chooses batch sizes.")
-@click.option("--window", type=click.IntRange(0), default=10, show_default=True, help="Observations kept; 0: all.")
-@click.option("--eta", type=click.FloatRange(0, 1), default=0.5, show_default=True, help="1: only energy counts.")
-@click.option("--beta", type=click.FloatRange(1), default=2.0, show_default=True, help="Early stopping at beta·min C.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+@click.option("--gpu", default="v100", show_default=True, help="Virtual GPU whose energy and time are used.")
+@click.option("--policy", default="paper", show_default=True, help="Policy that chooses the batch size.")
+@window(10)
+@ETA
+@BETA
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
+@JSON
 def drift(
     source: Path,
     tweets: int | None,
@@ -83,18 +86,19 @@ def drift(
             }
         )
         return
-    click.echo(f"{about}; a real text classifier, charged as BERT on a virtual {gpu}.")
+    click.echo(f"{about}. A real text classifier, with the energy and time of BERT on a virtual {gpu}.")
     for row in rows:
+        trials = " 1 trial " if row.tries == 1 else f"{row.tries:2d} trials"
         end = "" if row.converged else "  did not reach the target"
         click.echo(
-            f"{row.label}  batch size {row.batch_size:4d} at {row.power_limit:3.0f} W, {row.tries:2d} tries, "
+            f"{row.label}  batch size {row.batch_size:4d} at {row.power_limit:3.0f} W, {trials}, "
             f"{joules(row.energy):>8}, {row.time:6.1f} s{end}"
         )
-    click.echo(f"In all {joules(sum(row.energy for row in rows))}, {sum(row.time for row in rows):.0f} s.")
+    click.echo(f"Total: {joules(sum(row.energy for row in rows))}, {sum(row.time for row in rows):.0f} s.")
 
 
 def _cut(source: Path, window: int | None) -> tuple[list[DataSlice], str]:
-    """The slices, and in words what they are of."""
+    """The slices, and a description of them for people."""
     from zeus.simulate.drift.capriccio import FULL_SET, proportional_window, read_tweets, slices
 
     found = read_tweets(source)

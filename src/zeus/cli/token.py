@@ -1,4 +1,4 @@
-"""`zeus token create|list|revoke`: who may speak to a service over a store."""
+"""`zeus token create|list|revoke`: manages the tokens that `zeus serve` accepts."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ import click
 from zeus.cli.output import print_json
 from zeus.errors import InputError
 
-_store = click.option("--store", "url", metavar="URL", help="Default: ZEUS_STORE, or the user's own.")
-_json = click.option("--json", "as_json", is_flag=True, help="JSON on stdout.")
+_store = click.option(
+    "--store", "url", metavar="URL", help="Store to use. Default: ZEUS_STORE, or your own SQLite file."
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke tokens for `zeus serve`."""
+    """Create, list and revoke tokens for `zeus serve`."""
 
 
 @token.command()
 @click.argument("name")
-@click.option("--scope", type=click.Choice(["read", "report", "admin"]), default="report", show_default=True)
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this new file (0600).")
+@click.option("--scope", type=click.Choice(["read", "report", "admin"]), default="report", show_default=True,
+              help="What the token allows.")  # fmt: skip
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="New file for the token (mode 0600).")
 @_store
 @_json
 def create(name: str, scope: str, output: Path | None, url: str | None, as_json: bool) -> None:
-    """Make a token. It is shown once: on a terminal, or in a file that only you can read."""
+    """Create a token. It is shown once on a terminal, or written to a file that only you can read."""
     import time
 
     from zeus.service.auth import new
@@ -37,9 +40,9 @@ def create(name: str, scope: str, output: Path | None, url: str | None, as_json:
     from zeus.store.tokens import Scope
 
     kept, secret = new(name, Scope(scope), utc(time.time()))
-    tokens = open_store(url).tokens  # first, so that no secret is handed out for a store that is not there
+    tokens = open_store(url).tokens  # open the store first, so that a failure leaves no secret behind
     if output is None and not sys.stdout.isatty():
-        output = default_path().parent / f"token-{kept.id}"  # a secret on standard output ends up in somebody's log
+        output = default_path().parent / f"token-{kept.id}"  # a secret on stdout could end up in a log
         output.parent.mkdir(parents=True, exist_ok=True)
     if output is not None:
         _write(output, secret)
@@ -50,14 +53,14 @@ def create(name: str, scope: str, output: Path | None, url: str | None, as_json:
     elif output is not None:
         click.echo(f"{kept.id}  {scope}  {name}  in {output}")
     else:
-        click.echo(f"{secret}\nIt is not shown again. Give it as ZEUS_TOKEN, or type it into the page once.")
+        click.echo(f"{secret}\nThis token is not shown again. Set it as ZEUS_TOKEN, or enter it on the page.")
 
 
 @token.command("list")
 @_store
 @_json
 def list_tokens(url: str | None, as_json: bool) -> None:
-    """All tokens, without their secrets."""
+    """List all tokens, without their secrets."""
     from zeus.store import open_store
 
     rows = [
@@ -85,7 +88,7 @@ def list_tokens(url: str | None, as_json: bool) -> None:
 @_store
 @_json
 def revoke(token_id: str, url: str | None, as_json: bool) -> None:
-    """Refuse a token from now on."""
+    """Revoke a token, so that it is refused from now on."""
     import time
 
     from zeus.store import open_store
@@ -102,6 +105,6 @@ def _write(output: Path, secret: str) -> None:
     try:
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as wrong:
-        raise InputError(f"{output} cannot be made: {wrong.strerror}. Name another with --output.") from wrong
+        raise InputError(f"cannot create {output}: {wrong.strerror}. Give another file with --output.") from wrong
     with os.fdopen(descriptor, "w") as file:
         file.write(f"{secret}\n")

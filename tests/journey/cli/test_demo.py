@@ -91,7 +91,7 @@ def test_the_report_adds_up(demo: Demo) -> None:
 
 
 def test_what_it_leaves_is_read_by_the_command_that_it_prints(demo: Demo) -> None:
-    (look,) = [one for one in demo.progress if one.startswith("Look:")]
+    (look,) = [one for one in demo.progress if one.startswith("Next:")]
     command = look.split()[1:]
     assert command[:4] == ["zeus", "jobs", "show", "demo"]
     done = call(demo.folder, *command[1:], "--json")

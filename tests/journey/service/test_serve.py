@@ -51,9 +51,9 @@ def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedPro
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--host", "0.0.0.0"], "--host 0.0.0.0, which others reach, needs a token"),
+        (["--host", "0.0.0.0"], "--host 0.0.0.0, which other machines can reach, needs a token"),
         (["--require-token"], "zeus token create NAME"),
-        (["--require-token", "--insecure"], "give one of them"),
+        (["--require-token", "--insecure"], "Give only one of them"),
         (["--certfile", __file__], "--certfile and --keyfile go together"),
         (["--proxy", "a.proxy"], "--proxy a.proxy: give an IP address or a network"),
         (["--store", "http://127.0.0.1:1"], "is a service; here the address of a database"),
@@ -79,7 +79,7 @@ def test_tokens_that_would_travel_in_the_clear_are_warned_of(
     environment: dict[str, str], certificate: tuple[Path, Path]
 ) -> None:
     nowhere = ["--host", "192.0.2.1", "--insecure"]  # which no machine has, so that nobody is served
-    assert "is plain HTTP: whoever is on the way reads tokens" in run(environment, "serve", *nowhere).stderr
+    assert "is plain HTTP, so tokens can be read on the network" in run(environment, "serve", *nowhere).stderr
     cert, key = map(str, certificate)
     assert "plain HTTP" not in run(environment, "serve", *nowhere, "--certfile", cert, "--keyfile", key).stderr
 

@@ -1,0 +1,37 @@
+"""Options that the `zeus simulate` commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+ETA = click.option(
+    "--eta",
+    type=click.FloatRange(0, 1),
+    default=0.5,
+    show_default=True,
+    help="Weight of energy: 1 counts only energy, 0 only time.",
+)
+BETA = click.option(
+    "--beta",
+    type=click.FloatRange(1),
+    default=2.0,
+    show_default=True,
+    help="Stop a trial early when it costs beta times the least cost so far.",
+)
+SEEDS = click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of random seeds.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def window(default: int) -> Option:
+    help_text = "Number of recent observations to keep; 0 keeps all."
+    return click.option("--window", type=click.IntRange(0), default=default, show_default=True, help=help_text)
+
+
+def policies(default: str) -> Option:
+    help_text = "Names separated by commas."
+    return click.option("--policy", "policies", default=default, show_default=True, help=help_text)
