@@ -98,7 +98,7 @@ def load(
         return next(iter(found.values())).gpu, found
     card = gpu.removeprefix(VIRTUAL)
     click.echo(
-        f"zeus: using virtual workloads on a virtual {card}. For traces, give --traces DIR or set ZEUS_DATA.", err=True
+        f"zeus: virtual workloads on a virtual {card}. For traces, give --traces DIR or set ZEUS_DATA.", err=True
     )
     return f"{VIRTUAL}{card}", virtual.load(card, names, known)
 

@@ -22,17 +22,13 @@ _INPUT = click.option(
     required=True,
     help="Sentiment140 as a CSV with the columns target,ids,date,flag,user,text.",
 )
-_TWEETS = click.option(
-    "--tweets", type=click.IntRange(1), help="Tweets in a slice. Default: 5/16 of the input, as in the paper."
-)
+_TWEETS = click.option("--tweets", type=click.IntRange(1), help="Tweets in a slice. Default: 5/16 of the input.")
 
 
 @click.command()
 @_INPUT
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="A new or empty folder for the slices.")
-@click.option(
-    "--window", type=click.IntRange(1), help="Tweets in a slice. Default: 5/16 of the input, as in the paper."
-)
+@click.option("--window", type=click.IntRange(1), help="Tweets in a slice. Default: 5/16 of the input.")
 @JSON
 def capriccio(source: Path, out: Path, window: int | None, as_json: bool) -> None:
     """Cut Sentiment140 into slices that drift, by moving a window of tweets one day at a time."""
