@@ -57,8 +57,7 @@ def main(descriptor: int, output: int, command: list[str]) -> int:
     try:
         child = subprocess.Popen(command, preexec_fn=_die_with(os.getpid()))  # noqa: PLW1509 there is no thread
     except OSError as failed:
-        sys.stderr.write(f"{command[0]} cannot be run: {failed.strerror}.
-")
+        sys.stderr.write(f"{command[0]} cannot be run: {failed.strerror}.\n")
         return failed_start(failed)
     child.returncode = 0  # the guard reaps it
     return _Guard(child.pid, launcher, output).stay()
