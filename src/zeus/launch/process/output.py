@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.1
 CHUNK = 1 << 16
 LAST = 1 << 20  # bytes read after `close`, more than a pipe holds; later output is ignored
-JOIN_SECONDS = 5.0
+JOIN_SECONDS = 60.0  # on a busy machine the last lines may take long to match, and they may hold the target
 
 
 class Output:
