@@ -17,7 +17,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from zeus.errors import AlreadyDone, InputError, NotKnown, ZeusError
+from zeus.errors import InputError, ZeusError
+from zeus.jobs.status_codes import status_of
 
 log = logging.getLogger(__name__)
 
@@ -53,17 +54,10 @@ def install(app: FastAPI) -> None:
     """Turn the errors that routes raise into answers."""
 
     async def zeus_error(request: Request, wrong: Exception) -> JSONResponse:
-        match wrong:
-            case NotKnown():
-                status = 404
-            case AlreadyDone():
-                status = 409
-            case InputError():
-                status = 422
-            case _:
-                log.warning("the store did not answer: %s", wrong)
-                return answer(request.url.path, 503, AWAY, {"Retry-After": RETRY_SECONDS})
-        return answer(request.url.path, status, str(wrong))
+        if isinstance(wrong, InputError):
+            return answer(request.url.path, status_of(wrong), str(wrong))
+        log.warning("the store did not answer: %s", wrong)
+        return answer(request.url.path, 503, AWAY, {"Retry-After": RETRY_SECONDS})
 
     async def refused(request: Request, wrong: Exception) -> JSONResponse:
         assert isinstance(wrong, RequestValidationError)

@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from zeus import env
-from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
+from zeus.errors import InputError, StoreError
 from zeus.job.wire import VERSION
 from zeus.jobs.remote.retry import SOON, Contact, Failed, Patience
+from zeus.jobs.status_codes import error_of
 from zeus.store.address import shown
 
 T = TypeVar("T")
 
 AWAY = {408, 425, 429, 500, 502, 503, 504}
-REFUSALS = {401: NotAllowed, 403: NotAllowed, 404: NotKnown, 409: AlreadyDone}
 
 
 class Service:
@@ -184,4 +184,4 @@ def _refusal(answer: Any) -> InputError | StoreError:
         return StoreError(f"answered with status {status}, but not as a Zeus service does")
     if status in AWAY:
         return (Failed if status == 500 else StoreError)(f"answered with an error ({status}): {message}")
-    return REFUSALS.get(status, InputError)(message)
+    return error_of(status)(message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -43,12 +43,12 @@ class FolderProfiles:
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of this key. A file that names another key is ignored."""
         data = _read(self._path(key))
-        if data is None or data.get("key") != _key_to_json(key):
+        if data is None or data.get("key") != asdict(key):
             return None
         return PowerProfile.from_json(data)
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        write(self._path(key), {"key": _key_to_json(key), **profile.to_json()})
+        write(self._path(key), {"key": asdict(key), **profile.to_json()})
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of the nearest other batch size that has a file."""
@@ -57,13 +57,13 @@ class FolderProfiles:
         same = [
             one["batch_size"]
             for one in map(_key_in, self.folder.glob("*.json"))
-            if one is not None and {**one, "batch_size": key.batch_size} == _key_to_json(key)
+            if one is not None and {**one, "batch_size": key.batch_size} == asdict(key)
         ]
         sizes = nearest(key, [size for size in same if isinstance(size, int) and size > 0])
         return self.get(replace(key, batch_size=sizes[0])) if sizes else None
 
     def _path(self, key: ProfileKey) -> Path:
-        parts = [quote(str(part), safe="").replace("_", "%5F") for part in _key_to_json(key).values()]
+        parts = [quote(str(part), safe="").replace("_", "%5F") for part in asdict(key).values()]
         name = "__".join(parts)
         if len(name) > MAX_NAME:  # file systems allow 255 bytes
             name = f"{name[:MAX_NAME]}__{hashlib.sha256(name.encode()).hexdigest()[:16]}"
@@ -88,15 +88,15 @@ class FileProfile:
         data = _read(self.path)
         if data is None:
             return None
-        if "key" in data and data["key"] != _key_to_json(key):
+        if "key" in data and data["key"] != asdict(key):
             raise InputError(
-                f"{self.path} holds the power profile of {data['key']}, not of {_key_to_json(key)}. "
+                f"{self.path} holds the power profile of {data['key']}, not of {asdict(key)}. "
                 "Give another profile_path, or remove the file."
             )
         return PowerProfile.from_json(data)
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
-        write(self.path, {"key": _key_to_json(key), **profile.to_json()})
+        write(self.path, {"key": asdict(key), **profile.to_json()})
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
         """Always None: the file holds only one profile."""
@@ -132,12 +132,3 @@ def _key_in(path: Path) -> dict[str, Any] | None:
     except (InputError, OSError):
         return None
     return key if isinstance(key, dict) and "batch_size" in key else None
-
-
-def _key_to_json(key: ProfileKey) -> dict[str, Any]:
-    return {
-        "job": key.job,
-        "batch_size": key.batch_size,
-        "gpu_model": key.gpu_model,
-        "gpu_count": key.gpu_count,
-    }
