@@ -126,7 +126,7 @@ def test_a_person_finds_a_job_and_everything_about_it(
     page.wait_for_selector(".plot .main-svg")
     assert page.get_by_role("heading", level=1).inner_text() == "speech"
     assert page.locator(".plot .main-svg").count() >= 5  # cost, beliefs, path, profiles, front
-    for words in ("Saved energy", "What it believes of each batch size", "Time against energy", "Trials"):
+    for words in ("Saved energy", "Belief about each batch size", "Time against energy", "Trials"):
         assert page.get_by_text(words, exact=True).first.is_visible()
     width = page.evaluate("document.documentElement.scrollWidth")
     assert width <= KINDS[kind]["viewport"]["width"]  # nothing makes the page scroll sideways
@@ -214,7 +214,7 @@ def test_where_a_token_is_needed_the_page_asks_for_it_once(browser: Any) -> None
         page.goto(f"{address}/")
         page.get_by_label("Token").fill("zeus_wrong_token")
         page.get_by_role("button", name="Log in").click()
-        page.get_by_role("alert").get_by_text("wrong").wait_for()
+        page.get_by_role("alert").get_by_text("unknown or was revoked").wait_for()
         page.get_by_label("Token").fill(secret)
         page.get_by_role("button", name="Log in").click()
         page.get_by_role("link", name="speech").wait_for()
@@ -374,9 +374,9 @@ def test_a_saving_is_told_with_what_it_rests_on(browser: Any, tmp_path: Path) ->
 
 
 DEFAULTS = {
-    "104 kJ and 10 min a run (measured, ±1.5 kJ), 3 runs measured": {},
-    "104 kJ and 10 min a run (estimated, ±1.5 kJ)": {"basis": "estimated", "runs_measured": 0},
-    "104 kJ and 10 min a run (as it ran: nothing is claimed for power limits)": {
+    "104 kJ and 10 min per run (measured, ±1.5 kJ), 3 runs measured": {},
+    "104 kJ and 10 min per run (estimated, ±1.5 kJ)": {"basis": "estimated", "runs_measured": 0},
+    "104 kJ and 10 min per run (as it ran: nothing is claimed for power limits)": {
         "basis": "as_it_ran",
         "joules_error": None,
         "runs_measured": 0,
@@ -441,7 +441,7 @@ def test_running_trials_are_listed_before_anything_else(browser: Any, tmp_path: 
     look = opened(browser, tmp_path, everything())
     card = look.page.get_by_role("region", name="Trial 9 is running")
     shown = card.inner_text()
-    for words in ("Recurrence 8, try 2", "128", "4 of at most 40", "0.35", "target: at most 0.31", "61.5 kJ"):
+    for words in ("Recurrence 8, attempt 2", "128", "4 of at most 40", "0.35", "target: at most 0.31", "61.5 kJ"):
         assert words in shown
     assert tiles(look.page)["Batch size now"] == "128\nnext: 64"
     tops = look.page.evaluate("['.card.now', '.tiles'].map(s => document.querySelector(s).getBoundingClientRect().top)")
@@ -474,7 +474,7 @@ def test_a_recurrence_is_set_against_the_default_of_its_time(browser: Any, tmp_p
 def test_a_trial_tells_where_it_ran_and_how_far_beyond_its_bound(browser: Any, tmp_path: Path) -> None:
     page = opened(browser, tmp_path, everything()).page
     row = page.locator("section:has(h2:text-is('Trials')) tbody tr").nth(1).inner_text()
-    for words in ("2 x V100", "200 W (95 %), 250 W (3.3 %), 1 other", "bound 200 kJ", "1.5 kJ beyond", "η 0.5"):
+    for words in ("2 x V100", "200 W (95 %), 250 W (3.3 %), 1 other", "cost limit 200 kJ", "1.5 kJ over it", "η 0.5"):
         assert words in row
 
 

@@ -161,7 +161,7 @@ function defaultText(usual) {
   if (!usual) return "not known: the default has not reached the target yet";
   const runs = usual.runs_measured ? `, ${count(usual.runs_measured, "run")} measured` : "";
   return (
-    `${energy(usual.joules)} and ${duration(usual.seconds)} a run` +
+    `${energy(usual.joules)} and ${duration(usual.seconds)} per run` +
     `${certainty(usual.basis, usual.joules_error)}${runs}`
   );
 }
@@ -400,7 +400,7 @@ async function showList(query) {
         "p",
         { class: "lead" },
         "Zeus learns from each recurrence which batch size and power limit cost least. " +
-          "Savings are against the default batch size at the highest power limit.",
+          "Savings are relative to the default batch size at the highest power limit.",
       ),
     );
     main.append(summaryTiles(summary));
@@ -552,7 +552,7 @@ async function showJob(id) {
 
 function nextText(job) {
   if (job.stuck) return el("span", { class: "bad" }, job.stuck);
-  return job.next ? `Next: ${job.next.reason.replace(/\.$/, "")}.` : "It has not run yet.";
+  return job.next ? `Next: ${job.next.reason.replace(/\.$/, "")}.` : "The job has not run yet.";
 }
 
 function targetText(spec) {
@@ -564,7 +564,7 @@ function fillRunning(box, job, trials) {
   const unsaid = "not reported yet";
   box.replaceChildren(
     ...trials.map((t) => {
-      const attempt = t.attempt > 1 ? `, try ${t.attempt}` : "";
+      const attempt = t.attempt > 1 ? `, attempt ${t.attempt}` : "";
       const since = t.asked_at ? `, since ${when(t.asked_at)}` : "";
       return el(
         "section",
@@ -608,7 +608,7 @@ function jobTiles(job, open) {
       ? `${energy(Math.abs(saving.joules))} ${saving.joules > 0 ? "less" : "more"} than the default`
       : null;
   const over = (one) => (one.recurrences ? `over ${count(one.recurrences, "recurrence")}` : null);
-  const notes = saving ? [spent, timeText(saving), over(saving), "exploring included"] : [];
+  const notes = saving ? [spent, timeText(saving), over(saving), "including exploration"] : [];
   const lately = recent ? [timeText(recent), over(recent)] : [];
   const line = (parts) => parts.filter(Boolean).join("; ");
   const limit = usual && !missing(usual.limit_watts) ? ` at ${watts(usual.limit_watts)}` : "";
@@ -643,7 +643,7 @@ function costCard(cards, job, sizes) {
   const node = card(
     cards,
     "Cost by recurrence",
-    "Cost is η·energy + (1−η)·maximum power·time, over all tries of " +
+    "Cost is η·energy + (1−η)·maximum power·time, over all trials of " +
       "a recurrence. The colour is the batch size, the shape says how it ended.",
     true,
   );
@@ -677,7 +677,7 @@ function costCard(cards, job, sizes) {
   const text = (r) =>
     `recurrence ${r.number}: batch size ${r.batch_size}, ${plain(ENDINGS[r.end] || r.end)}<br>` +
     `cost ${energy(r.cost)}, energy ${energy(r.joules)}, ${duration(r.seconds)}, ` +
-    (r.tries === 1 ? "1 try" : `${r.tries} tries`);
+    count(r.tries, "trial");
   for (const size of new Set(known.map((r) => r.batch_size))) {
     const rows = known.filter((r) => r.batch_size === size),
       symbol = rows.map((r) => SYMBOLS[r.end] || "circle");
@@ -699,7 +699,7 @@ function costCard(cards, job, sizes) {
     [
       { name: "Recurrence", num: true, show: (r) => String(r.number) },
       { name: "Ended", show: (r) => pill(r.end) },
-      { name: "Tries", num: true, show: (r) => String(r.tries) },
+      { name: "Number of trials", num: true, show: (r) => String(r.tries) },
       { name: "Batch size", num: true, show: (r) => String(r.batch_size) },
       { name: "Epochs", num: true, show: (r) => number(r.epochs) },
       { name: "Cost", num: true, show: (r) => energy(r.cost) },
@@ -717,8 +717,8 @@ function energyCard(cards, job) {
     cards,
     "Energy by recurrence",
     dated
-      ? "All tries of a recurrence together, against what the default was known to use at that time."
-      : "All tries of a recurrence together, against what the default uses.",
+      ? "Energy of all trials of a recurrence, compared with the default as it was known at that time."
+      : "Energy of all trials of a recurrence, compared with the default.",
     true,
   );
   const rows = job.history.filter((r) => !missing(r.joules)),
@@ -762,10 +762,10 @@ function energyCard(cards, job) {
       [
         { name: "Recurrence", num: true, show: (r) => String(r.number) },
         { name: "Energy", num: true, show: (r) => energy(r.joules) },
-        { name: "Default's energy", num: true, show: (r) => energy(r.default_joules) },
+        { name: "Default energy", num: true, show: (r) => energy(r.default_joules) },
         { name: "Time", num: true, show: (r) => duration(r.seconds) },
-        { name: "Default's time", num: true, show: (r) => duration(r.default_seconds) },
-        { name: "The default is", show: basis },
+        { name: "Default time", num: true, show: (r) => duration(r.default_seconds) },
+        { name: "Basis of the default", show: basis },
       ],
       job.history,
     );
@@ -774,7 +774,7 @@ function energyCard(cards, job) {
 function beliefCard(cards, job, sizes) {
   const node = card(
     cards,
-    "What it believes of each batch size",
+    "Belief about each batch size",
     "The mean cost of a run. The bar is one standard deviation of the belief about that mean.",
   );
   const known = job.sizes.filter((s) => !missing(s.mean)),
@@ -829,7 +829,7 @@ function beliefCard(cards, job, sizes) {
 function pathCard(cards, job) {
   const node = card(
     cards,
-    "The way through batch sizes and power limits",
+    "Path through batch sizes and power limits",
     "Each point is a recurrence, at the batch " +
       "size and limit it ended with. Later points are larger and stronger in colour.",
   );
@@ -904,7 +904,7 @@ function profileCard(cards, job, profiles, sizes) {
     rows.push(...steps);
     const known = steps.filter((s) => !missing(s.cost)),
       least = Math.min(...known.map((s) => s.cost));
-    const text = (s) => `${size} at ${s.limit} W: ${energy(s.joules)} and ${digits(1000 * s.seconds)} ms a step`;
+    const text = (s) => `${size} at ${s.limit} W: ${energy(s.joules)} and ${digits(1000 * s.seconds)} ms per step`;
     if (known.length)
       traces.push({
         x: known.map((s) => s.limit),
@@ -932,9 +932,9 @@ function profileCard(cards, job, profiles, sizes) {
       { name: "Batch size", num: true, show: (s) => String(s.size) },
       { name: "GPU", show: (s) => s.gpu },
       { name: "Limit", num: true, show: (s) => watts(s.limit) },
-      { name: "Energy a step", num: true, show: (s) => energy(s.joules) },
-      { name: "Time a step", num: true, show: (s) => `${digits(1000 * s.seconds)} ms` },
-      { name: "Cost a step", num: true, show: (s) => energy(s.cost) },
+      { name: "Energy per step", num: true, show: (s) => energy(s.joules) },
+      { name: "Time per step", num: true, show: (s) => `${digits(1000 * s.seconds)} ms` },
+      { name: "Cost per step", num: true, show: (s) => energy(s.cost) },
       { name: "", show: (s) => (s.chosen ? "chosen" : "") },
     ],
     rows,
@@ -1068,7 +1068,8 @@ const TRIAL_COLUMNS = [
   {
     name: "Trial",
     num: true,
-    show: (t) => twoLines(String(t.number), `recurrence ${t.recurrence}`, t.attempt > 1 ? `try ${t.attempt}` : null),
+    show: (t) =>
+      twoLines(String(t.number), `recurrence ${t.recurrence}`, t.attempt > 1 ? `attempt ${t.attempt}` : null),
   },
   { name: "Batch size", num: true, show: (t) => String(t.batch_size) },
   { name: "Ended", show: (t) => pill(t.ending) },
@@ -1082,8 +1083,8 @@ const TRIAL_COLUMNS = [
     show: (t) =>
       twoLines(
         energy(t.cost),
-        missing(t.cost_limit) ? "no bound" : `bound ${energy(t.cost_limit)}`,
-        t.overshoot > 0 ? `${energy(t.overshoot)} beyond` : null,
+        missing(t.cost_limit) ? "no cost limit" : `cost limit ${energy(t.cost_limit)}`,
+        t.overshoot > 0 ? `${energy(t.overshoot)} over it` : null,
       ),
   },
   { name: "Where", class: "reason", show: (t) => twoLines(whereText(t), limitsText(t.limits)) },
@@ -1196,7 +1197,7 @@ async function showCompare(query) {
     );
     const cards = el("div", { class: "cards" });
     main.append(cards);
-    const node = card(cards, "Cost by recurrence, of the default", null, true);
+    const node = card(cards, "Cost by recurrence, relative to the default", null, true);
     const most = Math.max(2, ...jobs.map((job) => job.recurrences || 0));
     plot(node, `Relative cost of ${count(jobs.length, "job")}`, jobs.map(relativeCost), () =>
       layout(recurrenceAxis(most), { title: "cost / default", rangemode: "tozero" }),
@@ -1213,7 +1214,7 @@ function relativeCost(job, i) {
     x: rows.map((r) => r.number),
     y: rows.map((r) => r.cost / base),
     mode: "lines+markers",
-    name: plain(job.job) + (job.default ? "" : " (of its first)"),
+    name: plain(job.job) + (job.default ? "" : " (relative to its first)"),
     line: { color: COLOURS[i % COLOURS.length] },
     hovertemplate: "%{y:.3f}<extra>%{fullData.name}</extra>",
   };
@@ -1226,7 +1227,7 @@ function compareTable(jobs) {
   };
   const columns = [{ name: "", class: "name", show: (row) => row[0] }];
   for (const job of jobs) columns.push({ name: job.job, show: (row) => row[1](job) });
-  return table("What they have come to", columns, [
+  return table("Results so far", columns, [
     ["Phase", (j) => j.phase],
     ["Policy", (j) => j.policy],
     ["GPU", (j) => j.gpu_model || ""],
@@ -1236,7 +1237,7 @@ function compareTable(jobs) {
     ["The default uses", (j) => defaultText(j.default)],
     ["Saved so far", (j) => savingText(j.saving)],
     ["Latest recurrences", (j) => savingText(j.recent_saving)],
-    ["Their time", (j) => timeText(j.recent_saving) || "not known yet"],
+    ["Time of the latest", (j) => timeText(j.recent_saving) || "not known yet"],
     ["Energy used", (j) => energy(j.joules)],
     ["η, β, window", (j) => `${j.spec.eta_knob}, ${j.spec.beta_knob}, ${j.spec.window_size || "none"}`],
   ]);
@@ -1259,7 +1260,7 @@ function showLogin() {
       body: JSON.stringify({ token: token.value.trim() }),
     });
     if (!answer.ok) {
-      problem.textContent = (await answer.json()).error?.message || "not accepted";
+      problem.textContent = (await answer.json()).error?.message || "the token was not accepted";
       return;
     }
     showLogout();
