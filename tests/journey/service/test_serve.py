@@ -56,7 +56,7 @@ def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedPro
         (["--require-token", "--insecure"], "Give only one of them"),
         (["--certfile", __file__], "--certfile and --keyfile go together"),
         (["--proxy", "a.proxy"], "--proxy a.proxy: give an IP address or a network"),
-        (["--store", "http://127.0.0.1:1"], "is a service; here the address of a database"),
+        (["--store", "http://127.0.0.1:1"], "is a service, but a database is needed here"),
     ],
 )
 def test_what_would_not_be_safe_or_sound_is_refused_before_it_starts(
