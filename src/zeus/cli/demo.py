@@ -54,7 +54,11 @@ Tell = Callable[[str], None]
 
 @click.command()
 @click.option(
-    "--recurrences", type=click.IntRange(min=1), default=RECURRENCES, show_default=True, help="Number of recurrences."
+    "--recurrences",
+    type=click.IntRange(min=1),
+    default=RECURRENCES,
+    show_default=True,
+    help="How often to run the job.",
 )
 @click.option("--default-runs", type=click.IntRange(min=1), default=DEFAULT_RUNS, hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout and progress on stderr.")

@@ -16,7 +16,7 @@ from zeus.errors import DeviceError, InputError
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
 def env(as_json: bool) -> None:
-    """Show devices, capabilities, permissions, keeper and store, and what to fix."""
+    """Show the GPUs, the CPU, the keeper and the store. If something does not work, say how to fix it."""
     report = environment()
     if as_json:
         print_json(report)

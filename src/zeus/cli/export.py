@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from zeus.cli.options import STORE_DEFAULT
 from zeus.errors import InputError, ZeusError
 
 
@@ -19,9 +20,12 @@ from zeus.errors import InputError, ZeusError
     metavar="FILE",
     help="File to write.",
 )
-@click.option("--store", "url", metavar="URL", help="Store. Default: ZEUS_STORE, or your own store.")
+@click.option("--store", "url", metavar="URL", help=f"Store to read. {STORE_DEFAULT}")
 def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
-    """Write the web page of these jobs, or of all jobs, to one file that opens offline."""
+    """Write a web page about the named jobs, or about all jobs.
+
+    The page is one HTML file that opens offline.
+    """
     try:
         from zeus.service.dashboard.export import export as page
     except ImportError as missing:

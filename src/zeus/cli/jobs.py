@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zeus.cli import jobs_text
+from zeus.cli.options import STORE_DEFAULT
 from zeus.cli.output import print_json, warnings
 from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.store.address import file_of, resolve, shown
@@ -25,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _common(command: F) -> F:
     command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-    where = "Store or service, such as sqlite:///path or http://host:port. Default: ZEUS_STORE, or your own store."
+    where = f"Store or service, such as sqlite:///path or http://host:port. {STORE_DEFAULT}"
     return click.option("--store", "url", metavar="URL", help=where)(command)
 
 
@@ -37,7 +38,7 @@ def _sure(command: F) -> F:
 @click.group()
 @click.pass_context
 def jobs(context: click.Context) -> None:
-    """Show and manage recurring jobs: what they have learnt, used and saved."""
+    """Show what recurring jobs have learnt, used and saved. Export, import, reset or remove them."""
     context.with_resource(warnings())
 
 
@@ -46,7 +47,7 @@ def jobs(context: click.Context) -> None:
 def list_jobs(url: str | None, as_json: bool) -> None:
     """List all jobs.
 
-    Each line compares the job's last recurrence with the default.
+    Each line compares the job with its default batch size at the highest power limit.
     """
     kept = _find(url)
     rows = [] if kept is None else kept.briefs()
@@ -63,7 +64,7 @@ def list_jobs(url: str | None, as_json: bool) -> None:
 )
 @_common
 def show(job: str, last: int, url: str | None, as_json: bool) -> None:
-    """Show one job: its saving, batch sizes and trials."""
+    """Show one job: its batch sizes, its trials, and what it saved."""
     told = _existing(url).full(job)
     if as_json:
         print_json(told)
@@ -78,9 +79,9 @@ def show(job: str, last: int, url: str | None, as_json: bool) -> None:
 )
 @_common
 def export(names: tuple[str, ...], output: Path | None, url: str | None, as_json: bool) -> None:
-    """Write jobs as JSON lines for `zeus jobs import`.
+    """Write jobs as JSON lines, which `zeus jobs import` reads.
 
-    Without JOB: all jobs.
+    Without JOB, this writes all jobs.
     """
     lines = _existing(url).export(names)
     if output is None:
@@ -97,9 +98,9 @@ def export(names: tuple[str, ...], output: Path | None, url: str | None, as_json
 @click.argument("file", type=click.File(encoding="utf-8"), metavar="FILE|-")
 @_common
 def import_jobs(file: Any, url: str | None, as_json: bool) -> None:
-    """Import what `zeus jobs export` wrote.
+    """Import jobs from a file that `zeus jobs export` wrote.
 
-    If a job is already in the store, nothing is imported.
+    If the store already has one of the jobs, nothing is imported. Use - to read from stdin.
     """
     try:
         lines = file.readlines()
@@ -136,14 +137,12 @@ def forget(job: str, yes: bool, force: bool, url: str | None, as_json: bool) -> 
 
 @jobs.command()
 @click.argument("job")
-@click.option(
-    "--batch-size", type=int, metavar="N", help="Only offer this batch size again, which crashed; forget nothing."
-)
+@click.option("--batch-size", type=int, metavar="N", help="Allow this crashed batch size again, and forget nothing.")
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="File for the history. Default: JOB-TIME.jsonl.",
+    help="File to save the history to. Default: JOB-TIME.jsonl.",
 )
 @_sure
 @_common
@@ -154,7 +153,7 @@ def reset(
 
     The job stays registered. Its trials and power profiles are saved to a file that `zeus jobs import` can read.
 
-    With --batch-size nothing is forgotten. Zeus then offers that batch size again, although it crashed.
+    With --batch-size, nothing is forgotten. Zeus may then use that batch size again, even if it crashed.
     """
     kept = _existing(url)
     if batch_size is not None:

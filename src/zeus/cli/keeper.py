@@ -26,7 +26,10 @@ RULE = "ExecStart=/usr/bin/python3 "
 @click.option("--group", help="Group whose members may set limits. Root always may.  [default: zeus]")
 @click.option("--print-unit", is_flag=True, help="Print a systemd unit that runs this keeper, and exit.")
 def keeper(path: Path, group: str | None, print_unit: bool) -> None:
-    """Lend GPU power limits to users. When a client ends, for whatever reason, its limits are restored."""
+    """Let the members of a group set GPU power limits.
+
+    The keeper restores a limit when the program that set it ends, for any reason.
+    """
     if str(path) == PRIVATE:
         raise click.UsageError("ZEUS_KEEPER=private is not a socket. Give one with --socket, or unset ZEUS_KEEPER.")
     if print_unit:
@@ -51,7 +54,7 @@ def unit(path: Path, group: str | None) -> str:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
 def restore(as_json: bool) -> None:
-    """Restore GPU power limits that a dead keeper left behind. Exits with 1 if one cannot be restored."""
+    """Restore GPU power limits that a dead keeper left behind. The exit code is 1 if a limit cannot be restored."""
     from zeus.device.keeper import run
     from zeus.device.keeper.restore import Restoration
 

@@ -15,17 +15,17 @@ from zeus.exit_codes import DONE, FAILED, INTERRUPTED, exit_status
 
 # name -> (module, object, help); the help is here so that `zeus --help` imports no command
 COMMANDS = {
-    "demo": ("zeus.cli.demo", "demo", "Try measuring and saving energy on a virtual GPU."),
-    "env": ("zeus.cli.env", "env", "Show devices, what they can do, and what to fix."),
-    "export": ("zeus.cli.export", "export", "Write the page of a store's jobs to one HTML file."),
-    "jobs": ("zeus.cli.jobs", "jobs", "Show recurring jobs and savings; export, import, forget."),
-    "keeper": ("zeus.cli.keeper", "keeper", "Let other users set power limits (a system service)."),
+    "demo": ("zeus.cli.demo", "demo", "Watch a training job get cheaper, on a virtual GPU."),
+    "env": ("zeus.cli.env", "env", "Show GPUs, what Zeus can do with them, and how to fix problems."),
+    "export": ("zeus.cli.export", "export", "Write a web page about your jobs to one HTML file."),
+    "jobs": ("zeus.cli.jobs", "jobs", "Show and manage recurring jobs."),
+    "keeper": ("zeus.cli.keeper", "keeper", "Run a system service that lets users set power limits."),
     "measure": ("zeus.cli.measure", "measure", "Run a command and report its time and energy, like `time`."),
     "monitor": ("zeus.cli.monitor", "monitor", "Show power, energy and power limits live."),
-    "reproduce": ("zeus.cli.reproduce", "reproduce", "Reproduce the paper's figures from its published traces."),
+    "reproduce": ("zeus.cli.reproduce", "reproduce", "Redraw the paper's figures from its published traces."),
     "restore": ("zeus.cli.keeper", "restore", "Restore power limits that a dead keeper left behind."),
-    "run": ("zeus.cli.run", "run", "Run a recurring job at its cheapest batch size and power limit."),
-    "serve": ("zeus.cli.serve", "serve", "Serve the store and its page to a team."),
+    "run": ("zeus.cli.run", "run", "Run a recurring job, and tune its batch size and power limit."),
+    "serve": ("zeus.cli.serve", "serve", "Serve a store of jobs, with a web page, to a team."),
     "simulate": ("zeus.cli.simulate", "simulate", "Simulate batch size policies on traces or virtual GPUs."),
     "token": ("zeus.cli.token", "token", "Create, list and revoke tokens for the service."),
 }

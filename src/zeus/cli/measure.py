@@ -30,7 +30,7 @@ FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)  # what a terminal sends to all proc
 @click.option("--gpu-indices", help="GPUs to measure, such as 0,1.  [default: all visible]")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_indices: str | None) -> int:
-    """Run COMMAND and report its time and energy. Its exit code and signals pass through.
+    """Run COMMAND and report its time and energy. Pass signals on to it, and exit with its exit code.
 
     The energy is that of the whole GPU while the command runs. It includes other processes on the GPU.
     """

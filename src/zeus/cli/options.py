@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+STORE_DEFAULT = "Default: ZEUS_STORE, or $XDG_DATA_HOME/zeus/zeus.db."
+
 
 def indices(text: str | None) -> list[int] | None:
     """The value of `--gpu-indices 0,1`. None if it was not given."""

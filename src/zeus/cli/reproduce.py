@@ -18,9 +18,11 @@ QUICK_SEEDS = 2
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder for the report.")
 @click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), envvar="ZEUS_DATA",
               help="Folder with the other data sets. Default: ZEUS_DATA, or the parent of --traces.")  # fmt: skip
-@click.option("--seeds", type=click.IntRange(min=1), default=None, help="Replays of each policy. Default: 20.")
-@click.option("--quick", is_flag=True, help=f"Use only {QUICK_SEEDS} seeds and draw small pictures, as a quick check.")
-@click.option("--only", default=None, help="Only these figures, such as figure_01,figure_06.")
+@click.option(
+    "--seeds", type=click.IntRange(min=1), default=None, help="Number of replays of each policy. Default: 20."
+)
+@click.option("--quick", is_flag=True, help=f"Quick check: {QUICK_SEEDS} replays of each policy, and small pictures.")
+@click.option("--only", default=None, help="Draw only these figures, such as figure_01,figure_06.")
 @click.option("--processes", type=click.IntRange(min=1), default=None, help="Number of processes. Default: all cores.")
 def reproduce(
     traces: Path,
@@ -31,7 +33,7 @@ def reproduce(
     only: str | None,
     processes: int | None,
 ) -> None:
-    """Draw Figures 1, 2 and 4 to 23 of the paper again, and compare each of its numbers with ours.
+    """Redraw Figures 1, 2 and 4 to 23 of the paper, and compare the new numbers with the paper's.
 
     This writes OUT/report.html, OUT/report.json and OUT/figures/ with a PNG and a CSV for each panel.
     """

@@ -46,16 +46,23 @@ class Interrupted(KeyboardInterrupt):
     metavar="N",
     help="How often to run the job.",
 )
-@click.option("--revise", is_flag=True, help="Continue the job even if its command, target or direction has changed.")
+@click.option(
+    "--revise", is_flag=True, help="Continue the job even if its command, target or higher_is_better has changed."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
 def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
     """Run the recurring job described in JOB_FILE.
 
-    Zeus chooses the batch size and the power limit. If a trial does not reach the target, the recurrence goes on with
-    another batch size.
+    Zeus chooses the batch size and the power limit. If a trial does not reach the target, Zeus tries another
+    batch size.
 
-    Exit codes: 0 every recurrence reached the target; 3 one did not; 1 the job could not be run; 2 the job file is
-    wrong; 128 + N signal N ended it (130 after Ctrl-C, 143 after SIGTERM).
+    \b
+    Exit codes:
+      0        every recurrence reached the target
+      1        the job could not be run
+      2        the job file is wrong
+      3        a recurrence did not reach the target
+      128 + N  signal N ended the run (130 after Ctrl-C, 143 after SIGTERM)
     """
     from zeus.cli.run_view import view
     from zeus.launch.job_file.reader import read_job_file

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
+from zeus.cli.options import STORE_DEFAULT
 from zeus.errors import InputError, ZeusError
 
 
 @click.command()
-@click.option("--store", "url", metavar="URL", help="Store to use. Default: ZEUS_STORE, or your own SQLite file.")
+@click.option("--store", "url", metavar="URL", help=f"Store to serve. {STORE_DEFAULT}")
 @click.option(
     "--host",
     default="127.0.0.1",
@@ -19,9 +20,16 @@ from zeus.errors import InputError, ZeusError
 )
 @click.option("--port", type=click.IntRange(1, 65_535), default=7070, show_default=True, help="Port to bind to.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of processes.")
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Accept this host name from browsers; repeatable.")
-@click.option("--require-token", is_flag=True, help="Ask for a token on loopback too, for example behind a proxy.")
-@click.option("--insecure", is_flag=True, help="Serve other machines without a token: anyone may do anything.")
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Host name under which clients may reach the service; repeatable.",
+)
+@click.option("--require-token", is_flag=True, help="Require a token on loopback too. Use this behind a proxy.")
+@click.option(
+    "--insecure", is_flag=True, help="Require no token, even from other machines. Anyone may then do anything."
+)
 @click.option(
     "--proxy",
     multiple=True,
@@ -42,7 +50,7 @@ from zeus.errors import InputError, ZeusError
     type=click.IntRange(min=2),
     default=1000,
     show_default=True,
-    help="Open connections per worker. One client may hold half of them.",
+    help="Highest number of open connections per worker. One client may hold half of them.",
 )
 @click.option(
     "--log",
@@ -67,7 +75,7 @@ def serve(
     connections: int,
     log_kind: str,
 ) -> None:
-    """Serve the store and its page until interrupted with Ctrl-C."""
+    """Serve a store of jobs over HTTP, with a web page, until Ctrl-C."""
     try:
         from zeus.service.app import Settings
         from zeus.service.auth import is_loopback

@@ -30,16 +30,33 @@ VIRTUAL = "virtual:"
     help="Folder with summary_train.csv and summary_power_{gpu}.csv. Default: nsdi23_traces in ZEUS_DATA. Without "
     "ZEUS_DATA, virtual workloads are used.",
 )
-@click.option("--gpu", default="v100", show_default=True, help="Name of the power trace, or virtual:NAME.")
-@click.option("--workload", "workloads", default="all", show_default=True, help="Names, such as BERT-SA,NeuMF.")
-@click.option("--workloads", "file", type=click.Path(path_type=Path), help="TOML file instead of the paper's Table 1.")
+@click.option("--gpu", default="v100", show_default=True, help="GPU of the traces, or virtual:NAME for a virtual GPU.")
+@click.option(
+    "--workload", "workloads", default="all", show_default=True, help="Workloads to replay, such as BERT-SA,NeuMF."
+)
+@click.option(
+    "--workloads",
+    "file",
+    type=click.Path(path_type=Path),
+    help="TOML file that describes the workloads. Default: the paper's Table 1.",
+)
 @policies("structured,paper,grid,default")
 @ETA
 @BETA
 @window(0)
 @SEEDS
-@click.option("--recurrences", type=click.IntRange(1), help="How many to replay. Default: 2 x batch sizes x limits.")
-@click.option("--concurrency", type=click.IntRange(1), default=1, show_default=True, help="Recurrences run at once.")
+@click.option(
+    "--recurrences",
+    type=click.IntRange(1),
+    help="Number of recurrences. Default: 2 x number of batch sizes x number of power limits.",
+)
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of recurrences that run at the same time.",
+)
 @JSON
 @click.pass_context
 def simulate(
@@ -54,7 +71,7 @@ def simulate(
     as_json: bool,
     **knobs: Any,
 ) -> None:
-    """Replay batch size policies on traced or virtual workloads and compare their cost."""
+    """Replay policies on workloads from traces or virtual GPUs, and compare their costs."""
     if ctx.invoked_subcommand is not None:
         given = [name for name in ctx.params if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
         if given:

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 @click.option(
     "--groups",
     type=click.Path(path_type=Path),
-    help="CSV of group,start_time,end_time, or the folder with the Alibaba PAI tables of 2020. Default: a composite of "
-    "two real traces in ZEUS_DATA.",
+    help="CSV with the columns group,start_time,end_time, or a folder with the Alibaba PAI tables of 2020. Default: "
+    "a trace made of two real traces in ZEUS_DATA.",
 )
 @click.option("--traces", type=click.Path(path_type=Path), help="As for `zeus simulate`.")
 @click.option("--gpu", default="v100", show_default=True, help="As for `zeus simulate`.")
-@click.option("--workload", "workloads", default="all", show_default=True, help="Names, such as BERT-SA,NeuMF.")
+@click.option(
+    "--workload", "workloads", default="all", show_default=True, help="Workloads to replay, such as BERT-SA,NeuMF."
+)
 @policies("paper,grid,default")
 @ETA
 @BETA
@@ -51,7 +53,11 @@ def cluster(
     workers: int | None,
     as_json: bool,
 ) -> None:
-    """Replay all recurring jobs of a cluster under each policy, with their overlap, and compare with Default."""
+    """Replay the recurring jobs of a cluster.
+
+    Each policy runs all jobs, and jobs overlap as they did in the cluster. Energy and time are compared with those of
+    Default, which always uses the default batch size at the highest power limit.
+    """
     from zeus.cli.simulate import load, split
     from zeus.simulate.baselines import check
     from zeus.simulate.cluster.groups import TASK_JOBS, Knobs, simulate

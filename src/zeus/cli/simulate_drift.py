@@ -22,16 +22,21 @@ _INPUT = click.option(
     required=True,
     help="Sentiment140 as a CSV with the columns target,ids,date,flag,user,text.",
 )
-_TWEETS = click.option("--tweets", type=click.IntRange(1), help="Tweets in a slice. Default: 5/16 of the input.")
+_TWEETS = click.option(
+    "--tweets", type=click.IntRange(1), help="Number of tweets in a slice. Default: 5/16 of the input."
+)
 
 
 @click.command()
 @_INPUT
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="A new or empty folder for the slices.")
-@click.option("--window", type=click.IntRange(1), help="Tweets in a slice. Default: 5/16 of the input.")
+@click.option("--window", type=click.IntRange(1), help="Number of tweets in a slice. Default: 5/16 of the input.")
 @JSON
 def capriccio(source: Path, out: Path, window: int | None, as_json: bool) -> None:
-    """Cut Sentiment140 into slices that drift, by moving a window of tweets one day at a time."""
+    """Cut Sentiment140 into slices that drift.
+
+    Each slice is a window of tweets. The window moves one day at a time.
+    """
     from zeus.simulate.drift.capriccio import write
 
     cut, about = _cut(source, window)
@@ -63,7 +68,11 @@ def drift(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Train a small text classifier on each slice, with the batch size that a policy chooses for it (Figure 10)."""
+    """Train on data that drift (Figure 10).
+
+    This cuts Sentiment140 into slices like `zeus simulate capriccio`. It trains a small text classifier on each slice,
+    with the batch size that the policy chooses.
+    """
     from zeus.simulate.drift import experiment
 
     cut, about = _cut(source, tweets)

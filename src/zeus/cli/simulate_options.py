@@ -21,17 +21,23 @@ BETA = click.option(
     type=click.FloatRange(1),
     default=2.0,
     show_default=True,
-    help="Stop a trial early when it costs beta times the least cost so far.",
+    help="Stop a trial when it costs beta times as much as the cheapest run so far.",
 )
-SEEDS = click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Number of random seeds.")
+SEEDS = click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of replays, each with its own random seed.",
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def window(default: int) -> Option:
-    help_text = "Number of recent observations to keep; 0 keeps all."
+    help_text = "How many recent costs of each batch size count; 0 counts all."
     return click.option("--window", type=click.IntRange(0), default=default, show_default=True, help=help_text)
 
 
 def policies(default: str) -> Option:
-    help_text = "Names separated by commas."
+    help_text = "Policies to compare, separated by commas."
     return click.option("--policy", "policies", default=default, show_default=True, help=help_text)

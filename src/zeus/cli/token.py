@@ -8,12 +8,11 @@ from pathlib import Path
 
 import click
 
+from zeus.cli.options import STORE_DEFAULT
 from zeus.cli.output import print_json
 from zeus.errors import InputError
 
-_store = click.option(
-    "--store", "url", metavar="URL", help="Store to use. Default: ZEUS_STORE, or your own SQLite file."
-)
+_store = click.option("--store", "url", metavar="URL", help=f"Store of the service. {STORE_DEFAULT}")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -26,11 +25,16 @@ def token() -> None:
 @click.argument("name")
 @click.option("--scope", type=click.Choice(["read", "report", "admin"]), default="report", show_default=True,
               help="What the token allows.")  # fmt: skip
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), help="New file for the token (mode 0600).")
+@click.option(
+    "--output", type=click.Path(dir_okay=False, path_type=Path), help="New file to write the token to (mode 0600)."
+)
 @_store
 @_json
 def create(name: str, scope: str, output: Path | None, url: str | None, as_json: bool) -> None:
-    """Create a token. It is shown once on a terminal, or written to a file that only you can read."""
+    """Create a token.
+
+    On a terminal, the token is shown once. Otherwise it is written to a file that only you can read.
+    """
     import time
 
     from zeus.service.auth import new
@@ -88,7 +92,10 @@ def list_tokens(url: str | None, as_json: bool) -> None:
 @_store
 @_json
 def revoke(token_id: str, url: str | None, as_json: bool) -> None:
-    """Revoke a token, so that it is refused from now on."""
+    """Revoke a token.
+
+    The service refuses it from now on. `zeus token list` shows the ids.
+    """
     import time
 
     from zeus.store import open_store
