@@ -111,10 +111,10 @@ class PowerProfile:
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON: the file format that users know, with `steps` and `unmeasured` added."""
         rows = [
-            {"power_limit": _whole(s.limit_watts), "energy": s.joules, "time": s.seconds, "steps": s.steps}
+            {"power_limit": whole(s.limit_watts), "energy": s.joules, "time": s.seconds, "steps": s.steps}
             for s in self.slices
         ]
-        return {"measurements": rows, "unmeasured": [_whole(w) for w in self.unmeasured]}
+        return {"measurements": rows, "unmeasured": [whole(w) for w in self.unmeasured]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PowerProfile:
@@ -132,7 +132,8 @@ class PowerProfile:
             ) from wrong
 
 
-def _whole(watts: float) -> float | int:
+def whole(watts: float) -> float | int:
+    """Watts as people write them: 250, not 250.0."""
     return int(watts) if float(watts).is_integer() else watts
 
 

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from zeus.errors import InputError
+from zeus.profile import whole
 from zeus.simulate import pollux
 from zeus.simulate.baselines import POLLUX, contender, default
 from zeus.simulate.regret import cumulative, optimum
@@ -37,7 +38,7 @@ class ReplayResult:
     choices: tuple[tuple[int, float], ...]  # (b, p) of the last trial of each recurrence
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "choices": [[size, _whole(watts)] for size, watts in self.choices]}
+        return {**asdict(self), "choices": [[size, whole(watts)] for size, watts in self.choices]}
 
 
 def simulate(
@@ -95,7 +96,3 @@ def summarize(
         last5_time_ratio=fmean(one.seconds for one in past[-LAST:]) / base.seconds,
         choices=tuple(one.choice for one in past),
     )
-
-
-def _whole(watts: float) -> float | int:
-    return int(watts) if float(watts).is_integer() else watts

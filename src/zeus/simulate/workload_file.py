@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from zeus.errors import InputError, suggest
+from zeus.job.checks import is_number, is_whole
 from zeus.simulate.traces.rows import WorkloadKey
 
 
@@ -70,7 +71,7 @@ def read(path: Path | str) -> dict[str, Setting]:
 def parse(text: str, where: str) -> dict[str, Setting]:
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as why:
+    except ValueError as why:  # also a number of more digits than Python reads
         raise InputError(f"{where}: not valid TOML ({why}).") from why
     if not tables:
         raise InputError(f"{where}: the file has no workload. Add a table for each, such as:{example()}")
@@ -99,18 +100,14 @@ def _name(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def _whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return is_whole(value, 1)
 
 
 Check: TypeAlias = tuple[Callable[[Any], bool], str]
 _NAME: Final[Check] = (_name, "a name")
 _WHOLE: Final[Check] = (_whole, "a whole number of at least 1")
-_SPREAD: Final[Check] = (lambda value: _number(value) and value >= 0, "a number of at least 0")
+_SPREAD: Final[Check] = (lambda value: is_number(value, 0), "a number of at least 0")
 _SIZES: Final[Check] = (
     lambda value: isinstance(value, list) and bool(value) and all(_whole(one) for one in value),
     "a list of whole numbers",
@@ -119,15 +116,15 @@ _WORKLOAD: Final[dict[str, Check]] = {
     "dataset": _NAME,
     "network": _NAME,
     "optimizer": _NAME,
-    "target": (_number, "a finite number"),
+    "target": (is_number, "a finite number"),
     "max_epochs": _WHOLE,
     "default": _WHOLE,
 }
 _VIRTUAL: Final[dict[str, Check]] = {
     "load": _NAME,
     "batch_sizes": _SIZES,
-    "best": (lambda value: _number(value) and value > 0, "a number above 0"),
-    "epochs": (lambda value: _number(value) and value >= 1, "a number of at least 1"),
+    "best": (lambda value: is_number(value) and value > 0, "a number above 0"),
+    "epochs": (lambda value: is_number(value) and value >= 1, "a number of at least 1"),
     "below": _SPREAD,
     "above": _SPREAD,
     "noise": _SPREAD,

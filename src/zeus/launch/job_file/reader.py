@@ -37,7 +37,7 @@ def parse_job_file(text: str, name: str = "job.toml") -> JobFile:
     """Like `read_job_file`, for the text of a file of this name."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as wrong:
+    except ValueError as wrong:  # also a number of more digits than Python reads
         raise InputError(
             f"{name} is not valid TOML: {wrong}. Write texts in quotes and lists in [brackets]."
         ) from wrong

@@ -147,6 +147,12 @@ def test_what_is_wrong_is_said_with_its_line_and_what_to_write(line: str, to: st
     assert said in first
 
 
+@pytest.mark.parametrize(("digits", "said"), [(400, "give a number"), (5000, "is not valid TOML")])
+def test_a_number_of_any_length_is_refused_and_not_a_crash(digits: int, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read(change("eta = 0.5", f"eta = {'9' * digits}"))
+
+
 def test_everything_wrong_is_said_at_once_in_the_order_of_the_file() -> None:
     text = change("eta = 0.5", "etta = 0.5").replace("[env]", "[enw]").replace("max_tries = 20", "max_tries = -1")
     with pytest.raises(InputError) as wrong:
