@@ -63,6 +63,7 @@ class Launcher:
         self._grace = grace
         self._hooks = hooks or Hooks()
         self._mode = mode(file.mode)
+        env.prices()  # a mistake in them must not come up in the middle of a run, where it looks like a crash
         self._gpus = find(file.gpus)
         self._monitor = ZeusMonitor(list(self._gpus), sync_execution_with=None)
         self.gpus = gpus_of(self._monitor)

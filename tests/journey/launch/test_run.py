@@ -192,6 +192,15 @@ def test_a_target_that_is_never_reached_ends_with_exit_code_3(place: Place) -> N
     assert report["saving"] is None
 
 
+def test_a_price_that_is_no_number_is_refused_before_anything_runs(place: Place) -> None:
+    place.job()
+    place.env["ZEUS_PRICE_PER_KWH"] = "abc"
+    done = place.run()
+    assert done.returncode == 2
+    assert "ZEUS_PRICE_PER_KWH='abc': give a number" in done.stderr
+    assert nothing_was_changed(place)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_ends_its_script_restores_the_limit_and_goes_on_next_time(
     place: Place, limit, number: signal.Signals
