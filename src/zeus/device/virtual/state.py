@@ -173,6 +173,8 @@ class FileState:
     def _locked(self) -> Iterator[None]:
         with self._lock:
             if self._file < 0:
+                if self._path.is_dir():
+                    raise InputError(f"{self._path} is a folder. Set ZEUS_VIRTUAL_STATE to a file.")
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             if not self._depth:
                 fcntl.flock(self._file, fcntl.LOCK_EX)
