@@ -7,17 +7,19 @@ import os
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.waiting import eventually
 from zeus.cost import CostModel
+from zeus.device.keeper import Lease, lend
 from zeus.device.virtual import VirtualGpu, step, virtual_gpus
 from zeus.device.virtual.physics import operate
 from zeus.device.virtual.sensors import SensedGpu, Sensors
 from zeus.distributed.crew import Alone
 from zeus.env import Orders
-from zeus.errors import InputError
+from zeus.errors import DeviceError, InputError
 from zeus.job import JobSpec
 from zeus.jobs.local import LocalJob
 from zeus.jobs.open import gpus_of
@@ -502,3 +504,25 @@ def test_a_run_under_a_lower_cap_keeps_what_was_measured_above_it(
         gpu.set_limit(250)
     again = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=path)
     assert again.best_limit == first.best_limit  # known: nothing is measured again
+
+
+class _Parting(Alone):
+    """Ranks that can talk until one of them is gone."""
+
+    gone = False
+
+    def gather(self, value: Any) -> list[Any]:
+        if self.gone:
+            raise DeviceError("the ranks can no longer communicate")
+        return [value]
+
+
+def test_a_rank_that_is_gone_when_training_begins_leaves_no_gpu_lent(virtual_v100s: list[VirtualGpu]) -> None:
+    ranks = _Parting()
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=ranks)
+    ranks.gone = True
+    optimizer.on_train_begin()
+    assert optimizer.why_not == "the ranks can no longer communicate"
+    again = lend(virtual_v100s)
+    assert isinstance(again, Lease)
+    again.release()

@@ -270,10 +270,9 @@ class GlobalPowerLimitOptimizer(Callback):
                     lease = lent
                 case Observing(reason):
                     refusal = reason
+            self._phase = Profiling(lease)  # whatever fails from here on gives the lease back
             if any(self._crew.gather(refusal is not None)):
-                if lease is not None:
-                    lease.release()
-                self._phase = GivenUp(refusal or "another rank of this training may not set power limits")
+                self._leave(GivenUp(refusal or "another rank of this training may not set power limits"))
             elif isinstance(self._profiler, Done):
                 self._hold_best(lease)
             else:
