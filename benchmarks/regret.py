@@ -344,6 +344,7 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=TRACES)
     parser.add_argument("--gpus", default="", help="default: all in the folder")
     parser.add_argument("--workloads", default="", help="default: all")
+    parser.add_argument("--smallest-batch-size", type=int, default=1, help="default: 1, all sizes of the traces")
     parser.add_argument("--policies", default="structured")
     parser.add_argument("--etas", default="0,0.5,1")
     parser.add_argument("--seeds", type=int, default=100)
@@ -375,8 +376,8 @@ def main() -> None:
                 print(f"{'':7}{policy}: {ratio:.3f} of the paper's regret over all worlds, worse in {worse:.0%}")
     else:
         names = given.workloads.split(",") if given.workloads else None
-        gpus = given.gpus.split(",") if given.gpus else published.gpus(given.traces)
-        pairs = [one for gpu in gpus for one in published.load(given.traces, gpu, names).values()]
+        gpus, least = given.gpus.split(",") if given.gpus else published.gpus(given.traces), given.smallest_batch_size
+        pairs = [one for gpu in gpus for one in published.load(given.traces, gpu, names, smallest=least).values()]
         if given.walk:
             sums["walk"] = walk_table(pairs, etas)
         for eta in () if given.walk else etas:

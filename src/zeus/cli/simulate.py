@@ -14,7 +14,7 @@ from zeus import env
 from zeus.cli.output import joules, print_json
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
-from zeus.cli.simulate_options import BETA, ETA, JSON, SEEDS, policies, window
+from zeus.cli.simulate_options import BETA, ETA, JSON, SEEDS, SMALLEST_BATCH_SIZE, policies, window
 
 if TYPE_CHECKING:
     from zeus.simulate.results import ReplayResult
@@ -40,6 +40,7 @@ VIRTUAL = "virtual:"
     type=click.Path(path_type=Path),
     help="TOML file that describes the workloads. Default: the paper's Table 1.",
 )
+@SMALLEST_BATCH_SIZE
 @policies("structured,paper,grid,default")
 @ETA
 @BETA
@@ -66,6 +67,7 @@ def simulate(
     gpu: str,
     workloads: str,
     file: Path | None,
+    smallest: int,
     policies: str,
     seeds: int,
     as_json: bool,
@@ -82,7 +84,7 @@ def simulate(
     names = split(policies)
     for name in names:
         check(name)
-    where, found = load(traces, gpu, None if workloads == "all" else split(workloads), file)
+    where, found = load(traces, gpu, None if workloads == "all" else split(workloads), file, smallest=smallest)
     pairs = _defined(found.values(), names, named=workloads != "all")
     runs = list(_progress([(one, name, seed) for one, name in pairs for seed in range(seeds)], knobs))
     if as_json:
@@ -100,7 +102,7 @@ def split(text: str) -> list[str]:
 
 
 def load(
-    traces: Path | None, gpu: str, names: Sequence[str] | None, file: Path | None = None
+    traces: Path | None, gpu: str, names: Sequence[str] | None, file: Path | None = None, *, smallest: int
 ) -> tuple[str, dict[str, Workload]]:
     """Load workloads. Return the name of the GPU for the output, and the workloads by name."""
     from zeus.simulate import virtual, workload_file
@@ -111,7 +113,14 @@ def load(
     if traces is None and env.data() is not None and not gpu.startswith(VIRTUAL):
         traces = folder()
     if traces is not None and not gpu.startswith(VIRTUAL):
-        found = published.load(traces, gpu, names, known)
+        found = published.load(traces, gpu, names, known, smallest)
+        every = published.load(traces, gpu, names, known, smallest=1)
+        if fewer := [name for name, one in found.items() if one.sizes != every[name].sizes]:
+            click.echo(
+                f"zeus: batch sizes below {smallest} of {', '.join(fewer)} are left out. To use them, give "
+                "--smallest-batch-size 1.",
+                err=True,
+            )
         return next(iter(found.values())).gpu, found
     card = gpu.removeprefix(VIRTUAL)
     click.echo(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zeus.cli.output import joules, print_json
-from zeus.cli.simulate_options import BETA, ETA, JSON, SEEDS, policies, window
+from zeus.cli.simulate_options import BETA, ETA, JSON, SEEDS, SMALLEST_BATCH_SIZE, policies, window
 
 if TYPE_CHECKING:
     from zeus.simulate.cluster.groups import GroupRow
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "--workload", "workloads", default="all", show_default=True, help="Workloads to replay, such as BERT-SA,NeuMF."
 )
+@SMALLEST_BATCH_SIZE
 @policies("paper,grid,default")
 @ETA
 @BETA
@@ -45,6 +46,7 @@ def cluster(
     traces: Path | None,
     gpu: str,
     workloads: str,
+    smallest: int,
     policies: str,
     eta: float,
     beta: float,
@@ -67,7 +69,7 @@ def cluster(
     for name in names:
         check(name)
     trace = _read(groups)
-    where, found = load(traces, gpu, None if workloads == "all" else split(workloads))
+    where, found = load(traces, gpu, None if workloads == "all" else split(workloads), smallest=smallest)
     clusters = match(trace, found)
     total = trace.jobs * len(names) * seeds
     if workers is None:  # for a few thousand jobs, starting processes takes longer than the replay

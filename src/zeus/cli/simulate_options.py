@@ -23,6 +23,14 @@ BETA = click.option(
     show_default=True,
     help="Stop a trial when it costs beta times as much as the cheapest run so far.",
 )
+SMALLEST_BATCH_SIZE = click.option(
+    "--smallest-batch-size",
+    "smallest",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    help="Leave out smaller batch sizes of the traces. The paper uses sizes from 8 up.",
+)
 SEEDS = click.option(
     "--seeds",
     type=click.IntRange(1),

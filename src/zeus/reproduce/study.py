@@ -16,6 +16,7 @@ from zeus.simulate.baselines import contender
 from zeus.simulate.parallel import spread
 from zeus.simulate.replay import ReplayedRecurrence, job_of, replay
 from zeus.simulate.traces import published
+from zeus.simulate.traces.published import SMALLEST
 from zeus.simulate.workload import Workload
 from zeus.simulate.workload_file import table_1
 
@@ -34,6 +35,7 @@ class Case:
     gpu: str = MAIN
     eta: float = 0.5
     beta: float = 2.0
+    every_size: bool = False  # also with the sizes below the paper's sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ class CaseUse:
 class Study:
     """Traces, seeds, and the replays so far."""
 
-    workloads: dict[str, dict[str, Workload]]  # by GPU, by name
+    workloads: dict[str, dict[str, Workload]]  # by GPU, by name; sizes from 8 up, as the paper sweeps them
+    every_size: dict[str, dict[str, Workload]]  # the same with all sizes of the traces
     data: Path  # the folder with the other data sets
     seeds: int = SEEDS
     quick: bool = False  # leave out slow parts
@@ -61,7 +64,7 @@ class Study:
         return self.workloads[MAIN]
 
     def workload(self, case: Case) -> Workload:
-        return self.workloads[case.gpu][case.workload]
+        return (self.every_size if case.every_size else self.workloads)[case.gpu][case.workload]
 
     def past(self, case: Case) -> CaseUse:
         """The use of a case. It is replayed now unless it was before."""
@@ -92,10 +95,12 @@ def read(traces: Path, seeds: int = SEEDS, *, data: Path | None = None, quick: b
             "(summary_train.csv and a summary_power_GPU.csv for each GPU)."
         )
     order = [gpu for gpu in ORDER if gpu in found] + [gpu for gpu in found if gpu not in ORDER]
-    workloads = {gpu: published.load(traces, gpu) for gpu in order}
+    workloads, every_size = (
+        {gpu: published.load(traces, gpu, smallest=least) for gpu in order} for least in (SMALLEST, 1)
+    )
     if absent := [name for name in table_1() if name not in workloads[MAIN]]:
         raise InputError(f"{traces}: no traces of {', '.join(absent)} on {MAIN}. The figures need all of Table 1.")
-    return Study(workloads, data or traces.parent, seeds, quick)
+    return Study(workloads, every_size, data or traces.parent, seeds, quick)
 
 
 def run(workload: Workload, case: Case, seed: int) -> list[ReplayedRecurrence]:

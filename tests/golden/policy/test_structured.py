@@ -1,4 +1,4 @@
-"""The structured policy against the paper's: small versions of what benchmarks/regret.py reports."""
+"""The structured policy against the paper's: small versions of what benchmarks/regret.py reports, with all sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestOnThePublishedTraces:
         rows = [
             row
             for card in CARDS
-            for workload in load(TRACES, card).values()
+            for workload in load(TRACES, card, smallest=1).values()
             for row in regret.on_traces(workload, ["structured"], eta, SEEDS, [20, 50], 1)
         ]
         found = regret.summary(rows, "structured")
@@ -35,7 +35,7 @@ class TestOnThePublishedTraces:
         assert found["first_worst"] < 1.15
 
     def test_unlucky_first_runs_do_not_stick(self, regret: ModuleType) -> None:
-        workload = load(TRACES, "rtx6000")["BERT-QA"]
+        workload = load(TRACES, "rtx6000", smallest=1)["BERT-QA"]
         found = regret.summary(regret.on_traces(workload, ["structured"], 0.5, range(40), [0], 1), "structured")
         assert found["p95"] < 1.2
         assert found["p95_beside"] < 1.0
@@ -43,7 +43,7 @@ class TestOnThePublishedTraces:
     def test_several_in_flight(self, regret: ModuleType) -> None:
         rows = [
             row
-            for workload in load(TRACES, "a40").values()
+            for workload in load(TRACES, "a40", smallest=1).values()
             for row in regret.on_traces(workload, ["structured"], 0.5, SEEDS, [50], 4)
         ]
         assert regret.summary(rows, "structured")["mean"]["50"] < 0.5
@@ -52,7 +52,7 @@ class TestOnThePublishedTraces:
     def test_after_a_drift_it_is_cheaper_than_the_papers_with_a_window(self, regret: ModuleType, kind: str) -> None:
         rows = [
             row
-            for name, workload in load(TRACES, "v100").items()
+            for name, workload in load(TRACES, "v100", smallest=1).items()
             if name in ("ShuffleNet-v2", "DeepSpeech2")
             for by in (2, -2)
             for row in regret.under_drift(workload, ["structured"], 0.5, SEEDS, kind, by)

@@ -63,6 +63,14 @@ class TestThePublishedTraces:
         assert [found[f"figure_02.{name}"].value for name in ("energy_batch", "energy_limit")] == [32, 100]
         assert [found[f"figure_02.{name}"].value for name in ("time_batch", "time_limit")] == [48, 250]
 
+    def test_only_sizes_of_the_papers_sweep_are_used_and_each_was_trained_four_times(
+        self, published: study.Study
+    ) -> None:
+        assert min(size for row in published.workloads.values() for w in row.values() for size in w.sizes) == 8
+        assert numbers(published, "table_1")["table_1.runs"].value == 4
+        (whole, _) = pipeline.module("figure_02").compute(published).panels
+        assert max(whole.column("eta_joules")) < 15e6  # sizes 2 and 4 reach 47 MJ
+
     def test_zeus_has_less_regret_than_grid_search_on_all_six(self, published: study.Study) -> None:
         assert numbers(published, "figure_19")["figure_19.below_grid"].value == 6
 

@@ -45,20 +45,24 @@ def zeus(*args: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]
 
 @pytest.fixture
 def traces(tmp_path: Path) -> Path:
+    return write_traces(tmp_path, 8, 16, 32)
+
+
+def write_traces(folder: Path, *sizes: int) -> Path:
     """A GPU and a workload that nobody has heard of; 64 is only in the training trace."""
     power = [
         f"d,n,{size},o,{watts},{600 / size + (200 - watts) / 50},{watts * 0.9}\n"
-        for size in (8, 16, 32)
+        for size in sizes
         for watts in (100, 200)
     ]
-    epochs = {8: ("3", "5"), 16: ("6", "11"), 32: ("13", "19"), 64: ("20", "nan")}
+    epochs = zip((*sizes, 64), (("3", "5"), ("6", "11"), ("13", "19"), ("20", "nan")), strict=True)
     training = [
-        f"d,n,{size},o,0.1,{run + 1},0.7,{needed}\n" for size, runs in epochs.items() for run, needed in enumerate(runs)
+        f"d,n,{size},o,0.1,{run + 1},0.7,{needed}\n" for size, runs in epochs for run, needed in enumerate(runs)
     ]
-    (tmp_path / "summary_power_Foo9.csv").write_text(POWER + "".join(power))
-    (tmp_path / "summary_train.csv").write_text(TRAINING + "".join(training))
-    (tmp_path / "workloads.toml").write_text(TOML)
-    return tmp_path
+    (folder / "summary_power_Foo9.csv").write_text(POWER + "".join(power))
+    (folder / "summary_train.csv").write_text(TRAINING + "".join(training))
+    (folder / "workloads.toml").write_text(TOML)
+    return folder
 
 
 def toy(traces: Path, *more: str, status: int = 0) -> subprocess.CompletedProcess[str]:
@@ -83,6 +87,36 @@ def test_json_has_the_agreed_shape(traces: Path) -> None:
 def test_b0_is_capped_and_the_horizon_is_twice_the_grid(traces: Path) -> None:
     run = json.loads(toy(traces, "--policy", "default", "--json").stdout)["runs"][0]
     assert run["choices"] == [[32, 200]] * 12
+
+
+def test_sizes_below_8_are_left_out_unless_they_are_asked_for(tmp_path: Path) -> None:
+    write_traces(tmp_path, 4, 16, 32)
+
+    def sizes(*args: str, told: bool) -> set[int]:
+        ran = toy(tmp_path, "--policy", "grid", "--recurrences", "10", "--json", *args)
+        assert ("batch sizes below 8 of Toy are left out" in ran.stderr) is told
+        return {size for size, _ in json.loads(ran.stdout)["runs"][0]["choices"]}
+
+    assert sizes(told=True) == {16, 32}
+    assert sizes("--smallest-batch-size", "4", told=False) == {4, 16, 32}
+
+
+def test_traces_of_small_sizes_only_say_which_option_takes_them_in(tmp_path: Path) -> None:
+    write_traces(tmp_path, 2, 4, 6)
+    few = ("--policy", "default", "--recurrences", "2", "--json")
+    assert (
+        "Toy on Foo9: all batch sizes of the traces [2, 4, 6] are below the smallest batch size in use, 8. "
+        "Give --smallest-batch-size 2 to use sizes from 2 up."
+    ) in toy(tmp_path, *few, status=2).stderr
+    run = json.loads(toy(tmp_path, *few, "--smallest-batch-size", "2").stdout)["runs"][0]
+    assert run["choices"] == [[6, 200]] * 2
+
+
+def test_a_default_below_the_smallest_size_is_not_replaced_in_silence(tmp_path: Path) -> None:
+    write_traces(tmp_path, 4, 16, 32)
+    (tmp_path / "workloads.toml").write_text(TOML.replace("default = 64", "default = 4"))
+    said = toy(tmp_path, "--policy", "default", status=2).stderr
+    assert "the default batch size 4 is below the smallest batch size in use, 8. Give --smallest-batch-size 4" in said
 
 
 def test_the_same_seed_gives_the_same_bytes(traces: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from zeus.errors import InputError
 from zeus.profile import LimitSlice, PowerProfile
@@ -12,15 +13,22 @@ from zeus.simulate.workload import Workload
 from zeus.simulate.workload_file import Setting, example, find, table_1
 
 TRAINING = "summary_train.csv"
+SMALLEST: Final = 8  # the paper sweeps batch sizes from 8 up (§2.2); some traces also hold 2 and 4
 
 
 def load(
-    traces: Path | str, gpu: str, names: Iterable[str] | None = None, settings: Mapping[str, Setting] | None = None
+    traces: Path | str,
+    gpu: str,
+    names: Iterable[str] | None = None,
+    settings: Mapping[str, Setting] | None = None,
+    smallest: int = SMALLEST,
 ) -> dict[str, Workload]:
-    """The named workloads on this GPU. Without names, all that are in the settings (default: Table 1) and the traces.
+    """The named workloads on this GPU, with the batch sizes from `smallest` up.
+
+    Without names, all workloads that are in the settings (default: Table 1) and in the traces.
 
     Raises:
-        InputError: The folder has no trace of this GPU, or lacks rows of a named workload.
+        InputError: The folder has no trace of this GPU, lacks a named workload, or has only smaller sizes of it.
     """
     known = table_1() if settings is None else settings
     path = _power_file(Path(traces), gpu)
@@ -35,10 +43,12 @@ def load(
         found = [find(name, known) for name in names]
     except InputError as wrong:
         raise InputError(f"{wrong}{_hint(here - {setting.key for setting in known.values()})}") from None
-    return {name: from_rows(name, on, known[name], power, training) for name in found}
+    return {name: from_rows(name, on, known[name], power, training, smallest) for name in found}
 
 
-def from_rows(name: str, gpu: str, setting: Setting, power: list[PowerRow], training: list[TrainingRow]) -> Workload:
+def from_rows(
+    name: str, gpu: str, setting: Setting, power: list[PowerRow], training: list[TrainingRow], smallest: int = SMALLEST
+) -> Workload:
     """Build the workload of this setting from the rows of both traces."""
     max_watts = max(row.limit_watts for row in power)
     epochs: dict[int, list[LimitSlice]] = {}
@@ -50,13 +60,23 @@ def from_rows(name: str, gpu: str, setting: Setting, power: list[PowerRow], trai
     for run in training:
         if run.workload == setting.key and run.target_metric == setting.target:
             runs.setdefault(run.batch_size, []).append(run.target_epoch)
-    sizes = sorted(set(epochs) & set(runs))
-    if not sizes:
+    traced = sorted(set(epochs) & set(runs))
+    if not traced:
         targets = sorted({row.target_metric for row in training if row.workload == setting.key})
         raise InputError(
             f"{name} on {gpu}: no batch size is in both traces for {'/'.join(setting.key)} at target "
             f"{setting.target:g}; the power trace has sizes {sorted(epochs)}, the other has "
             f"targets {targets}. Correct the target in the workloads file."
+        )
+    sizes = [size for size in traced if size >= smallest]
+    if not sizes or setting.default < smallest:
+        what = (
+            f"the default batch size {setting.default} is" if sizes else f"all batch sizes of the traces {traced} are"
+        )
+        least = min(traced[0], setting.default)
+        raise InputError(
+            f"{name} on {gpu}: {what} below the smallest batch size in use, {smallest}. "
+            f"Give --smallest-batch-size {least} to use sizes from {least} up."
         )
     # b0 may not fit on a smaller GPU. Then the largest size that fits is the default.
     default = max((size for size in sizes if size <= setting.default), default=sizes[0])
