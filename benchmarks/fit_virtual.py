@@ -1,7 +1,8 @@
 """Fits the virtual GPUs to the paper's published traces, or checks the committed fit.
 
     python benchmarks/fit_virtual.py --traces DIR            fit, print the table and the numbers
-    python benchmarks/fit_virtual.py --traces DIR --write    the same, and replace src/zeus/device/fitted.toml
+    python benchmarks/fit_virtual.py --traces DIR --write    the same, and replace src/zeus/device/virtual/fitted.toml
+    python benchmarks/fit_virtual.py --traces DIR --cards p100 --write  fit only these cards, keep the others
     python benchmarks/fit_virtual.py --traces DIR --check    only compare what is committed with the traces
     python benchmarks/fit_virtual.py --traces DIR --hold-out fit every other batch size, print the errors at the rest
 
@@ -28,7 +29,7 @@ from zeus.simulate.traces.rows import PowerRow, published, read_power
 from zeus.simulate.workload_file import table_1
 
 FITTED = Path(__file__).parents[1] / "src" / "zeus" / "device" / "virtual" / "fitted.toml"
-CARDS = ("v100", "a40", "rtx6000")
+CARDS = ("v100", "a40", "rtx6000", "p100")
 WORKLOADS = {one.virtual.load: one.key for one in table_1().values() if one.virtual}
 SEED, STARTS, ROUNDS = 2023, 7, 2
 LOSS = {"loss": "soft_l1", "f_scale": 0.05}  # linear beyond 5 %, so that outliers have little weight
@@ -64,6 +65,7 @@ FIRST_CURVE = {
     "v100": (32, 0.15, 0.65, 3.0),
     "a40": (82, 0.15, 0.73, 3.5),
     "rtx6000": (53, 0.15, 0.7, 3.5),
+    "p100": (32, 0.15, 0.65, 3.0),
 }
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
@@ -231,9 +233,9 @@ def line(seconds: Vector, watts: Vector) -> str:
     return f"{len(seconds)} | " + " | ".join(f"{100 * value:.1f} %" for value in summary(seconds, watts))
 
 
-def toml(fits: dict[str, tuple[Card, dict[str, Load]]]) -> str:
+def toml(found: dict[str, tuple[Card, dict[str, Load]]]) -> str:
     lines = ["# Written by benchmarks/fit_virtual.py from the published traces of the paper; do not edit by hand."]
-    for name, (card, loads) in fits.items():
+    for name, (card, loads) in found.items():
         lines += ["", f"[{name}]", *(f"{key} = {getattr(card, key):.4g}" for key, _, _ in CURVE)]
         for workload, load in loads.items():
             samples, *numbers = asdict(load).items()
@@ -250,14 +252,24 @@ def scaled(card: str, workload: str) -> tuple[Card, Load]:
     return presets.card(card), presets.derived(card, workload)
 
 
-def hold_out(traces: Path) -> None:
+def hold_out(traces: Path, cards: Sequence[str]) -> None:
     """Fit half of the batch sizes and print the errors at the other half."""
-    for name in CARDS:
+    for name in cards:
         seen, unseen = zip(*(halves(problem) for problem in problems_of(traces, name)), strict=True)
         card, loads = fit_card(name, list(seen))
         each = [errors(problem, card, loads[problem.workload]) for problem in unseen]
         seconds, watts = (np.concatenate([e[i] for e in each]) for i in (0, 1))
         print(f"| {name} | batch sizes not fitted | {line(seconds, watts)} |")
+
+
+def fits(traces: Path, cards: Sequence[str]) -> dict[str, tuple[Card, dict[str, Load]]]:
+    """Fit these cards. The others stay as they are committed."""
+    return {
+        name: fit_card(name, problems_of(traces, name))
+        if name in cards
+        else (presets.card(name), {load: presets.load(name, load) for load in WORKLOADS})
+        for name in CARDS
+    }
 
 
 def report(traces: Path, model: Model) -> None:
@@ -280,8 +292,9 @@ def report(traces: Path, model: Model) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--traces", type=Path, default=published(), help="folder with summary_power_{v100,a40,rtx6000}.csv"
+        "--traces", type=Path, default=published(), help=f"folder with summary_power_CARD.csv of {', '.join(CARDS)}"
     )
+    parser.add_argument("--cards", nargs="+", choices=CARDS, default=CARDS, help="cards to fit; default: all")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", action="store_true", help=f"replace {FITTED.name} by the new fit")
     what.add_argument("--check", action="store_true", help="fit nothing: compare the committed numbers")
@@ -290,17 +303,17 @@ def main() -> None:
     )
     options = parser.parse_args()
     if options.hold_out:
-        hold_out(options.traces)
+        hold_out(options.traces, options.cards)
         return
     if options.check:
         report(options.traces, committed)
         return
-    fits = {name: fit_card(name, problems_of(options.traces, name)) for name in CARDS}
+    found = fits(options.traces, options.cards)
     if options.write:
-        FITTED.write_text(toml(fits), encoding="utf-8")
+        FITTED.write_text(toml(found), encoding="utf-8")
     else:
-        print(toml(fits))
-    report(options.traces, lambda card, workload: (fits[card][0], fits[card][1][workload]))
+        print(toml(found))
+    report(options.traces, lambda card, workload: (found[card][0], found[card][1][workload]))
 
 
 if __name__ == "__main__":

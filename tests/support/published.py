@@ -9,7 +9,9 @@ from types import ModuleType
 import pytest
 
 from support.paths import ROOT
+from zeus.reproduce.study import ORDER
 from zeus.simulate.traces import rows
+from zeus.simulate.traces.published import gpus
 
 TRACES = rows.published(ROOT)
 
@@ -20,6 +22,11 @@ needs_traces = [
         reason=f"the published traces are not in {TRACES}; set ZEUS_DATA to the folder that holds nsdi23_traces",
     ),
 ]
+
+_ABSENT = [card for card in ORDER if card not in gpus(TRACES)]
+needs_every_card = pytest.mark.skipif(
+    bool(_ABSENT), reason=f"{TRACES} has no summary_power_GPU.csv of {', '.join(_ABSENT)}"
+)
 
 
 def benchmark(name: str) -> ModuleType:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import small_traces
-from support.published import TRACES, needs_traces
+from support.published import TRACES, needs_every_card, needs_traces
 from zeus.cli.main import main
 from zeus.errors import InputError
 from zeus.reproduce import expected, pipeline, reference, study
@@ -70,6 +70,12 @@ class TestThePublishedTraces:
         assert numbers(published, "table_1")["table_1.runs"].value == 4
         (whole, _) = pipeline.module("figure_02").compute(published).panels
         assert max(whole.column("eta_joules")) < 15e6  # sizes 2 and 4 reach 47 MJ
+
+    @needs_every_card
+    def test_the_papers_four_gpus_are_there(self, published: study.Study) -> None:
+        assert tuple(published.workloads) == study.ORDER
+        assert numbers(published, "table_1")["table_1.gpus"] == Number("table_1.gpus", 4, note="")
+        assert len(pipeline.module("figure_15").compute(published).panels) == 4
 
     def test_zeus_has_less_regret_than_grid_search_on_all_six(self, published: study.Study) -> None:
         assert numbers(published, "figure_19")["figure_19.below_grid"].value == 6

@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 
-from support.published import TRACES, benchmark, needs_traces
+from support.published import TRACES, benchmark, needs_every_card, needs_traces
 from zeus.simulate import virtual
 from zeus.simulate.baselines import POLLUX, names
 from zeus.simulate.results import simulate
@@ -44,14 +44,16 @@ def test_virtual_workloads_are_replayed_whatever_the_knobs(policy: str) -> None:
         ends_well(workload, policy, concurrency=2)
 
 
-@pytest.mark.parametrize("gpu", ["v100", "a40", "rtx6000"])
 class TestTraces:
     pytestmark = needs_traces
 
+    @needs_every_card
+    @pytest.mark.parametrize("gpu", ["v100", "a40", "rtx6000", "p100"])
     def test_traced_workloads_are_replayed_whatever_the_knobs(self, gpu: str) -> None:
         for workload in published.load(TRACES, gpu).values():
             ends_well(workload, "paper", concurrency=1)
 
+    @pytest.mark.parametrize("gpu", ["v100", "a40", "rtx6000"])  # on the P100, ResNet-50 has only two sizes to search
     def test_zeus_regrets_less_than_grid_search(self, gpu: str) -> None:
         for workload in published.load(TRACES, gpu).values():
             paper, grid, free = (

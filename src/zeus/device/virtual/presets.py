@@ -1,6 +1,6 @@
 """Virtual cards and workloads by name: fitted to the paper's traces if there are any, otherwise scaled from those.
 
-- V100, A40, RTX 6000: the power curve and the paper's six workloads, fitted by `benchmarks/fit_virtual.py`, which
+- V100, A40, RTX 6000, P100: the power curve and the paper's six workloads, fitted by `benchmarks/fit_virtual.py`, which
   wrote `fitted.toml` next to this file.
 - Other cards: limits and speeds from their data sheets, the power curve of the nearest fitted card, and the V100's
   workloads, scaled (see `_scaled`). They behave like the real card, but the numbers are approximate.
@@ -39,7 +39,7 @@ _CARDS: Final[dict[str, _Facts]] = {
     "v100": _Facts("Tesla V100-PCIE-32GB", 100, 250, 250, None, "v100", 14.0, 900),
     "a40": _Facts("NVIDIA A40", 100, 300, 300, None, "a40", 37.4, 696),
     "rtx6000": _Facts("Quadro RTX 6000", 100, 260, 260, None, "rtx6000", 16.3, 672),
-    "p100": _Facts("Tesla P100-PCIE-16GB", 125, 250, 250, 32, "v100", 9.3, 732),
+    "p100": _Facts("Tesla P100-PCIE-16GB", 125, 250, 250, None, "p100", 9.3, 732),
     "a100": _Facts("NVIDIA A100-SXM4-80GB", 100, 400, 400, 65, "v100", 19.5, 2039),
     "h100": _Facts("NVIDIA H100 80GB HBM3", 200, 700, 700, 115, "v100", 67.0, 3350),
     "h200": _Facts("NVIDIA H200", 200, 700, 700, 124, "v100", 67.0, 4800),
