@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 
 from zeus.reproduce.figures.figure_10 import SAMPLE
 from zeus.simulate.cluster.composite import DLRM, PHILLY
+from zeus.simulate.cluster.tables import MATCHED_COLUMNS
 from zeus.simulate.drift.capriccio import COLUMNS
 from zeus.simulate.pollux import PLACEMENTS, VALIDATION
 from zeus.simulate.traces.rows import POWER_COLUMNS, TRAINING_COLUMNS
@@ -56,6 +58,20 @@ def write_others(data: Path) -> None:
     folder = data / "pollux_osdi21" / "traces" / "deepspeech2"
     _write(folder / "validation-20.csv", VALIDATION, [(100, 100, 60.0, 1.0, 2.0), (200, 200, 39.0, 1.0, 20.0)])
     _write(folder / "placements.csv", PLACEMENTS, [(1, 48, 1.0, 0.0), (4, 48, 1.3, 0.3)])
+
+
+def write_groups(path: Path) -> Path:
+    """Two groups of four jobs for each workload, as the authors publish them; compressed if the name ends in .xz."""
+    lines: list[tuple[object, ...]] = [
+        (f"{setting.key.dataset}-{which}", 100 * i, 100 * i + 150, setting.key.dataset, 0.5 + which)
+        for setting in table_1().values()
+        for which in range(2)
+        for i in range(4)
+    ]
+    _write(path, MATCHED_COLUMNS, lines)
+    if path.suffix == ".xz":
+        path.write_bytes(lzma.compress(path.read_bytes()))
+    return path
 
 
 MOODS = ("what a sad and gloomy day", "such a happy and sunny day")

@@ -18,6 +18,9 @@ QUICK_SEEDS = 2
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder for the report.")
 @click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), envvar="ZEUS_DATA",
               help="Folder with the other data sets. Default: ZEUS_DATA, or the parent of --traces.")  # fmt: skip
+@click.option("--groups", type=click.Path(exists=True, path_type=Path),
+              help="Recurring jobs of a cluster for Figure 9, as for `zeus simulate cluster`. Default: a "
+              "composite of two traces in --data.")  # fmt: skip
 @click.option(
     "--seeds", type=click.IntRange(min=1), default=None, help="Number of replays of each policy. Default: 20."
 )
@@ -28,6 +31,7 @@ def reproduce(
     traces: Path,
     out: Path,
     data: Path | None,
+    groups: Path | None,
     seeds: int | None,
     quick: bool,
     only: str | None,
@@ -48,13 +52,14 @@ def reproduce(
 
     names = pipeline.FIGURES if only is None else tuple(name.strip() for name in only.split(","))
     seeds = seeds or (QUICK_SEEDS if quick else study.SEEDS)
-    known = study.read(traces, seeds, data=data, quick=quick)
+    processes = processes or len(os.sched_getaffinity(0))
+    known = study.read(traces, seeds, data=data, quick=quick, groups=groups, processes=processes)
     with _Bar() as bar:
         rows = pipeline.reproduce(
             known,
             out,
             names,
-            processes or len(os.sched_getaffinity(0)),
+            processes,
             dpi=style.QUICK_DPI if quick else style.DPI,
             steps=bar,
         )

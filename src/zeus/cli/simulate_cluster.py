@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 @click.option(
     "--groups",
     type=click.Path(path_type=Path),
-    help="CSV with the columns group,start_time,end_time, or a folder with the Alibaba PAI tables of 2020. Default: "
-    "a trace made of two real traces in ZEUS_DATA.",
+    help="CSV (or .csv.xz) with the columns group,start_time,end_time and, if groups are matched already, "
+    "dataset,runtime_ratio; or a folder with the Alibaba PAI tables of 2020. Default: a trace made of two real traces "
+    "in ZEUS_DATA.",
 )
 @click.option("--traces", type=click.Path(path_type=Path), help="As for `zeus simulate`.")
 @click.option("--gpu", default="v100", show_default=True, help="As for `zeus simulate`.")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from zeus.errors import InputError
 from zeus.simulate.baselines import contender
+from zeus.simulate.cluster.tables import ClusterTrace, read_groups
 from zeus.simulate.parallel import spread
 from zeus.simulate.replay import ReplayedRecurrence, job_of, replay
 from zeus.simulate.traces import published
@@ -56,6 +57,8 @@ class Study:
     data: Path  # the folder with the other data sets
     seeds: int = SEEDS
     quick: bool = False  # leave out slow parts
+    groups: ClusterTrace | None = None  # the recurring jobs of a cluster (Figure 9); None: a composite
+    processes: int = 1  # for what a figure replays itself
     made: dict[Case, CaseUse] = field(default_factory=dict)
 
     @property
@@ -86,7 +89,15 @@ class Study:
             tell()
 
 
-def read(traces: Path, seeds: int = SEEDS, *, data: Path | None = None, quick: bool = False) -> Study:
+def read(
+    traces: Path,
+    seeds: int = SEEDS,
+    *,
+    data: Path | None = None,
+    quick: bool = False,
+    groups: Path | None = None,
+    processes: int = 1,
+) -> Study:
     """Read the traces of all GPUs in the folder. The other data sets are in `data` (default: the parent folder)."""
     found = published.gpus(traces)
     if MAIN not in found:
@@ -100,7 +111,9 @@ def read(traces: Path, seeds: int = SEEDS, *, data: Path | None = None, quick: b
     )
     if absent := [name for name in table_1() if name not in workloads[MAIN]]:
         raise InputError(f"{traces}: no traces of {', '.join(absent)} on {MAIN}. The figures need all of Table 1.")
-    return Study(workloads, every_size, data or traces.parent, seeds, quick)
+    return Study(
+        workloads, every_size, data or traces.parent, seeds, quick, None if groups is None else read_groups(groups)
+    )
 
 
 def run(workload: Workload, case: Case, seed: int) -> list[ReplayedRecurrence]:

@@ -152,6 +152,42 @@ def test_the_other_data_sets_are_where_the_environment_says(
     assert "Not computed: 1." in capsys.readouterr().out  # how many jobs the paper's own cluster had
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_figure_9_is_drawn_from_the_authors_groups_if_they_are_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], compressed: bool
+) -> None:
+    traces = small_traces.write(tmp_path / "traces")
+    groups = small_traces.write_groups(tmp_path / ("groups.csv.xz" if compressed else "groups.csv"))
+    given = [f"--traces={traces}", "--quick", "--processes=1", "--only=figure_09"]
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", *given, f"--out={tmp_path / 'out'}", f"--groups={groups}"])
+    assert end.value.code == 0
+    assert "Not computed: 0." in capsys.readouterr().out
+    rows = {row["id"]: row for row in json.loads((tmp_path / "out" / "report.json").read_text())}
+    assert rows["figure_09.jobs"]["ours"] == 48
+    assert "48 jobs of 12 groups" in rows["figure_09.energy_low"]["note"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "composite" not in page
+    assert groups.name in page
+
+
+def test_without_groups_every_row_of_figure_9_says_that_it_is_a_composite(small: study.Study) -> None:
+    result = pipeline.module("figure_09").compute(small)
+    assert all("composite" in number.note for number in result.numbers)
+    assert "composite" in result.remark
+    assert all("composite" in panel.title for panel in result.panels)
+
+
+def test_bad_groups_are_refused_before_anything_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    traces, groups = small_traces.write(tmp_path / "traces"), tmp_path / "groups.csv"
+    groups.write_text("group,start_time,end_time,dataset,runtime_ratio\na,1,2,squad,-1\n")
+    with pytest.raises(SystemExit) as end:
+        main(["reproduce", f"--traces={traces}", f"--out={tmp_path / 'out'}", f"--groups={groups}"])
+    assert end.value.code == 2
+    assert "groups.csv, line 2: runtime_ratio is '-1'; give a number above 0." in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_which_gpus_are_missing_is_said_of_the_traces_at_hand(small: study.Study) -> None:
     assert numbers(small, "figure_15")["figure_15.p100"].value is None
     every = replace(small, workloads=dict.fromkeys(study.ORDER, small.main))

@@ -2,8 +2,9 @@
 
 Submissions may overlap. If one comes before the last has ended, the policy decides without knowing how that one will
 end (§4.4). A traced job that ran r times as long as the mean of its cluster counts as r times as much work: its energy
-and time are charged r-fold, while the policy learns the cost of one unit of work. A Default run takes exactly as long
-as the traced job did. So under Default jobs overlap as in the trace, and under a faster policy they overlap less.
+and time are charged r-fold, while the policy learns the cost of one unit of work. (A table may give r itself.) A
+Default run takes exactly as long as the traced job did. So under Default jobs overlap as in the trace, and under a
+faster policy they overlap less.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def replay_group(workload: Workload, policy: str, knobs: Knobs, group: Group, me
                 continue
             over = ReplayedRecurrence(tuple(one.tries))
             charged = over if who.failures_charged else over.charged_if_converged()
-            totals = totals.add(charged, runtime / mean_runtime)
+            totals = totals.add(charged, group.work(number - 1, mean_runtime))
         return totals
 
     for number, start in enumerate(group.starts, start=1):

@@ -1,4 +1,4 @@
-"""Matches groups of jobs to workloads (§6.3): K-means on mean runtimes, then both in order of runtime."""
+"""Matches groups of jobs to workloads (§6.3): as the table says; or K-means on mean runtimes, then both in order."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from zeus.errors import InputError
 from zeus.simulate.baselines import default
 from zeus.simulate.cluster.tables import ClusterTrace, Group
 from zeus.simulate.workload import Workload
+from zeus.simulate.workload_file import table_1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,8 +33,13 @@ class Cluster:
 
 
 def match(trace: ClusterTrace, workloads: Mapping[str, Workload]) -> tuple[Cluster, ...]:
-    """One cluster for each workload, shortest first. The runtime of a workload is that of Default."""
+    """One cluster for each workload, shortest first. The runtime of a workload is that of Default.
+
+    Groups that the table has matched stay as they are. Those of other workloads are left out.
+    """
     ordered = sorted(workloads.values(), key=lambda workload: default(workload).seconds)
+    if any(group.dataset for group in trace.groups):
+        return _as_given(trace, ordered)
     groups = sorted(trace.groups, key=lambda group: (group.mean_runtime, group.name))
     means = [group.mean_runtime for group in groups]
     if len(set(means)) < len(ordered):
@@ -46,6 +52,19 @@ def match(trace: ClusterTrace, workloads: Mapping[str, Workload]) -> tuple[Clust
         Cluster(workload, tuple(groups[begin:end]))
         for workload, begin, end in zip(ordered, edges, edges[1:], strict=False)
     )
+
+
+def _as_given(trace: ClusterTrace, workloads: Sequence[Workload]) -> tuple[Cluster, ...]:
+    datasets = {workload.name: table_1()[workload.name].key.dataset for workload in workloads}
+    found = {name: tuple(g for g in trace.groups if g.dataset == dataset) for name, dataset in datasets.items()}
+    clusters = tuple(Cluster(workload, found[workload.name]) for workload in workloads if found[workload.name])
+    if not clusters:
+        held = ", ".join(sorted({group.dataset for group in trace.groups}))
+        raise InputError(
+            f"{trace.source}: no group of {', '.join(datasets)} (dataset {', '.join(datasets.values())}). "
+            f"The table has groups of {held}."
+        )
+    return clusters
 
 
 def split(values: Sequence[float], clusters: int) -> tuple[int, ...]:

@@ -1,8 +1,10 @@
 """Reads the recurring jobs of a cluster from tables of jobs (§6.3).
 
-There are two formats: a CSV of `group,start_time,end_time`, and the folder of the Alibaba PAI trace of 2020 (published
-as cluster-trace-gpu-v2020), of which the job table and the group tags are read. A malformed line raises `InputError`
-with the file, the line and the fault. Jobs that failed or never ended are not an error: they are dropped and counted.
+There are three formats: a CSV of `group,start_time,end_time`; the same with `dataset,runtime_ratio`, in which the
+authors of the paper publish their groups, matched to workloads; and the folder of the Alibaba PAI trace of 2020
+(published as cluster-trace-gpu-v2020), of which the job table and the group tags are read. A CSV may be compressed
+(.csv.xz). A malformed line raises `InputError` with the file, the line and the fault. Jobs that failed or never ended
+are not an error: they are dropped and counted.
 """
 
 from __future__ import annotations
@@ -10,14 +12,16 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from zeus.errors import InputError
-from zeus.simulate.traces.csv_tables import number, read_table
+from zeus.simulate.traces.csv_tables import number, read_lines, read_table
+from zeus.simulate.workload_file import table_1
 
 PLAIN_COLUMNS: Final = ("group", "start_time", "end_time")
+MATCHED_COLUMNS: Final = (*PLAIN_COLUMNS, "dataset", "runtime_ratio")
 PAI_COLUMNS: Final[dict[str, tuple[str, ...]]] = {  # the published files have no header line
     "pai_job_table": ("job_name", "inst_id", "user", "status", "start_time", "end_time"),
     "pai_task_table": (
@@ -40,10 +44,16 @@ class Group:
     name: str
     starts: array[float]  # seconds
     runtimes: array[float]  # seconds, above 0
+    dataset: str = ""  # of the workload that it was matched to; empty: not matched yet
+    ratios: array[float] | None = None  # work of each submission, if the table says it
 
     @property
     def mean_runtime(self) -> float:
         return math.fsum(self.runtimes) / len(self.runtimes)
+
+    def work(self, index: int, cluster_runtime: float) -> float:
+        """How much work a submission is. 1 is a job of its cluster's mean runtime."""
+        return self.runtimes[index] / cluster_runtime if self.ratios is None else self.ratios[index]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,41 +70,82 @@ class ClusterTrace:
         return sum(len(group.starts) for group in self.groups)
 
 
+class TracedJob(NamedTuple):
+    """One job of a table."""
+
+    group: str
+    start: float
+    end: float | None  # None: it did not succeed
+    dataset: str = ""
+    ratio: float | None = None
+
+
 def read_groups(path: Path | str) -> ClusterTrace:
-    """Read the groups from a folder with the PAI tables, or from a CSV of `group,start_time,end_time`."""
+    """Read the groups from a folder with the PAI tables, or from a CSV of one of the two formats."""
     path = Path(path)
-    return _read_pai(path) if path.is_dir() else _read_plain(path)
+    if path.is_dir():
+        return _read_pai(path)
+    first = next((cells for _, cells in read_lines(path) if cells), [])
+    matched = len(first) == len(MATCHED_COLUMNS)
+    return collect(str(path), _matched_jobs(path) if matched else _plain_jobs(path))
 
 
-def collect(source: str, jobs: Iterable[tuple[str, float, float | None]], ungrouped: int = 0) -> ClusterTrace:
-    """Collect jobs, given as (group, start, end), into groups. Jobs without an end or a duration are dropped."""
+def collect(
+    source: str, jobs: Iterable[TracedJob | tuple[str, float, float | None]], ungrouped: int = 0
+) -> ClusterTrace:
+    """Collect jobs into groups. Jobs without an end or a duration are dropped."""
     starts: dict[str, array[float]] = {}
     runtimes: dict[str, array[float]] = {}
+    ratios: dict[str, array[float]] = {}
+    datasets: dict[str, str] = {}
     dropped = 0
-    for group, start, end in jobs:
+    for group, start, end, dataset, ratio in (TracedJob(*job) for job in jobs):
         if end is None or end <= start:
             dropped += 1
             continue
         starts.setdefault(group, array("d")).append(start)
         runtimes.setdefault(group, array("d")).append(end - start)
+        if ratio is not None:
+            ratios.setdefault(group, array("d")).append(ratio)
+            datasets[group] = dataset
     if not starts:
         raise InputError(f"{source}: none of {dropped} jobs succeeded. At least one is needed.")
-    return ClusterTrace(
-        source, tuple(_by_start(name, starts[name], runtimes[name]) for name in sorted(starts)), dropped, ungrouped
+    groups = tuple(
+        _by_start(Group(name, starts[name], runtimes[name], datasets.get(name, ""), ratios.get(name)))
+        for name in sorted(starts)
     )
+    return ClusterTrace(source, groups, dropped, ungrouped)
 
 
-def _read_plain(path: Path) -> ClusterTrace:
-    def jobs() -> Iterator[tuple[str, float, float | None]]:
-        for line, (group, start, end) in read_table(path, PLAIN_COLUMNS):
-            if not group.strip():
-                raise InputError(f"{path}, line {line}: group is {group!r}; give a name.")
-            began, ended = number(path, line, "start_time", start), _time(path, line, "end_time", end)
-            if ended is not None and ended < began:
-                raise InputError(f"{path}, line {line}: end_time {end} is before start_time {start}.")
-            yield group, began, ended
+def _plain_jobs(path: Path) -> Iterator[TracedJob]:
+    for line, (group, start, end) in read_table(path, PLAIN_COLUMNS):
+        yield _job(path, line, group, start, end)
 
-    return collect(str(path), jobs())
+
+def _matched_jobs(path: Path) -> Iterator[TracedJob]:
+    known = {setting.key.dataset for setting in table_1().values()}
+    seen: dict[str, tuple[str, int]] = {}
+    for line, (group, start, end, dataset, text) in read_table(path, MATCHED_COLUMNS):
+        job = _job(path, line, group, start, end)
+        if dataset not in known:
+            names = ", ".join(sorted(known))
+            raise InputError(f"{path}, line {line}: dataset is {dataset!r}, not one of {names}.")
+        earlier, at = seen.setdefault(group, (dataset, line))
+        if earlier != dataset:
+            raise InputError(f"{path}, line {line}: group {group} has dataset {dataset}, but {earlier} in line {at}.")
+        ratio = number(path, line, "runtime_ratio", text)
+        if ratio <= 0:
+            raise InputError(f"{path}, line {line}: runtime_ratio is {text!r}; give a number above 0.")
+        yield job._replace(dataset=earlier, ratio=ratio)
+
+
+def _job(path: Path, line: int, group: str, start: str, end: str) -> TracedJob:
+    if not group.strip():
+        raise InputError(f"{path}, line {line}: group is {group!r}; give a name.")
+    began, ended = number(path, line, "start_time", start), _time(path, line, "end_time", end)
+    if ended is not None and ended < began:
+        raise InputError(f"{path}, line {line}: end_time {end} is before start_time {start}.")
+    return TracedJob(group, began, ended)
 
 
 def _read_pai(folder: Path) -> ClusterTrace:
@@ -134,6 +185,11 @@ def _time(path: Path, line: int, column: str, text: str) -> float | None:
     return number(path, line, column, text) if text else None
 
 
-def _by_start(name: str, starts: array[float], runtimes: array[float]) -> Group:
-    order = sorted(range(len(starts)), key=starts.__getitem__)
-    return Group(name, array("d", (starts[i] for i in order)), array("d", (runtimes[i] for i in order)))
+def _by_start(group: Group) -> Group:
+    order = sorted(range(len(group.starts)), key=group.starts.__getitem__)
+
+    def ordered(values: array[float]) -> array[float]:
+        return array("d", (values[i] for i in order))
+
+    ratios = None if group.ratios is None else ordered(group.ratios)
+    return replace(group, starts=ordered(group.starts), runtimes=ordered(group.runtimes), ratios=ratios)

@@ -1,4 +1,7 @@
-"""Reads CSV tables strictly. A malformed line raises `InputError` with the file, the line and the fault."""
+"""Reads CSV tables strictly. A malformed line raises `InputError` with the file, the line and the fault.
+
+A file whose name ends in .xz is decompressed while it is read.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,24 @@ import csv
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 from zeus.errors import InputError
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The cells of each line, with its number. Quotes have no meaning, so each record is one line."""
+    import lzma
+
     line = 0
     try:
-        with path.open("rb") as file:
+        with _open(path) as file:
             for line, cells in enumerate(csv.reader(_text(file), quoting=csv.QUOTE_NONE, strict=True), start=1):
                 yield line, cells
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}).") from error
+    except (lzma.LZMAError, EOFError) as error:
+        raise InputError(f"{path}, after line {line}: not a whole file in the format of xz ({error}).") from error
     except (csv.Error, UnicodeDecodeError) as error:
         raise InputError(f"{path}, line {line + 1}: not a valid CSV in UTF-8 ({error}).") from error
 
@@ -46,6 +54,12 @@ def number(path: Path, line: int, column: str, text: str) -> float:
     if not math.isfinite(value):
         raise InputError(f"{path}, line {line}: {column} is {text!r}; give a finite number.")
     return value
+
+
+def _open(path: Path) -> IO[bytes]:
+    import lzma
+
+    return lzma.open(path) if path.suffix == ".xz" else path.open("rb")
 
 
 def _text(lines: Iterable[bytes]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
+from dataclasses import replace
 from itertools import combinations, islice
 
 import pytest
@@ -54,6 +55,32 @@ def test_clusters_are_the_best_that_there_are(values: list[float], clusters: int
     assert (0, *edges) == tuple(sorted({0, *edges}))  # none is empty
     best = min(spread(values, cut) for cut in combinations(range(1, len(values)), clusters - 1))
     assert spread(values, edges) <= best + 1e-6 * (1 + best)
+
+
+def test_groups_that_the_table_matched_stay_with_their_workload() -> None:
+    """The longest groups are on the shortest workload, as no K-means would have it."""
+    workloads = {"NeuMF": replace(SMALL, name="NeuMF"), "ResNet-50": replace(LARGE, name="ResNet-50")}
+    given = [("a", 9.0, "imagenet"), ("b", 500.0, "movielens-1m"), ("c", 11.0, "imagenet"), ("d", 10.0, "squad")]
+    trace = ClusterTrace(
+        "t", tuple(replace(regular(n, 3, 1, s), dataset=d, ratios=array("d", [1.0] * 3)) for n, s, d in given), 0
+    )
+    clusters = match(trace, workloads)
+    assert [(one.workload.name, [g.name for g in one.groups]) for one in clusters] == [
+        ("NeuMF", ["b"]),
+        ("ResNet-50", ["a", "c"]),
+    ]
+    with pytest.raises(
+        InputError, match=r"no group of BERT-SA \(dataset sentiment140\)\. The table has groups of imag"
+    ):
+        match(trace, {"BERT-SA": replace(SMALL, name="BERT-SA")})
+
+
+def test_the_ratio_of_the_table_is_what_a_job_is_charged() -> None:
+    runtimes = regular("g", 4, 10 * HOUR, 40.0)
+    scaled = replace(runtimes, dataset="squad", ratios=array("d", [3.0] * 4))
+    plain, tripled = (replay_group(SMALL, "default", Knobs(), one, 40.0, seed=0) for one in (runtimes, scaled))
+    assert tripled.energy == pytest.approx(3 * plain.energy)
+    assert (plain.work, tripled.work) == (4.0, 12.0)
 
 
 def test_clusters_and_workloads_are_matched_by_runtime() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,66 @@ def test_a_wrong_header_a_missing_file_and_an_empty_table_are_refused(tmp_path: 
         read_groups(tmp_path / "nowhere.csv")
     with pytest.raises(InputError, match="none of 1 jobs succeeded"):
         read_groups(plain(tmp_path, "group,start_time,end_time\na,1,\n"))
+
+
+MATCHED = """group,start_time,end_time,dataset,runtime_ratio
+b,50,90,squad,0.5
+a,10,20,cifar100,1.25
+b,5,95,squad,1.5
+a,30,,cifar100,9
+"""
+
+
+def matched(tmp_path: Path, text: str, compressed: bool) -> Path:
+    path = tmp_path / ("groups.csv.xz" if compressed else "groups.csv")
+    path.write_bytes(lzma.compress(text.encode()) if compressed else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_groups_that_the_authors_matched_keep_their_workload_and_ratios(tmp_path: Path, compressed: bool) -> None:
+    trace = read_groups(matched(tmp_path, MATCHED, compressed))
+    a, b = trace.groups
+    assert (a.dataset, list(a.starts), list(a.runtimes), list(a.ratios or [])) == ("cifar100", [10.0], [10.0], [1.25])
+    assert (b.dataset, list(b.starts), list(b.runtimes), list(b.ratios or [])) == (
+        "squad",
+        [5, 50],
+        [90, 40],
+        [1.5, 0.5],
+    )
+    assert (trace.jobs, trace.dropped) == (3, 1)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("a,1,2,cifar100", r"line 6: 4 cells; needs 5 \(group, start_time, end_time, dataset, runtime_ratio\)"),
+        ("a,1,2,mnist,1", "line 6: dataset is 'mnist', not one of cifar100, imagenet, librispeech, movielens-1m, sent"),
+        ("a,1,2,squad,1", "line 6: group a has dataset squad, but cifar100 in line 3"),
+        ("a,1,2,cifar100,much", "line 6: runtime_ratio is 'much'; give a finite number"),
+        ("a,1,2,cifar100,", "line 6: runtime_ratio is ''; give a finite number"),
+        ("a,1,2,cifar100,0", "line 6: runtime_ratio is '0'; give a number above 0"),
+        ("a,one,2,cifar100,1", "line 6: start_time is 'one'; give a finite number"),
+        (",1,2,cifar100,1", "line 6: group is ''; give a name"),
+    ],
+)
+def test_a_fault_in_a_matched_table_is_named_with_its_line(
+    tmp_path: Path, line: str, fault: str, compressed: bool
+) -> None:
+    path = matched(tmp_path, f"{MATCHED}{line}\n", compressed)
+    with pytest.raises(InputError, match=rf"groups\.csv.*, {fault}"):
+        read_groups(path)
+
+
+def test_a_compressed_table_that_is_cut_off_or_none_is_refused(tmp_path: Path) -> None:
+    path = matched(tmp_path, MATCHED, compressed=True)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match="not a whole file in the format of xz"):
+        read_groups(path)
+    path.write_text(MATCHED)
+    with pytest.raises(InputError, match="not a whole file in the format of xz"):
+        read_groups(path)
 
 
 @pytest.mark.parametrize("header", [False, True])
