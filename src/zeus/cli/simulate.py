@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from zeus import env
-from zeus.cli.output import joules, print_json
+from zeus.cli.output import joules, print_json, seconds
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
 from zeus.cli.simulate_options import BETA, ETA, JSON, SEEDS, SMALLEST_BATCH_SIZE, policies, window
@@ -38,7 +38,7 @@ VIRTUAL = "virtual:"
     "--workloads",
     "file",
     type=click.Path(path_type=Path),
-    help="TOML file that describes the workloads. Default: the paper's Table 1.",
+    help="TOML file that describes the workloads. Default: workloads.toml beside the traces, or the paper's Table 1.",
 )
 @SMALLEST_BATCH_SIZE
 @policies("structured,paper,grid,default")
@@ -191,7 +191,7 @@ def _tell(gpu: str, runs: Sequence[ReplayResult]) -> None:
                 policy,
                 str(mine[0].recurrences),
                 joules(fmean(run.cumulative_energy for run in mine)),
-                f"{fmean(run.cumulative_time for run in mine) / 3600:.1f} h",
+                seconds(fmean(run.cumulative_time for run in mine)),
                 joules(fmean(run.cumulative_cost for run in mine)),
                 joules(fmean(regrets)) if regrets else "undefined",
                 f"{fmean(run.last5_energy_ratio for run in mine):.3f}",

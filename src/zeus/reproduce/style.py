@@ -31,7 +31,7 @@ WORKLOADS: Final = {
     "NeuMF": (PURPLE, "P"),
     "Geometric mean": (BLACK, "*"),
 }
-GPUS: Final = {"a40": "A40", "v100": "V100", "rtx6000": "RTX6000", "p100": "P100"}
+GPUS: Final = {"a40": "A40", "v100": "V100", "rtx6000": "RTX6000", "p100": "P100", "h200": "H200"}
 CARDS: Final = {"A40": ORANGE, "V100": BLUE, "RTX6000": GREEN, "P100": PURPLE}
 DPI: Final = 130
 QUICK_DPI: Final = 50

@@ -185,6 +185,7 @@ def test_bad_input_is_refused_with_help(args: tuple[str, ...], help_given: str) 
 def test_traces_without_what_is_asked_for_say_what_is_there_and_what_to_add(traces: Path) -> None:
     with pytest.raises(InputError, match=r"no summary_power_v100.csv .* GPUs with a trace: Foo9"):
         published.load(traces, "v100")
+    (traces / "workloads.toml").unlink()
     with pytest.raises(InputError, match=r'give --workloads FILE .*\n\["d/n/o"\]\ndataset = "d"') as caught:
         published.load(traces, "Foo9")
     added = str(caught.value).split("b0:")[1].replace("target = 0.5", "target = 0.7")

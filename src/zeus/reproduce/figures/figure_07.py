@@ -8,7 +8,7 @@ import numpy as np
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Number, Panel, Result, rows
-from zeus.reproduce.study import Case, Floats, Study
+from zeus.reproduce.study import MAIN, Case, Floats, Study
 from zeus.simulate import regret
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def cumulative(study: Study, case: Case) -> Floats:
     return np.cumsum(study.past(case).cost - least, axis=1)
 
 
-def panel_of(study: Study, workload: str, name: str) -> Panel:
+def panel_of(study: Study, workload: str, name: str, gpu: str = MAIN) -> Panel:
     lines = []
     for method, policy in POLICIES.items():
-        sums = cumulative(study, Case(workload, policy))
+        sums = cumulative(study, Case(workload, policy, gpu))
         for recurrence, column in enumerate(sums.T, start=1):
             lines.append((method, recurrence, column.mean(), column.min(), column.max()))
     columns = ("method", "recurrence", "cumulative_regret", "low", "high")

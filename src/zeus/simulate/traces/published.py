@@ -10,9 +10,10 @@ from zeus.errors import InputError
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.traces.rows import PowerRow, TrainingRow, WorkloadKey, read_power, read_training
 from zeus.simulate.workload import Workload
-from zeus.simulate.workload_file import Setting, example, find, table_1
+from zeus.simulate.workload_file import Setting, example, find, read, table_1
 
 TRAINING = "summary_train.csv"
+WORKLOADS = "workloads.toml"  # may lie beside the traces, and then describes their workloads
 SMALLEST: Final = 8  # the paper sweeps batch sizes from 8 up (§2.2); some traces also hold 2 and 4
 
 
@@ -25,13 +26,15 @@ def load(
 ) -> dict[str, Workload]:
     """The named workloads on this GPU, with the batch sizes from `smallest` up.
 
-    Without names, all workloads that are in the settings (default: Table 1) and in the traces.
+    Without names, all workloads that are in the settings and in the traces. The settings are, by default, those of the
+    folder's own workloads.toml, or Table 1 if it has none.
 
     Raises:
         InputError: The folder has no trace of this GPU, lacks a named workload, or has only smaller sizes of it.
     """
-    known = table_1() if settings is None else settings
     path = _power_file(Path(traces), gpu)
+    beside = Path(traces) / WORKLOADS
+    known = settings or (read(beside) if beside.exists() else table_1())
     power, training = read_power(path), read_training(Path(traces) / TRAINING)
     on, here = path.stem.removeprefix("summary_power_"), _keys(power) & _keys(training)
     if names is None:

@@ -1,0 +1,46 @@
+"""Draws Figures 1, 5, 6 and 7 of the paper for the traces of the H200, in the same way as `zeus reproduce` does.
+
+    python benchmarks/h200/figures.py [--traces benchmarks/h200/traces] [--out docs/assets/h200] [--seeds 20]
+
+The traces hold one power limit, so Figure 1 shows the batch size alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from zeus.reproduce import style
+from zeus.reproduce.figures import figure_01, figure_05, figure_06, figure_07
+from zeus.reproduce.study import Study
+from zeus.simulate.traces.published import load
+
+HERE = Path(__file__).parent
+GPU = "h200"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=Path, default=HERE / "traces")
+    parser.add_argument("--out", type=Path, default=HERE.parents[1] / "docs" / "assets" / "h200")
+    parser.add_argument("--seeds", type=int, default=20)
+    options = parser.parse_args()
+    workloads = load(options.traces, GPU)
+    study = Study({GPU: workloads}, options.traces, options.seeds)
+    saved = figure_01.panel_of(workloads, "figure_01", "Energy to accuracy relative to Default, H200")
+    knobs = ("Default", "Batch size opt.")
+    panels = [(figure_01, saved.only(row for row in saved.rows if row[1] in knobs))]
+    panels += [(figure_05, figure_05.panel_of(one, f"figure_05_{name}")) for name, one in workloads.items()]
+    panels += [(figure_06, panel) for panel in figure_06.panels_of(study, GPU, "figure_06")]
+    panels += [(figure_07, figure_07.panel_of(study, name, f"figure_07_{name}", GPU)) for name in workloads]
+    options.out.mkdir(parents=True, exist_ok=True)
+    for module, panel in panels:
+        shown = replace(panel, title=panel.title if "H200" in panel.title else f"{panel.title}, H200")
+        (options.out / f"{panel.name}.png").write_bytes(style.picture(shown, module.draw, dpi=110))
+        (options.out / f"{panel.name}.csv").write_text(panel.csv(), encoding="utf-8")
+        print(options.out / f"{panel.name}.png")
+
+
+if __name__ == "__main__":
+    main()
