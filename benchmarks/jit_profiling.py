@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from zeus.device.virtual import presets
+from zeus.optimizer.power_limit.plans import PAPER_SECONDS
 from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling, State, Waiting, measured, start, step
 from zeus.optimizer.power_limit.selector import MaxSlowdownConstraint, OptimumSelector, Scored, ZeusCost
 from zeus.profile import LimitSlice
@@ -36,7 +37,6 @@ ROOT = Path(__file__).parents[1]
 TRACES = published(ROOT)
 CARDS = ("v100", "a40", "rtx6000")
 NOISE, PER_SECONDS, CHUNK_SECONDS = 0.02, 0.1, 0.1
-PAPER_SECONDS = 5.0
 FIRST_SEED = 300  # lower seeds were used to tune the plan, so a report must not use them
 THETAS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, math.inf)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from zeus.errors import InputError
+from zeus.errors import InputError, suggest
 
 HERE: Mapping[str, str] = os.environ  # this process's variables, always up to date
 
@@ -37,6 +37,25 @@ def mode(given: str | Mode | None = None, environ: Mapping[str, str] = HERE) -> 
         return Mode(str(text).lower())
     except ValueError:
         raise InputError(f"mode {str(text)!r}: give optimize, observe or off.") from None
+
+
+class ProfilingPlan(StrEnum):
+    """How power limits are profiled. Both are plans of one profiler (`zeus.optimizer.power_limit.plans`)."""
+
+    WALK = "walk"  # short looks, from limit to limit, until the next ones cannot be better
+    PAPER = "paper"  # every limit for five seconds (§4.2 and §5)
+
+
+def profiling_plan(given: str | ProfilingPlan | None = None, environ: Mapping[str, str] = HERE) -> ProfilingPlan:
+    """The given plan, or else that of ZEUS_PROFILING, or else `walk`."""
+    text = str(given if given is not None else environ.get("ZEUS_PROFILING") or ProfilingPlan.WALK)
+    try:
+        return ProfilingPlan(text.lower())
+    except ValueError:
+        where = "profiling" if given is not None else "ZEUS_PROFILING"
+        raise InputError(
+            f"{where}={text!r} is not known. {suggest(text, [one.value for one in ProfilingPlan])}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.env import Mode, Orders, Prices, mode, orders, patience, prices, quiet
+from zeus.env import (
+    Mode,
+    Orders,
+    Prices,
+    ProfilingPlan,
+    mode,
+    orders,
+    patience,
+    prices,
+    profiling_plan,
+    quiet,
+)
 from zeus.errors import InputError
 
 NUMBERS = {
@@ -96,6 +107,20 @@ def test_an_unknown_mode_is_refused(text: str) -> None:
         mode(text, {})
     with pytest.raises(InputError, match="optimize, observe or off"):
         mode(None, {"ZEUS_MODE": text})
+
+
+def test_the_plan_given_goes_before_the_variable_and_that_before_the_walk() -> None:
+    assert profiling_plan(None, {}) is ProfilingPlan.WALK
+    assert profiling_plan(None, {"ZEUS_PROFILING": ""}) is ProfilingPlan.WALK
+    assert profiling_plan(None, {"ZEUS_PROFILING": "Paper"}) is ProfilingPlan.PAPER
+    assert profiling_plan("walk", {"ZEUS_PROFILING": "paper"}) is ProfilingPlan.WALK
+
+
+def test_an_unknown_plan_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match=r"profiling='papre' is not known\. Did you mean 'paper'\?"):
+        profiling_plan("papre", {})
+    with pytest.raises(InputError, match=r"ZEUS_PROFILING='all' is not known\. Known: walk, paper\."):
+        profiling_plan(None, {"ZEUS_PROFILING": "all"})
 
 
 def test_prices_are_plain_numbers_or_absent() -> None:

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Sequence
 from zeus.cost import CostModel
 from zeus.device.gpu import Gpu
 from zeus.device.keeper import Lease, Observing, lend
-from zeus.env import Mode
+from zeus.env import Mode, ProfilingPlan
 from zeus.errors import DeviceError, ZeusError
 from zeus.job import Kind, Stretch
 from zeus.job.units import Units
 from zeus.optimizer.power_limit.candidates import candidates
-from zeus.optimizer.power_limit.profiler import Plan, choose, next_limit
+from zeus.optimizer.power_limit.plans import plan_of
+from zeus.optimizer.power_limit.profiler import choose, next_limit
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.trial.knowledge import Trials, is_due
@@ -37,6 +38,8 @@ class EpochLimits:
         mode: `observe` restores the limit found once all is measured. `off` changes no limit.
         wanted: Limits to try, in watts. Empty: all, in steps of 25 W.
         known: What earlier trials of this batch size used, oldest first.
+        profiling: Whether limits that cannot win are left out (the walk) or all are measured (the paper's plan). The
+            length of a look is one epoch in both.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class EpochLimits:
         mode: Mode,
         wanted: Sequence[float] = (),
         known: Trials = (),
+        profiling: ProfilingPlan = ProfilingPlan.WALK,
     ) -> None:
         self._gpus = list(gpus)
         self._mode = mode
@@ -64,7 +68,7 @@ class EpochLimits:
         if self._lease is None:
             limits = () if self.found is None else (self.found,)
         selector = ZeusCost(cost.eta, len(self._gpus), max_watts=cost.max_watts)
-        self._plan = Plan(limits, selector) if limits else None
+        self._plan = plan_of(profiling, limits, selector) if limits else None
         if self._plan is not None and is_due(known, limits[0]):
             self._before = [[one for one in trial if one.limit_watts != limits[0]] for trial in known]
         self._known = self._slices(())

@@ -11,7 +11,7 @@ from zeus import env
 from zeus.cost import CostModel
 from zeus.device.find import SLURM, find
 from zeus.device.gpu import Gpu
-from zeus.env import Mode, Orders, mode, written
+from zeus.env import Mode, Orders, mode, profiling_plan, written
 from zeus.errors import InputError, LaunchError, ZeusError
 from zeus.job import Ending, Outcome, Phase, Trial
 from zeus.jobs.catalog import open_jobs
@@ -63,6 +63,7 @@ class Launcher:
         self._grace = grace
         self._hooks = hooks or Hooks()
         self._mode = mode(file.mode)
+        self._profiling = profiling_plan(file.profiling)
         env.prices()  # a mistake in them must not come up in the middle of a run, where it looks like a crash
         self._gpus = find(file.gpus)
         self._monitor = ZeusMonitor(list(self._gpus), sync_execution_with=None)
@@ -188,6 +189,7 @@ class Launcher:
             monitor=self._monitor,
             metrics=self.file.metrics,
             mode=self._mode,
+            profiling=self._profiling,
             on_live=self._hooks.on_live,
             grace=self._grace,
         )
@@ -211,8 +213,9 @@ class Launcher:
         )
         inherited = env.inherited(ORDERS)
         mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self._mode
-        chosen = {"ZEUS_MODE": str(mode), **mask(self.file.gpus, self._gpus, env.HERE)}
-        return {**inherited, **self.file.env, **chosen, **written(orders)}
+        chosen = {"ZEUS_MODE": str(mode), "ZEUS_PROFILING": str(self._profiling)}
+        visible = mask(self.file.gpus, self._gpus, env.HERE)
+        return {**inherited, **self.file.env, **chosen, **visible, **written(orders)}
 
 
 def mask(indices: Sequence[int] | None, gpus: Mapping[int, Gpu], environ: Mapping[str, str]) -> dict[str, str]:

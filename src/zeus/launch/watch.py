@@ -22,7 +22,7 @@ from pathlib import Path
 from zeus.cost import CostModel, Use
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
-from zeus.env import Mode
+from zeus.env import Mode, ProfilingPlan
 from zeus.errors import LaunchError
 from zeus.job import Ending, Kind, Outcome, Phase, Trial
 from zeus.jobs.api import RecurringJob
@@ -60,6 +60,7 @@ class Watcher:
     monitor: ZeusMonitor
     metrics: MetricsSource
     mode: Mode
+    profiling: ProfilingPlan = ProfilingPlan.WALK
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = GRACE_SECONDS
     clock: Clock = REAL  # for lease renewals
@@ -71,7 +72,7 @@ class Watcher:
         running = RunningTrial(spec.id, trial.number, lambda: self.job, cost_limit=trial.decision.cost_limit)
         knowledge = running.knowledge()
         mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self.mode
-        with EpochLimits(gpus, cost, mode, spec.power_limits, knowledge.trials) as limits:
+        with EpochLimits(gpus, cost, mode, spec.power_limits, knowledge.trials, self.profiling) as limits:
             terms = Terms.of(spec, cost, trial.decision.cost_limit, found_watts=limits.found)
             watch = _Watch(self, trial, running, TrialEngine(terms, knowledge), limits)
             watch.feed(Started())

@@ -15,11 +15,10 @@ from zeus.cost import Use, fits
 from zeus.errors import InputError
 from zeus.job import Decision
 from zeus.optimizer.power_limit import profiler
+from zeus.optimizer.power_limit.profiler import THETA
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.workload import Workload
-
-THETA = 0.2  # as in the profiler (docs/decisions/profiling-walk.md)
 
 
 class LimitPlan(NamedTuple):
@@ -45,7 +44,10 @@ class Limits(Protocol):
 
 
 class JustInTime:
-    """§4.2: the first epoch of a new size profiles all limits; later epochs run at the best one (Equation 7)."""
+    """§4.2: the first epoch of a new size profiles all limits; later epochs run at the best one (Equation 7).
+
+    This is `profiling = "paper"` with slices of equal shares of an epoch in place of five seconds each.
+    """
 
     def __init__(self, workload: Workload, eta: float) -> None:
         self._first: dict[int, LimitPlan] = {}
@@ -69,7 +71,7 @@ class JustInTime:
 
 
 class Walked:
-    """The profiler's walk over power limits, without noise. It starts at the best limit of the nearest profiled size.
+    """`profiling = "walk"`, without noise. It starts at the best limit of the nearest profiled size.
 
     The first epoch is cut into as many slices as there are limits. Each limit on the walk takes one slice. The rest of
     the epoch runs at the best limit found.

@@ -17,7 +17,7 @@ from zeus.device.gpu import Gpu
 from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
 from zeus.distributed.crew import broadcast, crew
-from zeus.env import Mode, Orders, orders, prices, quiet
+from zeus.env import Mode, Orders, ProfilingPlan, orders, prices, quiet
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
@@ -55,6 +55,7 @@ class ZeusDataLoader(DataLoader[Any]):
         target_metric: Training ends when the metric reaches it. None: train for max_epochs.
         higher_is_better: Whether a higher metric is better.
         mode: "optimize", "observe" or "off". Default: ZEUS_MODE.
+        profiling: "walk" or "paper", as in `GlobalPowerLimitOptimizer`. Default: ZEUS_PROFILING, else "walk".
         eta: η of Equation 2. ZEUS_ETA_KNOB replaces it. Default: 0.5.
         optimum_selector: Chooses the best limit. Default: Equation 7 with this η.
         profiles: Where power profiles are kept between runs. Default: kept only for jobs that have an id.
@@ -74,6 +75,7 @@ class ZeusDataLoader(DataLoader[Any]):
         *,
         higher_is_better: bool = True,
         mode: str | Mode | None = None,
+        profiling: str | ProfilingPlan | None = None,
         eta: float | None = None,
         optimum_selector: OptimumSelector | None = None,
         profiles: Profiles | None = None,
@@ -106,7 +108,7 @@ class ZeusDataLoader(DataLoader[Any]):
         if max_epochs is not None and is_training:
             self._zeus_monitor = ZeusMonitor()
             self._zeus_session = self._session(
-                order, max_epochs, target_metric, higher_is_better, mode, eta, optimum_selector, profiles
+                order, max_epochs, target_metric, higher_is_better, mode, profiling, eta, optimum_selector, profiles
             )
 
     def _session(
@@ -116,6 +118,7 @@ class ZeusDataLoader(DataLoader[Any]):
         target_metric: float | None,
         higher_is_better: bool,
         mode: str | Mode | None,
+        profiling: str | ProfilingPlan | None,
         eta: float | None,
         selector: OptimumSelector | None,
         profiles: Profiles | None,
@@ -129,7 +132,7 @@ class ZeusDataLoader(DataLoader[Any]):
         )
         given = {"optimum_selector": selector, "profiles": profiles}
         arguments |= {name: value for name, value in given.items() if value is not None}
-        optimizer = GlobalPowerLimitOptimizer(self._zeus_monitor, mode=mode, **arguments)
+        optimizer = GlobalPowerLimitOptimizer(self._zeus_monitor, mode=mode, profiling=profiling, **arguments)
         if terms is not None:
             higher_is_better = terms.higher_is_better
         elif order.higher_is_better is not None:

@@ -57,7 +57,7 @@ def cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[VirtualGpu]:
     monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}")
     monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
     monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    for name in ("ZEUS_MODE", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES", "WORLD_SIZE"):
+    for name in ("ZEUS_MODE", "ZEUS_PROFILING", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     return virtual_gpus(GPU)
 

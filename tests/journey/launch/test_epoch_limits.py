@@ -10,7 +10,7 @@ import pytest
 
 from zeus.cost import CostModel
 from zeus.device.find import find
-from zeus.env import Mode
+from zeus.env import Mode, ProfilingPlan
 from zeus.job import Kind, Stretch
 from zeus.launch.epoch_limits import EpochLimits
 
@@ -27,8 +27,10 @@ def limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Open:
     monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    def make(mode: Mode = Mode.OPTIMIZE, known: Known = ()) -> EpochLimits:
-        return EpochLimits(list(find().values()), CostModel(1.0, LIMIT), mode, tuple(JOULES), known)
+    def make(
+        mode: Mode = Mode.OPTIMIZE, known: Known = (), profiling: ProfilingPlan = ProfilingPlan.WALK
+    ) -> EpochLimits:
+        return EpochLimits(list(find().values()), CostModel(1.0, LIMIT), mode, tuple(JOULES), known, profiling)
 
     return make
 
@@ -63,6 +65,21 @@ def test_limits_are_tried_from_the_top_and_the_best_stays_until_the_end(limits: 
         assert Run(these).epochs(7) == [250.0, 250.0, 200.0, 150.0, 100.0, 150.0, 150.0]
         assert these.is_settled
     assert in_force() == LIMIT
+
+
+@pytest.mark.parametrize(
+    ("profiling", "tried"),
+    [
+        (ProfilingPlan.WALK, [250.0, 250.0, 200.0, 250.0, 250.0]),
+        (ProfilingPlan.PAPER, [250.0, 250.0, 200.0, 150.0, 100.0]),
+    ],
+)
+def test_the_papers_plan_leaves_no_limit_out(
+    limits: Open, monkeypatch: pytest.MonkeyPatch, profiling: ProfilingPlan, tried: list[float]
+) -> None:
+    monkeypatch.setitem(JOULES, 200.0, 2500.0)  # more than 20 % worse
+    with limits(profiling=profiling) as these:
+        assert Run(these).epochs(5) == tried
 
 
 def test_a_cold_first_epoch_is_compared_with_no_steady_one(limits: Open) -> None:

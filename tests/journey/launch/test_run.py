@@ -314,8 +314,9 @@ def test_a_wrong_job_file_is_refused_with_its_line_before_anything_is_changed(pl
         ({"command": "pyhton train.py {batch_size}"}, {}, "'pyhton' is not found"),
         ({}, {"ZEUS_GPU": "auto"}, "set ZEUS_GPU=virtual:v100 to try Zeus without"),
         ({}, {"ZEUS_MODE": "fast"}, "give optimize, observe or off"),
+        ({}, {"ZEUS_PROFILING": "wakl"}, "ZEUS_PROFILING='wakl' is not known. Did you mean 'walk'?"),
     ],
-    ids=["limit", "GPU", "command", "no GPU", "mode"],
+    ids=["limit", "GPU", "command", "no GPU", "mode", "profiling"],
 )
 def test_what_is_not_here_is_asked_for_before_anything_is_changed(
     place: Place, values: dict[str, object], env: dict[str, str], said: str

@@ -171,3 +171,28 @@ def test_listing_1_of_the_paper_runs_as_a_job(tmp_path: Path) -> None:
     assert (done["batch_size"], done["ending"], done["epochs"], done["metric"]) == (64, "converged", 2, 0.9)
     assert done["joules"] > 0
     assert done["power_limit"] in (150.0, 200.0)
+
+
+PROFILED = """
+import torch
+from zeus import ZeusDataLoader
+
+loader = ZeusDataLoader(torch.utils.data.TensorDataset(torch.zeros(64 * 150, 1)), 64, max_epochs=6, target_metric=0.9)
+for epoch in loader.epochs():
+    for batch in loader:
+        pass
+    loader.report_metric(0.9 * (epoch == 5))
+"""
+
+
+@pytest.mark.parametrize("profiling", ["walk", "paper"])
+def test_a_job_file_says_how_its_script_profiles(tmp_path: Path, profiling: str) -> None:
+    pytest.importorskip("torch")
+    place = Place(tmp_path, "virtual:v100?clock=virtual")
+    place.job(metrics="", batch_sizes=[64], default_batch_size=64, eta=0, profiling=profiling)
+    (tmp_path / "train.py").write_text(PROFILED)
+    (only,) = tries(place.report())
+    assert only["ending"] == "converged"
+    (kept,) = place.store().profiles("toy").values()
+    assert (kept.unmeasured == ()) is (profiling == "paper")
+    assert all((one.seconds >= 5) is (profiling == "paper") for one in kept.slices)

@@ -128,13 +128,14 @@ def test_the_script_is_told_everything_in_its_environment_and_sees_its_gpus_alon
     place = Place(tmp_path, "virtual:v100x3?speed=40")
     place.script(before="import json; pathlib.Path('told').write_text(json.dumps(dict(os.environ)))")
     more = 'learning_rate = { base = 0.1, rule = "linear" }\nenv = { FLAVOUR = "sour" }'
-    place.job(gpus=[2, 0], mode="observe", power_limits=[250], more=more)
+    place.job(gpus=[2, 0], mode="observe", profiling="paper", power_limits=[250], more=more)
     place.env["ZEUS_COST_THRESH"] = "5"
     (only,) = place.launcher(monkeypatch, mask="1,2,0").recur().tries
     told = json.loads((tmp_path / "told").read_text())
     assert (told["ZEUS_JOB_ID"], told["ZEUS_TRIAL"], told["ZEUS_BATCH_SIZE"]) == ("toy", "1", "16")
     assert (told["ZEUS_LEARNING_RATE"], told["ZEUS_MAX_EPOCHS"], told["ZEUS_TARGET_METRIC"]) == ("0.1", "6", "0.9")
     assert (told["ZEUS_ETA_KNOB"], told["ZEUS_MODE"], told["FLAVOUR"]) == ("0.5", "observe", "sour")
+    assert told["ZEUS_PROFILING"] == "paper"
     assert int(told["ZEUS_SEED"]) >= 0
     assert "ZEUS_COST_THRESH" not in told  # there is no bound before the first convergence
     assert told["CUDA_VISIBLE_DEVICES"] == "0,1"

@@ -46,7 +46,7 @@ def virtual_v100s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Virtu
     monkeypatch.setenv("ZEUS_GPU", "virtual:v100x2?clock=virtual&load=resnet50")
     monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
     monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    for name in ("ZEUS_MODE", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES"):
+    for name in ("ZEUS_MODE", "ZEUS_PROFILING", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     return virtual_gpus("v100x2?clock=virtual&load=resnet50")
 
@@ -209,6 +209,45 @@ def test_off_touches_nothing(virtual_v100s: list[VirtualGpu], monkeypatch: pytes
     optimizer.on_train_end()
 
 
+@pytest.mark.parametrize("told", ["argument", "variable"])
+def test_the_papers_way_measures_every_limit_for_five_seconds_over_as_many_epochs_as_it_takes(
+    monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    monkeypatch.setenv("ZEUS_PROFILING", "walk" if told == "argument" else "paper")
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), Time(), profiling="paper" if told == "argument" else None)
+    train(optimizer, epochs=1)
+    assert optimizer.is_profiling  # an epoch of 20 steps is shorter than five seconds at each of seven limits
+    train(optimizer, epochs=80)
+    profile = optimizer.profile
+    optimizer.on_train_end()
+    assert profile is not None
+    assert [one.limit_watts for one in profile.slices] == [250, 225, 200, 175, 150, 125, 100]
+    for one in profile.slices:
+        assert 5 <= one.seconds < 5 + one.seconds / one.steps + 0.1
+
+
+def test_a_profile_is_a_profile_whichever_way_made_it(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+
+    def training(profiling: str) -> GlobalPowerLimitOptimizer:
+        optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), Time(), profile_path=path, profiling=profiling)
+        train(optimizer, epochs=80)
+        optimizer.on_train_end()
+        return optimizer
+
+    walked = training("walk").profile
+    assert walked is not None and walked.unmeasured  # Time() has no use for the lowest limits
+    papers = training("paper").profile
+    assert papers is not None and not papers.unmeasured
+    assert {one for one in papers.slices if one.limit_watts not in walked.unmeasured} == set(walked.slices)
+    assert all(papers.at(watts).seconds >= 5 for watts in walked.unmeasured)
+    written = path.read_text()
+    for profiling in ("walk", "paper"):
+        known = GlobalPowerLimitOptimizer(ZeusMonitor(), Time(), profile_path=path, profiling=profiling)
+        assert known.profile == papers  # before any step
+    assert path.read_text() == written
+
+
 def test_a_known_profile_costs_nothing(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     first = profiled(path)
@@ -326,7 +365,8 @@ def test_steps_that_become_slower_are_profiled_again_if_asked() -> None:
 
 def test_wrong_arguments_are_refused_before_anything_is_changed(virtual_v100s: list[VirtualGpu]) -> None:
     monitor = ZeusMonitor()
-    for wrong in ({"pl_step": 0}, {"power_limits": [90]}, {"profile_steps": 0}, {"warmup_steps": -1}, {"mode": "max"}):
+    steps = ({"pl_step": 0}, {"profile_steps": 0}, {"warmup_steps": -1})
+    for wrong in (*steps, {"power_limits": [90]}, {"mode": "max"}, {"profiling": "all"}):
         with pytest.raises(ValueError):
             GlobalPowerLimitOptimizer(monitor, **wrong)  # type: ignore[arg-type]
     assert virtual_v100s[0].limit() == 250

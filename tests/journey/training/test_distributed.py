@@ -37,7 +37,7 @@ def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[VirtualGpu]:
     monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
     monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    for name in ("ZEUS_MODE", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES"):
+    for name in ("ZEUS_MODE", "ZEUS_PROFILING", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     return virtual_gpus(GPU)
 

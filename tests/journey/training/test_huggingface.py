@@ -49,7 +49,7 @@ def card(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualGpu:
     monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}")
     monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
     monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    for name in ("ZEUS_MODE", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES", "WORLD_SIZE"):
+    for name in ("ZEUS_MODE", "ZEUS_PROFILING", "ZEUS_READ_ONLY", "ZEUS_KEEPER", "CUDA_VISIBLE_DEVICES", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     torch.set_num_threads(1)  # the model is tiny: more threads only wait for each other
     return virtual_gpus(GPU)[0]
@@ -383,3 +383,11 @@ def test_other_data_sets_may_be_evaluated_beside_the_one_that_counts(card: Virtu
     trained.train()
     outcome = store.trial("asr", 1).trial.outcome
     assert outcome is not None and (outcome.ending, outcome.epochs) == (Ending.CONVERGED, 2)
+
+
+def test_the_papers_way_of_profiling_is_an_argument_too(card: VirtualGpu, tmp_path: Path) -> None:
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor(), power_limits=[250, 200], profiling="paper")
+    trainer(tmp_path, [power], size=4800, num_train_epochs=1).train()
+    assert power.profile is not None
+    assert [one.limit_watts for one in power.profile.slices] == [250, 200]
+    assert all(one.seconds >= 5 for one in power.profile.slices)

@@ -501,3 +501,13 @@ def test_a_first_epoch_that_a_known_profile_says_does_not_fit_is_not_run(
     assert gpu.limit() == 250
     monkeypatch.setenv("ZEUS_COST_THRESH", str(first.summary.cost / 3 * 1.5))
     assert run(ZeusDataLoader(data(), 128, 3)) == 1
+
+
+def test_the_loader_profiles_in_the_papers_way_if_asked() -> None:
+    loader = ZeusDataLoader(data(12_800), 64, 8, profiling="paper")
+    run(loader)
+    profile = loader._zeus_session._optimizer.profile  # type: ignore[union-attr]
+    assert profile is not None and not profile.unmeasured
+    assert min(one.seconds for one in profile.slices) >= 5
+    with pytest.raises(InputError, match=r"Did you mean 'paper'\?"):
+        ZeusDataLoader(data(), 64, 8, profiling="papers")

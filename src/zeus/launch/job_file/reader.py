@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zeus.env import Mode
+from zeus.env import Mode, ProfilingPlan, profiling_plan
 from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
 from zeus.launch.job_file.schema import NEEDED, SPEC, TABLES, TOP, Kind
@@ -75,6 +75,7 @@ class _Reader:
                 "command: an unmodified script gets its batch size only from its arguments. Add {batch_size} to the "
                 "command, as in `--batch-size {batch_size}`.",
             )
+        profiling = self._profiling(data.get("profiling"))
         spec = self._spec(data)
         self._raise()
         assert spec is not None
@@ -87,6 +88,7 @@ class _Reader:
             env=data.get("env", {}),
             gpus=None if gpus == "all" else tuple(gpus),
             mode=None if "mode" not in data else Mode(data["mode"]),
+            profiling=profiling,
             max_tries=data.get("max_tries", MAX_TRIES),
         )
 
@@ -136,6 +138,13 @@ class _Reader:
             field, _, rest = str(wrong).partition("=")
             key = next((key for key, (name, _) in SPEC.items() if name == field), field)
             self._blame((key,), f"{key} = {rest}")
+            return None
+
+    def _profiling(self, given: str | None) -> ProfilingPlan | None:
+        try:
+            return None if given is None else profiling_plan(given)
+        except InputError as wrong:
+            self._blame(("profiling",), str(wrong))
             return None
 
     def _check_metrics(self, metrics: dict[str, Any]) -> None:

@@ -58,6 +58,7 @@ TOP: Mapping[str, Kind] = {
     "max_tries": (lambda value: _whole(value, 1), "a whole number of at least 1"),
     "gpus": (_gpus, '"all", or a list of different indices such as [0, 1]'),
     "mode": (lambda value: value in tuple(Mode), '"optimize", "observe" or "off"'),
+    "profiling": TEXT,
     "learning_rate": TABLE,
     "metrics": TABLE,
     "env": TABLE,

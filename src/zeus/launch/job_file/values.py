@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from zeus.env import Mode
+from zeus.env import Mode, ProfilingPlan
 from zeus.job import MAX_TRIES, JobSpec
 from zeus.training.learning_rate import scale
 
@@ -42,6 +42,7 @@ class JobFile:
     env: Mapping[str, str] = field(default_factory=dict)
     gpus: tuple[int, ...] | None = None  # None: all that are visible
     mode: Mode | None = None  # None: taken from ZEUS_MODE
+    profiling: ProfilingPlan | None = None  # None: taken from ZEUS_PROFILING
     max_tries: int = MAX_TRIES
 
     def rate(self, batch_size: int) -> float | None:

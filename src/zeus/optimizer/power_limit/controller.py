@@ -27,13 +27,13 @@ from pathlib import Path
 from zeus.callback import Callback
 from zeus.device.keeper import Lease, Observing, lend
 from zeus.distributed.crew import Alone, Crew
-from zeus.env import Mode
+from zeus.env import Mode, ProfilingPlan, profiling_plan
 from zeus.env import mode as chosen_mode
 from zeus.errors import DeviceError, InputError, ZeusError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.chunks import Chunks
-from zeus.optimizer.power_limit.profiler import Done, Measuring, Settling, State, Waiting
+from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Done, Measuring, Settling, State, Waiting
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.optimizer.power_limit.setup import Wishes, set_up
 from zeus.profile import PowerProfile, ProfileKey, Profiles
@@ -86,7 +86,8 @@ class GlobalPowerLimitOptimizer(Callback):
         optimum_selector: Chooses the best limit. Default: `ZeusCost(0.5)` with MAXPOWER of all these GPUs.
         wait_steps: Steps before profiling begins.
         warmup_steps: Most steps to skip after a limit changes. 0 is allowed.
-        profile_steps: Most steps to measure at one limit at a time.
+        profile_steps: Most steps to measure at one limit at a time. If `profiling` is "paper", 40 means as many as five
+            seconds take.
         pl_step: Distance between the limits tried, in watts.
         profile_path: File for the profile. If it exists, it is read instead of profiling again.
         mode: "optimize", "observe" (profile, then restore the limit found) or "off". Default: ZEUS_MODE.
@@ -94,6 +95,8 @@ class GlobalPowerLimitOptimizer(Callback):
         profiles: Where profiles are kept under `key`, instead of `profile_path`.
         key: Identifies what is trained. A profile of another key is never used.
         start_watts: Limit to begin with. Default: the best limit of the nearest batch size profiled, else the highest.
+        profiling: "walk" (short looks, until the next limits cannot be better) or "paper" (every limit for five
+            seconds). Default: ZEUS_PROFILING, else "walk".
         recheck: Profile again if the step time changes by more than this share. None: never.
         crew: The ranks of a distributed job.
 
@@ -115,7 +118,7 @@ class GlobalPowerLimitOptimizer(Callback):
         optimum_selector: OptimumSelector | None = None,
         wait_steps: int = 1,
         warmup_steps: int = 10,
-        profile_steps: int = 40,
+        profile_steps: int = PROFILE_STEPS,
         pl_step: int = 25,
         profile_path: str | Path | None = None,
         *,
@@ -124,6 +127,7 @@ class GlobalPowerLimitOptimizer(Callback):
         profiles: Profiles | None = None,
         key: ProfileKey | None = None,
         start_watts: float | None = None,
+        profiling: str | ProfilingPlan | None = None,
         recheck: float | None = None,
         crew: Crew | None = None,
     ) -> None:
@@ -143,6 +147,7 @@ class GlobalPowerLimitOptimizer(Callback):
             profiles,
             key,
             start_watts,
+            profiling_plan(profiling),
         )
         self._setup = set_up(monitor, self._crew, wishes)
         self._profiler: State | None = self._setup.begin()  # None: there is nothing to profile, or profiling failed

@@ -6,6 +6,9 @@ Steps are real training steps, which are cut into chunks at their boundaries. Th
 limit, then up if it did not start at the top. It leaves a direction once a limit is worse than the best so far by more
 than θ beyond the noise. Limits of a stored profile are not measured again. At the end it measures those limits again
 between which noise might decide. For the reasons of these rules and numbers, see docs/decisions/profiling-walk.md.
+
+The numbers of a `Plan` say how far this goes. `zeus.optimizer.power_limit.plans` has the two sets of them that users
+can choose: the walk, which is the default, and the paper's, in which nothing is left out or measured twice.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ from zeus.optimizer.power_limit.selector import (
 from zeus.profile import LimitSlice, PowerProfile
 
 FREEDOM: Final = 4  # degrees of freedom below which the scatter of chunks is a guess; the first limit gathers them
+PROFILE_STEPS: Final = 40  # most steps of one look, unless the user gives another number
 SIGMAS: Final = 3  # noise beyond this many standard errors is ruled out
+THETA: Final = 0.2  # measured curves are not convex: .05 loses up to 67 % on the published traces, .2 below 0.5 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +45,16 @@ class Plan:
     start_watts: float | None = None  # where to begin the walk; None: at the top
     wait_steps: int = 1
     warmup_steps: int = 10
-    profile_steps: int = 40
+    profile_steps: int = PROFILE_STEPS
     max_seconds: float = 5.0  # most time at one limit; profile_steps limits the steps of one visit
     min_seconds: float = 0.2  # least time of a visit: no sensor can measure less, however many steps it holds
-    tolerance: float = 0.02  # relative standard error of the cost after the first visit; most limits are far off anyway
-    fine: float = 0.0075  # limits are measured again while noise might hide a saving of more than this share
+    # The cost's relative standard error after the first visit; most limits are far off anyway. 0: never precise enough.
+    tolerance: float = 0.02
+    # Limits are measured again while noise might hide a saving of more than this share. inf: none is measured again.
+    fine: float = 0.0075
     refine_seconds: float = 1.5  # or two steps, per limit on average: after that none is measured again
     settle_seconds: float = 0.1  # a GPU follows a new limit within this time; more warm-up steps are not needed
-    theta: float = 0.2  # measured curves are not convex: .05 loses up to 67 % on the published traces, .2 below 0.5 %
+    theta: float = THETA  # how much worse than the best a limit must be to end the walk. inf: every limit is measured
 
     def __post_init__(self) -> None:
         if not self.limits or sorted(set(self.limits), reverse=True) != list(self.limits):
@@ -172,7 +179,7 @@ def _enough(state: Measuring) -> bool:
     if known:  # measured before: add half as much, because each change of the limit costs time to settle
         return seconds >= before / 2
     error, freedom = _error(plan.selector, state.known, _settled(state))
-    return freedom >= FREEDOM and error <= plan.tolerance
+    return freedom >= FREEDOM and error < plan.tolerance
 
 
 def _settled(state: Measuring) -> tuple[LimitSlice, ...]:
@@ -240,6 +247,8 @@ def _duels(plan: Plan, known: Known) -> dict[tuple[float, float], float]:
 
 def hopeless(plan: Plan, walked: Known, limit: float) -> bool:
     """Whether no limit beyond this one is worth measuring, given those walked over so far."""
+    if math.isinf(plan.theta):
+        return False
     match plan.selector:
         case MaxSlowdownConstraint(factor=factor):
             top = walked[plan.limits[0]]

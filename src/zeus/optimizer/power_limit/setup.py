@@ -12,12 +12,13 @@ from typing import Any
 from zeus.device.clock import REAL, clock_of
 from zeus.device.gpu import Clock, Gpu
 from zeus.distributed.crew import Crew
-from zeus.env import orders
+from zeus.env import ProfilingPlan, orders
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import count_gpus
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.candidates import candidates
+from zeus.optimizer.power_limit.plans import plan_of
 from zeus.optimizer.power_limit.profile_files import FileProfile, best_nearby
 from zeus.optimizer.power_limit.profiler import Plan, State
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
@@ -40,6 +41,7 @@ class Wishes:
     profiles: Profiles | None
     key: ProfileKey | None
     start_watts: float | None
+    profiling: ProfilingPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,15 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
         selector.max_watts = max_watts
     wait_steps = max(1, wishes.wait_steps) if ranks.size > 1 else wishes.wait_steps  # ranks agree on a pace in it
     plan = (
-        Plan(limits, selector, wishes.start_watts, wait_steps, wishes.warmup_steps, wishes.profile_steps)
+        plan_of(
+            wishes.profiling,
+            limits,
+            selector,
+            wishes.start_watts,
+            wait_steps,
+            wishes.warmup_steps,
+            wishes.profile_steps,
+        )
         if limits
         else None
     )
@@ -96,7 +106,7 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
     if plan is not None:
         kept = _kept(profiles, key, strictly=named is not None)
         stored = kept if _all_have(ranks, kept) else None
-        if stored is None and plan.start_watts is None:
+        if stored is None and plan.start_watts is None and wishes.profiling is ProfilingPlan.WALK:
             near = best_nearby(profiles, key, plan)
             plan = replace(plan, start_watts=near if _all_have(ranks, near) else None)
     clock = clock_of(gpus[0]) if gpus else REAL

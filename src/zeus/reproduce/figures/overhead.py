@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from zeus.optimizer.power_limit.plans import PAPER_SECONDS
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Study
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 NAME = "section_65"
 TITLE = "Overhead of just-in-time profiling (V100)"
-SECONDS: Final = 5.0  # profiled at each limit (§5)
 
 
 class Overhead(NamedTuple):
@@ -29,9 +29,9 @@ def overhead(workload: Workload) -> Overhead:
     profile = workload.profiles[workload.default]
     highest = profile.slices[0]
     epochs = workload.epochs_charged(workload.default)
-    worked = sum(SECONDS / one.seconds for one in profile.slices)  # epochs trained while profiling
-    seconds = SECONDS * len(profile.slices) - worked * highest.seconds
-    joules = sum(SECONDS * one.watts for one in profile.slices) - worked * highest.joules
+    worked = sum(PAPER_SECONDS / one.seconds for one in profile.slices)  # epochs trained while profiling
+    seconds = PAPER_SECONDS * len(profile.slices) - worked * highest.seconds
+    joules = sum(PAPER_SECONDS * one.watts for one in profile.slices) - worked * highest.joules
     return Overhead(100 * seconds / (epochs * highest.seconds), 100 * joules / (epochs * highest.joules))
 
 
@@ -49,7 +49,7 @@ def compute(study: Study) -> Result:
         for short, name in (("deepspeech2", "DeepSpeech2"), ("shufflenet", "ShuffleNet-v2"))
         for what, value in every[name]._asdict().items()
     ]
-    taken = max(SECONDS * len(workload.limits) for workload in study.main.values())
+    taken = max(PAPER_SECONDS * len(workload.limits) for workload in study.main.values())
     numbers.append(Number(f"{NAME}.seconds", "less than a minute" if taken < 60 else f"{taken:g} s"))
     return Result((panel,), tuple(numbers))
 

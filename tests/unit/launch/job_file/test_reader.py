@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.paths import EXAMPLES
-from zeus.env import Mode, Orders, orders, written
+from zeus.env import Mode, Orders, ProfilingPlan, orders, written
 from zeus.errors import InputError
 from zeus.job import JobSpec
 from zeus.launch.job_file import PLACEHOLDERS, JobFile, parse_job_file, read_job_file, trial_seed
@@ -76,6 +76,11 @@ def test_the_documented_file_says_what_it_says() -> None:
     ]
 
 
+def test_the_way_of_profiling_is_left_to_the_environment_unless_it_is_given() -> None:
+    assert read(GOOD).profiling is None
+    assert read(change("mode", 'profiling = "paper"')).profiling is ProfilingPlan.PAPER
+
+
 @pytest.mark.parametrize("name", ["job.toml", "unmodified.toml"])
 def test_the_examples_are_job_files(name: str) -> None:
     example = read_job_file(EXAMPLES / name)
@@ -112,6 +117,8 @@ WRONG = [
     ("gpus", "gpus = [0, 0]", 'give "all", or a list of different indices'),
     ("gpus", "gpus = 0", 'give "all", or a list of different indices'),
     ("mode", 'mode = "optimise"', 'give "optimize", "observe" or "off"'),
+    ("mode", 'profiling = "papre"', "profiling='papre' is not known. Did you mean 'paper'?"),
+    ("mode", "profiling = true", "profiling = true: give a text"),
     ("command", 'command = "python {batch}"', "{batch} is not known. Did you mean 'batch_size'?"),
     ("command", 'command = "python {}"', "{} is not known. Known: batch_size"),
     ("command", "command = \"python -c 'print({0})'\"", "{0} is not known"),
