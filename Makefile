@@ -48,6 +48,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/fit_virtual.py --check
 	$(BIN)/python benchmarks/gpu_windows.py
 	$(BIN)/python benchmarks/jit_profiling.py
+	$(BIN)/python benchmarks/profiling_overhead.py
 	$(BIN)/python benchmarks/loader_overhead.py
 	$(BIN)/python benchmarks/store.py --policy paper --check
 	$(BIN)/python benchmarks/store.py --policy structured
