@@ -92,9 +92,8 @@ def tell_default(job: Json) -> None:
     """Print the default, and what was saved against it."""
     default = job["default"]
     if default is None:
-        click.echo(
-            "default: the default batch size has not reached the target yet, so there is nothing to compare with"
-        )
+        why = job.get("default_why_not") or "the default is not known"  # older services send no reason
+        click.echo(f"default: {why}, so there is nothing to compare with")
         return
     at = "" if default["limit_watts"] is None else f" at {default['limit_watts']:g} W"
     error = f" ± {joules(default['joules_error'])}" if default["joules_error"] else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,7 +72,7 @@ def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
     click.get_current_context().with_resource(warnings(silent=quiet()))
     said = read_job_file(job_file)
     trials: dict[int, Trial] = {}
-    with view(said, silent=quiet()) as shown:
+    with view(silent=quiet()) as shown:
 
         def changed(trial: Trial, ran: FinishedTrial | None) -> None:
             trials[trial.number] = trial
@@ -86,6 +87,8 @@ def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
         print_json(_report(launcher, trials, told))
     elif not quiet():
         _tell(launcher, trials, told)
+    if not quiet():
+        _tell_ruled_out(launcher, trials)
     launcher.close()
     if why:
         click.echo(f"zeus: {why}", err=True)
@@ -132,14 +135,33 @@ def _not_reached(launcher: Launcher, last: LaunchedRecurrence) -> str:
     )
 
 
-def _told(launcher: Launcher, trials: list[Trial]) -> Json:
-    """The job as `zeus jobs show --json` prints it. If the store does not answer: only what this run knows."""
-    try:
-        return launcher.jobs.full(launcher.job.spec.id)
-    except ZeusError as away:
-        from zeus.jobs.report import full_without_store
+def _tell_ruled_out(launcher: Launcher, trials: dict[int, Trial]) -> None:
+    """Print which sizes crashed. Only at the end of a run is it known whether the script itself was at fault."""
+    from zeus.job import Ending
 
-        return {**full_without_store(launcher.job.spec, trials), "remark": f"the saving is not known: {away}"}
+    crashed = [one for one in trials.values() if one.ending is Ending.CRASHED and one.number not in launcher.excused]
+    for size in sorted({one.batch_size for one in crashed}):
+        job = shlex.quote(launcher.job.spec.id)
+        click.echo(
+            f"zeus: batch size {size} crashed. It is not offered again unless you run "
+            f"`zeus jobs reset {job} --batch-size {size}`.",
+            err=True,
+        )
+
+
+def _told(launcher: Launcher, trials: list[Trial]) -> Json:
+    """The job as `zeus jobs show --json` prints it. If the store cannot tell how this run went: what the run knows."""
+    from zeus.jobs.report import full_without_store
+
+    try:
+        told = launcher.jobs.full(launcher.job.spec.id)
+    except ZeusError as away:
+        why = f"the job could not be read ({str(away).rstrip('.')})"
+        return full_without_store(launcher.job.spec, trials, why)
+    endings = {one["number"]: one["ending"] for one in told["tries"]}
+    if all(endings.get(one.number) == one.ending for one in trials):
+        return told
+    return full_without_store(launcher.job.spec, trials, "the results of this run have not reached the store yet")
 
 
 # ---------------------------------------------------------------------------------------------------- the report
@@ -176,7 +198,5 @@ def _tell(launcher: Launcher, trials: dict[int, Trial], told: Json) -> None:
             f"{seconds(row['seconds'])}, cost {joules(row['cost'])}"
         )
     if any(row["end"] == "converged" for row in rows):
-        if told.get("remark") and told["default"] is None:
-            click.echo(told["remark"])
         tell_default(told)
     click.echo(f"store: {launcher.jobs.address}\nlogs:  {launcher.logs}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from zeus.cli.output import joules
 from zeus.job import Ending, Outcome, Trial
 from zeus.job.charge import spent
 from zeus.jobs.api import ALONE
-from zeus.launch.job_file.values import JobFile
 from zeus.launch.progress import FinishedTrial, Live
 
 if TYPE_CHECKING:
@@ -49,20 +47,19 @@ class QuietView:
 class Plain:
     """Prints a line for each event."""
 
-    def __init__(self, said: JobFile) -> None:
-        self._said = said
+    def __init__(self) -> None:
         self._next = 0.0
 
     def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
         """Print a line at the start, and one or more at the end."""
-        for line in [began(trial)] if trial.ending is Ending.OPEN else ended(self._said, trial, ran):
+        for line in [began(trial)] if trial.ending is Ending.OPEN else ended(trial, ran):
             self.say(line)
 
     def live(self, live: Live) -> None:
         """Print a line, at most every EVERY_SECONDS."""
         if live.so_far.epochs and time.monotonic() >= self._next:
             self._next = time.monotonic() + EVERY_SECONDS
-            self.say("  " + ", ".join(f"{name} {value}" for name, value in standing(self._said, live).items()))
+            self.say("  " + ", ".join(f"{name} {value}" for name, value in standing(live).items()))
 
     def say(self, line: str) -> None:
         """Print a line."""
@@ -72,8 +69,8 @@ class Plain:
 class Terminal(Plain):
     """Shows the running trial as a live table, below the lines about earlier ones."""
 
-    def __init__(self, said: JobFile, screen: Any) -> None:
-        super().__init__(said)
+    def __init__(self, screen: Any) -> None:
+        super().__init__()
         self._screen = screen
 
     def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
@@ -99,7 +96,7 @@ class Terminal(Plain):
             "recurrence": f"{numbered(ask.recurrence)}, try {ask.attempt}",
             "phase": str(decision.phase),
             "size": str(live.trial.batch_size),
-            **standing(self._said, live),
+            **standing(live),
         }
         for name in cells:
             table.add_column(name, header_style="dim", no_wrap=True)
@@ -108,19 +105,19 @@ class Terminal(Plain):
 
 
 @contextmanager
-def view(said: JobFile, silent: bool) -> Iterator[RunView]:
+def view(silent: bool) -> Iterator[RunView]:
     """The view for this standard error: none, plain lines, or a live table on a terminal."""
     if silent:
         yield QuietView()
     elif not sys.stderr.isatty():
-        yield Plain(said)
+        yield Plain()
     else:
         from rich.console import Console
         from rich.live import Live as Screen
 
         console = Console(file=_unfailing())
         with Screen("", console=console, refresh_per_second=4, transient=True) as screen:
-            yield Terminal(said, screen)
+            yield Terminal(screen)
 
 
 class _Unfailing:
@@ -165,7 +162,7 @@ def began(trial: Trial) -> str:
     )
 
 
-def standing(said: JobFile, live: Live) -> dict[str, str]:
+def standing(live: Live) -> dict[str, str]:
     """The state of a running trial, by column name."""
     so_far, limit = live.so_far, live.trial.decision.cost_limit
     cost = cost_of(live.trial, so_far)
@@ -179,7 +176,7 @@ def standing(said: JobFile, live: Live) -> dict[str, str]:
     }
 
 
-def ended(said: JobFile, trial: Trial, ran: FinishedTrial | None) -> list[str]:
+def ended(trial: Trial, ran: FinishedTrial | None) -> list[str]:
     """The lines about a trial that has ended: how, and what to do if it failed."""
     outcome = trial.outcome or Outcome(ending=Ending.LOST)
     if outcome.ending is Ending.STOPPED and not outcome.epochs and not outcome.joules:
@@ -197,12 +194,8 @@ def ended(said: JobFile, trial: Trial, ran: FinishedTrial | None) -> list[str]:
     if ran is not None and ran.exit_code and outcome.ending is not Ending.CRASHED:
         lines += [f"  The command then failed with exit code {ran.exit_code}. Its output is in {ran.log}."]
     if ran is not None and outcome.ending is Ending.CRASHED:
-        size, job = trial.batch_size, shlex.quote(said.spec.id)
         lines += [f"  | {line}" for line in ran.last_lines]
-        lines += [
-            f"  The whole output is in {ran.log}. Zeus does not offer batch size {size} again unless you run "
-            f"`zeus jobs reset {job} --batch-size {size}`."
-        ]
+        lines += [f"  The whole output is in {ran.log}."]
     return lines
 
 

@@ -160,6 +160,10 @@ class JobLedger:
         here = self._over_time.get(recurrence.gpu_model)
         return None if here is None else here.compared(recurrence.number, self.past.level(recurrence.number))
 
+    def why_no_default(self, gpu_model: str) -> str | None:
+        """Why the default on these GPUs is not known; None if it is."""
+        return self.past.why_no_default(gpu_model)
+
     def saving(self, recurrences: Iterable[Recurrence] | None = None) -> Saving | None:
         """What these recurrences, or all finished ones, saved against the default; None if there is no default.
 

@@ -85,6 +85,17 @@ class TrialIndex:
                 lengths.setdefault(kept.trial.batch_size, []).append(kept.told.epochs)
         return lengths
 
+    def why_no_default(self, label: str) -> str | None:
+        """Why the default on these GPUs is not known; None if it is."""
+        if self._default_runs(label):
+            return None
+        size = self.spec.default_batch_size
+        reached = [kept for kept in self.tries if kept.trial.batch_size == size and self.is_towards(kept)]
+        if any(kept.trial.ask.gpu_model == label for kept in reached):
+            return "the default batch size has reached the target, but the energy of its runs is not known"
+        where = f" on {label}" if reached and label else ""
+        return f"the default batch size has not reached the target{where} yet"
+
     def defaults(self) -> dict[str, Defaults]:
         """The default on each set of GPUs on which a run of the default size reached the target."""
         lengths, size, found = self.epochs(), self.spec.default_batch_size, {}

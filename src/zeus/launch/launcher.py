@@ -12,7 +12,7 @@ from zeus.cost import CostModel
 from zeus.device.find import SLURM, find
 from zeus.device.gpu import Gpu
 from zeus.env import Mode, Orders, mode, profiling_plan, written
-from zeus.errors import InputError, LaunchError, ZeusError
+from zeus.errors import AlreadyDone, InputError, LaunchError, NotAllowed, NotKnown, ZeusError
 from zeus.job import Ending, Outcome, Phase, Trial
 from zeus.jobs.catalog import open_jobs
 from zeus.jobs.open import gpus_of
@@ -78,6 +78,8 @@ class Launcher:
         self.job = self.jobs.register(file.spec, void=revise)
         _make(self.logs)
         self.ran: dict[int, FinishedTrial] = {}
+        self._worked_here: set[int] = set()  # batch sizes that completed an epoch in this run
+        self.excused: set[int] = set()  # trials whose crash the store does not hold against their batch size
 
     def _revision(self, revise: bool) -> str:
         """What this job file changes about an existing job, as text.
@@ -124,6 +126,8 @@ class Launcher:
 
         try:
             return recur(self.job, self.gpus, self._run, max_tries=self.file.max_tries, on_change=changed)
+        except (AlreadyDone, NotAllowed, NotKnown):  # the store refuses to go on; there may be sizes left
+            raise
         except InputError:
             self._blame(tried, nothing_left=True)
             raise
@@ -140,14 +144,12 @@ class Launcher:
         if not is_scripts_own(crashes, (), nothing_left=nothing_left):  # avoids asking the store for the job's past
             return
         job_id = self.job.spec.id
-        try:
-            past = self.jobs.full(job_id)["tries"]
-        except ZeusError:  # it is not known whether any size has ever worked
-            return
-        if not is_scripts_own(crashes, {one["batch_size"] for one in past if one["epochs"]}, nothing_left=nothing_left):
+        if not is_scripts_own(crashes, self._worked(), nothing_left=nothing_left):
             return
         try:
-            self.job.excuse(one.number for one in tried)
+            numbers = [one.number for one in tried]
+            self.job.excuse(numbers)
+            self.excused.update(numbers)
             now = "Fix it and run it again: no batch size was ruled out."
         except ZeusError as refused:
             now = (
@@ -160,6 +162,17 @@ class Launcher:
             f"{[one.batch_size for one in crashes]}, and did not run out of memory. The command itself fails. {now} "
             f"The last lines of {last.log}:\n" + "\n".join(f"  {line}" for line in last.last_lines)
         )
+
+    def _worked(self) -> set[int]:
+        """Batch sizes that ever completed an epoch: of the job, or of this run alone if the job cannot be read.
+
+        A size that only an unread past knows to work is then missing. That may excuse the crash of a size that is at
+        fault, which costs one more crash; the other mistake would rule out good sizes for a fault of the script.
+        """
+        try:
+            return {one["batch_size"] for one in self.jobs.full(self.job.spec.id)["tries"] if one["epochs"]}
+        except ZeusError:
+            return self._worked_here
 
     def profile(self, batch_size: int) -> PowerProfile | None:
         """The stored power profile of this batch size on these GPUs."""
@@ -179,6 +192,8 @@ class Launcher:
         if self.file.metrics is None and self._mode is Mode.OPTIMIZE and (profile := self.profile(trial.batch_size)):
             ran = replace(ran, limit_watts=profile.best_limit(self.cost))
         self.ran[trial.number] = ran
+        if ran.outcome.epochs:
+            self._worked_here.add(trial.batch_size)
         return ran.outcome
 
     def _runner(self) -> ScriptRunner | Watcher:

@@ -16,8 +16,12 @@ import pytest
 
 from support.launch_place import Place, is_running, tries
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.job import Ending, JobSpec
+from zeus.cli.run import _tell, _told
+from zeus.errors import LaunchError, NotKnown, StoreError
+from zeus.job import Ending, JobSpec, Trial
 from zeus.jobs.catalog import LocalJobs
+from zeus.jobs.local import LocalJob
+from zeus.store.memory import MemoryStore
 
 LIMIT = 250.0  # as the card is found
 
@@ -108,6 +112,7 @@ def test_a_crash_is_told_with_its_last_lines_and_the_size_is_not_offered_again(p
     assert done.returncode == 0
     assert "crashed with exit code 1" in done.stderr
     assert "| CUDA out of memory. Tried to allocate 2 GiB" in done.stderr
+    assert "batch size 16 crashed. It is not offered again unless you run" in done.stderr
     assert "zeus jobs reset toy --batch-size 16" in done.stderr
     sizes = [one.trial.batch_size for one in place.store().trials("toy")]
     assert sizes == [16, 32, 32]
@@ -140,8 +145,10 @@ def test_when_no_size_fits_into_memory_the_run_fails_with_what_to_do(place: Plac
 def test_a_script_that_crashes_at_every_size_is_told_and_no_size_is_held_back(place: Place) -> None:
     place.job(batch_sizes=[8, 16, 32, 64], policy="paper")
     place.script(before="if not os.path.exists('mended'): import missing_module")
-    done = place.run("--json", ZEUS_QUIET="1")
+    done = place.run("--json")
     assert done.returncode == 1
+    assert "no batch size was ruled out" in done.stderr
+    assert "not offer" not in done.stderr
     report = json.loads(done.stdout)
     sizes = [one["batch_size"] for one in tries(report)]
     assert ([one["ending"] for one in tries(report)], len(set(sizes))) == (["crashed"] * 3, 3)  # 64 was not tried
@@ -152,6 +159,56 @@ def test_a_script_that_crashes_at_every_size_is_told_and_no_size_is_held_back(pl
     (mended,) = tries(place.report())
     assert (mended["batch_size"], mended["ending"]) == (16, "converged")  # afresh, from the default
     assert "pruning round 1 of 2 explores 16" in mended["reason"]
+
+
+class Unread(LocalJobs):
+    """The jobs of a store that takes reports, and does not answer who wants to read all of a job."""
+
+    def full(self, job_id: str) -> dict[str, object]:
+        raise StoreError("the store did not answer.")
+
+
+def test_a_script_that_crashes_at_every_size_is_told_though_the_past_cannot_be_read(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.job(batch_sizes=[8, 16, 32, 64])
+    place.script(before="import missing_module")
+    store = MemoryStore()
+    launcher = place.launcher(monkeypatch, store=store)
+    launcher.jobs = Unread(store, "here")
+    with pytest.raises(LaunchError, match="no batch size was ruled out"):
+        launcher.recur()
+    assert store.job("toy").excused == (1, 2, 3)
+
+
+def test_a_job_that_cannot_be_read_is_not_said_to_have_missed_its_target(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launcher = place.launcher(monkeypatch)
+    launcher.jobs = Unread(MemoryStore(), "here")
+    (only,) = launcher.recur().tries
+    _tell(launcher, {only.number: only}, _told(launcher, [only]))
+    said = capsys.readouterr().out
+    assert "batch size 16 reached the target" in said
+    assert "default: the job could not be read (the store did not answer), so there is nothing to compare with" in said
+
+
+def test_a_store_that_refuses_to_go_on_is_not_taken_for_one_without_sizes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Forgotten(LocalJob):
+        def ask(self, *arguments: object, **named: object) -> Trial:
+            if store.trials("toy"):
+                raise NotKnown("job 'toy' is not in this store.")
+            return super().ask(*arguments, **named)  # type: ignore[arg-type]
+
+    place.script(before="import missing_module")
+    store = MemoryStore()
+    launcher = place.launcher(monkeypatch, store=store)
+    launcher.job = Forgotten(store, "toy")
+    with pytest.raises(NotKnown, match="not in this store"):
+        launcher.recur()
+    assert store.job("toy").excused == ()
 
 
 def test_a_bug_that_comes_later_is_told_as_soon_as_nothing_is_left_to_try(place: Place) -> None:

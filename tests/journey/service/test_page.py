@@ -605,6 +605,7 @@ def everything(recurrences: int = 8) -> dict[str, Any]:
         "trials": recurrences + 1,
         "batch_size": 64,
         "default": usual,
+        "default_why_not": None,
         "saving": saving(),
         "recent_saving": saving(),
         "running": [running()],

@@ -235,6 +235,17 @@ def test_a_default_that_never_reached_the_target_is_no_measure_of_saving() -> No
     ledger = open_ledger(SPEC, trials)
     assert ledger.defaults == {}
     assert ledger.saving() is None
+    assert ledger.why_no_default("V100") == "the default batch size has not reached the target yet"
+
+
+def test_a_default_that_is_not_known_says_why() -> None:
+    silent, other = plain(1, 1, 16, Ending.CONVERGED, None), plain(2, 2, 8, Ending.CONVERGED, 10.0, gpus=A40)
+    ledger = open_ledger(SPEC, [silent, other])
+    assert ledger.defaults == {}
+    assert "the energy of its runs is not known" in (ledger.why_no_default("V100") or "")
+    assert "not reached the target on A40 yet" in (ledger.why_no_default("A40") or "")
+    known = open_ledger(SPEC, [silent, plain(2, 2, 16, Ending.CONVERGED, 900.0)])
+    assert known.why_no_default("V100") is None
 
 
 def test_each_gpu_model_is_compared_with_its_own_default() -> None:

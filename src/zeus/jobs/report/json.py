@@ -52,6 +52,7 @@ def brief(report: JobReport, prices: Prices | None = None) -> Json:
         "last": None if last is None else recurrence_json(ledger, last),
         "recent": _recent(recent),
         "default": default_json(default),
+        "default_why_not": None if default is not None else ledger.why_no_default(last.gpu_model if last else ""),
         "saving": saving_json(ledger.saving(), prices),
         "recent_saving": saving_json(ledger.saving(recent), prices),
         "joules": ledger.joules,
@@ -85,7 +86,8 @@ def unreadable(job_id: str, wrong: Exception) -> Json:
     names = ("policy", "recurrences", "trials", "batch_size", "last", "recent", "default", "saving")
     unknown = dict.fromkeys((*names, "recent_saving", "joules", "unknown_tries", "changed_at"))
     told = {"job": job_id, "phase": "unreadable", "endings": {}, "costs": [], "running": []}
-    return {**unknown, **told, "remark": f"cannot be read: {wrong if isinstance(wrong, ZeusError) else repr(wrong)}"}
+    why = f"cannot be read: {wrong if isinstance(wrong, ZeusError) else repr(wrong)}"
+    return {**unknown, **told, "default_why_not": f"the job {why}", "remark": why}
 
 
 def full(report: JobReport, prices: Prices | None = None) -> Json:
@@ -108,13 +110,14 @@ def full(report: JobReport, prices: Prices | None = None) -> Json:
     }
 
 
-def full_without_store(spec: JobSpec, trials: Iterable[Trial]) -> Json:
-    """The part of `full` that these trials alone can tell, for when the store does not answer."""
+def full_without_store(spec: JobSpec, trials: Iterable[Trial], why: str) -> Json:
+    """The part of `full` that these trials alone can tell, for when the store does not answer; `why` says why."""
     kept = [Kept(trial=one, asked_at="", changed_at="", leased_until=None) for one in trials]
     ledger = open_ledger(spec, kept)
     return {
         "history": [recurrence_json(ledger, one) for one in ledger.recurrences],
         "tries": [trial_json(spec, one) for one in kept],
+        "default_why_not": why,
         **dict.fromkeys(("default", "recent", "saving", "recent_saving")),
     }
 

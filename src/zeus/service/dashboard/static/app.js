@@ -157,8 +157,9 @@ function timeText(saving) {
   return `${percent(saving.time_share)} ${saving.time_share > 0 ? "less" : "more"} time${error}`;
 }
 
-function defaultText(usual) {
-  if (!usual) return "not known: the default has not reached the target yet";
+function defaultText(job) {
+  const usual = job.default;
+  if (!usual) return `not known: ${job.default_why_not}`;
   const runs = usual.runs_measured ? `, ${count(usual.runs_measured, "run")} measured` : "";
   return (
     `${energy(usual.joules)} and ${duration(usual.seconds)} per run` +
@@ -192,7 +193,7 @@ function tile(name, value, small, kind, wide) {
 
 // The tiles of a saving: energy in words, then money and CO₂e where they have a price.
 function savingTiles(name, saving, notes) {
-  if (!saving) return [tile(name, "not known yet", "The default has not reached the target yet.", null, true)];
+  if (!saving) return [tile(name, "not known yet", notes, null, true)];
   const way = direction(saving),
     tiles = [tile(name, savingText(saving), notes, tint(saving), true)];
   const add = (label, amount, show) => {
@@ -608,7 +609,7 @@ function jobTiles(job, open) {
       ? `${energy(Math.abs(saving.joules))} ${saving.joules > 0 ? "less" : "more"} than the default`
       : null;
   const over = (one) => (one.recurrences ? `over ${count(one.recurrences, "recurrence")}` : null);
-  const notes = saving ? [spent, timeText(saving), over(saving), "including exploration"] : [];
+  const notes = saving ? [spent, timeText(saving), over(saving), "including exploration"] : [job.default_why_not];
   const lately = recent ? [timeText(recent), over(recent)] : [];
   const line = (parts) => parts.filter(Boolean).join("; ");
   const limit = usual && !missing(usual.limit_watts) ? ` at ${watts(usual.limit_watts)}` : "";
@@ -620,7 +621,7 @@ function jobTiles(job, open) {
     tile("Recurrences", String(job.recurrences), count(job.trials, "trial")),
     sizeTile,
     tile("Energy used", energy(job.joules), unknown),
-    tile("Default", `batch size ${job.spec.default_batch_size}${limit}`, defaultText(usual), null, true),
+    tile("Default", `batch size ${job.spec.default_batch_size}${limit}`, defaultText(job), null, true),
     tile("Latest recurrences", savingText(recent), line(lately), tint(recent), true),
     ...savingTiles("Saved energy", saving, line(notes)),
   );
@@ -1234,7 +1235,7 @@ function compareTable(jobs) {
     ["Recurrences", (j) => String(j.recurrences)],
     ["Batch size", size],
     ["Default batch size", (j) => String(j.spec.default_batch_size)],
-    ["The default uses", (j) => defaultText(j.default)],
+    ["The default uses", (j) => defaultText(j)],
     ["Saved so far", (j) => savingText(j.saving)],
     ["Latest recurrences", (j) => savingText(j.recent_saving)],
     ["Time of the latest", (j) => timeText(j.recent_saving) || "not known yet"],
