@@ -203,25 +203,30 @@ def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path |
     chosen = socket or env.keeper()
     if chosen and str(chosen) != PRIVATE:
         return Path(chosen)
-    if all(gpu.spec.vendor == "virtual" for gpu in gpus):  # the system's keeper does not know them
-        return _Private()
-    if not chosen and _is_alive(DEFAULT_SOCKET):
+    virtual = all(gpu.spec.vendor == "virtual" for gpu in gpus)  # the system's keeper does not know them
+    if not virtual and not chosen and _is_alive(DEFAULT_SOCKET):
         return DEFAULT_SOCKET
-    return _private(risk_accepted=bool(chosen))
+    return _private(virtual, risk_accepted=bool(chosen))
 
 
-def _private(risk_accepted: bool) -> _Private | Observing:
-    """A private keeper for real cards, if this user may start one and it is safe or the risk is accepted."""
-    if os.geteuid() != 0:
+def _private(virtual: bool, risk_accepted: bool) -> _Private | Observing:
+    """A private keeper, if it has a folder. For real cards: if this user may start one and the risk is accepted."""
+    if not virtual and os.geteuid() != 0:
         return Observing(
             f"Power limits are only observed: user {os.geteuid()} may not set them and no keeper runs on this machine. "
             "Ask an administrator to start `zeus keeper` (as a service: `zeus keeper --print-unit`), "
             "or run the training as root."
         )
     try:
-        risk = container.risk(Notes.here().folder)
-    except (ZeusError, OSError) as e:
-        return Observing(f"Power limits are only observed: the keeper has no folder for its notes. {e}")
+        folder = Notes.here().folder
+    except ZeusError as e:
+        return Observing(f"Power limits are only observed: {e}")
+    except OSError as e:
+        return Observing(
+            f"Power limits are only observed: the keeper's folder cannot be made ({e}). "
+            "Set ZEUS_KEEPER_STATE to another folder."
+        )
+    risk = None if virtual else container.risk(folder)
     if risk and not risk_accepted:
         return Observing(
             f"Power limits are only observed: {risk} Run `zeus keeper` on the host and mount its folder into the "

@@ -206,6 +206,10 @@ def _private_folder(folder: Path) -> Path:
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
+    if stat.S_ISREG(found.st_mode):
+        raise NotPermitted(
+            f"the keeper's folder {folder} is a file, not a folder. Remove it, or set ZEUS_KEEPER_STATE to a folder."
+        )
     mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
     if not mine:
         raise NotPermitted(

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from support.disks import fill, tiny_disk
+from zeus.device.find import machine
+from zeus.device.keeper import Observing, lend, status
 from zeus.device.keeper.core import Keeper, Loan
 from zeus.device.keeper.notes import Note, Notes
 from zeus.device.keeper.restore import Restoration
@@ -404,6 +406,22 @@ def test_a_folder_that_others_could_write_in_is_refused(tmp_path: Path, monkeypa
         monkeypatch.setenv("ZEUS_KEEPER_STATE", str(place))
         with pytest.raises(NotPermitted, match="ZEUS_KEEPER_STATE"):
             Notes.here()
+
+
+@pytest.mark.parametrize("below", ["", "notes"], ids=["a file", "below a file"])
+def test_a_folder_that_cannot_be_used_is_told_by_status_and_by_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, below: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "file" / below))
+    monkeypatch.setenv("ZEUS_GPU", "virtual:v100")
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+    found, lease = status(machine()), lend(machine())
+    assert isinstance(lease, Observing)
+    assert found["use"] is None
+    assert found["why_not"] == lease.reason
+    assert str(tmp_path / "file") in lease.reason
+    assert "set ZEUS_KEEPER_STATE to a" in lease.reason.replace("Set ", "set ")
 
 
 def test_a_folder_on_the_way_stays_open_to_others_whatever_the_umask(
