@@ -83,7 +83,7 @@ class ZeusMonitor:
         clock: Clock to measure by instead of the cards' own. For tests and simulations.
 
     Raises:
-        InputError: An index does not exist, or `log_file` was written for other GPUs.
+        InputError: An index does not exist, or `log_file` cannot be opened or was written for other GPUs.
 
     >>> from zeus.device.virtual import VirtualMachine
     >>> machine = VirtualMachine.in_memory("v100")

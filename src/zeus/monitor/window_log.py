@@ -31,8 +31,13 @@ class WindowLog:
         self._waiting: deque[tuple[str, float, Measurement]] = deque()
         self._failed = False
         header = ["start_time", "window_name", "elapsed_time", *(f"gpu{i}_energy" for i in gpu_indices)]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("a+", newline="", buffering=1)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+", newline="", buffering=1)
+        except OSError as why:
+            raise InputError(
+                f"log_file={str(path)!r} cannot be opened: {why.strerror}. Give a file that can be written."
+            ) from why
         try:
             with suppress(OSError):  # several ranks may start the same file: one writes the header
                 fcntl.flock(self._file, fcntl.LOCK_EX)

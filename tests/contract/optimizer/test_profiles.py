@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from support.waiting import PATIENCE_SECONDS
+from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.profile_files import FileProfile, FolderProfiles, default_profiles, write
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey, Profiles
 
@@ -95,6 +98,12 @@ def test_a_corrupt_file_is_an_error_that_names_what_is_wrong(
     file.write_text(text)
     with pytest.raises(InputError, match="not a power profile"):
         place().get(KEY)
+
+
+def test_a_folder_in_place_of_a_profile_is_refused(tmp_path: Path) -> None:
+    gpus = {0: VirtualMachine.in_memory("v100").gpus[0]}
+    with pytest.raises(InputError, match=f"{tmp_path} cannot be read as a power profile: Is a directory"):
+        GlobalPowerLimitOptimizer(ZeusMonitor(gpus=gpus), profile_path=tmp_path)
 
 
 def test_writers_at_the_same_time_leave_one_whole_profile(place: Callable[[], Profiles]) -> None:

@@ -163,6 +163,14 @@ def test_a_logged_line_is_written_once_its_samples_are_in_not_at_the_next_window
     monitor.close()
 
 
+def test_a_log_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    gpus = {0: VirtualMachine.in_memory("v100").gpus[0]}
+    (tmp_path / "file").touch()
+    for path, why in ((tmp_path, "Is a directory"), (tmp_path / "file" / "w.csv", "File exists|Not a directory")):
+        with pytest.raises(InputError, match=f"log_file='{path}' cannot be opened: ({why})"):
+            ZeusMonitor(gpus=gpus, log_file=path)
+
+
 # ------------------------------------------------------------------------------------------------ sensors
 
 

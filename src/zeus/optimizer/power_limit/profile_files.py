@@ -118,6 +118,8 @@ def _read(path: Path) -> dict[str, Any] | None:
         data = json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except OSError as wrong:
+        raise InputError(f"{path} cannot be read as a power profile: {wrong.strerror}. Give another file.") from wrong
     except ValueError as wrong:
         raise InputError(f"{path} is not a power profile: {wrong}. Remove the file, or give another.") from wrong
     if not isinstance(data, dict):
@@ -129,6 +131,6 @@ def _key_in(path: Path) -> dict[str, Any] | None:
     """The key in a file, or None if it has none or cannot be read."""
     try:
         key = (_read(path) or {}).get("key")
-    except (InputError, OSError):
+    except InputError:
         return None
     return key if isinstance(key, dict) and "batch_size" in key else None
