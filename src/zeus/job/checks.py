@@ -5,7 +5,7 @@ from __future__ import annotations
 from zeus.cost import LEAST, MOST
 from zeus.errors import InputError
 
-__all__ = ["LEAST", "MOST", "is_number", "is_whole", "need"]
+__all__ = ["LEAST", "MOST", "is_number", "is_whole", "need", "need_whole", "whole_wanted"]
 
 MOST_WHOLE = 2**53  # JSON readers round larger whole numbers
 NUMBER = (int, float)
@@ -30,6 +30,24 @@ def need(sound: bool, name: str, value: object, wanted: str) -> None:
     """Raise InputError ("name=value: give wanted.") unless the value is sound."""
     if not sound:
         raise InputError(f"{name}={_shown(value)}: give {wanted}.")
+
+
+def need_whole(name: str, value: object, least: int) -> None:
+    """Raise InputError unless the value is a whole number from `least` to 2**53."""
+    need(is_whole(value, least), name, value, whole_wanted(value, least))
+
+
+def whole_wanted(value: object, least: int) -> str:
+    """The whole number to give instead of this value.
+
+    >>> whole_wanted(0, 1)
+    'a whole number of at least 1'
+    >>> whole_wanted(2**60, 1)
+    'a whole number of at most 2**53 (9007199254740992)'
+    """
+    if isinstance(value, int) and value > MOST_WHOLE:
+        return f"a whole number of at most 2**53 ({MOST_WHOLE})"
+    return f"a whole number of at least {least}"
 
 
 def _shown(value: object) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from zeus.job.checks import LEAST, is_number, is_whole, need
+from zeus.job.checks import LEAST, is_number, is_whole, need, need_whole, whole_wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,9 @@ class JobSpec:
     def __post_init__(self) -> None:
         need(bool(self.job_id_prefix) or bool(self.job_id), "job_id_prefix", self.job_id_prefix, "a name")
         sizes = tuple(self.batch_sizes)
-        whole = bool(sizes) and all(is_whole(size, 1) for size in sizes)
-        need(whole, "batch_sizes", self.batch_sizes, "one whole number or more, each at least 1")
+        need(bool(sizes), "batch_sizes", self.batch_sizes, "one whole number or more, each at least 1")
+        wrong = [size for size in sizes if not is_whole(size, 1)]
+        need(not wrong, "batch_sizes", self.batch_sizes, f"sizes, each {whole_wanted(wrong[0] if wrong else 0, 1)}")
         need(len(set(sizes)) == len(sizes), "batch_sizes", self.batch_sizes, "each size once")
         object.__setattr__(self, "batch_sizes", tuple(sorted(sizes)))
         offered = is_whole(self.default_batch_size, 1) and self.default_batch_size in sizes
@@ -81,18 +82,19 @@ class JobSpec:
             "a number of at least 1 (a lower bound would stop even the cheapest run)",
         )
         Target(self.target_metric, self.higher_is_better_metric)  # checks both
-        need(is_whole(self.max_epochs, 1), "max_epochs", self.max_epochs, "a whole number of at least 1")
+        need_whole("max_epochs", self.max_epochs, 1)
         for name, least in (
             ("num_pruning_rounds", 0),
             ("window_size", 0),
             ("mab_num_explorations", 1),
             ("baseline_every", 0),
         ):
-            need(is_whole(getattr(self, name), least), name, getattr(self, name), f"a whole number of at least {least}")
+            need_whole(name, getattr(self, name), least)
         need(is_number(self.mab_prior_mean), "mab_prior_mean", self.mab_prior_mean, "a cost in joules")
         sound = is_number(self.mab_prior_precision, 0)
         need(sound, "mab_prior_precision", self.mab_prior_precision, "1/variance of the prior, or 0 for a flat one")
-        need(self.mab_seed is None or is_whole(self.mab_seed, 0), "mab_seed", self.mab_seed, "a whole number or None")
+        if self.mab_seed is not None:
+            need_whole("mab_seed", self.mab_seed, 0)
         limits = tuple(self.power_limits)
         sound = all(is_number(watts, LEAST) for watts in limits) and len(set(limits)) == len(limits)
         need(sound, "power_limits", self.power_limits, "watts above 0, each once, or nothing for all limits")

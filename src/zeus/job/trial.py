@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
-from zeus.job.checks import LEAST, MOST, is_number, is_whole, need
+from zeus.job.checks import LEAST, MOST, is_number, need, need_whole
 from zeus.job.spec import JobSpec, Target
 
 MAX_TRIES = 20  # trials after which a recurrence has failed
@@ -48,7 +48,7 @@ class Decision:
     cost_limit: float | None = None  # joules of cost (Equation 2); None: no bound
 
     def __post_init__(self) -> None:
-        need(is_whole(self.batch_size, 1), "batch_size", self.batch_size, "a whole number of at least 1")
+        need_whole("batch_size", self.batch_size, 1)
         sound = self.cost_limit is None or is_number(self.cost_limit, 0, MOST * MOST)
         need(sound, "cost_limit", self.cost_limit, "a cost in joules, or None for no bound")
 
@@ -91,7 +91,8 @@ class Stretch:
     seconds_squares: float = 0.0
 
     def __post_init__(self) -> None:
-        need(is_whole(self.count, 1) and is_whole(self.looks, 1), "count", self.count, "a whole number of at least 1")
+        need_whole("count", self.count, 1)
+        need_whole("looks", self.looks, 1)
         need(isinstance(self.cold, bool), "cold", self.cold, "true or false")
         for name in ("limit_watts", "joules"):
             value = getattr(self, name)
@@ -139,7 +140,7 @@ class EpochPoint:
     limit_watts: float | None
 
     def __post_init__(self) -> None:
-        need(is_whole(self.number, 1), "number", self.number, "a whole number of at least 1")
+        need_whole("number", self.number, 1)
         need(is_number(self.seconds), "seconds", self.seconds, "a finite number")
         for name in ("metric", "joules", "limit_watts"):
             value = getattr(self, name)
@@ -163,7 +164,7 @@ class Outcome:
 
     def __post_init__(self) -> None:
         need(self.ending is not Ending.OPEN, "ending", self.ending, "how the trial ended")
-        need(is_whole(self.epochs, 0), "epochs", self.epochs, "a whole number of at least 0")
+        need_whole("epochs", self.epochs, 0)
         ran = self.epochs > 0
         if not ran:
             need(self.ending is not Ending.CONVERGED, "epochs", 0, "at least 1 for a trial that converged")
@@ -194,7 +195,7 @@ class Gpus:
     max_watts: float = 0.0  # MAXPOWER: the highest limit that each supports, summed
 
     def __post_init__(self) -> None:
-        need(is_whole(self.count, 1), "gpus", self.count, "a whole number of at least 1")
+        need_whole("gpus", self.count, 1)
         need(is_number(self.max_watts, LEAST), "max_watts", self.max_watts, "watts above 0")
 
     @property
@@ -229,9 +230,9 @@ class Ask:
     target: Target | None = None  # None, as from a service of version 0.1: the job's target
 
     def __post_init__(self) -> None:
-        need(is_whole(self.number, 1), "number", self.number, "a whole number of at least 1")
-        need(is_whole(self.recurrence, 1), "recurrence", self.recurrence, "a whole number of at least 1")
-        need(is_whole(self.attempt, 1), "attempt", self.attempt, "a whole number of at least 1")
+        need_whole("number", self.number, 1)
+        need_whole("recurrence", self.recurrence, 1)
+        need_whole("attempt", self.attempt, 1)
         need(is_number(self.eta, 0, 1), "eta", self.eta, "a number from 0 to 1")
 
     def is_for(self, job: JobSpec) -> bool:

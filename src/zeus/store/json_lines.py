@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from zeus.errors import InputError
 from zeus.job import JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
-from zeus.job.checks import is_whole, need
+from zeus.job.checks import is_whole, need, need_whole
 from zeus.job.wire import Json, dumps, from_json, loads, to_json
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import Job
@@ -154,7 +154,7 @@ def job_from_json(data: Json, generation: str) -> Job:
         raise InputError(f"a job lacks {', '.join(lacking)}.")
     later: Json = {"first": 1, "since": 0, **data, "excused": data.get("excused") or []}
     for name, least in (("policy_version", 1), ("revision", 1), ("first", 1), ("since", 0)):
-        need(is_whole(later[name], least), name, later[name], f"a whole number of at least {least}")
+        need_whole(name, later[name], least)
     excused = later["excused"]
     sound = isinstance(excused, list) and all(is_whole(number, 1) for number in excused)
     need(sound, "excused", excused, "a list of trial numbers")

@@ -6,28 +6,29 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zeus.env import Mode
-from zeus.job.checks import MOST_WHOLE, is_number, is_whole
+from zeus.job.checks import is_number, is_whole
 from zeus.training.learning_rate import RULES
 
 EPOCH_LINES = ("", "begin", "end")
 
 
-def _whole(value: Any, least: int = -MOST_WHOLE) -> bool:
-    return is_whole(value, least)
+def _int(value: Any) -> bool:
+    """Whether it is an integer of TOML. Its range is checked where it is used, mostly in `JobSpec`."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _gpus(value: Any) -> bool:
     if not isinstance(value, list):
         return bool(value == "all")
-    return bool(value) and all(_whole(one, 0) for one in value) and len(set(value)) == len(value)
+    return bool(value) and all(is_whole(one, 0) for one in value) and len(set(value)) == len(value)
 
 
 TEXT = (lambda value: isinstance(value, str) and bool(value.strip()), 'a text in "quotes"')
 ANY_TEXT = (lambda value: isinstance(value, str), 'a text in "quotes"')
 NUMBER = (is_number, "a number")
-WHOLE = (_whole, "a whole number")
+WHOLE = (_int, "a whole number")
 YES_NO = (lambda value: isinstance(value, bool), "true or false")
-SIZES = (lambda value: isinstance(value, list) and all(map(_whole, value)), "a list of whole numbers such as [32, 64]")
+SIZES = (lambda value: isinstance(value, list) and all(map(_int, value)), "a list of whole numbers such as [32, 64]")
 WATTS = (lambda value: isinstance(value, list) and all(map(is_number, value)), "a list of watts such as [250, 200]")
 Kind = tuple[Callable[[Any], bool], str]
 
@@ -55,7 +56,7 @@ TABLE = (lambda value: isinstance(value, dict), "a table")
 TOP: Mapping[str, Kind] = {
     **{key: kind for key, (_, kind) in SPEC.items()},
     "command": TEXT,
-    "max_tries": (lambda value: _whole(value, 1), "a whole number of at least 1"),
+    "max_tries": (lambda value: is_whole(value, 1), "a whole number from 1 to 2**53"),
     "gpus": (_gpus, '"all", or a list of different indices such as [0, 1]'),
     "mode": (lambda value: value in tuple(Mode), '"optimize", "observe" or "off"'),
     "profiling": TEXT,
@@ -70,7 +71,7 @@ TABLES: Mapping[str, Mapping[str, Kind]] = {
         "rule": (lambda value: value in RULES, " or ".join(f'"{rule}"' for rule in RULES)),
     },
     "baseline": {
-        "every": (lambda value: _whole(value, 0), "a whole number of recurrences, or 0 for never"),
+        "every": (lambda value: is_whole(value, 0), "a whole number of recurrences up to 2**53, or 0 for never"),
     },
     "metrics": {
         "regex": ANY_TEXT,
