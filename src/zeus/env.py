@@ -36,7 +36,8 @@ def mode(given: str | Mode | None = None, environ: Mapping[str, str] = HERE) -> 
     try:
         return Mode(str(text).lower())
     except ValueError:
-        raise InputError(f"mode {str(text)!r}: give optimize, observe or off.") from None
+        name = "mode" if given is not None else "ZEUS_MODE"
+        raise InputError(f"{name}={str(text)!r}: give optimize, observe or off.") from None
 
 
 class ProfilingPlan(StrEnum):

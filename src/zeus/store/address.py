@@ -51,7 +51,7 @@ def open_store(
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as wrong:
-            raise InputError(f"{url}: cannot create its folder: {wrong}. Set ZEUS_STORE to another file.") from wrong
+            raise InputError(f"{url}: cannot create its folder: {wrong}. {instead(url, 'another file')}") from wrong
 
     from zeus.store.sql.store import SqlStore  # imported late: it takes a quarter of a second
 
@@ -60,25 +60,47 @@ def open_store(
 
 def resolve(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> str:
     """The address of the user's store, checked without opening anything. The path of a file becomes absolute."""
+    given, name = bool(url), "store=" if url else "ZEUS_STORE="
     url = url or env.store(environ) or f"sqlite:///{default_path(environ)}"
     scheme, colon, _ = url.partition("://")
     if not colon or scheme not in ("sqlite", "postgresql", "postgresql+psycopg", "http", "https"):
         raise InputError(
-            f"ZEUS_STORE={shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
+            f"{name}{shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
         )
     if scheme != "sqlite":
         # A parser would take part of the password for the host, and show it.
         if url.count("@") > 1 or re.match(r"[^@/?#]*//[^@/?#]*[/?#][^@]*@", url):
             raise InputError(
-                f"ZEUS_STORE={shown(url)!r}: in the password and everything after it, write @ as %40, / as %2F, "
+                f"{name}{shown(url)!r}: in the password and everything after it, write @ as %40, / as %2F, "
                 "? as %3F and # as %23."
             )
         return url.replace(scheme, "postgresql+psycopg", 1) if scheme == "postgresql" else url
     path = Path(url.partition(":///")[2]).expanduser()
     if path.name in ("", ":memory:"):
-        raise InputError(f"ZEUS_STORE={shown(url)!r}: give a file, as in sqlite:////home/me/zeus.db.")
-    refuse_network(path)
+        raise InputError(f"{name}{shown(url)!r}: give a file, as in sqlite:////home/me/zeus.db.")
+    refuse_network(path, given=given)
     return f"sqlite:///{path.resolve()}"
+
+
+def named(url: str, environ: Mapping[str, str] = env.HERE) -> str:
+    """How the user chose the store at this resolved address, in words for a message.
+
+    >>> named("sqlite:////srv/zeus.db", {"ZEUS_STORE": "sqlite:////srv/zeus.db"}), named("sqlite:////srv/zeus.db", {})
+    ('ZEUS_STORE', 'the address of the store')
+    """
+    try:
+        return "ZEUS_STORE" if url == resolve(None, environ) else "the address of the store"
+    except InputError:  # ZEUS_STORE is not the address of a store, so this store was chosen in another way
+        return "the address of the store"
+
+
+def instead(url: str, other: str, environ: Mapping[str, str] = env.HERE) -> str:
+    """Advice to use another store than the one at this resolved address.
+
+    >>> instead("sqlite:////srv/zeus.db", "another file", {})
+    'Give another file.'
+    """
+    return f"Set ZEUS_STORE to {other}." if named(url, environ) == "ZEUS_STORE" else f"Give {other}."
 
 
 def file_of(url: str) -> Path | None:
@@ -142,7 +164,7 @@ def default_path(environ: Mapping[str, str] = env.HERE) -> Path:
     return env.data_folder(environ) / "zeus.db"
 
 
-def refuse_network(path: Path, mounts: str | None = None) -> None:
+def refuse_network(path: Path, mounts: str | None = None, *, given: bool = False) -> None:
     """Raise InputError if the file is not on a local disk: SQLite's write-ahead log needs shared memory."""
     if mounts is None:
         try:
@@ -153,8 +175,9 @@ def refuse_network(path: Path, mounts: str | None = None) -> None:
     if found is not None and not LOCAL.fullmatch(found[1]):
         raise InputError(
             f"{path} is on a network file system, or on one that Zeus does not know ({found[1]} at {found[0]}). "
-            "SQLite's locks do not work between machines there, so data could be lost. Set ZEUS_STORE to a file on "
-            "a local disk (ext4, xfs, btrfs, zfs, tmpfs, ...), to Postgres or to a service."
+            "SQLite's locks do not work between machines there, so data could be lost. "
+            f"{'Give' if given else 'Set ZEUS_STORE to'} a file on a local disk (ext4, xfs, btrfs, zfs, tmpfs, ...), "
+            "a Postgres database or a service."
         )
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from zeus import env
 from zeus.errors import InputError
-from zeus.store.address import file_of, resolve, shown
+from zeus.store.address import file_of, instead, named, resolve, shown
 
 PATIENCE_SECONDS = 3.0  # how long a server may take to answer
 
@@ -37,25 +38,25 @@ def check(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> Foun
         return Found(shown(url or env.store(environ)), None, False, False, str(wrong))
     path = file_of(url)
     if path is not None:
-        trouble = _file_trouble(path)
+        trouble = _file_trouble(path, partial(instead, url, "another file", environ))
         return Found(shown(url), "sqlite", trouble is None, path.exists(), trouble)
     kind = "postgresql" if url.startswith("postgresql") else "service"
     trouble = _database_trouble(url) if kind == "postgresql" else _service_trouble(url)
     return Found(shown(url), kind, trouble is None, trouble is None, trouble)
 
 
-def _file_trouble(path: Path) -> str | None:
+def _file_trouble(path: Path, advice: Callable[[], str]) -> str | None:
     if not path.exists():
         folder = next((one for one in path.parents if one.exists()), path.parent)
         able = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-        return None if able else f"{path} cannot be created in {folder}. Set ZEUS_STORE to another file."
+        return None if able else f"{path} cannot be created in {folder}. {advice()}"
     if not os.access(path, os.R_OK | os.W_OK):
-        return f"this user may not read and write {path}. Set ZEUS_STORE to another file."
+        return f"this user may not read and write {path}. {advice()}"
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             file.execute("SELECT name FROM sqlite_master").fetchone()
     except sqlite3.Error as wrong:
-        return f"{path} cannot be read as a database: {wrong}. Set ZEUS_STORE to another file."
+        return f"{path} cannot be read as a database: {wrong}. {advice()}"
     return None
 
 
@@ -69,12 +70,12 @@ def _database_trouble(url: str) -> str | None:
             pass
         engine.dispose()
     except ImportError as missing:
-        return f"{missing}. Install it with pip install 'zeus-energy[service]', or set ZEUS_STORE to another store."
+        return f"{missing}. Install it with pip install 'zeus-energy[service]', or use another store."
     except DBAPIError as wrong:
         message = str(wrong.orig).strip().splitlines()
-        return f"{message[0] if message else type(wrong.orig).__name__}. Check ZEUS_STORE."
+        return f"{message[0] if message else type(wrong.orig).__name__}. Check {named(url)}."
     except (SQLAlchemyError, ValueError):  # its own message would show the password
-        return f"{shown(url)} is not the address of a database. Check ZEUS_STORE."
+        return f"{shown(url)} is not the address of a database. Check {named(url)}."
     return None
 
 
@@ -85,4 +86,4 @@ def _service_trouble(url: str) -> str | None:
         with socket.create_connection((parts.hostname or "", port), timeout=PATIENCE_SECONDS):
             return None
     except (OSError, ValueError) as wrong:
-        return f"{shown(url)} does not answer: {wrong}. Start it with `zeus serve`, or set ZEUS_STORE to another store."
+        return f"{shown(url)} does not answer: {wrong}. Start it with `zeus serve`, or use another store."

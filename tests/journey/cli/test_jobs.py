@@ -461,7 +461,7 @@ def test_a_store_that_cannot_be_used_says_why_and_hides_its_password(tmp_path: P
         (f"sqlite:///{tmp_path}/notes", "sqlite", "cannot be read as a database"),
         (f"sqlite:///{tmp_path}/notes/zeus.db", "sqlite", "cannot be created in"),
         ("http://:secret@127.0.0.1:9", "service", "does not answer"),
-        ("postgresql+psycopg://me:secret@127.0.0.1:9/zeus", "postgresql", "ZEUS_STORE"),
+        ("postgresql+psycopg://me:secret@127.0.0.1:9/zeus", "postgresql", "Check the address of the store"),
     ]:
         found = check(url)
         assert (found.kind, found.ok) == (kind, False)

@@ -18,7 +18,8 @@ from support.waiting import PATIENCE_SECONDS
 from zeus.errors import InputError, StoreError
 from zeus.job import Gpus, JobSpec
 from zeus.store import Request, open_store
-from zeus.store.address import mount_of, refuse_network
+from zeus.store.address import mount_of, refuse_network, resolve
+from zeus.store.check import check
 from zeus.store.sql import SqlStore
 from zeus.store.sql.upgrade import HEAD, make_file
 from zeus.store.wait_limit import at_most
@@ -67,6 +68,27 @@ REMOTE = ["fuse.ceph-fuse", "fuse.ceph", "wekafs", "9p", "virtiofs", "afs", "lus
 def test_sqlite_on_a_network_file_system_is_refused_with_the_reason(path: str) -> None:
     with pytest.raises(InputError, match=r"is on a network file system.* Set ZEUS_STORE to"):
         refuse_network(Path(path), MOUNTS)
+    with pytest.raises(InputError, match=r"is on a network file system.* Give a file on"):
+        refuse_network(Path(path), MOUNTS, given=True)
+
+
+def test_a_message_about_a_store_names_what_chose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_STORE", "nonsense")
+    with pytest.raises(InputError, match=r"^ZEUS_STORE='nonsense': give"):
+        resolve()
+    with pytest.raises(InputError, match=r"^store='other': give"):
+        resolve("other")
+    (tmp_path / "file").touch()
+    bad, folder = f"sqlite:///{tmp_path}/file/zeus.db", f"sqlite:///{tmp_path}"
+    for choose, advice in ((bad, "Set ZEUS_STORE to another file"), ("", "Give another file")):
+        monkeypatch.setenv("ZEUS_STORE", choose)
+        with pytest.raises(InputError, match=advice):
+            open_store(bad)
+        assert advice in (check(bad).why_not or "")
+    for choose, advice in ((folder, "Check ZEUS_STORE"), ("", "Check the address of the store")):
+        monkeypatch.setenv("ZEUS_STORE", choose)
+        with pytest.raises(InputError, match=advice):
+            open_store(folder)
 
 
 @pytest.mark.parametrize("kind", REMOTE)

@@ -68,7 +68,7 @@ def test_a_server_that_is_away_is_said_to_be_and_the_verb_after_its_return_works
         for verb in (lambda: ask(store), lambda: store.tell("asr", number, CONVERGED), lambda: store.job("asr")):
             with pytest.raises(StoreError, match=r"did not answer: .*Nothing was changed; try again"):
                 verb()
-        with pytest.raises(StoreError, match=r"cannot be opened: .*Check ZEUS_STORE"):
+        with pytest.raises(StoreError, match=r"cannot be opened: .*Check the address of the store"):
             open_store(url)
     finally:
         postgres.up()

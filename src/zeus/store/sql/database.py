@@ -24,7 +24,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
 from zeus.errors import InputError, StoreError
-from zeus.store.address import shown
+from zeus.store.address import named, shown
 from zeus.store.sql.silent_server import hung_up_after
 from zeus.store.sql.upgrade import bring_up_to_date, make_file
 from zeus.store.wait_limit import allowed
@@ -149,7 +149,7 @@ class Database:
             bring_up_to_date(self._engine)
         except DBAPIError as wrong:
             kind = StoreError if _is_away(wrong.orig) else InputError
-            raise kind(f"the store {self.name} cannot be opened: {_message(wrong)}. Check ZEUS_STORE.") from wrong
+            raise kind(f"the store {self.name} cannot be opened: {_message(wrong)}. Check {named(url)}.") from wrong
 
     @contextmanager
     def transaction(self, mode: TransactionMode) -> Iterator[Transaction]:
@@ -263,7 +263,7 @@ def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
     try:
         url, milliseconds = sa.make_url(address), max(1, int(busy_seconds * 1000))
     except (ArgumentError, ValueError):  # their messages would show the password
-        raise InputError(f"{shown(address)} is not the address of a database. Check ZEUS_STORE.") from None
+        raise InputError(f"{shown(address)} is not the address of a database. Check {named(address)}.") from None
     patience = {"keepalives_idle": 30, "tcp_user_timeout": milliseconds}
     patience = {name: value for name, value in patience.items() if name not in url.query}
     try:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from zeus.errors import InputError, StoreError
+from zeus.store.address import instead, named
 from zeus.store.wait_limit import allowed
 
 HEAD = "0006"  # the newest file of migrations/versions
@@ -40,7 +41,7 @@ def make_file(path: Path) -> None:
         is_empty = path.stat().st_size == 0  # checked last: another process may be creating the store now
     except OSError as wrong:
         kind = StoreError if wrong.errno in PASSING else InputError
-        raise kind(f"{path} cannot be opened: {wrong.strerror}. Check ZEUS_STORE.") from wrong
+        raise kind(f"{path} cannot be opened: {wrong.strerror}. Check {named(f'sqlite:///{path}')}.") from wrong
     if is_empty and was_store:
         raise InputError(
             f"{path} is empty (0 bytes), but a store was kept in it. Put a backup in its place. To start again without "
@@ -97,7 +98,8 @@ def _alone(engine: Engine) -> Iterator[Connection]:
                 if mode != "wal":
                     raise InputError(
                         f"SQLite cannot keep a write-ahead log for {engine.url.database} (journal mode {mode!r}): the "
-                        "file system lacks shared memory. Set ZEUS_STORE to a file on a local disk."
+                        "file system lacks shared memory. "
+                        + instead(f"sqlite:///{engine.url.database}", "a file on a local disk")
                     )
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 yield connection
@@ -122,7 +124,7 @@ def _locked(path: Path) -> Iterator[int]:
         if wrong.errno == errno.ELOOP:
             raise InputError(f"{beside} is a symbolic link, which is not allowed for a lock. Remove it.") from wrong
         kind = StoreError if wrong.errno in PASSING else InputError
-        raise kind(f"{beside} cannot be opened: {wrong.strerror}. Check ZEUS_STORE.") from wrong
+        raise kind(f"{beside} cannot be opened: {wrong.strerror}. Check {named(f'sqlite:///{path}')}.") from wrong
     try:
         deadline = time.monotonic() + allowed(LOCK_SECONDS)
         while True:
@@ -153,7 +155,7 @@ def _migrate(connection: Connection, head: str) -> None:
     if found is not None and found not in known:
         raise InputError(
             f"the store is of version {found}; this Zeus knows versions up to {HEAD}. It was written by a newer one. "
-            "Install the newer Zeus, or set ZEUS_STORE to another store."
+            "Install the newer Zeus, or use another store."
         )
     context = MigrationContext.configure(connection, opts={"version_table": TABLE})
     with Operations.context(context):
