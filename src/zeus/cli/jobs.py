@@ -174,7 +174,7 @@ def reset(
             output.unlink()
             raise
         done = {"job": job, "forgotten_trials": trials, "output": str(output)}
-        told = f"{job}: reset; its {_trials(trials)} were saved to {output}"
+        told = f"{job}: reset; saved its {_trials(trials)} to {output}"
     if as_json:
         print_json(done)
     else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from zeus.cli.output import change, joules, print_table, saved, seconds, sparkline
+from zeus.cli.output import change, joules, percent, print_table, saved, seconds, sparkline
 
 Json = dict[str, Any]
 
@@ -34,13 +34,9 @@ def _line(row: Json) -> list[str]:
         _or(row["batch_size"]),
         "-" if last is None else f"{joules(last['joules'])} ({_against(last, default, 'joules')})",
         "-" if last is None else f"{joules(last['cost'])} ({_against(last, default, 'cost')})",
-        "-" if saving is None else f"{joules(saving['joules'])} ({_percent(saving['share'])})",
+        "-" if saving is None else f"{joules(saving['joules'])} ({percent(saving['share'])})",
         sparkline(row["costs"], 15),
     ]
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}".replace("%", " %")
 
 
 def _against(last: Json, default: Json | None, name: str) -> str:

@@ -47,8 +47,8 @@ class _Echo(logging.Handler):
 def joules(number: float | None) -> str:
     """Joules for people.
 
-    >>> joules(3000.0), joules(12345678.0), joules(float("nan"))
-    ('3.00 kJ', '12.3 MJ', 'unavailable')
+    >>> joules(3000.0), joules(12345678.0), joules(-1e-9), joules(float("nan"))
+    ('3.00 kJ', '12.3 MJ', '0.00 J', 'unavailable')
     """
     if number is None or not math.isfinite(number):
         return "unavailable"
@@ -60,7 +60,7 @@ def joules(number: float | None) -> str:
 
 def _digits(number: float) -> str:
     whole = len(str(int(abs(number))))
-    return f"{number:.{max(0, 3 - whole)}f}"
+    return f"{number:z.{max(0, 3 - whole)}f}"
 
 
 def seconds(number: float | None) -> str:
@@ -80,10 +80,19 @@ def seconds(number: float | None) -> str:
 def change(share: float | None) -> str:
     """A saving as a signed change.
 
-    >>> change(0.25), change(-0.031), change(None)
-    ('-25.0 %', '+3.1 %', '-')
+    >>> change(0.25), change(-0.031), change(1e-9), change(None)
+    ('-25.0 %', '+3.1 %', '+0.0 %', '-')
     """
-    return "-" if share is None else f"{-share:+.1%}".replace("%", " %")
+    return "-" if share is None else f"{-share:+z.1%}".replace("%", " %")
+
+
+def percent(share: float | None) -> str:
+    """A share for people.
+
+    >>> percent(0.25), percent(-1e-9), percent(None)
+    ('25.0 %', '0.0 %', '-')
+    """
+    return "-" if share is None else f"{share:z.1%}".replace("%", " %")
 
 
 def saved(saving: dict[str, Any]) -> str:
@@ -96,9 +105,9 @@ def saved(saving: dict[str, Any]) -> str:
     energy = f"{joules(abs(saving['joules']))} ± {joules(saving['joules_error'])}, {basis(saving['basis'])}"
     if not saving["difference_seen"]:
         return f"no difference seen ({energy})"
-    text = f"{'saved' if saving['joules'] >= 0 else 'used'} {_share(saving['share'])} "
+    text = f"{'saved' if saving['joules'] >= 0 else 'used'} {percent(abs(saving['share']))} "
     text += f"{'' if saving['joules'] >= 0 else 'more '}energy ({energy}); "
-    text += f"{_share(saving['time_share'])} {'less' if saving['time_share'] >= 0 else 'more'} time"
+    text += f"{percent(abs(saving['time_share']))} {'less' if saving['time_share'] >= 0 else 'more'} time"
     if saving["money"] is not None:
         text += f", {money(saving['money'], saving['currency'])}"
     if saving["gco2e"] is not None:
@@ -119,10 +128,6 @@ def money(amount: float, currency: str) -> str:
     """
     shown = f"{amount:.2f}" if abs(amount) >= 0.005 else "less than 0.01"
     return f"{shown} {currency}".rstrip()
-
-
-def _share(share: float) -> str:
-    return f"{abs(share):.1%}".replace("%", " %")
 
 
 def sparkline(values: Sequence[float | None], width: int = 30) -> str:

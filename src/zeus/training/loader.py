@@ -163,8 +163,9 @@ class ZeusDataLoader(DataLoader[Any]):
             InputError: This is an evaluation loader, or its epochs were used already.
         """
         session = self._training("epochs()")
+        epochs = session.epochs()  # raises for a second use, whose summary would be that of the first
         try:
-            yield from session.epochs()
+            yield from epochs
         finally:
             if not quiet() and env.global_rank() == "0":
                 with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed, full or None

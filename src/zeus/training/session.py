@@ -126,10 +126,17 @@ class Session:
     # ------------------------------------------------------------------ epochs
 
     def epochs(self) -> Iterator[int]:
-        """Iterate over the epochs until the run is over."""
+        """Iterate over the epochs until the run is over.
+
+        Raises:
+            InputError: The epochs were used already.
+        """
         if self._begun:
             raise InputError("epochs() was used already: make a new loader for another run.")
         self._begun = True
+        return self._epochs()
+
+    def _epochs(self) -> Iterator[int]:
         self._optimizer.on_train_begin()
         self._run.recorder.begin()
         self._in_epochs = True

@@ -358,6 +358,16 @@ def test_at_a_terminal_the_user_is_asked(answer: bytes, code: int, left: int, le
     assert len(loaded(zeus("list", "--json")[1])) == left
 
 
+def test_one_trial_and_no_saving_are_told_in_plain_words(
+    url: str, zeus: Zeus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = LocalJob.register(open_store(url), SPEC)
+    job.tell(job.ask(PLACE).number, Outcome(ending=Ending.CONVERGED, joules=0.1 + 0.2, seconds=1.0, epochs=1))
+    assert "-0.0" not in zeus("list")[1]
+    assert "reset; saved its 1 trial to" in zeus("reset", "sentiment", "--yes")[1]
+
+
 def test_forgetting_removes_the_job(learnt: LocalJob, zeus: Zeus) -> None:
     code, out, _ = zeus("forget", "sentiment", "--yes", "--json")
     assert code == 0

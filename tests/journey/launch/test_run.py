@@ -225,7 +225,7 @@ def test_a_bug_that_comes_later_is_told_as_soon_as_nothing_is_left_to_try(place:
     ("trap", "said"),
     [
         ("os.kill(os.getpid(), signal.SIGTERM)", "ended from outside by SIGTERM"),
-        ("sys.exit(127)", "could not be run"),
+        ("sys.exit(127)", "could not be run: it ended with exit code 127 and printed nothing. Its output is in"),
     ],
     ids=["ended", "not run"],
 )

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import shutil
+import signal
 import socket
 import ssl
 import stat
@@ -216,6 +217,12 @@ def test_two_workers_serve_one_store_over_tls_and_say_so_line_by_line(
     assert sum(line["route"] == "/api/v1/jobs/{job_id}/ask" and line["status"] == 201 for line in lines) == 8
     assert hidden(secret) not in said
     assert "Traceback" not in said
+
+
+def test_ctrl_c_is_the_usual_end_of_a_service(served: tuple[str, str, Any, subprocess.Popen[str]]) -> None:
+    process = served[3]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_SECONDS) == 0  # as docs/reference.md says
 
 
 def test_workers_end_with_the_process_that_began_them(served: tuple[str, str, Any, subprocess.Popen[str]]) -> None:

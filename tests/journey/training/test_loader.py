@@ -235,7 +235,7 @@ def test_all_dataloader_keywords_work() -> None:
     assert len(loader) == 15
 
 
-def test_bad_input_is_refused() -> None:
+def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="shuffle=True"):
         ZeusDataLoader(data(), 64, True)
     with pytest.raises(InputError, match="max_epochs"):
@@ -248,8 +248,10 @@ def test_bad_input_is_refused() -> None:
         ZeusDataLoader(data(), 64, 1, eta=2)
     loader = ZeusDataLoader(data(64), 64, 1)
     run(loader)
+    capsys.readouterr()
     with pytest.raises(InputError, match="used already"):
         run(loader)
+    assert capsys.readouterr().err == ""  # not the summary once more
 
 
 def test_it_works_without_any_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

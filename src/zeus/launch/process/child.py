@@ -119,9 +119,11 @@ class Child:
         """
         by = status - guard.BY_SIGNAL
         if status in (guard.CANNOT_RUN, guard.NOT_FOUND):
+            last = " ".join(self.end_of_output.splitlines()[-1:]).strip()
             raise LaunchError(
-                f"the command could not be run (exit code {status}): {' '.join(self.end_of_output.splitlines()[-1:])} "
-                f"Its output is in {self.log}."
+                f"the command could not be run: it ended with exit code {status}"
+                + (f" and printed: {last}\n" if last else " and printed nothing. ")
+                + f"Its output is in {self.log}."
             )
         if (
             by in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP) or self._process.returncode < 0

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from zeus import env
 from zeus.errors import InputError
 from zeus.simulate.cluster.tables import ClusterTrace, collect
 from zeus.simulate.traces.csv_tables import number, read_lines
@@ -76,9 +77,11 @@ def _mean_life(lives: list[tuple[float, float]]) -> float:
 def _dicts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
     """Lines of a CSV with at least these columns, with line numbers."""
     if not path.exists():
+        folder = path.parent.parent
+        where = f"the default folder, {folder}" if env.data() is None else f"ZEUS_DATA, {folder}"
         raise InputError(
-            f"{path}: no such file. Set ZEUS_DATA to the folder that holds {path.parent.name}, or give a "
-            "table of your own with --groups."
+            f"the trace {path.parent.name}/{path.name} is needed, and is not in {where}. Set ZEUS_DATA to the folder "
+            f"that holds {path.parent.name}, or give a table of your own with --groups."
         )
     lines = read_lines(path)
     _, header = next(lines, (1, []))

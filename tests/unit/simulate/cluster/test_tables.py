@@ -190,7 +190,15 @@ def test_a_composite_has_the_sizes_and_overlap_of_one_trace_and_durations_of_the
     assert (long.name, list(long.runtimes)) == ("y", [7000.0])
 
 
-def test_a_composite_of_nothing_says_what_to_do(tmp_path: Path) -> None:
+def test_a_composite_of_nothing_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZEUS_DATA", raising=False)
+    with pytest.raises(
+        InputError, match=f"^the trace alibaba_.* is needed, and is not in the default folder, {tmp_path}"
+    ):
+        composite(tmp_path)
+    monkeypatch.setenv("ZEUS_DATA", str(tmp_path))
+    with pytest.raises(InputError, match=f"is not in ZEUS_DATA, {tmp_path}"):
+        composite(tmp_path)
     with pytest.raises(InputError, match="Set ZEUS_DATA to the folder that holds alibaba_gpu_v2025_dlrm, or give"):
         composite(tmp_path)
 
