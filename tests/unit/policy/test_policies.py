@@ -47,6 +47,15 @@ def test_beyond_pruning_no_size_is_offered_under_a_bound_that_one_epoch_of_it_br
             assert fits(epoch, trial.decision.cost_limit)
 
 
+@pytest.mark.parametrize("name", ["paper", "structured"])
+def test_the_last_try_calls_no_size_the_best_before_one_has_reached_the_target(name: str) -> None:
+    story = Story(job(policy=name), find_policy(name))
+    first = story.ask(1, last=True)
+    assert "no size offered has reached the target yet; the last try has no bound" in first.decision.reason
+    story.tell(first, converged(200.0, 20))
+    assert "is the best size so far" in story.ask(2, last=True).decision.reason
+
+
 def test_beside_an_exploration_a_best_known_size_that_no_longer_fits_runs_without_a_bound() -> None:
     story = Story(job(beta_knob=2.0))
     story.profile(16, 10.0)

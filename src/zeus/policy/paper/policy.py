@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from zeus.cost import fits
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
-from zeus.policy.paper.state import PaperState, Side
+from zeus.policy.paper.state import PaperState, Side, why_best
 from zeus.policy.paper.thompson import FLAT, Gaussian, Rng, beliefs, predict
 
 
@@ -30,17 +30,16 @@ class PaperPolicy:
         model, side = ask.gpu_model, state.side(ask.gpu_model)
         limit = state.limit(model) if self.early_stop else None
         if ask.last:
-            best = state.best_known(model)
-            return Decision(best, Phase.UNBOUNDED, f"{best} is the best size so far; the last try has no bound")
+            best, why = _best(state, model)
+            return Decision(best, Phase.UNBOUNDED, f"{why}; the last try has no bound")
         if len(state.job.batch_sizes) == 1:
             best = state.best_known(model)
             return Decision(best, Phase.SAMPLING, f"{best} is the only batch size")
         if side.walk.done:
             return self._sample(state, rng, model, limit)
         if state.explored_by_another(model):
-            best = state.best_known(model)
-            what = "is the best size so far" if state.costs(best, model).count else "runs as nothing has converged yet"
-            reason = f"{best} {what}; another trial explores meanwhile"
+            best, why = _best(state, model)
+            reason = f"{why}; another trial explores meanwhile"
             return _within(state, model, Decision(best, Phase.CONCURRENT, reason, limit))
         walk = side.walk
         number = state.rounds - walk.rounds_left + 1
@@ -61,8 +60,8 @@ class PaperPolicy:
             reason = f"{best} runs because all sizes that converged have crashed since" + _remark(state, side)
             return _within(state, model, Decision(best, Phase.SAMPLING, reason, limit))
         if not sizes:
-            best = state.best_known(model)
-            reason = f"{best} is the best size so far; no bound, as not even one epoch of {kept} fits under it"
+            best, why = _best(state, model)
+            reason = f"{why}; no bound, as not even one epoch of {kept} fits under it"
             return Decision(best, Phase.UNBOUNDED, reason)
         flat = job.mab_prior_precision == 0
         prior = FLAT if flat else Gaussian(job.mab_prior_mean, job.mab_prior_precision)
@@ -83,6 +82,13 @@ class PaperPolicy:
         size = predict(beliefs(costs, prior), rng)
         reason = f"{size} has the lowest of {len(costs)} sampled mean costs" + _remark(state, side)
         return Decision(size, Phase.SAMPLING, reason, limit)
+
+
+def _best(state: PaperState, model: str) -> tuple[int, str]:
+    """The best size so far and, in words, why it is."""
+    best = state.best_known(model)
+    reached = best in state.arms and state.arms[best].converged
+    return best, why_best(best, reached=reached)
 
 
 def _within(state: PaperState, model: str, best: Decision) -> Decision:

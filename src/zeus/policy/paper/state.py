@@ -206,6 +206,17 @@ def all_crashed(job: JobSpec, gpu_model: str) -> InputError:
     )
 
 
+def why_best(size: int, *, reached: bool) -> str:
+    """Why a policy that explores nothing runs this size; `reached`: whether it ever reached the target.
+
+    >>> why_best(16, reached=False)
+    '16 is the nearest size to the default; no size offered has reached the target yet'
+    """
+    if reached:
+        return f"{size} is the best size so far"
+    return f"{size} is the nearest size to the default; no size offered has reached the target yet"
+
+
 def cost_of(trial: Trial, eta: float) -> float | None:
     """Equation 2 for this trial alone, in joules; None if its energy is unknown."""
     if trial.outcome is None or trial.outcome.joules is None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from zeus.cost import fits
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
-from zeus.policy.paper.state import all_crashed
+from zeus.policy.paper.state import all_crashed, why_best
 from zeus.policy.paper.thompson import Rng
 from zeus.policy.structured.normal import beyond, cdf, exp, gain
 from zeus.policy.structured.state import StructuredState
@@ -65,7 +65,8 @@ class StructuredPolicy:
         size = state.job.batch_sizes[best]
         failed = state.failed.get(ask.recurrence, ())
         if ask.last:
-            return Decision(size, Phase.UNBOUNDED, f"{size} is the best size so far; the last try has no bound")
+            why = why_best(size, reached=best in state.converged)
+            return Decision(size, Phase.UNBOUNDED, f"{why}; the last try has no bound")
         if len(usable) == 1:
             only = "only batch size" if len(state.job.batch_sizes) == 1 else "only batch size that has not crashed"
             return Decision(size, Phase.SAMPLING, f"{size} is the {only}")
@@ -90,7 +91,7 @@ def _explore_or_not(
 ) -> Decision:
     """The exploration that is most worth it. If none is: the best size so far, or one that may be as good."""
     size = state.job.batch_sizes[best]
-    is_best = f"{size} is the best size so far"
+    is_best = why_best(size, reached=best in state.converged)
     if len(failed) >= TRIES:
         return Decision(size, Phase.SAMPLING, f"{is_best}; {len(failed)} tries of this recurrence have failed")
     if not state.costs.get(ask.gpu_model):
