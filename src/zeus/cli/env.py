@@ -111,7 +111,9 @@ def _print_report(report: dict[str, Any]) -> None:
             table.add_row(str(gpu["index"]), gpu["name"], limit, span, ", ".join(gpu["capabilities"]), able)
         console.print(table)
     else:
-        console.print("No GPU is visible. On a machine without one, try ZEUS_GPU=virtual:v100.")
+        from zeus.device.find import no_gpu
+
+        console.print(f"GPUs: {no_gpu()}", markup=False)
     cpu = report["cpu"]
     console.print(cpu["why_not"] or f"CPU energy: {', '.join(cpu['packages'])}", markup=False)
     keeper = report["keeper"]

@@ -142,6 +142,8 @@ def _print_report(report: dict[str, Any]) -> None:
         for gpu in report["gpus"]:
             click.echo(f"zeus:   GPU {gpu['index']} {gpu['name']}: {joules(gpu['joules'])} [{gpu['source']}]", err=True)
     if not report["gpus"]:
-        click.echo("zeus: no GPU is visible. See `zeus env`, or try ZEUS_GPU=virtual:v100.", err=True)
+        from zeus.device.find import no_gpu
+
+        click.echo(f"zeus: {no_gpu()}", err=True)
     if report["cpu_joules"] is not None:
         click.echo(f"zeus:   CPU {joules(report['cpu_joules'])}, DRAM {joules(report['dram_joules'])}", err=True)

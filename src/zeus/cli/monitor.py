@@ -80,14 +80,12 @@ class Watch:
     """Measures from its creation on. Each `look` opens the next window and closes the last, so that energies add up."""
 
     def __init__(self, indices: Sequence[int] | None) -> None:
-        from zeus.device.find import find
+        from zeus.device.find import find, no_gpu
         from zeus.monitor import ZeusMonitor
 
         self.gpus = find(indices)
         if not self.gpus:
-            raise NoDevice(
-                "no GPU is visible. `zeus env` says why. To try Zeus without one, set ZEUS_GPU=virtual:v100."
-            )
+            raise NoDevice(no_gpu())
         self._monitor = ZeusMonitor(gpus=self.gpus, sync_execution_with=None)
         self._joules = dict.fromkeys(self.gpus, 0.0)
         self._seconds = 0.0

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zeus import env
-from zeus.device.gpu import Gpu, GpuSpec, PowerSample
+from zeus.device.gpu import TO_SEE_GPUS, Gpu, GpuSpec, PowerSample
 from zeus.device.masks import CardId, Visible, no_mig, resolve, slurm_share
 from zeus.errors import DeviceError, InputError, NoDevice
 
@@ -46,6 +46,15 @@ def find(gpu_indices: Sequence[int] | None = None, environ: Mapping[str, str] | 
                 f"({_masks(environ)}). Give indices within the mask, as torch counts them."
             )
     return {index: gpus[index] for index in wanted}
+
+
+def no_gpu(environ: Mapping[str, str] | None = None) -> str:
+    """What to say and to advise if `find` returns nothing: every command and message uses this text.
+
+    >>> no_gpu({"CUDA_VISIBLE_DEVICES": ""}).partition(". ")[0]
+    "no GPU is visible (CUDA_VISIBLE_DEVICES='')"
+    """
+    return f"no GPU is visible ({_masks(env.HERE if environ is None else environ)}). {TO_SEE_GPUS}"
 
 
 def machine(environ: Mapping[str, str] | None = None) -> list[Gpu]:
@@ -216,9 +225,7 @@ def _mig_parent(uuid: str) -> int:
 
 def _some(gpus: list[Gpu], wanted: str, why: str) -> list[Gpu]:
     if not gpus:
-        raise NoDevice(
-            f"ZEUS_GPU={wanted}: {why}. Check the driver, or set ZEUS_GPU=virtual:v100 to try without a card."
-        )
+        raise NoDevice(f"ZEUS_GPU={wanted}: {why}. {TO_SEE_GPUS}")
     return gpus
 
 

@@ -14,6 +14,11 @@ from zeus.errors import DeviceError, InputError, ReadOnly
 SURGE = 1.5  # a card may briefly draw this many times its highest limit
 HIGHEST_WATTS = 5000.0  # no card draws more; used if its highest limit is unknown
 
+TO_SEE_GPUS = (
+    "Check that `nvidia-smi` or `amd-smi` lists the GPU. In a container, ask for the GPUs (--gpus all). To try Zeus "
+    "without a GPU, set ZEUS_GPU=virtual:v100."
+)
+
 
 class Capability(StrEnum):
     """Something that a card may be able to do. Zeus finds out by trying, never from the card's name."""

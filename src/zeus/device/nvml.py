@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from zeus.device.deadline import ANSWER_SECONDS, OPENING_SECONDS, answer_within
-from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
+from zeus.device.gpu import TO_SEE_GPUS, Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported
 
 logger = logging.getLogger(__name__)
@@ -268,10 +268,7 @@ def _nvml(again: bool = False) -> Any:
         try:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise NoDevice(
-                f"the NVIDIA driver cannot be opened: {error}. Install or load it until `nvidia-smi` works. "
-                "In a container, ask for the GPUs (--gpus all). Without a card, set ZEUS_GPU=virtual:v100."
-            ) from error
+            raise NoDevice(f"the NVIDIA driver cannot be opened: {error}. Install or load it. {TO_SEE_GPUS}") from error
         _opening = (os.getpid(), _opening[1] + 1)
     return pynvml
 

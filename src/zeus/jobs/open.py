@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from zeus.device.find import no_gpu
 from zeus.distributed.crew import Alone, Crew
 from zeus.env import orders
 from zeus.errors import InputError
@@ -48,10 +49,12 @@ def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Gpus:
     '2 x Tesla V100-PCIE-32GB'
     """
     count, watts = count_gpus(monitor, crew or Alone())
+    if not count:
+        raise InputError(f"{no_gpu()} Costs depend on the highest power limit of the GPUs.")
     if not (math.isfinite(watts) and watts > 0):
         raise InputError(
             f"the highest power limit of the GPUs here ({count} found) is not known: {watts:g} W. Costs depend on it. "
-            "Run `zeus env` to see why, or set ZEUS_GPU=virtual:v100 to try Zeus without a GPU."
+            "`zeus env` shows what each GPU can report."
         )
     name = next(gpu.spec.name for gpu in monitor.gpus.values())
     return Gpus(name, count, watts)

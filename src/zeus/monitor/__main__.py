@@ -7,15 +7,13 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from zeus.device.find import find
+from zeus.device.find import find, no_gpu
 from zeus.device.gpu import Gpu
 from zeus.errors import DeviceError, InputError, NoDevice, ZeusError
 from zeus.exit_codes import exit_status
 from zeus.monitor.interrupt import until_interrupted
 from zeus.monitor.timeline import UPDATE_SECONDS
 from zeus.monitor.window import ZeusMonitor
-
-NO_GPU = "no GPU is visible. `zeus env` says why. To try Zeus without one, set ZEUS_GPU=virtual:v100."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         gpus = find(asked.gpu_indices)
         if not gpus:
-            raise NoDevice(NO_GPU)
+            raise NoDevice(no_gpu())
         if asked.command == "energy":
             measure_energy(gpus)
         else:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from zeus.device.clock import REAL, clock_of
 from zeus.device.cpu import CpuPackage, cpu_packages
-from zeus.device.find import find
+from zeus.device.find import find, no_gpu
 from zeus.device.gpu import Clock, Gpu, Ticker
 from zeus.distributed import counting
 from zeus.errors import DeviceError, InputError, WindowError
@@ -116,9 +116,7 @@ class ZeusMonitor:
         self._virtual = any(gpu.spec.vendor == "virtual" for gpu in self._gpus.values())
         self.cpu_indices = list(self._cpus)
         if not self._gpus:
-            log.info(
-                "No GPU is visible to this process. Zeus measures only time%s.", " and CPU energy" if self._cpus else ""
-            )
+            log.info("%s Zeus measures only time%s.", no_gpu(), " and CPU energy" if self._cpus else "")
         self._log = None if log_file is None else WindowLog(Path(log_file), self.gpu_indices)
         me = counting.rank() if gpu_indices is None and gpus is None else None
         things = [gpu.spec.uuid for gpu in self._gpus.values()] + [counting.CPUS]

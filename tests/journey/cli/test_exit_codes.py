@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from zeus.device.find import no_gpu
+
 BAD_INPUT = {
     "zeus": ["zeus.cli", "jobs", "show", "asr", "--store", "sqlite:////nowhere/zeus.db"],
     "monitor": ["zeus.monitor", "power", "--update-period", "0"],
@@ -55,3 +57,15 @@ def test_a_failure_ends_every_program_with_1(tmp_path: Path, program: str) -> No
 
 def test_the_line_of_an_error_begins_with_the_name_of_the_program(tmp_path: Path) -> None:
     assert run(tmp_path, FAILED["zeus"], broken=True).stderr.startswith("zeus: the keeper's folder ")
+
+
+@pytest.mark.parametrize("program", [["zeus.cli", "env"], ["zeus.cli", "monitor"], ["zeus.monitor", "energy"]])
+def test_where_no_gpu_is_visible_every_program_says_it_in_the_same_words(tmp_path: Path, program: list[str]) -> None:
+    done = run(tmp_path, program, broken=True)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert no_gpu({"CUDA_VISIBLE_DEVICES": ""}) in said
+
+
+def test_a_measured_command_is_told_so_too(tmp_path: Path) -> None:
+    done = run(tmp_path, ["zeus.cli", "measure", "true"], broken=True)
+    assert no_gpu({"CUDA_VISIBLE_DEVICES": ""}) in done.stderr

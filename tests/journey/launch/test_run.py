@@ -369,7 +369,7 @@ def test_a_wrong_job_file_is_refused_with_its_line_before_anything_is_changed(pl
         ({"power_limits": [90]}, {}, "these GPUs accept 100 to 250 W"),
         ({"gpus": [1]}, {}, "there is no GPU 1"),
         ({"command": "pyhton train.py {batch_size}"}, {}, "'pyhton' is not found"),
-        ({}, {"ZEUS_GPU": "auto"}, "set ZEUS_GPU=virtual:v100 to try Zeus without"),
+        ({}, {"ZEUS_GPU": "auto"}, "without a GPU, set ZEUS_GPU=virtual:v100"),
         ({}, {"ZEUS_MODE": "fast"}, "give optimize, observe or off"),
         ({}, {"ZEUS_PROFILING": "wakl"}, "ZEUS_PROFILING='wakl' is not known. Did you mean 'walk'?"),
     ],
