@@ -91,6 +91,23 @@ def test_capriccio_writes_slices_once(tmp_path: Path) -> None:
     said = json.loads(zeus("capriccio", "--input", source, "--out", out, "--window", "144", "--json").stdout)
     assert (said["slices"], said["about"]) == (4, "windows of 144 of 288 tweets, a sample of Sentiment140's 1600000")
     assert len(list(out.glob("slice_*.csv"))) == 4
+    later = (
+        "capriccio",
+        "--input",
+        source,
+        "--out",
+        tmp_path / "later",
+        "--window",
+        "144",
+        "--first-date",
+        "2009-04-07",
+    )
+    said = json.loads(zeus(*later, "--json").stdout)
+    assert (said["slices"], said["empty_dates"]) == (3, 0)
+    assert said["about"].endswith(", from 2009-04-07 on")
+    assert "the last whole window of 144 tweets begins on 2009-04-09" in zeus(
+        *later[:-1], "2009-05-01", status=2
+    ).stderr  # fmt: skip
     assert "Nothing was written" in zeus("capriccio", "--input", source, "--out", out, status=2).stderr
 
 
@@ -100,4 +117,6 @@ def test_drift_trains_on_each_slice(tmp_path: Path) -> None:
     assert (said["window"], said["gpu"], len(said["slices"])) == (10, "virtual v100", 4)
     first = said["slices"][0]
     assert (first["label"], first["batch_size"], first["converged"]) == ("2009-04-06", 128, True)
+    fewer = json.loads(zeus(*command, "--first-date", "2009-04-08", "--json").stdout)
+    assert [one["label"] for one in fewer["slices"]] == ["2009-04-08", "2009-04-09"]
     assert "A real text classifier, with the energy and time of BERT on a virtual v100" in zeus(*command).stdout

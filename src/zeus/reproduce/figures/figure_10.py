@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,8 @@ from zeus.reproduce.derived import unknown
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.drift import capriccio, experiment
+from zeus.simulate.drift.reaction import FEWEST_SEEDS, Reaction, reaction
+from zeus.simulate.workload import Workload
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,9 +31,10 @@ def compute(study: Study) -> Result:
         tweets = capriccio.read_tweets(study.data / SAMPLE)
     except InputError as wrong:
         return unknown(NAME, ("slices", "reacts"), str(wrong))
-    window = capriccio.proportional_window(len(tweets))
-    cut = list(capriccio.slices(tweets, window))
-    found = experiment.run(experiment.tweets(cut[:QUICK] if study.quick else cut))
+    window, first = capriccio.proportional_window(len(tweets)), capriccio.PAPER_FIRST
+    cut = list(capriccio.slices(tweets, window, first))
+    workloads = experiment.tweets(cut[:QUICK] if study.quick else cut)
+    found = experiment.run(workloads)
     columns = ("slice", "date", "batch_size", "limit_watts", "tries", "reached_target", "energy", "time")
     lines = rows(
         (r.slice, r.label, r.batch_size, r.power_limit, r.tries, r.converged, r.energy / 1e3, r.time) for r in found
@@ -44,16 +48,40 @@ def compute(study: Study) -> Result:
         Panel(f"{NAME}{letter}", f"Capriccio: {titles[what]}", columns, lines, (6.4, 2.8))
         for letter, what in zip("abc", SHOWN, strict=True)
     )
-    worst = max(found, key=lambda r: r.energy)
-    around = {r.batch_size for r in found if abs(r.slice - worst.slice) <= 1}
-    reacts = "yes" if worst.tries > 1 or len(around) > 1 else "no"
     part = f" This quick run has only the first {len(found)} slices." if study.quick else ""
     remark = (
         f"Each window holds {window} of the {len(tweets)} tweets in the sample, the same share as in the paper. A "
         f"small text classifier is trained for real. Its energy and time are those of BERT on a virtual V100.{part}"
     )
-    numbers = (Number(f"{NAME}.slices", len(cut)), Number(f"{NAME}.reacts", reacts))
-    return Result(panels, numbers, remark)
+    empty = capriccio.empty_dates(cut, first)
+    days = f"From {first} to {cut[-1].date}, {empty} of {len(cut) + empty} dates have no tweets and begin no slice."
+    return Result(panels, (Number(f"{NAME}.slices", len(cut), note=days), _reacts(workloads, study.seeds)), remark)
+
+
+def _reacts(workloads: Sequence[tuple[str, Workload]], seeds: int) -> Number:
+    """Whether spikes make Zeus try other sizes; beside it, the same without the window and without drift."""
+    path = [workload for _, workload in workloads]
+    ours = reaction(path, range(seeds))
+    if ours is None:
+        why = f"Needs at least {FEWEST_SEEDS} seeds, and slices with a spike after the pruning phase."
+        return Number(f"{NAME}.reacts", None, note=why)
+    dates = ", ".join(workloads[at - 1][0] for at in ours.slices)
+    note = f"{_said(ours)} (over {seeds} seeds; the spikes, all on {dates}, are one event)."
+    controls = {
+        "Without the window": reaction(path, range(seeds), window=0),
+        "At the same slices without drift (the first slice, again and again)": reaction(
+            [path[0]] * len(path), range(seeds), spikes_of=path
+        ),
+    }
+    for what, one in controls.items():
+        if one is not None:
+            note += f" {what}: {_said(one)}, so {'yes' if one.seen else 'no'}."
+    return Number(f"{NAME}.reacts", "yes" if ours.seen else "no", note=note)
+
+
+def _said(one: Reaction) -> str:
+    rates = f"{100 * one.after_spikes:.0f} % after a spike, {100 * one.at_other_times:.0f} % at other times"
+    return f"{rates}, difference {100 * one.difference:.0f} ± {100 * one.error:.0f} points"
 
 
 def draw(axes: Axes, panel: Panel) -> None:

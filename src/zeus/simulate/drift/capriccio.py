@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date as Date
 from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,6 +21,7 @@ from zeus.errors import InputError
 
 FULL_SET: Final = 1_600_000  # tweets in Sentiment140
 FULL_WINDOW: Final = 500_000  # as in the paper: about a month of tweets
+PAPER_FIRST: Final = Date(2009, 5, 1)  # the date of the paper's first slice
 COLUMNS: Final = ("target", "ids", "date", "flag", "user", "text")
 _DATE = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) (\d\d) (\d\d):(\d\d):(\d\d) [A-Z]{3} (\d{4})")  # Pacific time
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -78,15 +80,36 @@ def proportional_window(tweets: int) -> int:
     return max(1, tweets * FULL_WINDOW // FULL_SET)
 
 
-def slices(tweets: Sequence[Tweet], window: int) -> Iterator[DataSlice]:
-    """Cut tweets, given in order of time, into slices of `window` tweets."""
+def slices(tweets: Sequence[Tweet], window: int, first: Date = Date.min) -> Iterator[DataSlice]:
+    """Cut tweets, given in order of time, into slices of `window` tweets.
+
+    The first slice begins on the date `first` or later. The paper's 38 slices begin on the dates
+    from 1 May (`PAPER_FIRST`) to 7 June.
+    """
     if not 1 <= window <= len(tweets):
         raise InputError(f"window {window}: give a number from 1 to {len(tweets)}, the number of tweets.")
     date = None
+    last = tweets[len(tweets) - window].when.date()
+    if last < first:
+        raise InputError(
+            f"first date {first}: the last whole window of {window} tweets begins on {last}. Give that date "
+            "or an earlier one, or a smaller window."
+        )
     for i, tweet in enumerate(tweets[: len(tweets) - window + 1]):
         if tweet.when.date() != date:
             date = tweet.when.date()
-            yield DataSlice(date.isoformat(), tweets[i : i + window])
+            if date >= first:
+                yield DataSlice(date.isoformat(), tweets[i : i + window])
+
+
+def empty_dates(cut: Sequence[DataSlice], first: Date | None = None) -> int:
+    """How many dates from the first (default: that of the first slice) to the last slice begin none.
+
+    >>> empty_dates([DataSlice("2009-05-02", []), DataSlice("2009-05-05", [])])
+    2
+    """
+    begin, end = Date.fromisoformat(cut[0].date), Date.fromisoformat(cut[-1].date)
+    return (end - (first or begin)).days + 1 - len(cut)
 
 
 def write(cut: Sequence[DataSlice], folder: Path | str, source: str) -> Path:

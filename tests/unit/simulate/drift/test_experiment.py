@@ -50,6 +50,19 @@ def test_a_window_that_the_tweets_do_not_fill_is_refused(window: int) -> None:
         list(capriccio.slices(tweets, window))
 
 
+@given(moments, st.integers(0, 40))
+def test_slices_begin_on_the_first_date_or_later(tweets: list[Tweet], day: int) -> None:
+    first = (datetime(2009, 4, 6) + timedelta(days=day)).date()
+    every = list(capriccio.slices(tweets, 1))
+    later = [one for one in every if one.date >= first.isoformat()]
+    if later:
+        assert [one.date for one in capriccio.slices(tweets, 1, first)] == [one.date for one in later]
+        assert capriccio.empty_dates(later, first) >= 0
+    else:
+        with pytest.raises(InputError, match=f"first date {first}: the last whole window of 1 tweets begins on"):
+            list(capriccio.slices(tweets, 1, first))
+
+
 def test_tweets_are_read_by_time_in_both_encodings(tmp_path: Path) -> None:
     path = tmp_path / "tweets.csv"
     early = '"0","2","Mon Apr 06 23:11:14 PDT 2009","NO_QUERY","me","caf\u00e9, ""no"""\n'
@@ -214,6 +227,12 @@ class TestTheSample:
         assert (cut[0].date, cut[-1].date) == ("2009-04-06", "2009-06-07")
         assert cut[0].positive_share > 0.6
         assert cut[-1].positive_share < 0.35
+
+    def test_from_the_papers_first_date_there_are_29_slices_and_9_dates_without_tweets(self) -> None:
+        tweets = capriccio.read_tweets(SAMPLE)
+        cut = list(capriccio.slices(tweets, capriccio.proportional_window(len(tweets)), capriccio.PAPER_FIRST))
+        assert (cut[0].date, cut[-1].date, len(cut)) == ("2009-05-01", "2009-06-07", 29)
+        assert capriccio.empty_dates(cut, capriccio.PAPER_FIRST) == 38 - 29
 
     def test_the_policy_leaves_the_default_for_a_smaller_size_and_pays_less(self) -> None:
         tweets = capriccio.read_tweets(SAMPLE)
