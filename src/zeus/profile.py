@@ -29,11 +29,15 @@ class LimitSlice:
     steps: int
     seconds: float
     joules: float
+    seconds_error: float | None = None  # standard error of `seconds`; None: unknown
+    joules_error: float | None = None
 
     def __post_init__(self) -> None:
         sound = 0 < self.steps <= MOST and LEAST <= self.seconds <= MOST and 0 <= self.joules <= MOST
         if not (sound and LEAST <= self.limit_watts <= MOST):
             raise InputError(f"{self}: give steps, seconds and watts above 0, and joules of at least 0.")
+        if any(error is not None and not 0 <= error <= MOST for error in (self.seconds_error, self.joules_error)):
+            raise InputError(f"{self}: an error is a number of at least 0, or None.")
 
     @property
     def watts(self) -> float:
@@ -60,17 +64,14 @@ class PowerProfile:
 
     @classmethod
     def of(cls, slices: Iterable[LimitSlice], limits: Iterable[float] = ()) -> PowerProfile:
-        """A profile of these slices. Slices of the same limit are added up."""
-        sums: dict[float, LimitSlice] = {}
+        """A profile of these slices. Slices of the same limit are added up, and their scatter tells the errors."""
+        groups: dict[float, list[LimitSlice]] = {}
         for one in slices:
-            watts, sofar = one.limit_watts, sums.get(one.limit_watts)
-            sums[watts] = (
-                one
-                if sofar is None
-                else LimitSlice(watts, sofar.steps + one.steps, sofar.seconds + one.seconds, sofar.joules + one.joules)
-            )
-        ordered = sorted(sums, reverse=True)
-        return cls(tuple(sums[w] for w in ordered), tuple(sorted({*limits, *ordered}, reverse=True)))
+            groups.setdefault(one.limit_watts, []).append(one)
+        scatter = {name: _scatter(groups.values(), name) for name in ("seconds", "joules")}
+        ordered = sorted(groups, reverse=True)
+        sums = tuple(_sum(groups[watts], scatter) for watts in ordered)
+        return cls(sums, tuple(sorted({*limits, *ordered}, reverse=True)))
 
     def at(self, limit_watts: float) -> LimitSlice:
         """The measurement at this limit. InputError if there is none."""
@@ -110,18 +111,20 @@ class PowerProfile:
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON: the file format that users know, with `steps` and `unmeasured` added."""
-        rows = [
-            {"power_limit": whole(s.limit_watts), "energy": s.joules, "time": s.seconds, "steps": s.steps}
-            for s in self.slices
-        ]
-        return {"measurements": rows, "unmeasured": [whole(w) for w in self.unmeasured]}
+        return {"measurements": [_row(s) for s in self.slices], "unmeasured": [whole(w) for w in self.unmeasured]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PowerProfile:
         """Read `to_json`'s format, or the older one without `steps`, whose rows all span the same number of steps."""
         try:
             rows = [
-                LimitSlice(float(r["power_limit"]), int(r.get("steps", 1)), float(r["time"]), float(r["energy"]))
+                LimitSlice(
+                    float(r["power_limit"]),
+                    int(r.get("steps", 1)),
+                    float(r["time"]),
+                    float(r["energy"]),
+                    *(None if r.get(name) is None else float(r[name]) for name in ("time_error", "energy_error")),
+                )
                 for r in data["measurements"]
             ]
             return cls.of(rows, [float(w) for w in data.get("unmeasured", ())])
@@ -130,6 +133,41 @@ class PowerProfile:
                 f"not a power profile ({wrong!r}): expected an object with a list `measurements`, whose entries have "
                 "`power_limit`, `energy` and `time`."
             ) from wrong
+
+
+def _scatter(groups: Iterable[list[LimitSlice]], name: str) -> float | None:
+    """Relative standard deviation of one step, pooled over all limits; None if no limit has two slices."""
+    squares, freedom = 0.0, 0
+    for some in groups:
+        mean = sum(getattr(one, name) for one in some) / sum(one.steps for one in some)
+        if mean > 0:
+            squares += sum(one.steps * (getattr(one, name) / one.steps / mean - 1) ** 2 for one in some)
+            freedom += len(some) - 1
+    return math.sqrt(squares / freedom) if freedom else None
+
+
+def _sum(some: list[LimitSlice], scatter: Mapping[str, float | None]) -> LimitSlice:
+    """The sum of slices of one limit, with the errors from the scatter, or else from the slices' own errors."""
+    if len(some) == 1 and scatter == {"seconds": None, "joules": None}:
+        return some[0]
+    steps = sum(one.steps for one in some)
+    totals = {name: sum(getattr(one, name) for one in some) for name in scatter}
+    errors: dict[str, float | None] = {}
+    for name, share in scatter.items():
+        own = [getattr(one, f"{name}_error") for one in some]
+        if share is not None:
+            errors[name] = totals[name] * share / math.sqrt(steps)
+        else:
+            errors[name] = None if None in own else math.hypot(*own)
+    return LimitSlice(
+        some[0].limit_watts, steps, totals["seconds"], totals["joules"], errors["seconds"], errors["joules"]
+    )
+
+
+def _row(one: LimitSlice) -> dict[str, Any]:
+    row = {"power_limit": whole(one.limit_watts), "energy": one.joules, "time": one.seconds, "steps": one.steps}
+    errors = {"energy_error": one.joules_error, "time_error": one.seconds_error}
+    return row | {name: error for name, error in errors.items() if error is not None}
 
 
 def whole(watts: float) -> float | int:

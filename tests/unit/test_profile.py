@@ -143,3 +143,19 @@ def test_an_earlier_profile_says_nothing_of_limits_that_were_candidates_again(
     assert [one for one in both.slices if one.limit_watts in now.limits] == list(now.slices)
     others = [one for one in earlier.slices if one.limit_watts not in now.limits]
     assert [one for one in both.slices if one.limit_watts not in now.limits] == others
+
+
+def test_the_scatter_of_slices_tells_the_error_of_their_sum() -> None:
+    exact = PowerProfile.of([LimitSlice(250, 10, 1.0, 200), LimitSlice(250, 10, 1.0, 200)])
+    assert (exact.at(250).joules_error, exact.at(250).seconds_error) == (0.0, 0.0)
+    noisy = PowerProfile.of([LimitSlice(250, 10, 1.0, 190), LimitSlice(250, 10, 1.0, 210), LimitSlice(150, 5, 1, 80)])
+    high, low = noisy.at(250), noisy.at(150)
+    assert high.joules_error == pytest.approx(400 * (2 * 10 * 0.05**2) ** 0.5 / 20**0.5)
+    assert low.joules_error is not None and high.joules_error is not None
+    assert low.joules_error / 80 == pytest.approx(2 * high.joules_error / 400)  # a quarter of the steps, same scatter
+    assert PowerProfile.from_json(noisy.to_json()) == noisy
+
+
+def test_one_slice_has_no_error_of_its_own() -> None:
+    alone = PowerProfile.of([LimitSlice(250, 10, 1.0, 200)])
+    assert alone.at(250).joules_error is None and "energy_error" not in alone.to_json()["measurements"][0]
