@@ -75,6 +75,7 @@ class Orders:
     higher_is_better: bool | None = None
     outcome_file: str | None = None  # where the script writes its outcome if it cannot reach the store
     trial_id: str | None = None  # distinguishes two trials with the same number
+    profile_dir: str | None = None  # only under `zeus profile`: where the script leaves what it measured
 
 
 def orders(environ: Mapping[str, str] = HERE) -> Orders:
@@ -96,6 +97,7 @@ def orders(environ: Mapping[str, str] = HERE) -> Orders:
         seed=_whole(environ, "ZEUS_SEED", least=0),
         higher_is_better=_flag(environ, "ZEUS_HIGHER_IS_BETTER"),
         outcome_file=environ.get("ZEUS_OUTCOME_FILE") or None,
+        profile_dir=environ.get("ZEUS_PROFILE_DIR") or None,
     )
 
 
@@ -118,6 +120,7 @@ def written(given: Orders) -> dict[str, str]:
         "ZEUS_MAX_EPOCHS": given.max_epochs,
         "ZEUS_SEED": given.seed,
         "ZEUS_OUTCOME_FILE": given.outcome_file,
+        "ZEUS_PROFILE_DIR": given.profile_dir,
     }
     return {name: str(value) for name, value in values.items() if value is not None}
 

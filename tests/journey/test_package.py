@@ -95,6 +95,7 @@ COMMANDS = [
     "keeper",
     "measure",
     "monitor",
+    "profile",
     "reproduce",
     "restore",
     "run",

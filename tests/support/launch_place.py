@@ -92,9 +92,9 @@ class Place:
         top = "\n".join(f"{key} = {json.dumps(value)}" for key, value in given.items())
         (self.folder / "job.toml").write_text(f"{top}\n{more}\n" + (f"[metrics]\n{found}\n" if found else ""))
 
-    def start(self, *arguments: str, **env: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, command: str = "run", **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "zeus.cli", "run", "job.toml", *arguments],
+            [sys.executable, "-m", "zeus.cli", command, "job.toml", *arguments],
             env={**self.env, **env},
             cwd=self.folder,
             stdout=subprocess.PIPE,
@@ -102,8 +102,8 @@ class Place:
             text=True,
         )
 
-    def run(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        process = self.start(*arguments, **env)
+    def run(self, *arguments: str, command: str = "run", **env: str) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, command=command, **env)
         out, err = process.communicate(timeout=PATIENCE_SECONDS)
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 

@@ -22,6 +22,11 @@ COMMANDS = {
     "keeper": ("zeus.cli.keeper", "keeper", "Run a system service that lets users set power limits."),
     "measure": ("zeus.cli.measure", "measure", "Run a command and report its time and energy, like `time`."),
     "monitor": ("zeus.cli.monitor", "monitor", "Show power, energy and power limits live."),
+    "profile": (
+        "zeus.cli.profile",
+        "profile",
+        "Measure in minutes what a job's batch sizes and power limits use.",
+    ),
     "reproduce": ("zeus.cli.reproduce", "reproduce", "Redraw the paper's figures from its published traces."),
     "restore": ("zeus.cli.keeper", "restore", "Restore power limits that a dead keeper left behind."),
     "run": ("zeus.cli.run", "run", "Run a recurring job, and tune its batch size and power limit."),

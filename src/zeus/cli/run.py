@@ -30,7 +30,7 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # all are handled like Ct
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal asked `zeus run` to end."""
+    """A signal asked the command to end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"interrupted by {signal.Signals(number).name}")
@@ -98,7 +98,7 @@ def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
 def _recurrences(launcher: Launcher, count: int) -> tuple[int, str]:
     """Run recurrences until one misses the target. Returns the exit code, and the reason if it is not 0."""
     try:
-        with _interruptible():
+        with interruptible():
             for _ in range(count):
                 this = launcher.recur()
                 if not this.converged:
@@ -111,7 +111,7 @@ def _recurrences(launcher: Launcher, count: int) -> tuple[int, str]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Turn signals that end a process into `Interrupted`, so that the launcher cleans up as after Ctrl-C."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:

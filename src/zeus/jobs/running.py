@@ -19,6 +19,7 @@ from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.job.wire import dumps, to_json
 from zeus.jobs.api import RENEW_SECONDS, RecurringJob
 from zeus.jobs.catalog import open_jobs
+from zeus.jobs.profile_folder import ProfileFolder
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.trial.engine import AskPolicy
 from zeus.trial.knowledge import Knowledge
@@ -39,6 +40,7 @@ class RunningTrial:
             the end, because waiting for an unreachable store may take minutes.
         cost_limit: What the trial may cost when the policy cannot be asked.
         outcome_file: File where the outcome is left for the launcher when the store cannot be reached.
+        profile_folder: Where the power profile is left instead of in the store, under `zeus profile`.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class RunningTrial:
         *,
         cost_limit: float | None = None,
         outcome_file: str | None = None,
+        profile_folder: ProfileFolder | None = None,
     ) -> None:
         self.job_id, self.number = job_id, number
         self._find = find
@@ -56,6 +59,7 @@ class RunningTrial:
         self._trial: Trial | None = None
         self._limit = cost_limit
         self._file = Path(outcome_file) if outcome_file else None
+        self._folder = profile_folder
         self._warned = False
         self._profiled: Use | None = None
         self._so_far: Outcome | None = None
@@ -149,6 +153,9 @@ class RunningTrial:
         return self._try("looking up power profiles", lambda job: job.near(key))
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
+        if self._folder is not None:
+            self._folder.put_profile(key, profile)
+            return
         self._try("storing the power profile", lambda job: job.put(key, profile))
 
     # ------------------------------------------------------------------ the other side
@@ -186,7 +193,14 @@ def launched(orders: Orders) -> RunningTrial | None:
             job.hand(number, orders.trial_id)
         return job
 
-    return RunningTrial(job_id, number, find, cost_limit=orders.cost_limit, outcome_file=orders.outcome_file)
+    return RunningTrial(
+        job_id,
+        number,
+        find,
+        cost_limit=orders.cost_limit,
+        outcome_file=orders.outcome_file,
+        profile_folder=ProfileFolder.of(orders),
+    )
 
 
 def is_alike(before: Use | None, now: Use) -> bool:

@@ -31,7 +31,7 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import Store
 from zeus.store.address import log_file, log_folder
 
-NOT_ALWAYS = ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "TRIAL_ID")
+NOT_ALWAYS = ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "PROFILE_DIR", "TRIAL_ID")
 ORDERS = frozenset(f"ZEUS_{name}" for name in NOT_ALWAYS)  # not inherited from a launcher around this one
 OTHERS = {"command_id": "command", "higher_is_better_metric": "direction (higher_is_better)"}
 
@@ -55,22 +55,22 @@ class Launcher:
         self,
         file: JobFile,
         hooks: Hooks | None = None,
-        store: Store | None = None,
+        store: Store | str | None = None,
         grace: float = GRACE_SECONDS,
         revise: bool = False,
     ) -> None:
         self.file = file
         self._grace = grace
         self._hooks = hooks or Hooks()
-        self._mode = mode(file.mode)
+        self.mode = mode(file.mode)
         self._profiling = profiling_plan(file.profiling)
         env.prices()  # a mistake in them must not come up in the middle of a run, where it looks like a crash
-        self._gpus = find(file.gpus)
-        self._monitor = ZeusMonitor(list(self._gpus), sync_execution_with=None)
+        self.devices = find(file.gpus)
+        self._monitor = ZeusMonitor(list(self.devices), sync_execution_with=None)
         self.gpus = gpus_of(self._monitor)
         if file.metrics is None:
             self._monitor.close()  # the script measures itself
-        candidates(list(self._gpus.values()), STEP_WATTS, file.spec.power_limits)  # raises if a limit is out of range
+        candidates(list(self.devices.values()), STEP_WATTS, file.spec.power_limits)  # raises if a limit is out of range
         _check_command(file)
         self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
         self.jobs = open_jobs(store)
@@ -187,9 +187,9 @@ class Launcher:
     def _run(self, trial: Trial) -> Outcome:
         log = log_file(_make(self.logs), trial.number, trial.id)
         seed = trial_seed(self.job.spec.mab_seed, trial.number)
-        command, environ = self.file.arguments(trial.batch_size, seed), self._environ(trial, seed, log)
+        command, environ = self.file.arguments(trial.batch_size, seed), self.environ(trial, seed, log)
         ran = self._runner().run(trial, command, environ, log)
-        if self.file.metrics is None and self._mode is Mode.OPTIMIZE and (profile := self.profile(trial.batch_size)):
+        if self.file.metrics is None and self.mode is Mode.OPTIMIZE and (profile := self.profile(trial.batch_size)):
             ran = replace(ran, limit_watts=profile.best_limit(self.cost))
         self.ran[trial.number] = ran
         if ran.outcome.epochs:
@@ -203,13 +203,13 @@ class Launcher:
             job=self.job,
             monitor=self._monitor,
             metrics=self.file.metrics,
-            mode=self._mode,
+            mode=self.mode,
             profiling=self._profiling,
             on_live=self._hooks.on_live,
             grace=self._grace,
         )
 
-    def _environ(self, trial: Trial, seed: int, log: Path) -> dict[str, str]:
+    def environ(self, trial: Trial, seed: int, log: Path, profile_dir: str | None = None) -> dict[str, str]:
         """The launcher's own environment, the job file's [env] and ZEUS_*. Never log it: it may hold secrets."""
         spec, size = self.job.spec, trial.batch_size
         orders = Orders(
@@ -225,11 +225,12 @@ class Launcher:
             max_epochs=spec.max_epochs,
             seed=seed,
             outcome_file=str(outcome_file(log)),
+            profile_dir=profile_dir,
         )
         inherited = env.inherited(ORDERS)
-        mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self._mode
+        mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self.mode
         chosen = {"ZEUS_MODE": str(mode), "ZEUS_PROFILING": str(self._profiling)}
-        visible = mask(self.file.gpus, self._gpus, env.HERE)
+        visible = mask(self.file.gpus, self.devices, env.HERE)
         return {**inherited, **self.file.env, **chosen, **visible, **written(orders)}
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import signal
 import threading
@@ -64,6 +65,7 @@ class Watcher:
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = GRACE_SECONDS
     clock: Clock = REAL  # for lease renewals
+    most_seconds: float = math.inf  # after which it is ended with LaunchError; only `zeus profile` sets this
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log_file: Path) -> FinishedTrial:
         spec = self.job.spec
@@ -162,6 +164,8 @@ class _Watch(Driver):
             if not heard and (self._lines.lines >= SILENT_LINES or time.monotonic() - began >= SILENT_SECONDS):
                 heard = True  # warn once
                 log.warning("trial %s is running, but so far %s", self._trial.number, _silence(self._by.metrics))
+            if time.monotonic() - began >= self._by.most_seconds:
+                raise LaunchError(f"not enough epochs ended within {self._by.most_seconds:g} s")
             try:
                 seen = self._lines.next(LOOK_SECONDS)
             except queue.Empty:

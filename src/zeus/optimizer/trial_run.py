@@ -1,17 +1,25 @@
-"""A trial that runs in this process: feeds measurements to its engine and carries out the engine's actions."""
+"""A trial that runs in this process: feeds measurements to its engine and carries out the engine's actions.
+
+Under `zeus profile` it ends the process as soon as enough is measured.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from zeus.cost import Use
+from zeus.device.keeper.client import limit_changes
 from zeus.distributed.crew import Crew, broadcast
 from zeus.job import Ending, Kind
+from zeus.jobs.profile_folder import ProfileFolder
 from zeus.optimizer.recorder import Recorder
 from zeus.trial.driver import Driver
 from zeus.trial.engine import LOOKS, AskPolicy, TrialEngine
+from zeus.trial.quick_profile import is_enough
 
 UNCOUNTED_STEPS = 10  # between two looks at the cost if the steps per epoch are not known
+PROFILE_STEPS, PROFILE_SECONDS = 2, 0.5  # under `zeus profile`: until the first look, and between looks
 
 
 class TrialRun(Driver):
@@ -23,6 +31,7 @@ class TrialRun(Driver):
         crew: The ranks that train together. Only the rank that writes asks and reports; all get the same answer.
         ask: Asks the policy whether to go on.
         tell_epoch: Called with what an epoch uses.
+        quick: Where to leave what `zeus profile` wants to know. The process then ends. None: a usual trial.
     """
 
     def __init__(
@@ -33,6 +42,7 @@ class TrialRun(Driver):
         *,
         ask: Callable[[AskPolicy], bool] = lambda question: True,
         tell_epoch: Callable[[Use], None] = lambda use: None,
+        quick: ProfileFolder | None = None,
     ) -> None:
         super().__init__(
             engine,
@@ -41,6 +51,7 @@ class TrialRun(Driver):
         )
         self.recorder = recorder
         self._crew = crew
+        self._quick = quick
         self._steps = 0  # since the last cut
         self._is_first = True  # whether no step of this process has ended yet
 
@@ -59,16 +70,44 @@ class TrialRun(Driver):
         if self.recorder.limit_changed or self._steps >= self._look_after:
             self.cut_steps(wait=False)
             self.feed(*self.recorder.ready())
+            self.end_if_profiled()
+
+    def end_if_profiled(self) -> None:
+        """Under `zeus profile`, end this process once its epochs are known. Every rank must call this.
+
+        Raises:
+            SystemExit: Enough is measured. The script's own code after its training loop must not run, because it
+                would save or publish a model that is not trained.
+        """
+        quick = self._quick
+        if quick is None:
+            return
+        writes, sets = self._crew.writes, limit_changes() > 0
+        if broadcast(writes and is_enough(self.engine, profiled=quick.has_profile, sets_limits=sets)):
+            if writes:
+                counted = self.engine.terms.steps_per_epoch  # exact: the engine leaves out the first step
+                quick.put_measured(self.engine.so_far, counted or self.engine.steps_per_epoch)
+            raise SystemExit(0)
 
     @property
     def _look_after(self) -> float:
         """Steps between two looks at the cost. Without a cost limit there are none."""
+        if self._quick is not None:
+            return self._profile_steps
         if self.engine.terms.cost_limit is None:
             return float("inf")
         steps = self.engine.steps_per_epoch
         if steps is None:
             return UNCOUNTED_STEPS if self._crew.size == 1 else float("inf")
         return max(1, steps // LOOKS)
+
+    @property
+    def _profile_steps(self) -> int:
+        """Steps between two looks under `zeus profile`. The same on all ranks, because they measure the same."""
+        own = [one for one in self.engine.stretches.values() if one.kind is Kind.STEP and one.seconds > 0]
+        if not own:
+            return PROFILE_STEPS
+        return max(1, math.ceil(PROFILE_SECONDS * sum(one.count for one in own) / sum(one.seconds for one in own)))
 
     def cut_steps(self, *, wait: bool = True) -> None:
         """Cut off the steps since the last cut."""

@@ -19,6 +19,7 @@ from zeus.device.virtual.machine import step
 from zeus.distributed.crew import broadcast, crew
 from zeus.env import Mode, Orders, ProfilingPlan, orders, prices, quiet
 from zeus.errors import InputError
+from zeus.jobs.profile_folder import ProfileFolder
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import power_arguments
@@ -152,6 +153,7 @@ class ZeusDataLoader(DataLoader[Any]):
             prices=prices(),
             crew=ranks,
             first=broadcast,
+            quick=None if report is None else ProfileFolder.of(order),
         )
 
     # ------------------------------------------------------------------ Listing 1

@@ -21,6 +21,7 @@ from zeus.job import Kind
 from zeus.job.amount import ZERO, Amount
 from zeus.job.conversion import Book, Conversion, convert
 from zeus.job.units import Units
+from zeus.jobs.profile_folder import ProfileFolder
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.recorder import Recorder
@@ -58,6 +59,7 @@ class Session:
         known: What earlier trials of the job tell about this one's epochs.
         prices: For the saving.
         crew: The ranks of a distributed training.
+        quick: Where a script under `zeus profile` leaves what it measured.
         first: Returns the first rank's number on every rank.
     """
 
@@ -80,6 +82,7 @@ class Session:
         prices: Prices | None = None,
         crew: Crew | None = None,
         first: Callable[[float], float] = lambda value: value,
+        quick: ProfileFolder | None = None,
     ) -> None:
         if isinstance(max_epochs, bool) or not isinstance(max_epochs, int) or max_epochs < 1:
             raise InputError(f"max_epochs={max_epochs!r}: give a whole number of epochs, at least 1.")
@@ -114,6 +117,7 @@ class Session:
             self._crew,
             ask=keep_going or (lambda question: fits(question.cost, cost_limit)),
             tell_epoch=tell_epoch,
+            quick=quick,
         )
         self._ending = TrainingEnd.RUNNING
         self._begun = False

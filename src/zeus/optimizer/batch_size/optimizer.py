@@ -24,6 +24,7 @@ from zeus.errors import InputError, ZeusError
 from zeus.job import Ending, Gpus, JobSpec, Kind
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.open import gpus_of, register_job
+from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.running import RunningTrial, launched
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.recorder import Recorder
@@ -202,10 +203,11 @@ class BatchSizeOptimizer(Callback):
             self._given.spec, self._given.cost, self._given.cost_limit, found_watts=found, steps_per_epoch=steps
         )
         engine = TrialEngine(terms, self._given.known)
+        quick = ProfileFolder.of(self._orders) if self._from_launcher else None
         self._run = (
-            TrialRun(engine, recorder, self._crew)
+            TrialRun(engine, recorder, self._crew, quick=quick)
             if running is None
-            else TrialRun(engine, recorder, self._crew, ask=running.answer, tell_epoch=running.tell_epoch)
+            else TrialRun(engine, recorder, self._crew, ask=running.answer, tell_epoch=running.tell_epoch, quick=quick)
         )
         self._has_epochs = self._has_steps = self._is_unit = False
         recorder.begin()
@@ -266,6 +268,8 @@ class BatchSizeOptimizer(Callback):
             run.cut(Kind.EVALUATION if self._has_steps else Kind.EPOCH, 1)
             run.feed(EpochEnded(), Evaluated(value))
         self._end_if_over()
+        if not run.is_over:
+            run.end_if_profiled()
 
     def on_train_end(self) -> None:
         """Training has ended. Without the target it has not converged; while an exception is handled, it has failed."""
