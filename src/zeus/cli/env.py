@@ -26,19 +26,18 @@ def env(as_json: bool) -> None:
 
 def environment() -> dict[str, Any]:
     """The report of `zeus env --json`."""
-    from zeus.device import cpu
+    from zeus.device.cpu_counters import counters_of
     from zeus.device.find import find
     from zeus.device.keeper import status
 
     gpus = find()
     keeper = status(list(gpus.values()))
-    packages = cpu.cpu_packages()
-    cpu_problem = cpu.why_not()
+    cpus = counters_of(gpus.values())
     return {
         "zeus": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "gpus": [_gpu(index, gpu, keeper) for index, gpu in gpus.items()],
-        "cpu": {"packages": [p.name for p in packages], "readable": not cpu_problem, "why_not": cpu_problem or None},
+        "cpu": {"packages": cpus.names, "readable": not cpus.why_not, "why_not": cpus.why_not or None},
         "keeper": keeper,
         "store": _store(),
     }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from zeus.errors import DeviceError, DeviceLost, NotPermitted, Unsupported
 
@@ -27,6 +28,27 @@ def unwrap(before: int, now: int, period: int) -> int:
     return (now - before) % period
 
 
+class CounterValue(NamedTuple):
+    """What a counter showed. Between two readings with different `breaks` the energy used is unknown."""
+
+    joules: float  # since some fixed moment
+    breaks: int = 0  # how often the count was interrupted: by a reset, or by a time in which it may have wrapped
+
+
+class EnergyCounter(Protocol):
+    """A cumulative energy counter."""
+
+    @property
+    def wrap_seconds(self) -> float:
+        """The shortest time in which it can wrap. Read it more often than that."""
+
+    def reading(self, moment: float) -> CounterValue:
+        """What it shows now. `moment` is now on the monitor's clock; only virtual counters need it."""
+
+    def energy(self) -> float:
+        """Joules since some fixed moment."""
+
+
 class Domain:
     """One counter, as joules that never fall. Read it at least every `wrap_seconds`, or a wrap goes unnoticed."""
 
@@ -39,6 +61,7 @@ class Domain:
         self._last_uj: int | None = None
         self._last_look = 0.0
         self._total_uj = 0
+        self._breaks = 0
 
     @property
     def counter(self) -> Path:
@@ -51,18 +74,22 @@ class Domain:
 
     def energy(self) -> float:
         """Joules since some fixed moment. Raises `NotPermitted` with the fix if only root may read the counter."""
+        return self.reading().joules
+
+    def reading(self, moment: float = 0.0) -> CounterValue:
+        """What the counter shows now, and whether its count was interrupted since the last look. Raises as `energy`."""
         with self._lock:
             now_uj, look = self._now_uj(), self._now()
             if self._last_uj is None:
                 self._total_uj = now_uj
             else:
-                used_uj = unwrap(self._last_uj, now_uj, self.period_uj)
-                room_uj = 2e6 * PLAUSIBLE_WATTS * (look - self._last_look + 1)
-                if now_uj < self._last_uj and used_uj > room_uj:  # not a wrap: suspend reset it to 0
-                    used_uj = now_uj
-                self._total_uj += used_uj
+                used_uj, gap = unwrap(self._last_uj, now_uj, self.period_uj), look - self._last_look
+                room_uj = 2e6 * PLAUSIBLE_WATTS * (gap + 1)
+                is_reset = now_uj < self._last_uj and used_uj > room_uj  # not a wrap: suspend reset it to 0
+                self._total_uj += now_uj if is_reset else used_uj
+                self._breaks += is_reset or gap > self.wrap_seconds
             self._last_uj, self._last_look = now_uj, look
-            return self._total_uj / 1e6
+            return CounterValue(self._total_uj / 1e6, self._breaks)
 
     def _now_uj(self) -> int:
         try:
@@ -78,7 +105,7 @@ class Domain:
 class CpuPackage:
     """One CPU socket (or die). Its counter includes cores and uncore, so do not add those. DRAM is separate."""
 
-    def __init__(self, index: int, name: str, cpu: Domain, dram: Domain | None) -> None:
+    def __init__(self, index: int, name: str, cpu: EnergyCounter, dram: EnergyCounter | None) -> None:
         self.index = index
         self.name = name
         self.cpu = cpu
@@ -120,12 +147,18 @@ def why_not(root: Path | str = POWERCAP, read: Read = Path.read_text) -> str:
     packages = cpu_packages(root, read)
     if not packages:
         return f"No CPU energy: {root} shows no CPU package, as in most containers and virtual machines."
+    return why_unreadable(packages)
+
+
+def why_unreadable(packages: Iterable[CpuPackage]) -> str:
+    """One sentence on why a counter of these packages cannot be read, DRAM included. Empty if all can."""
     locked: list[Path] = []
-    for domain in (domain for package in packages for domain in (package.cpu, package.dram) if domain is not None):
+    for counter in (one for package in packages for one in (package.cpu, package.dram) if one is not None):
         try:
-            domain.energy()
+            counter.energy()
         except NotPermitted:
-            locked.append(domain.counter)
+            if isinstance(counter, Domain):
+                locked.append(counter.counter)
         except DeviceError as error:
             return f"No CPU energy: {error}"
     return fix(locked) if locked else ""

@@ -11,6 +11,9 @@ from zeus.monitor.energy import EnergyEstimate
 class Measurement:
     """Time (seconds) and energy (joules) of a window.
 
+    `cpu_energy` and `dram_energy` are joules by CPU package. They are None if no counter can be read here, or if
+    another rank counts them.
+
     Energies are worked out when they are first read, because a window's last power samples arrive about 60 ms after its
     end. An unknown energy is NaN with source `unavailable`; it is never 0.
 
@@ -22,6 +25,7 @@ class Measurement:
     __slots__ = (
         "_errors",
         "_gpu_energy",
+        "_of_no_cpu",
         "_of_none",
         "_ready",
         "_resolve",
@@ -52,6 +56,7 @@ class Measurement:
         self._errors = dict(errors or {})
         self._ready: Callable[[], bool] = lambda: True
         self._of_none = math.nan  # the total if no GPU is counted here
+        self._of_no_cpu = math.nan  # likewise for the CPUs
         self._resolve: Callable[[], dict[int, EnergyEstimate]] | None = None
 
     @classmethod
@@ -62,12 +67,14 @@ class Measurement:
         cpu_energy: Mapping[int, float] | None,
         dram_energy: Mapping[int, float] | None,
         of_none: float,
+        of_no_cpu: float,
         ready: Callable[[], bool],
     ) -> Measurement:
         """A measurement whose GPU energies are worked out when they are first read."""
         measurement = cls(time, {}, cpu_energy, dram_energy)
         measurement._resolve = resolve
         measurement._of_none = of_none
+        measurement._of_no_cpu = of_no_cpu
         measurement._ready = ready
         return measurement
 
@@ -132,7 +139,7 @@ class Measurement:
         return f"Measurement(time={self.time!r}, gpu_energy={self.gpu_energy!r}, cpu_energy={self.cpu_energy!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Measurement], tuple[object, ...]]:
-        return _restore, (*self._values(), self.sources, self.errors, self._of_none)
+        return _restore, (*self._values(), self.sources, self.errors, self._of_none, self._of_no_cpu)
 
 
 def _restore(
@@ -144,7 +151,8 @@ def _restore(
     sources: Mapping[int, str],
     errors: Mapping[int, float],
     of_none: float,
+    of_no_cpu: float = math.nan,
 ) -> Measurement:
     measurement = Measurement(time, gpu, cpu, dram, soc, sources=sources, errors=errors)
-    measurement._of_none = of_none
+    measurement._of_none, measurement._of_no_cpu = of_none, of_no_cpu
     return measurement

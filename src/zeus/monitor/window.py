@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zeus.device.clock import REAL, clock_of
-from zeus.device.cpu import CpuPackage, cpu_packages
+from zeus.device.cpu_counters import CpuCounters, CpuReadings, counters_of
 from zeus.device.find import find, no_gpu
 from zeus.device.gpu import Clock, Gpu, Ticker
 from zeus.distributed import counting
-from zeus.errors import DeviceError, InputError, WindowError
+from zeus.errors import InputError, WindowError
 from zeus.monitor.energy import EnergyEstimate
 from zeus.monitor.measurement import Measurement
 from zeus.monitor.meter import Mark, Meter, meter_for
@@ -34,8 +34,7 @@ class _Instant:
     moment: float
     wall: float
     marks: dict[int, Mark]
-    cpu: dict[int, float]
-    dram: dict[int, float]
+    cpus: CpuReadings
 
 
 class Window:
@@ -75,11 +74,13 @@ class ZeusMonitor:
     Args:
         gpu_indices: GPUs to measure, as torch counts them (within CUDA_VISIBLE_DEVICES). None means all visible ones.
             If several ranks on a node leave this None, only the lowest counts each GPU. Sums over ranks are then right.
-        cpu_indices: CPU packages to measure. None means all that can be read.
+        cpu_indices: CPU packages to measure. None means all that can be read. If several ranks on a node leave this
+            None, only the lowest counts the CPUs.
         approx_instant_energy: Accepted for compatibility. Short windows need no approximation here.
         log_file: CSV file to append to, one line per window.
         sync_execution_with: "torch" or "jax": wait for its GPU work at both ends of a window. None: do not wait.
         gpus: Cards to measure instead of the ones found. For tests and simulations.
+        cpus: CPU counters to read instead of the ones found. For tests and simulations.
         clock: Clock to measure by instead of the cards' own. For tests and simulations.
 
     Raises:
@@ -103,6 +104,7 @@ class ZeusMonitor:
         sync_execution_with: str | None = "torch",
         *,
         gpus: Mapping[int, Gpu] | None = None,
+        cpus: CpuCounters | None = None,
         clock: Clock | None = None,
     ) -> None:
         if sync_execution_with not in (None, "torch", "jax"):
@@ -111,23 +113,24 @@ class ZeusMonitor:
         self._gpus = find(gpu_indices) if gpus is None else dict(gpus)
         clocks = [clock_of(gpu) for gpu in self._gpus.values()]
         self._clock: Clock = clock or (clocks[0] if clocks else REAL)
-        self._cpus = _readable_cpus(cpu_indices)
+        self._cpus = counters_of(self._gpus.values(), cpu_indices) if cpus is None else cpus
         self.gpu_indices = list(self._gpus)
         self._virtual = any(gpu.spec.vendor == "virtual" for gpu in self._gpus.values())
-        self.cpu_indices = list(self._cpus)
+        self.cpu_indices = self._cpus.indices
         if not self._gpus:
-            log.info("%s Zeus measures only time%s.", no_gpu(), " and CPU energy" if self._cpus else "")
+            log.info("%s Zeus measures only time%s.", no_gpu(), " and CPU energy" if self.cpu_indices else "")
         self._log = None if log_file is None else WindowLog(Path(log_file), self.gpu_indices)
         me = counting.rank() if gpu_indices is None and gpus is None else None
-        things = [gpu.spec.uuid for gpu in self._gpus.values()] + [counting.CPUS]
-        self._roll = counting.enrol(me, things)
+        self._roll = counting.enrol(me, [gpu.spec.uuid for gpu in self._gpus.values()])
+        me = counting.rank() if self.cpu_indices and cpu_indices is None else None
+        self._cpu_roll = counting.enrol(me, [counting.CPUS])
         listener = None if self._log is None else self._log.write
         self._meters = {index: meter_for(gpu, self._clock, listener) for index, gpu in self._gpus.items()}
-        self._cpu_ticker = _keep_counting(self._cpus) if self._cpus else None
+        self._cpu_ticker = _keep_counting(self._cpus)
         self._open: dict[str, _Instant] = {}
         self._lock = threading.Lock()
         self._close = weakref.finalize(
-            self, _close, list(self._meters.values()), self._roll, self._log, self._cpu_ticker
+            self, _close, list(self._meters.values()), [self._roll, self._cpu_roll], self._log, self._cpu_ticker
         )
         warn_of_strangers(self._gpus.values())
 
@@ -140,6 +143,11 @@ class ZeusMonitor:
     def counted(self) -> dict[int, Gpu]:
         """The cards whose energy this process's measurements include: all that no lower rank counts."""
         return {i: gpu for i, gpu in self._gpus.items() if self._roll is None or self._roll.mine(gpu.spec.uuid)}
+
+    @property
+    def why_no_cpu(self) -> str:
+        """One sentence on why the CPU's and its memory's energy cannot be measured in full. Empty if it can."""
+        return self._cpus.why_not
 
     # ------------------------------------------------------------------ windows
 
@@ -232,8 +240,7 @@ class ZeusMonitor:
     def _now(self) -> _Instant:
         moment = self._clock.now()
         marks = {index: meter.mark(moment) for index, meter in self._meters.items()}
-        cpu, dram = _read_cpus(self._cpus) if self._cpus else ({}, {})
-        return _Instant(moment, self._clock.wall(), marks, cpu, dram)
+        return _Instant(moment, self._clock.wall(), marks, self._cpus.read(moment))
 
     def _measure(self, begin: _Instant, end: _Instant) -> Measurement:
         meters, roll = self._meters, self._roll
@@ -243,15 +250,16 @@ class ZeusMonitor:
         def resolve() -> dict[int, EnergyEstimate]:
             return {i: meters[i].read(begin.marks[i], end.marks[i]) for i in counted}
 
-        cpus = self._cpus if self._cpus and (roll is None or roll.mine(counting.CPUS)) else {}
-        cpu = {i: end.cpu[i] - begin.cpu[i] for i in cpus if i in end.cpu and i in begin.cpu}
-        dram = {i: end.dram[i] - begin.dram[i] for i in cpus if i in end.dram and i in begin.dram}
+        is_mine = bool(self.cpu_indices) and (self._cpu_roll is None or self._cpu_roll.mine(counting.CPUS))
+        cpu, dram = self._cpus.between(begin.cpus, end.cpus) if is_mine else ({}, {})
         of_none = 0.0 if meters else math.nan  # 0 if another rank counts the GPUs, NaN if there are none
+        of_no_cpu = 0.0 if self.cpu_indices else math.nan  # likewise
 
         def ready() -> bool:
             return all(meters[i].ready(end.marks[i]) for i in meters)
 
-        return Measurement.pending(end.moment - begin.moment, resolve, cpu or None, dram or None, of_none, ready)
+        seconds = end.moment - begin.moment
+        return Measurement.pending(seconds, resolve, cpu or None, dram or None, of_none, of_no_cpu, ready)
 
     def _synchronise(self) -> None:
         """Wait for queued GPU work, if the framework is loaded and has started it."""
@@ -280,47 +288,22 @@ def _is_reporter(by: object, trainer: object) -> bool:
     return _reporters.setdefault(id(trainer), id(by)) == id(by)
 
 
-def _readable_cpus(indices: Sequence[int] | None) -> dict[int, CpuPackage]:
-    packages = {package.index: package for package in cpu_packages()}
-    if indices is not None:
-        missing = [i for i in indices if i not in packages]
-        if missing:
-            raise InputError(f"cpu_indices={list(indices)}: there is no CPU {missing}. The CPUs are {list(packages)}.")
-        packages = {i: packages[i] for i in indices}
-    readable = {}
-    for index, package in packages.items():
-        try:
-            package.energy()
-            readable[index] = package
-        except DeviceError as why:
-            if indices is not None:
-                raise
-            log.info("%s", why)
-    return readable
-
-
-def _read_cpus(cpus: dict[int, CpuPackage]) -> tuple[dict[int, float], dict[int, float]]:
-    cpu, dram = {}, {}
-    for index, package in cpus.items():
-        try:
-            cpu[index] = package.energy()
-            dram[index] = package.dram_energy()
-        except DeviceError:
-            continue
-    return cpu, dram
-
-
-def _keep_counting(cpus: dict[int, CpuPackage]) -> Ticker:
-    """Read the RAPL counters often enough to notice each wrap (within minutes), however long a window is."""
+def _keep_counting(cpus: CpuCounters) -> Ticker | None:
+    """Read the counters often enough to notice each wrap (within minutes), however long a window is."""
+    if math.isinf(cpus.wrap_seconds):
+        return None
 
     def look() -> None:
-        _read_cpus(cpus)
+        cpus.read(REAL.now())
 
-    return REAL.every(min(package.wrap_seconds for package in cpus.values()) / 2, look)
+    return REAL.every(cpus.wrap_seconds / 2, look)
 
 
 def _close(
-    meters: list[Meter], roll: counting.Roll | None, window_log: WindowLog | None, cpu_ticker: Ticker | None
+    meters: list[Meter],
+    rolls: list[counting.Roll | None],
+    window_log: WindowLog | None,
+    cpu_ticker: Ticker | None,
 ) -> None:
     if window_log is not None:
         window_log.close()
@@ -328,5 +311,6 @@ def _close(
         cpu_ticker.stop(wait=0)
     for meter in meters:
         meter.close()
-    if roll is not None:
-        roll.close()
+    for roll in rolls:
+        if roll is not None:
+            roll.close()

@@ -18,10 +18,13 @@ import pytest
 from support.nvml.fake import FakeNvml
 from support.nvml.fake_time import FakeTime
 from support.waiting import eventually
+from zeus.device.cpu import CounterValue, CpuPackage
+from zeus.device.cpu_counters import CpuCounters
 from zeus.device.nvml import nvml_gpus
 from zeus.device.virtual import VirtualMachine
+from zeus.device.virtual.host import ConstantPower
 from zeus.device.virtual.sensors import SensedGpu, Sensors
-from zeus.errors import InputError, WindowError
+from zeus.errors import DeviceError, InputError, WindowError
 from zeus.monitor import Measurement, PowerMonitor, TemperatureMonitor, ZeusMonitor
 from zeus.monitor.timeline import KEEP, Series
 
@@ -125,6 +128,38 @@ def test_bad_arguments_are_refused() -> None:
         ZeusMonitor(gpus={}, sync_execution_with="tensorflow")
     with pytest.raises(InputError, match="cpu_indices"):
         ZeusMonitor(gpus={}, cpu_indices=[99])
+
+
+# ------------------------------------------------------------------------------------------------ the CPU
+
+
+class Flaky(ConstantPower):
+    """A CPU counter that can be made to fail."""
+
+    broken = False
+
+    def reading(self, moment: float) -> CounterValue:
+        if self.broken:
+            raise DeviceError("the counter could not be read")
+        return super().reading(moment)
+
+
+def test_a_cpu_counter_that_fails_in_a_window_leaves_its_energy_unknown() -> None:
+    """Left out, the CPU would look as if it had used nothing."""
+    machine = VirtualMachine.in_memory("v100")
+    cpu, dram = Flaky(100.0, machine.clock), Flaky(10.0, machine.clock)
+    counters = CpuCounters([CpuPackage(0, "package-0", cpu, dram)])
+    monitor = ZeusMonitor(gpus={0: machine.gpus[0]}, cpus=counters)
+    with monitor.window("sound") as sound:
+        machine.run([0], seconds=2, watts=200)
+    monitor.begin_window("broken")
+    machine.run([0], seconds=2, watts=200)
+    cpu.broken = True
+    broken = monitor.end_window("broken")
+    assert sound.measurement is not None
+    assert (sound.measurement.cpu_energy, sound.measurement.dram_energy) == ({0: 200.0}, {0: 20.0})
+    assert broken.cpu_energy is not None and math.isnan(broken.cpu_energy[0])
+    assert (broken.gpu_energy, broken.dram_energy) == ({0: 400.0}, {0: 20.0})
 
 
 # ------------------------------------------------------------------------------------------------ the log file
@@ -353,24 +388,26 @@ def test_a_forked_child_goes_on_measuring(fake_nvml: FakeNvml) -> None:
 
 
 RANK = """
-import sys
+import os, sys
 from zeus.monitor import ZeusMonitor
-monitor = ZeusMonitor()
+own = [int(os.environ["LOCAL_RANK"])] if "own" in sys.argv else None
+monitor = ZeusMonitor(gpu_indices=own)
 monitor.begin_window("w")
 print("ready", flush=True)
 sys.stdin.readline()
 for gpu in monitor.gpus.values():
     pass
 measured = monitor.end_window("w")
-print(sorted(measured.gpu_energy), flush=True)
+print(sorted(measured.gpu_energy), None if measured.cpu_energy is None else sorted(measured.cpu_energy), flush=True)
 sys.stdin.readline()
 """
 
 
-def test_ranks_never_count_a_gpu_twice(tmp_path: Path) -> None:
-    """Both ranks watch both cards; whoever sums over ranks must get each card once."""
+@pytest.mark.parametrize(("asks", "seen"), [([], ["[0, 1] [0]", "[] None"]), (["own"], ["[0] [0]", "[1] None"])])
+def test_ranks_never_count_a_gpu_or_the_cpu_twice(tmp_path: Path, asks: list[str], seen: list[str]) -> None:
+    """Whoever sums over ranks must get each card and the node's CPU once, also if each rank names its own card."""
     env = os.environ | {
-        "ZEUS_GPU": "virtual:v100x2",
+        "ZEUS_GPU": "virtual:v100x2?cpu=100",
         "ZEUS_VIRTUAL_STATE": str(tmp_path / "cards"),
         "XDG_RUNTIME_DIR": str(tmp_path),
         "LOCAL_WORLD_SIZE": "2",
@@ -378,7 +415,7 @@ def test_ranks_never_count_a_gpu_twice(tmp_path: Path) -> None:
     }
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK],
+            [sys.executable, "-c", RANK, *asks],
             env=env | {"LOCAL_RANK": str(rank)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -397,7 +434,7 @@ def test_ranks_never_count_a_gpu_twice(tmp_path: Path) -> None:
         counted.append(rank.stdout.readline().strip())
     for rank in ranks:
         rank.communicate("\n")
-    assert counted == ["[0, 1]", "[]"]
+    assert counted == seen
 
 
 def test_a_stranger_on_the_gpu_is_warned_of_once(fake_nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:

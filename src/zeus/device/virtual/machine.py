@@ -8,6 +8,7 @@ that long. On a virtual clock nothing waits: only such steps and `clock.sleep` m
     ZEUS_GPU=virtual:a40x4                             four A40
     ZEUS_GPU='virtual:v100?clock=virtual&load=neumf'   no waiting, a named workload
     ZEUS_GPU='virtual:v100?speed=20'                   real time, twenty times as fast
+    ZEUS_GPU='virtual:v100?cpu=120&dram=15'            in a node whose CPU draws 120 W, and its memory 15 W
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from uuid import UUID
 
 from zeus import env
 from zeus.device.clock import RealClock, VirtualClock
+from zeus.device.cpu import CpuPackage
 from zeus.device.gpu import Capability, Clock, Gpu, GpuSpec, PowerSample, check_limit, refuse_if_read_only
 from zeus.device.ranks import own, rank
 from zeus.device.virtual import presets
+from zeus.device.virtual.host import virtual_cpus
 from zeus.device.virtual.physics import Card, Load, operate
 from zeus.device.virtual.state import (
     MAX_CARDS,
@@ -54,6 +57,8 @@ class VirtualSpec:
     virtual_clock: bool = False
     load: str = "compute-bound"
     speed: float = 1.0
+    cpu_watts: float = 0.0  # what the node's CPU draws; 0: it has no CPU whose energy can be read
+    dram_watts: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -81,10 +86,16 @@ def parse(text: str) -> VirtualSpec:
             spec = replace(spec, load=value)
         elif key == "speed" and re.fullmatch(r"\d+(\.\d+)?", value) and float(value) > 0:
             spec = replace(spec, speed=float(value))
+        elif key in ("cpu", "dram") and re.fullmatch(r"\d+(\.\d+)?", value):
+            watts = float(value)
+            spec = replace(spec, cpu_watts=watts) if key == "cpu" else replace(spec, dram_watts=watts)
         else:
             raise InputError(
-                f"ZEUS_GPU=virtual:{text}: cannot read '{option}'. Options are clock=virtual, load=NAME and speed=N."
+                f"ZEUS_GPU=virtual:{text}: cannot read '{option}'. Options are clock=virtual, load=NAME, speed=N, "
+                "cpu=WATTS and dram=WATTS."
             )
+    if spec.dram_watts and not spec.cpu_watts:
+        raise InputError(f"ZEUS_GPU=virtual:{text}: dram=WATTS needs cpu=WATTS, because memory belongs to a CPU.")
     return spec
 
 
@@ -105,7 +116,8 @@ def _shared_machine(spec: VirtualSpec, path: Path) -> VirtualMachine:
     holder = FileState(path, spec.kind, fresh)
     shared = StateClock if rank() is None else RankClock
     clock = shared(holder) if spec.virtual_clock else RealClock(spec.speed)
-    return VirtualMachine(card, presets.load(spec.card, spec.load), holder, clock, name=str(path))
+    load, cpus = presets.load(spec.card, spec.load), virtual_cpus(spec.cpu_watts, spec.dram_watts, clock)
+    return VirtualMachine(card, load, holder, clock, name=str(path), cpus=cpus)
 
 
 class StateClock(VirtualClock):
@@ -166,19 +178,37 @@ class VirtualMachine:
     (2000.0, 10.0)
     """
 
-    def __init__(self, card: Card, load: Load, holder: StateHolder, clock: Clock, name: str) -> None:
+    def __init__(
+        self,
+        card: Card,
+        load: Load,
+        holder: StateHolder,
+        clock: Clock,
+        name: str,
+        cpus: Sequence[CpuPackage] = (),
+    ) -> None:
         self.card = card
         self.load = load
         self.clock = clock
         self.holder = holder
+        self.cpus = list(cpus)
         self.gpus = [VirtualGpu(self, i, _uuid(f"{name}:{i}")) for i in range(len(holder.read().cards))]
 
     @classmethod
-    def in_memory(cls, card: str, count: int = 1, load: str = "compute-bound") -> VirtualMachine:
+    def in_memory(
+        cls,
+        card: str,
+        count: int = 1,
+        load: str = "compute-bound",
+        cpu_watts: float = 0.0,
+        dram_watts: float = 0.0,
+    ) -> VirtualMachine:
         """A machine on a virtual clock that only this process sees."""
         preset = presets.card(card)
         holder = MemoryState(MachineState((CardState(limit_watts=float(preset.default_watts)),) * count))
-        return cls(preset, presets.load(card, load), holder, StateClock(holder), name=f"memory-{card}")
+        clock = StateClock(holder)
+        cpus = virtual_cpus(cpu_watts, dram_watts, clock)
+        return cls(preset, presets.load(card, load), holder, clock, name=f"memory-{card}", cpus=cpus)
 
     def run(self, indices: Sequence[int], seconds: float, watts: float | Sequence[float]) -> None:
         """Keep these cards busy at this power for this long. Starts once earlier work on them is done."""
