@@ -39,7 +39,7 @@ def reproduce(
 ) -> None:
     """Redraw Figures 1, 2 and 4 to 23 of the paper, and compare the new numbers with the paper's.
 
-    This writes OUT/report.html, OUT/report.json and OUT/figures/ with a PNG and a CSV for each panel.
+    This writes OUT/report.html, OUT/report.json, OUT/summary.json and OUT/figures/ with a PNG and a CSV for each panel.
     """
     from zeus.errors import InputError
 
@@ -47,8 +47,8 @@ def reproduce(
         import matplotlib  # noqa: F401
     except ImportError:
         raise InputError("drawing needs matplotlib. Run pip install 'zeus-energy[plots]'.") from None
-    from zeus.reproduce import pipeline, study, style
-    from zeus.reproduce.report import shown
+    from zeus.reproduce import compare, pipeline, study, style
+    from zeus.reproduce.report import HEADINGS, shown
 
     names = pipeline.FIGURES if only is None else tuple(name.strip() for name in only.split(","))
     seeds = seeds or (QUICK_SEEDS if quick else study.SEEDS)
@@ -63,9 +63,11 @@ def reproduce(
             dpi=style.QUICK_DPI if quick else style.DPI,
             steps=bar,
         )
-    within = sum(row.within is True for row in rows)
-    judged = sum(row.within is not None for row in rows)
-    click.echo(f"{within} of {judged} numbers are within their tolerance. Not computed: {len(rows) - judged}.")
+    for kind, count in compare.counts(rows).items():
+        judged = count.within + count.outside
+        said = f"{count.within} of {judged} are within their tolerance. Not computable: {count.not_computable}."
+        if judged or count.not_computable:
+            click.echo(f"{HEADINGS[kind]}: {said}")
     for row in rows:
         if row.within is False:
             click.echo(f"  outside: {row.id}: expected {shown(row.paper, row.unit)}, got {shown(row.ours, row.unit)}")

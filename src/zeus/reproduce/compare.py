@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from zeus.reproduce.expected import Expected
+from zeus.reproduce.expected import SEEDS, Basis, Expected, Kind
 from zeus.reproduce.panel import Number
 
 ROUNDING = 1e-9  # a difference equal to the tolerance must count as within it
@@ -22,9 +22,11 @@ class ComparedRow:
     ours: float | str | None
     unit: str
     tolerance: float | None
-    within: bool | None  # None: not computed
+    within: bool | None  # None: not computed, or not compared
     where: str
     note: str
+    kind: Kind  # a number of the paper, one of the other simulator, or a setting that the paper leaves open
+    tolerance_basis: Basis | None  # where the tolerance comes from; None: no tolerance
 
     @property
     def figure(self) -> str:
@@ -39,22 +41,28 @@ def compare(expected: Expected, number: Number | None) -> ComparedRow:
     """Compare one number of the paper with ours."""
     if expected.missing or number is None or number.value is None:
         why = expected.missing or (number.note if number else "") or "Not part of this run."
-        return ComparedRow(
-            expected.id, expected.quantity, expected.paper, None, expected.unit, None, None, expected.where, why
-        )
-    tolerance, within = _judge(expected, number)
+        return _row(expected, None, None, None, why)
+    tolerance, within = (None, None) if expected.kind == "setting" else _judge(expected, number)
     note = " ".join(part for part in (expected.note, number.note, _range(number)) if part)
-    return ComparedRow(
-        expected.id,
-        expected.quantity,
-        expected.paper,
-        number.value,
-        expected.unit,
-        tolerance,
-        within,
-        expected.where,
-        note,
-    )
+    return _row(expected, number.value, tolerance, within, note)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many numbers of one kind are within their tolerance."""
+
+    within: int
+    outside: int
+    not_computable: int
+
+
+def counts(rows: Iterable[ComparedRow]) -> dict[Kind, Counts]:
+    """The counts of the paper's own numbers, and of those of the other simulator. Settings are not counted."""
+    judged: dict[Kind, list[bool | None]] = {"paper": [], "simulator": []}
+    for row in rows:
+        if row.kind in judged:
+            judged[row.kind].append(row.within)
+    return {kind: Counts(*(some.count(verdict) for verdict in (True, False, None))) for kind, some in judged.items()}
 
 
 def table(expected: Iterable[Expected], numbers: Iterable[Number]) -> list[ComparedRow]:
@@ -63,12 +71,30 @@ def table(expected: Iterable[Expected], numbers: Iterable[Number]) -> list[Compa
     return [compare(one, ours.get(one.id)) for one in expected]
 
 
+def _row(
+    expected: Expected, ours: float | str | None, tolerance: float | None, within: bool | None, note: str
+) -> ComparedRow:
+    return ComparedRow(
+        expected.id,
+        expected.quantity,
+        expected.paper,
+        ours,
+        expected.unit,
+        tolerance,
+        within,
+        expected.where,
+        note,
+        expected.kind,
+        None if tolerance is None else expected.tolerance_basis,
+    )
+
+
 def _judge(expected: Expected, number: Number) -> tuple[float | None, bool]:
     paper, ours = expected.paper, number.value
     if isinstance(paper, str) or isinstance(ours, str) or ours is None:
         return None, paper == ours
     tolerance = expected.tolerance
-    if tolerance == "seeds":
+    if tolerance == SEEDS:
         end = number.high if paper > ours else number.low
         tolerance = abs((ours if end is None else end) - ours)
     if not isinstance(tolerance, (int, float)):

@@ -5,6 +5,12 @@ from __future__ import annotations
 import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Final, Literal
+
+Kind = Literal["paper", "simulator", "setting"]
+Basis = Literal["exact", "digits", "choice", "scatter"]
+
+SEEDS: Final = "seeds"  # a tolerance: the paper's number must lie in our range over seeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +25,17 @@ class Expected:
     tolerance: float | str | None = None
     note: str = ""
     missing: str = ""
+    basis: Basis = "choice"  # where a tolerance above 0 comes from
+    kind: Kind = "paper"
+
+    @property
+    def tolerance_basis(self) -> Basis | None:
+        """Where the tolerance comes from. None for text and for what is not compared."""
+        if self.tolerance is None:
+            return None
+        if self.tolerance == SEEDS:
+            return "scatter"
+        return self.basis if self.tolerance else "exact"
 
     @property
     def figure(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
@@ -80,7 +81,7 @@ def reproduce(
     dpi: int = style.DPI,
     steps: Steps = SILENT,
 ) -> list[compare.ComparedRow]:
-    """Write every panel, report.json and report.html to `out`. Return the rows of the report."""
+    """Write every panel, report.json, summary.json and report.html to `out`. Return the rows of the report."""
     modules = [module(name) for name in names]
     cases = list(dict.fromkeys(case for one in modules for case in _cases(one, study)))
     steps.begin("replaying", len(cases))
@@ -102,6 +103,8 @@ def reproduce(
     (out / "report.html").write_text(report.html(sections, rows, facts), encoding="utf-8")
     text = json.dumps([row.to_json() for row in rows], indent=2, ensure_ascii=False, allow_nan=False)
     (out / "report.json").write_text(text + "\n", encoding="utf-8")
+    counted = {kind: asdict(count) for kind, count in compare.counts(rows).items()}
+    (out / "summary.json").write_text(json.dumps(counted, indent=2) + "\n", encoding="utf-8")
     return rows
 
 

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from html import escape
 from typing import Final
 
-from zeus.reproduce.compare import ComparedRow
+from zeus.reproduce.compare import ComparedRow, Counts, counts
+from zeus.reproduce.expected import Basis, Kind
 
+HEADINGS: Final[dict[Kind, str]] = {
+    "paper": "The paper's own numbers",
+    "simulator": "Numbers of another simulator of the paper's policy, which are not in the paper",
+}
+BASES: Final[dict[Basis, str]] = {
+    "exact": "",
+    "digits": "the paper's last digit",
+    "choice": "our choice",
+    "scatter": "our own scatter over seeds",
+}
 FEW: Final = 3  # at most this many pictures leave room for a table beside them
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --ground: #fff; --line: #d8dee4; --band: #f5f7f9;
@@ -35,6 +46,7 @@ th { font-size: .85rem; color: var(--soft); } td.n { white-space: nowrap; font-v
 .none { color: var(--soft); }
 .sum { display: flex; gap: 2rem; background: var(--band); border-radius: 8px; padding: .8rem 1.2rem; margin: 1rem 0;
   flex-wrap: wrap; } .sum b { font-size: 1.4rem; display: block; }
+.heading { margin: 1rem 0 0; font-weight: 600; } .heading + .sum { margin-top: .3rem; }
 """
 
 
@@ -64,15 +76,9 @@ def label(name: str) -> str:
 
 def html(sections: Sequence[Section], rows: Sequence[ComparedRow], facts: Sequence[str]) -> str:
     """The whole page. `rows` are all comparisons, also those without a section. `facts` say what it was made from."""
-    counts = (
-        ("numbers compared", sum(row.within is not None for row in rows)),
-        ("within tolerance", sum(row.within is True for row in rows)),
-        ("outside tolerance", sum(row.within is False for row in rows)),
-        ("not computed", sum(row.within is None for row in rows)),
-    )
-    summary = "".join(f"<div><b>{count}</b>{words}</div>" for words, count in counts)
+    summary = "".join(_counted(HEADINGS[kind], count) for kind, count in counts(rows).items() if any(astuple(count)))
     outside = [row for row in rows if row.within is False]
-    missing = [row for row in rows if row.within is None]
+    missing = [row for row in rows if row.within is None and row.kind != "setting"]
     links = "".join(f'<a href="#{s.name}">{label(s.name)}: {escape(s.title)}</a>' for s in sections)
     return "\n".join(
         [
@@ -81,7 +87,7 @@ def html(sections: Sequence[Section], rows: Sequence[ComparedRow], facts: Sequen
             f"<title>Zeus: the paper's figures, reproduced</title><style>{STYLE}</style></head><body>",
             "<h1>The paper's figures, reproduced</h1>",
             f'<p class="remark">{"<br>".join(escape(fact) for fact in facts)}</p>',
-            f'<div class="sum">{summary}</div>',
+            summary,
             f"<nav>{links}</nav>",
             "<h2>Numbers outside the tolerance</h2>" + _table(outside) if outside else "",
             "<h2>Numbers that were not computed</h2>" + _table(missing) if missing else "",
@@ -109,14 +115,34 @@ def _table(rows: Sequence[ComparedRow], who: str = "Paper says") -> str:
 
 
 def _row(row: ComparedRow) -> str:
-    kind, word = {True: ("yes", "yes"), False: ("no", "no"), None: ("none", "not computed")}[row.within]
+    unknown = "not compared" if row.kind == "setting" else "not computed"
+    kind, word = {True: ("yes", "yes"), False: ("no", "no"), None: ("none", unknown)}[row.within]
     note = f'<div class="note">{escape(row.note)}</div>' if row.note else ""
-    tolerance = "" if row.tolerance is None else f"± {shown(row.tolerance, row.unit)}" if row.tolerance else "exact"
     cells = "".join(_cell(value, row.unit) for value in (row.paper, row.ours))
     return (
         f'<tr><td>{escape(row.quantity)} <span class="where">({escape(row.where)})</span>{note}</td>{cells}'
-        f'<td class="n">{tolerance}</td><td class="{kind}">{word}</td></tr>'
+        f'<td class="n">{_tolerance(row)}</td><td class="{kind}">{word}</td></tr>'
     )
+
+
+def _tolerance(row: ComparedRow) -> str:
+    if row.tolerance is None or row.tolerance_basis is None:
+        return ""
+    amount = f"± {escape(shown(row.tolerance, row.unit))}" if row.tolerance else "exact"
+    basis = BASES[row.tolerance_basis]
+    return f'{amount}<div class="note">{basis}</div>' if basis else amount
+
+
+def _counted(heading: str, count: Counts) -> str:
+    judged = count.within + count.outside
+    words = {
+        "compared": judged,
+        "within tolerance": count.within,
+        "outside": count.outside,
+        "not computable": count.not_computable,
+    }
+    cells = "".join(f"<div><b>{number}</b>{word}</div>" for word, number in words.items())
+    return f'<p class="heading">{heading}</p><div class="sum">{cells}</div>'
 
 
 def _cell(value: float | str | None, unit: str) -> str:

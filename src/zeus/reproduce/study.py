@@ -46,6 +46,7 @@ class CaseUse:
     cost: Floats
     joules: Floats
     seconds: Floats
+    last: tuple[tuple[int, float], ...]  # the batch size and power limit of the last recurrence, one per seed
 
 
 @dataclass(frozen=True)
@@ -131,4 +132,5 @@ def replayed(task: tuple[Workload, Case, int]) -> CaseUse:
         np.array([[r.cost for r in past] for past in pasts]),
         np.array([[r.joules for r in past] for past in pasts]),
         np.array([[r.seconds for r in past] for past in pasts]),
+        tuple(past[-1].choice for past in pasts),
     )

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus.job.pareto import ParetoPoint, front
-from zeus.reproduce.compare import compare
+from zeus.reproduce.compare import Counts, compare, counts
 from zeus.reproduce.derived import geometric_mean, over_seeds
 from zeus.reproduce.expected import Expected
 from zeus.reproduce.panel import Number, Panel, rows
@@ -50,6 +50,24 @@ def test_words_must_be_equal_and_what_is_missing_says_why() -> None:
     assert compare(says(3, 1, missing="no trace"), Number("figure_01.x", 3)).note == "no trace"
     unknown = compare(says(3, 1), Number("figure_01.x", None, note="no card"))
     assert (unknown.within, unknown.ours, unknown.note) == (None, None, "no card")
+
+
+def test_a_row_says_where_its_tolerance_comes_from() -> None:
+    number = Number("figure_01.x", 3.0, 2.0, 4.0)
+    bases = [compare(says(3, tolerance), number).tolerance_basis for tolerance in (0, 0.5, "seeds")]
+    assert bases == ["exact", "choice", "scatter"]
+    assert compare(says("yes", None), Number("figure_01.x", "yes")).tolerance_basis is None
+    digits = Expected("figure_01.x", "a quantity", 3, "%", "§1", 0.05, basis="digits")
+    assert compare(digits, number).tolerance_basis == "digits"
+
+
+def test_the_papers_numbers_are_counted_apart_from_those_of_the_other_simulator() -> None:
+    paper = [compare(says(3, 0), Number("figure_01.x", value)) for value in (3, 3, 4, None)]
+    other = Expected("reference.x", "a quantity", 3, "%", "elsewhere", 1, kind="simulator")
+    setting = Expected("table_1.x", "a quantity", "not given", "", "§1", kind="setting")
+    rows_of_all = [*paper, compare(other, Number("reference.x", 3)), compare(setting, Number("table_1.x", "16"))]
+    assert counts(rows_of_all) == {"paper": Counts(2, 1, 1), "simulator": Counts(1, 0, 0)}
+    assert (rows_of_all[-1].ours, rows_of_all[-1].within) == ("16", None)
 
 
 def test_a_tolerance_that_is_neither_a_number_nor_the_seeds_is_refused() -> None:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from zeus.device.virtual import presets
 from zeus.job.pareto import front
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import default_point, points
 from zeus.reproduce.panel import Number, Panel, Result, rows
-from zeus.reproduce.study import Study
+from zeus.reproduce.study import MAIN, Study
 from zeus.simulate.workload import Workload
 
 if TYPE_CHECKING:
@@ -42,9 +43,19 @@ def compute(study: Study) -> Result:
         Number(f"{NAME}.time_limit", fastest.limit_watts),
         Number(f"{NAME}.heavy_load", max(watts)),
         Number(f"{NAME}.light_load", min(watts)),
+        _idle(study),
         Number(f"{NAME}.default_beaten", "no" if whole.where(default=True, on_front=True).rows else "yes"),
     )
     return Result((whole, near), numbers)
+
+
+def _idle(study: Study) -> Number:
+    """An upper bound of the idle power: a card that trains draws at least as much as an idle one."""
+    watts = {name: min(s.watts for p in w.profiles.values() for s in p.slices) for name, w in study.main.items()}
+    least = min(watts, key=lambda name: watts[name])
+    fitted = presets.card(MAIN).idle_watts
+    note = f"{least} trains at {watts[least]:.1f} W on average. The fitted virtual V100 idles at {fitted:.1f} W."
+    return Number(f"{NAME}.idle", watts[least], note=note)
 
 
 def draw(axes: Axes, panel: Panel) -> None:
