@@ -23,7 +23,7 @@ from typing import Any
 
 from zeus.cost import Use
 from zeus.errors import InputError
-from zeus.job import Decision, Ending, Gpus, JobSpec, Outcome, Profiled, Trial
+from zeus.job import Decision, Ending, Gpus, JobSpec, Outcome, Phase, Profiled, Trial
 from zeus.policy.api import Policy, decided
 from zeus.simulate.limit_plans import JustInTime, LimitPlan, Limits
 from zeus.simulate.workload import Workload
@@ -186,23 +186,35 @@ class World:
     def __init__(
         self, workload: Workload, policy: Policy[Any], job: JobSpec, seed: int, limits: Limits, *, alone: bool = True
     ) -> None:
-        self.workload = workload
         self._job = job if job.mab_seed is not None else replace(job, mab_seed=seed)
         if getattr(policy, "one_size", False):  # the recurrence ends once this size has missed the target twice
             self._job = replace(self._job, policy="default")
         self._policy = policy
-        self._limits = limits
         self._seed = seed
-        self._cost = workload.cost_model(job.eta_knob)
-        self._gpus = Gpus(workload.gpu, 1, workload.max_watts)
-        self._request = Request(gpus=self._gpus)
+        self._settle(workload, limits)
         self._monotone = getattr(policy, "monotone", False)
         self._at_once = alone or self._monotone
         self._state = policy.start(self._job)
-        self._epochs: dict[int, Use] = {}  # use of one epoch, for each profiled size
         self._sequence = 0
         self._number = 0
         self._recurrences = 0
+
+    def move(self, workload: Workload, limits: Limits) -> None:
+        """Continue the job on another GPU. What the policy has learnt stays. No recurrence may be in flight."""
+        self._settle(workload, limits)
+
+    def _settle(self, workload: Workload, limits: Limits) -> None:
+        self.workload = workload
+        self._limits = limits
+        self._cost = workload.cost_model(self._job.eta_knob)
+        self._gpus = Gpus(workload.gpu, 1, workload.max_watts)
+        self._request = Request(gpus=self._gpus)
+        self._epochs: dict[int, Use] = {}  # use of one epoch on this GPU, for each profiled size
+
+    def profile(self, size: int) -> None:
+        """`zeus profile`: the power limits and the epoch of this size become known without a run."""
+        decision = Decision(size, Phase.DEFAULT, "zeus profile")
+        self._learn(decision, self._limits.plan(decision))
 
     def submit(self, recurrence: int) -> Flight:
         self._recurrences = max(self._recurrences, recurrence)
@@ -230,7 +242,7 @@ class World:
         trial, plan, outcome = one.run.trial, one.run.plan, one.run.outcome
         if outcome is None:
             if one.run.epochs == 1 and plan.profiles:
-                self._learn(trial, plan)
+                self._learn(trial.decision, plan)
             one.run = self._onward(trial, plan, one.run.epochs)
             return True
         ended = trial.end(self._next(), outcome)
@@ -280,13 +292,13 @@ class World:
             return None
         return Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=self._cost.of(found.use))
 
-    def _learn(self, trial: Trial, plan: LimitPlan) -> None:
-        use = self._limits.learn(trial.decision, plan)
+    def _learn(self, decision: Decision, plan: LimitPlan) -> None:
+        use = self._limits.learn(decision, plan)
         if use is not None:
-            self._epochs[trial.batch_size] = use
+            self._epochs[decision.batch_size] = use
             known = Profiled(
                 sequence=self._next(),
-                batch_size=trial.batch_size,
+                batch_size=decision.batch_size,
                 gpu_model=self.workload.gpu,
                 joules=use.joules,
                 seconds=use.seconds,

@@ -16,7 +16,7 @@ from zeus.job import Ending, Event, Phase, Trial
 from zeus.policy.registry import find_policy
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate import baselines, regret
-from zeus.simulate.replay import ReplayedRecurrence, draw, job_of, replay
+from zeus.simulate.replay import ReplayedRecurrence, World, draw, job_of, replay
 from zeus.simulate.results import simulate
 from zeus.simulate.workload import Workload
 
@@ -136,6 +136,42 @@ def test_only_the_first_run_of_a_size_pays_for_profiling() -> None:
             first.setdefault(size, beyond)
             assert beyond == pytest.approx(0 if known else SMALL.profiling_epoch(size).seconds - at.seconds)
     assert len(first) > 1
+
+
+def moved(name: str, profiled: bool) -> list[ReplayedRecurrence]:
+    """The first recurrences on another GPU, on which every epoch takes twice as long."""
+    slow = {
+        size: PowerProfile.of([LimitSlice(s.limit_watts, 1, 2 * s.seconds, 2 * s.joules) for s in one.slices])
+        for size, one in PROFILES.items()
+    }
+    other = Workload("small", "other", 200.0, 20, 16, RUNS, slow)
+    here, there = (baselines.contender(name, one, 0.5) for one in (SMALL, other))
+    world = World(SMALL, here.policy, job_of(SMALL, eta_knob=0.5), 0, here.limits(SMALL, 0.5))
+
+    def once(number: int) -> ReplayedRecurrence:
+        one = world.submit(number)
+        while world.goes_on(one):
+            pass
+        return ReplayedRecurrence(tuple(one.tries))
+
+    for number in range(1, 21):
+        once(number)
+    world.move(other, there.limits(other, 0.5))
+    if profiled:
+        for size in other.sizes:
+            world.profile(size)
+    return [once(number) for number in range(21, 25)]
+
+
+@pytest.mark.parametrize("name", ["paper", "structured"])
+def test_a_job_that_moved_uses_the_other_gpu_and_a_profile_spares_its_first_epochs(name: str) -> None:
+    for profiled in (False, True):
+        first = moved(name, profiled)[0].tries[-1]
+        at = PROFILES[first.decision.batch_size].at(first.limit_watts)
+        beyond = first.outcome.seconds - 2 * first.outcome.epochs * at.seconds
+        assert (beyond == pytest.approx(0)) is profiled
+    assert "lowest of" in moved("paper", profiled=True)[0].tries[0].decision.reason  # it samples at once
+    assert "not run yet" in moved("paper", profiled=False)[0].tries[0].decision.reason
 
 
 def test_without_jit_each_run_of_a_size_tries_another_limit_and_then_the_best() -> None:
