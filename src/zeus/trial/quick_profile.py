@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from zeus.cost import CostModel
@@ -103,12 +103,9 @@ def epoch_uses(
     else:
         each = {limit: unit for limit in book.limits(Kind.STEP) if (unit := _unit(book, Kind.STEP, limit)) is not None}
     between = {limit: unit for limit in book.limits(Kind.EVALUATION) if (unit := _unit(book, Kind.EVALUATION, limit))}
-    usual = next(iter(between.values()), None)
-    return EpochUses(
-        tuple(_sum(limit, each[limit], steps, between.get(limit, usual)) for limit in sorted(each, reverse=True)),
-        steps,
-        usual is not None,
-    )
+    beside = {limit: _evaluation(limit, each, between) for limit in sorted(each, reverse=True)}
+    uses = tuple(_sum(limit, each[limit], steps, one) for limit, one in beside.items())
+    return EpochUses(uses, steps, has_evaluation=bool(uses) and None not in beside.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +133,23 @@ def _epoch(limit: float, unit: Unit) -> EpochUse:
     once = unit.count == 1
     errors = (None, None) if once else (unit.joules_error, unit.seconds_error)
     return EpochUse(_watts(limit), unit.joules, unit.seconds, *errors)
+
+
+def _evaluation(limit: float, each: Mapping[float, _Each | Unit], seen: Mapping[float, Unit]) -> Unit | None:
+    """An evaluation at this limit. One that ran at another limit changes with the limit as the steps do."""
+    if limit in seen:
+        return seen[limit]
+    for other, unit in seen.items():
+        if other in each:
+            joules, seconds = each[limit].joules / each[other].joules, each[limit].seconds / each[other].seconds
+            return Unit(
+                unit.joules * joules,
+                unit.seconds * seconds,
+                unit.joules_error * joules,
+                unit.seconds_error * seconds,
+                unit.count,
+            )
+    return next(iter(seen.values()), None)
 
 
 def _sum(limit: float, step: _Each | Unit, steps: int, beside: Unit | None) -> EpochUse:
