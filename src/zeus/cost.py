@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from zeus.errors import InputError
 
@@ -12,8 +13,49 @@ from zeus.errors import InputError
 LEAST, MOST = 1e-9, 1e18
 
 
+Include: TypeAlias = tuple[str, ...]  # whose energy a cost counts: "gpu", and "cpu" for the CPU and its memory
+GPU_ONLY: Include = ("gpu",)
+GPU_AND_CPU: Include = ("gpu", "cpu")
+_AND_CPU = " + CPU"
+
+
+def included(include: object) -> Include:
+    """Whose energy a cost counts, checked and in one order.
+
+    Raises:
+        InputError: It is anything but ["gpu"] or ["gpu", "cpu"].
+
+    >>> included(["cpu", "gpu"])
+    ('gpu', 'cpu')
+    """
+    if isinstance(include, Iterable) and not isinstance(include, str | bytes):
+        found = list(include)
+        for known in (GPU_ONLY, GPU_AND_CPU):
+            if len(found) == len(known) and all(name in found for name in known):
+                return known
+    raise InputError(f'include={include!r}: give ["gpu"], or ["gpu", "cpu"] to count the CPU and its memory too.')
+
+
+def counted_as(gpu_model: str, include: Include) -> str:
+    """The name under which costs and profiles are stored. Those with and without the CPU cannot be compared.
+
+    >>> counted_as("V100", GPU_ONLY), counted_as("V100", GPU_AND_CPU)
+    ('V100', 'V100 + CPU')
+    """
+    return gpu_model if include == GPU_ONLY or gpu_model.endswith(_AND_CPU) else gpu_model + _AND_CPU
+
+
+def counted_in(name: str) -> tuple[str, Include]:
+    """The GPU model of such a name, and what its costs count.
+
+    >>> counted_in("V100 + CPU")
+    ('V100', ('gpu', 'cpu'))
+    """
+    return (name.removesuffix(_AND_CPU), GPU_AND_CPU) if name.endswith(_AND_CPU) else (name, GPU_ONLY)
+
+
 class Use(NamedTuple):
-    """Energy and time of a piece of training, summed over its GPUs. Unknown energy is NaN.
+    """Energy and time of a piece of training, summed over its devices. Unknown energy is NaN.
 
     >>> Use(5.0, 2.0).plus(Use(1.0, 1.0)).minus(Use(2.0, 1.0)).times(2)
     Use(joules=8.0, seconds=4.0)
@@ -55,7 +97,7 @@ class CostModel:
     """The user's preference η between energy and time, and MAXPOWER, which converts time to energy.
 
     `max_watts` is the highest supported power limit, summed over all GPUs of the job. So η means the same for any
-    number of GPUs.
+    number of GPUs, and whether or not the joules include the CPU's.
 
     >>> CostModel(eta=0.5, max_watts=250).cost(joules=1000, seconds=10)
     1750.0

@@ -76,6 +76,7 @@ class Orders:
     outcome_file: str | None = None  # where the script writes its outcome if it cannot reach the store
     trial_id: str | None = None  # distinguishes two trials with the same number
     profile_dir: str | None = None  # only under `zeus profile`: where the script leaves what it measured
+    include: tuple[str, ...] | None = None  # whose energy the cost counts
 
 
 def orders(environ: Mapping[str, str] = HERE) -> Orders:
@@ -98,6 +99,7 @@ def orders(environ: Mapping[str, str] = HERE) -> Orders:
         higher_is_better=_flag(environ, "ZEUS_HIGHER_IS_BETTER"),
         outcome_file=environ.get("ZEUS_OUTCOME_FILE") or None,
         profile_dir=environ.get("ZEUS_PROFILE_DIR") or None,
+        include=_names(environ, "ZEUS_COST_INCLUDE"),
     )
 
 
@@ -121,6 +123,7 @@ def written(given: Orders) -> dict[str, str]:
         "ZEUS_SEED": given.seed,
         "ZEUS_OUTCOME_FILE": given.outcome_file,
         "ZEUS_PROFILE_DIR": given.profile_dir,
+        "ZEUS_COST_INCLUDE": None if given.include is None else ",".join(given.include),
     }
     return {name: str(value) for name, value in values.items() if value is not None}
 
@@ -317,6 +320,11 @@ def _whole(environ: Mapping[str, str], name: str, least: int) -> int | None:
     if value != int(value) or value < least:
         raise InputError(f"{name}={environ[name]!r}: give a whole number of at least {least}.")
     return int(value)
+
+
+def _names(environ: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    """Names with commas between them."""
+    return tuple(part.strip() for part in text.split(",")) if (text := environ.get(name, "").strip()) else None
 
 
 def _flag(environ: Mapping[str, str], name: str) -> bool | None:

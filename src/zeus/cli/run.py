@@ -48,7 +48,9 @@ class Interrupted(KeyboardInterrupt):
     help="How often to run the job.",
 )
 @click.option(
-    "--revise", is_flag=True, help="Continue the job even if its command, target or higher_is_better has changed."
+    "--revise",
+    is_flag=True,
+    help="Continue the job even if its command, target, higher_is_better or include has changed.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
 def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:

@@ -65,7 +65,7 @@ class Recurrence:
     use: Spent | None  # None: unknown
     known_joules: float | None  # the energy that was reported, perhaps only a part; None if none was
     unknown_tries: int  # ended trials of unknown energy
-    current: bool  # for the job's current target
+    current: bool  # for the job's current target, and with the energy of what the job counts now
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class JobLedger:
 
     @property
     def finished(self) -> tuple[Recurrence, ...]:
-        """The recurrences for the current target that are over."""
+        """The recurrences that are over and can be compared: for the current target, and counting what counts now."""
         return tuple(one for one in self.recurrences if one.current and one.end is not RecurrenceEnd.OPEN)
 
     @property
@@ -213,7 +213,8 @@ def open_ledger(
 
     Args:
         spec: The job as it is now.
-        kepts: All of its trials, in any order. Trials for another target count only as used energy.
+        kepts: All of its trials, in any order. Trials for another target, or with another `include`, count only as
+            used energy.
         profiles: Its power profiles.
     """
     past = TrialIndex.of(spec, kepts, profiles or {})
@@ -248,7 +249,7 @@ def _recurrence(spec: JobSpec, number: int, tries: Sequence[Kept]) -> Recurrence
         use=tally.total,
         known_joules=tally.known_joules,
         unknown_tries=tally.unknown - silent,
-        current=all(kept.trial.ask.is_for(spec) for kept in tries),
+        current=all(kept.trial.ask.is_for(spec) and kept.trial.ask.gpus.include == spec.include for kept in tries),
     )
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from zeus.cost import GPU_ONLY, Include, included
 from zeus.job.checks import LEAST, is_number, is_whole, need, need_whole, whole_wanted
 
 
@@ -63,6 +64,7 @@ class JobSpec:
     power_limits: tuple[float, ...] = ()  # watts; empty: all in steps of 25 W
     command_id: str = ""  # identifies the command of `zeus run`, so that two commands do not share a job
     baseline_every: int = 0  # one recurrence in so many runs with the default, to measure it; 0: never
+    include: Include = GPU_ONLY  # whose energy the costs count: ("gpu",), or ("gpu", "cpu") for the CPU and its memory
 
     def __post_init__(self) -> None:
         need(bool(self.job_id_prefix) or bool(self.job_id), "job_id_prefix", self.job_id_prefix, "a name")
@@ -99,12 +101,13 @@ class JobSpec:
         sound = all(is_number(watts, LEAST) for watts in limits) and len(set(limits)) == len(limits)
         need(sound, "power_limits", self.power_limits, "watts above 0, each once, or nothing for all limits")
         object.__setattr__(self, "power_limits", tuple(sorted(limits, reverse=True)))
+        object.__setattr__(self, "include", included(self.include))
 
     @property
     def id(self) -> str:
         """`job_id`, or else the prefix and a hash of the batch sizes, the default size and the target.
 
-        η, β, the window, max_epochs and the policy are not part of the hash, because the owner may change them.
+        η, β, the window, max_epochs, the policy and `include` are not part of the hash: the owner may change them.
         """
         if self.job_id is not None:
             return self.job_id

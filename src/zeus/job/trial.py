@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeAlias
 
+from zeus.cost import GPU_ONLY, Include, counted_as, counted_in, included
 from zeus.job.checks import LEAST, MOST, is_number, need, need_whole
 from zeus.job.spec import JobSpec, Target
 
@@ -182,36 +183,46 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs that a trial runs on.
+    """The GPUs that a trial runs on, and whose energy its costs count.
 
-    Costs on different numbers of GPUs are not comparable, but Epochs(b) holds for all of them.
+    Costs on different numbers of GPUs, or with and without the CPU, are not comparable, but Epochs(b) holds for all.
 
-    >>> Gpus("V100", 2, 500.0).label
-    '2 x V100'
+    >>> Gpus("V100", 2, 500.0).label, Gpus("V100", 1, 250.0, ("gpu", "cpu")).label
+    ('2 x V100', 'V100 + CPU')
     """
 
     model: str = ""
     count: int = 1
     max_watts: float = 0.0  # MAXPOWER: the highest limit that each supports, summed
+    include: Include = GPU_ONLY  # whose energy is counted
 
     def __post_init__(self) -> None:
+        if self.include is not GPU_ONLY:
+            object.__setattr__(self, "include", included(self.include))
         need_whole("gpus", self.count, 1)
         need(is_number(self.max_watts, LEAST), "max_watts", self.max_watts, "watts above 0")
 
     @property
+    def kind(self) -> str:
+        """The model and what is counted with it: the name under which profiles are stored."""
+        return self.model if self.include is GPU_ONLY else counted_as(self.model, self.include)
+
+    @property
     def label(self) -> str:
         """The name under which costs on these GPUs are stored."""
-        return self.model if self.count == 1 else f"{self.count} x {self.model}"
+        return self.kind if self.count == 1 else f"{self.count} x {self.kind}"
 
     @classmethod
     def of_label(cls, label: str, max_watts: float) -> Gpus:
         """The GPUs of a fact of version 0.1, which has only their label.
 
         >>> Gpus.of_label("2 x V100", 500.0)
-        Gpus(model='V100', count=2, max_watts=500.0)
+        Gpus(model='V100', count=2, max_watts=500.0, include=('gpu',))
         """
         count, times, name = label.partition(" x ")
-        return cls(name, int(count), max_watts) if times and count.isdecimal() else cls(label, 1, max_watts)
+        number, kind = (int(count), name) if times and count.isdecimal() else (1, label)
+        model, include = counted_in(kind)
+        return cls(model, number, max_watts, include)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +253,7 @@ class Ask:
     @property
     def gpu_model(self) -> str:
         """The label of its GPUs, under which costs are stored."""
-        gpus = self.gpus
-        return gpus.model if gpus.count == 1 else gpus.label
+        return self.gpus.label
 
     @property
     def max_watts(self) -> float:

@@ -128,7 +128,7 @@ class TrialIndex:
 
     def _profile(self, label: str, batch_size: int) -> PowerProfile | None:
         gpus = self._gpus.get(label)
-        return None if gpus is None else self.profiles.get((batch_size, gpus.model, gpus.count))
+        return None if gpus is None else self.profiles.get((batch_size, gpus.kind, gpus.count))
 
 
 def _warm_up(told: Outcome) -> Amount | None:

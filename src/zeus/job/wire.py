@@ -4,7 +4,8 @@ Each object has a `kind` and a `version`. An unknown version is an error: a wron
 decision. Unknown is null; there is no NaN.
 
 Version 2 added a trial's id, η, target and GPUs, and an outcome's stretches and epochs. Version 1 is still read, and
-written for clients that only know it.
+written for clients that only know it. `include` came later: it is left out where only GPUs are counted, so Zeus 0.2
+reads such jobs, and refuses the others, whose costs it would not count in full.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
+from zeus.cost import GPU_ONLY
 from zeus.errors import InputError
 from zeus.job import (
     Ask,
@@ -162,7 +164,7 @@ _TYPES: dict[type[Any], dict[str, frozenset[type[Any]]]] = {
     word: {name: _types(hint) for name, hint in get_type_hints(word).items()} for word in _WORDS
 }
 _ASK_2 = ("gpus", "eta", "id", "target")
-_JOB_2 = ("baseline_every", "command_id")
+_JOB_2 = ("baseline_every", "command_id", "include")
 _OUTCOME_2 = ("stretches", "curve", "found_watts", "set_limits")
 _ROWS: dict[type[Any], list[str]] = {row: [one.name for one in fields(row)] for row in (Stretch, EpochPoint)}
 
@@ -177,7 +179,10 @@ def _inner(word: Any) -> Any:
     names = _FIELDS.get(type(word))
     if names is None:
         raise TypeError(f"{word!r} cannot be written as JSON")
-    return {name: getattr(word, name) for name in names}
+    body = {name: getattr(word, name) for name in names}
+    if body.get("include") == GPU_ONLY:
+        del body["include"]
+    return body
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"), default=_inner)
@@ -240,7 +245,7 @@ def _curve(rows: list[Any]) -> tuple[EpochPoint, ...]:
 
 
 def _gpus(body: object) -> Gpus:
-    return _read(Gpus, body)
+    return _read(Gpus, _with(body, include=tuple))
 
 
 def _target(body: object) -> Target | None:
@@ -275,7 +280,7 @@ def _trial(body: object) -> Trial:
 
 
 _READERS: dict[type[Any], Callable[[Any], Any]] = {
-    JobSpec: lambda body: _read(JobSpec, _with(body, batch_sizes=tuple, power_limits=tuple)),
+    JobSpec: lambda body: _read(JobSpec, _with(body, batch_sizes=tuple, power_limits=tuple, include=tuple)),
     Trial: _trial,
     Outcome: _outcome,
     PowerProfile: PowerProfile.from_json,

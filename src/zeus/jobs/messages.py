@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+from zeus.cost import GPU_ONLY
 from zeus.errors import InputError
 from zeus.job import Gpus, JobSpec, Outcome
 from zeus.job.wire import from_json, to_json
@@ -168,8 +169,10 @@ def _epoch_used(job_id: str, data: dict[str, Any]) -> EpochUsed:
 
 
 def gpus_to_json(gpus: Gpus) -> dict[str, Any]:
-    return {"gpu_name": gpus.model, "gpus": gpus.count, "max_watts": gpus.max_watts}
+    also = {} if gpus.include == GPU_ONLY else {"include": list(gpus.include)}
+    return {"gpu_name": gpus.model, "gpus": gpus.count, "max_watts": gpus.max_watts, **also}
 
 
 def _gpus_from_json(data: dict[str, Any]) -> Gpus:
-    return Gpus(str(data["gpu_name"]), int(data["gpus"]), float(data["max_watts"]))
+    include = tuple(data.get("include", GPU_ONLY))
+    return Gpus(str(data["gpu_name"]), int(data["gpus"]), float(data["max_watts"]), include)

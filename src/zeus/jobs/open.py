@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from zeus.cost import GPU_ONLY, Include
 from zeus.device.find import no_gpu
 from zeus.distributed.crew import Alone, Crew
 from zeus.env import orders
@@ -12,7 +13,7 @@ from zeus.job import Gpus, JobSpec
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.catalog import open_jobs
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.all_ranks import count_gpus
+from zeus.monitor.all_ranks import count_gpus, need_included
 from zeus.store import Store
 
 
@@ -34,20 +35,26 @@ def find_job(job_id: str, store: str | Store | None = None) -> RecurringJob:
 
 
 def register_job(spec: JobSpec, store: str | Store | None = None, *, revise: bool = False) -> RecurringJob:
-    """Register the job, or revise it if it exists. Give `revise` to allow a new target, which voids earlier trials."""
+    """Register the job, or revise it if it exists. With `revise`, its target or what it counts may change."""
     return open_jobs(store).register(spec, void=revise)
 
 
-def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Gpus:
+def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None, include: Include = GPU_ONLY) -> Gpus:
     """The GPUs of a training, summed over the monitors of all ranks. Every rank must call this.
 
+    Args:
+        monitor: Measures the GPUs of this rank.
+        crew: The ranks that train together.
+        include: Whose energy the costs count.
+
     Raises:
-        InputError: MAXPOWER is not known, so no cost can be computed.
+        InputError: MAXPOWER is not known, or the energy of a CPU that counts cannot be measured.
 
     >>> from zeus.device.virtual import VirtualMachine
     >>> gpus_of(ZeusMonitor(gpus=dict(enumerate(VirtualMachine.in_memory("v100", 2).gpus)))).label
     '2 x Tesla V100-PCIE-32GB'
     """
+    need_included(monitor, crew or Alone(), include)
     count, watts = count_gpus(monitor, crew or Alone())
     if not count:
         raise InputError(f"{no_gpu()} Costs depend on the highest power limit of the GPUs.")
@@ -57,4 +64,4 @@ def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None) -> Gpus:
             "`zeus env` shows what each GPU can report."
         )
     name = next(gpu.spec.name for gpu in monitor.gpus.values())
-    return Gpus(name, count, watts)
+    return Gpus(name, count, watts, include)

@@ -113,7 +113,7 @@ class EpochLimits:
         if self._plan is None or self.in_force is None:
             return False
         if any(one.kind is Kind.EPOCH and one.joules is None for one in own):
-            self._let_go("the energy of a GPU cannot be measured")
+            self._let_go("the energy cannot be measured")
             return False
         before, self._known = self._known, self._slices(own)
         self._choose()

@@ -48,7 +48,7 @@ class Launcher:
     """Runs one job file. Everything is checked before anything is registered, set or started.
 
     Raises:
-        InputError: A GPU, a power limit or the command of the file is not available here.
+        InputError: A GPU, a power limit, the CPU's energy or the command of the file is not available here.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Launcher:
         env.prices()  # a mistake in them must not come up in the middle of a run, where it looks like a crash
         self.devices = find(file.gpus)
         self._monitor = ZeusMonitor(list(self.devices), sync_execution_with=None)
-        self.gpus = gpus_of(self._monitor)
+        self.gpus = gpus_of(self._monitor, include=file.spec.include)
         if file.metrics is None:
             self._monitor.close()  # the script measures itself
         candidates(list(self.devices.values()), STEP_WATTS, file.spec.power_limits)  # raises if a limit is out of range
@@ -176,7 +176,7 @@ class Launcher:
 
     def profile(self, batch_size: int) -> PowerProfile | None:
         """The stored power profile of this batch size on these GPUs."""
-        return self.job.get(ProfileKey(self.job.spec.id, batch_size, self.gpus.model, self.gpus.count))
+        return self.job.get(ProfileKey(self.job.spec.id, batch_size, self.gpus.kind, self.gpus.count))
 
     def close(self) -> None:
         if self._claim is not None:
@@ -226,6 +226,7 @@ class Launcher:
             seed=seed,
             outcome_file=str(outcome_file(log)),
             profile_dir=profile_dir,
+            include=trial.ask.gpus.include,
         )
         inherited = env.inherited(ORDERS)
         mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self.mode

@@ -210,7 +210,7 @@ class _Watch(Driver):
     def _keep_profile(self) -> None:
         ask, profile = self._trial.ask, self._limits.profile
         if profile is not None:
-            key = ProfileKey(self._by.job.spec.id, self._trial.batch_size, ask.gpus.model, ask.gpus.count)
+            key = ProfileKey(self._by.job.spec.id, self._trial.batch_size, ask.gpus.kind, ask.gpus.count)
             self._running.put(key, profile)
         if self._limits.is_settled:
             self._by.monitor.watch_closely(False)  # all limits are measured
@@ -225,7 +225,7 @@ class _Watch(Driver):
             return measured
 
     def _add(self, measured: Measurement) -> None:
-        self._used = self._used.plus(Use(measured.total_energy, measured.seconds))
+        self._used = self._used.plus(measured.use(self._trial.ask.gpus.include))
 
 
 def _nobody(chunk: bytes) -> None:

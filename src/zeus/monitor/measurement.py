@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from zeus.cost import GPU_ONLY, Include, Use
 from zeus.monitor.energy import EnergyEstimate
 
 
@@ -117,6 +118,22 @@ class Measurement:
         return sum(self.gpu_energy.values()) if self.gpu_energy else self._of_none
 
     joules = total_energy
+
+    def use(self, include: Include = GPU_ONLY) -> Use:
+        """Time, and the joules that a cost counts. This is the one place that says which of them count.
+
+        With "cpu" these are the GPUs, the CPUs, and the memory of those CPUs that have a counter for it. Joules that
+        another rank counts are 0 here. If any joules that count are unknown, the sum is NaN.
+
+        >>> m = Measurement(time=2.0, gpu_energy={0: 300.0}, cpu_energy={0: 100.0}, dram_energy={0: 10.0})
+        >>> m.use(), m.use(("gpu", "cpu"))
+        (Use(joules=300.0, seconds=2.0), Use(joules=410.0, seconds=2.0))
+        """
+        joules = self.total_energy
+        if "cpu" in include:
+            joules += sum(self.cpu_energy.values()) if self.cpu_energy else self._of_no_cpu
+            joules += sum((self.dram_energy or {}).values())
+        return Use(joules, self.time)
 
     @property
     def error(self) -> float:

@@ -11,7 +11,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from zeus.cost import Use
+from zeus.cost import GPU_ONLY, Include, Use
 from zeus.device.clock import REAL, clock_of
 from zeus.device.keeper.client import changed_at, found_limits, limit_changes
 from zeus.distributed.crew import Crew, barrier, together
@@ -39,10 +39,12 @@ class Recorder:
     Args:
         monitor: Measures the GPUs of this rank.
         crew: The ranks that train together.
+        include: Whose energy counts.
     """
 
-    def __init__(self, monitor: ZeusMonitor, crew: Crew) -> None:
+    def __init__(self, monitor: ZeusMonitor, crew: Crew, include: Include = GPU_ONLY) -> None:
         self._monitor = monitor
+        self._include = include
         self._crew = crew
         self._pieces: deque[_Piece] = deque()
         self._clock = next(map(clock_of, monitor.gpus.values()), REAL)
@@ -123,7 +125,7 @@ class Recorder:
         found, several = [], self._crew.size > 1
         for piece in self._pieces:
             try:
-                joules, seconds = piece.measurement.total_energy, piece.measurement.seconds
+                joules, seconds = piece.measurement.use(self._include)
             except Exception as failed:  # the user must see the exception that ended the training, not this one
                 log.warning("what the trial used at its end could not be measured: %s", failed)
                 joules = seconds = math.nan
@@ -149,5 +151,5 @@ class Recorder:
             return self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
 
     def _take(self, piece: _Piece) -> Measured:
-        joules, seconds = together(self._crew, piece.measurement.total_energy, piece.measurement.seconds)
+        joules, seconds = together(self._crew, *piece.measurement.use(self._include))
         return Measured(piece.kind, piece.units, Use(joules, seconds), piece.limit)

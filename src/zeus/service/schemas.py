@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -41,6 +41,7 @@ Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False, strict=T
 Gpus_ = Annotated[int, Field(ge=1, le=100_000, strict=True)]
 Version = Annotated[int, Field(strict=True)]
 Yes = Annotated[bool, Field(strict=True)]
+Counted = Annotated[list[Literal["gpu", "cpu"]], Field(min_length=1, max_length=2)]  # whose energy costs count
 
 
 class Body(BaseModel):
@@ -89,6 +90,7 @@ class Spec(Body):
     power_limits: Annotated[list[Above], Field(max_length=SIZES)] = []
     command_id: Annotated[str, Field(max_length=64, pattern="^[0-9a-f]*$")] = ""
     baseline_every: Annotated[int, Field(ge=0, le=10**6, strict=True)] = 0
+    include: Counted = ["gpu"]
 
     def job(self) -> JobSpec:
         """The spec, validated."""
@@ -117,18 +119,20 @@ class Change(Body):
     higher_is_better_metric: Yes | None = None
     power_limits: Annotated[list[Above], Field(max_length=SIZES)] | None = None
     baseline_every: Annotated[int, Field(ge=0, le=10**6, strict=True)] | None = None
+    include: Counted | None = None
 
 
 class Cards(Body):
-    """The GPUs that a trial runs on."""
+    """The GPUs that a trial runs on, and whose energy its costs count."""
 
     gpu_name: Text = ""
     gpus: Gpus_ = 1
     max_watts: Above
+    include: Counted = ["gpu"]
 
     def place(self) -> Gpus:
         """The GPUs, as a value of `zeus.job`."""
-        return Gpus(self.gpu_name, self.gpus, self.max_watts)
+        return Gpus(self.gpu_name, self.gpus, self.max_watts, tuple(self.include))
 
 
 class AskFor(Cards):

@@ -131,7 +131,8 @@ class Store(Protocol):
             policy_version: The version of its policy, for a new job or a new policy.
             revise: False: raise AlreadyDone if the spec differs, and change nothing.
             void: Allow a new target although trials ran for the current one. They do not count until the job gets that
-                target back. Without `void` this raises AlreadyDone.
+                target back. Also allow another `include`: costs with and without the CPU are not compared. Without
+                `void` this raises AlreadyDone.
             revive: False: raise NotKnown if the job was forgotten.
         """
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 
+from zeus.cost import Include
 from zeus.errors import AlreadyDone, InputError, NotKnown, suggest
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
 from zeus.store.api import Job, Request
@@ -39,9 +40,18 @@ def revised(job: Job, spec: JobSpec, policy_version: int, at: str) -> Job:
 
 
 def voids(before: Job, after: Job, trials: Iterable[Trial]) -> AlreadyDone | None:
-    """The error for a revision that changes the target although trials ran for it; None if there are none."""
-    if before.spec.target == after.spec.target:
+    """The error for a revision after which the costs of earlier trials no longer compare; None if there are none."""
+    same_include, same_target = before.spec.include == after.spec.include, before.spec.target == after.spec.target
+    if same_include and same_target:
         return None
+    trials = list(trials)
+    if trials and not same_include:
+        return AlreadyDone(
+            f"job {before.id!r}: its costs count the energy of {_named(before.spec.include)}, and this counts "
+            f"{_named(after.spec.include)}. New costs could not be compared with those of "
+            f"{len(trials)} trial{'' if len(trials) == 1 else 's'}. To change it, use `zeus run --revise` or "
+            "`revise=true`. To keep comparing, use another job name."
+        )
     void = sum(trial.ask.is_for(before.spec) for trial in trials)
     if not void:
         return None
@@ -50,6 +60,10 @@ def voids(before: Job, after: Job, trials: Iterable[Trial]) -> AlreadyDone | Non
         f"target, {void} trial{' does' if void == 1 else 's do'} not count any more, unless the target changes back. "
         "To change it, use `zeus run --revise` or `revise=true`. To keep the trials, use another job name."
     )
+
+
+def _named(include: Include) -> str:
+    return " and ".join(name.upper() for name in include)
 
 
 def excused(job: Job, numbers: Iterable[int], at: str, last: int) -> Job:
@@ -120,6 +134,12 @@ def next_ask(
         )
     if any(trial.ending is Ending.CONVERGED for trial in tries):
         raise AlreadyDone(f"job {job_id!r}: recurrence {recurrence} has reached its target. Begin a new one.")
+    if request.target is None and request.gpus.include != job.include:  # a run that is over says what it counted
+        raise InputError(
+            f"job {job_id!r} counts the energy of {_named(job.include)}, but this client counts "
+            f"{_named(request.gpus.include)}. Either the job was revised or the client is too old to count the rest. "
+            "Start the client again, or update it."
+        )
     attempt = len(tries) + 1
     if attempt > request.max_tries:
         raise AlreadyDone(

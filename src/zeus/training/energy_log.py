@@ -10,7 +10,9 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
+from zeus.cost import GPU_ONLY, included
 from zeus.distributed.crew import Alone, Crew, barrier, together
+from zeus.env import orders
 from zeus.monitor import Measurement, ZeusMonitor
 
 _WINDOW = "zeus: energy log"
@@ -38,6 +40,7 @@ class EnergyLog:
 
     def __init__(self, monitor: ZeusMonitor, crew: Crew | None = None) -> None:
         self._monitor = monitor
+        self._include = included(orders().include or GPU_ONLY)  # under `zeus run`, what the job's costs count
         self._crew: Crew = crew or Alone()
         self._pending: deque[_Stretch] = deque()
         self._steps = self._samples = 0
@@ -93,7 +96,7 @@ class EnergyLog:
         count = min(self._crew.gather(ready))
         for _ in range(int(count)):
             stretch = self._pending.popleft()
-            joules, seconds = together(self._crew, stretch.measurement.total_energy, stretch.measurement.seconds)
+            joules, seconds = together(self._crew, *stretch.measurement.use(self._include))
             self.joules += joules
             self.seconds += seconds
             if stretch.steps and stretch.samples and seconds > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
@@ -60,11 +60,13 @@ class ZeusDataLoader(DataLoader[Any]):
         eta: η of Equation 2. ZEUS_ETA_KNOB replaces it. Default: 0.5.
         optimum_selector: Chooses the best limit. Default: Equation 7 with this η.
         profiles: Where power profiles are kept between runs. Default: kept only for jobs that have an id.
+        include: Whose energy the cost counts: ["gpu"], or ["gpu", "cpu"] for the CPU and its memory too.
+            ZEUS_COST_INCLUDE replaces it. Default: ["gpu"].
         distributed: None, or "dp" if one process trains on all GPUs and each gets a share of the batch.
         dataloader_keywords: All other arguments of DataLoader.
 
     Raises:
-        InputError: An argument is not valid.
+        InputError: An argument is not valid, or the energy of a CPU that counts cannot be measured.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class ZeusDataLoader(DataLoader[Any]):
         eta: float | None = None,
         optimum_selector: OptimumSelector | None = None,
         profiles: Profiles | None = None,
+        include: Iterable[str] | None = None,
         distributed: str | None = None,
         **dataloader_keywords: Any,
     ) -> None:
@@ -109,7 +112,16 @@ class ZeusDataLoader(DataLoader[Any]):
         if max_epochs is not None and is_training:
             self._zeus_monitor = ZeusMonitor()
             self._zeus_session = self._session(
-                order, max_epochs, target_metric, higher_is_better, mode, profiling, eta, optimum_selector, profiles
+                order,
+                max_epochs,
+                target_metric,
+                higher_is_better,
+                mode,
+                profiling,
+                eta,
+                optimum_selector,
+                profiles,
+                include,
             )
 
     def _session(
@@ -123,6 +135,7 @@ class ZeusDataLoader(DataLoader[Any]):
         eta: float | None,
         selector: OptimumSelector | None,
         profiles: Profiles | None,
+        include: Iterable[str] | None,
     ) -> Session:
         eta = order.eta if order.eta is not None else 0.5 if eta is None else eta
         ranks = crew()
@@ -131,6 +144,8 @@ class ZeusDataLoader(DataLoader[Any]):
         arguments = power_arguments(
             order, self._zeus_monitor, ranks, report, batch_size=self._samples_per_step(), eta=eta
         )
+        if arguments["include"] is None:
+            arguments["include"] = include
         given = {"optimum_selector": selector, "profiles": profiles}
         arguments |= {name: value for name, value in given.items() if value is not None}
         optimizer = GlobalPowerLimitOptimizer(self._zeus_monitor, mode=mode, profiling=profiling, **arguments)

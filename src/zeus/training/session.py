@@ -113,7 +113,7 @@ class Session:
         self._known = known
         self._run = TrialRun(
             TrialEngine(terms, known),
-            Recorder(monitor, self._crew),
+            Recorder(monitor, self._crew, optimizer.include),
             self._crew,
             ask=keep_going or (lambda question: fits(question.cost, cost_limit)),
             tell_epoch=tell_epoch,
@@ -249,6 +249,7 @@ class Session:
             why_not=self._optimizer.why_not,
             batch_size=self.batch_size,
             next_epoch_cost=outcome.next_epoch_cost,
+            include=self._optimizer.include,
         )
 
     def _saving(self, outcome: job.Outcome) -> LimitSaving | None:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from zeus.cost import GPU_ONLY, Include
 from zeus.env import Mode
 from zeus.training.saving import LimitSaving
 
@@ -37,6 +38,7 @@ class Summary:
     why_not: str | None  # why no limits were set, if none were
     batch_size: int
     next_epoch_cost: float | None = None  # predicted cost of the epoch that was not begun because of it
+    include: Include = GPU_ONLY  # whose energy `joules`, `cost` and `saving` count
 
 
 def sentence(summary: Summary) -> str:
@@ -47,6 +49,7 @@ def sentence(summary: Summary) -> str:
         TrainingEnd.COST_LIMIT: "stopped before the cost limit",
     }.get(summary.ending, "left the training loop")
     energy = "unknown energy" if math.isnan(summary.joules) else f"{summary.joules:.0f} J"
+    energy += "" if summary.include == GPU_ONLY else " of GPU and CPU"
     epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs} epochs"
     line = f"{ending} after {epochs}, {summary.seconds:.1f} s, {energy}"
     saving = summary.saving

@@ -185,6 +185,20 @@ def test_another_target_is_asked_for_and_undone_by_putting_the_first_one_back(ke
     assert (known.cost_limit, job.ask(HERE).decision.cost_limit) == (200.0, 200.0)
 
 
+def test_what_is_counted_goes_with_the_trial_and_what_it_teaches(kept: tuple[Store, Register]) -> None:
+    store, register = kept
+    job, here = register(replace(SPEC, include=("gpu", "cpu"))), replace(HERE, include=("gpu", "cpu"))
+    assert job.spec.include == ("gpu", "cpu")
+    trial = job.ask(here)
+    assert trial.ask.gpus == here
+    job.profiled(16, here, joules=5.0, seconds=1.0)
+    assert job.knowledge(trial).epoch == (5.0, 1.0)
+    job.tell(trial.number, CONVERGED)
+    assert store.trials(SPEC.id)[0].trial.ask.gpu_model == f"{HERE.label} + CPU"
+    store.register(SPEC, void=True)
+    assert store.trials(SPEC.id)[0].trial.ask.gpus == here
+
+
 def test_the_first_trial_is_the_default_size_and_says_where_it_runs(job: RecurringJob) -> None:
     trial = job.ask(HERE)
     assert (trial.number, trial.batch_size, trial.ask.recurrence, trial.ask.attempt) == (1, 16, 1, 1)

@@ -92,6 +92,37 @@ def test_trials_count_for_another_target_only_if_that_is_asked_for(store: Store)
     assert [kept.trial.ask.is_for(back.spec) for kept in store.trials("asr")] == [True]
 
 
+def test_what_a_job_counts_changes_only_if_that_is_asked_for(store: Store) -> None:
+    both = replace(SPEC, include=("gpu", "cpu"))
+    store.register(both)
+    first = store.register(SPEC)  # no trial has counted anything yet
+    store.tell("asr", ask(store).number, CONVERGED)
+    for change in (
+        lambda: store.register(both),
+        lambda: store.revise("asr", lambda job: (replace(job.spec, include=("gpu", "cpu")), 1)),
+    ):
+        with pytest.raises(AlreadyDone, match=r"energy of GPU, and this counts GPU and CPU.* 1 trial.*revise"):
+            change()
+    assert store.job("asr") == first
+    assert store.register(both, void=True).spec.include == ("gpu", "cpu")
+    assert place_of(store).include == ("gpu",), "what a trial counted is a fact of the trial"
+
+
+def test_a_trial_is_opened_only_for_who_counts_what_the_job_counts(store: Store) -> None:
+    store.register(replace(SPEC, include=("gpu", "cpu")))
+    with pytest.raises(InputError, match="counts the energy of GPU and CPU, but this client counts GPU"):
+        ask(store)
+    assert store.count("asr") == 0
+    opened = store.ask("asr", replace(HERE, gpus=replace(HERE.gpus, include=("gpu", "cpu"))), first_size)
+    store.profiled("asr", 16, opened.ask.gpus, joules=5.0, seconds=1.0)
+    assert place_of(store).label == f"{HERE.gpus.label} + CPU"
+    assert [note.gpu_model for note in store.notes("asr") if isinstance(note, Profiled)] == [place_of(store).label]
+
+
+def place_of(store: Store) -> Gpus:
+    return store.trials("asr")[-1].trial.ask.gpus
+
+
 def test_a_job_keeps_its_policy_version_until_it_takes_another_policy(store: Store) -> None:
     store.register(SPEC, policy_version=1)
     assert store.register(replace(SPEC, eta_knob=0.2), policy_version=2).policy_version == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -132,3 +133,17 @@ def test_a_running_trial_is_judged_under_the_eta_that_it_was_asked_for_under(cli
     # Twice that is within twice the first's cost. Were only time to count, twice 10 s would not be.
     assert client.patch("/api/v1/jobs/mnist", json={"eta_knob": 0.0}).status_code == 200
     assert client.post("/report", json=so_far).json()["stop_train"] is False
+
+
+def test_a_client_that_reports_only_gpus_gets_no_trial_of_a_job_that_counts_the_cpu(
+    place: Place, client: TestClient
+) -> None:
+    """Its joules would be too few, and would look like a saving."""
+    store = place.open()
+    assert client.post("/jobs", json=JOB).status_code == 201
+    store.revise(JOB["job_id"], lambda job: (replace(job.spec, include=("gpu", "cpu")), job.policy_version))
+    told = client.get("/jobs/batch_size", params={"job_id": JOB["job_id"]})
+    assert told.status_code == 422
+    assert "counts the energy of GPU and CPU, but this client counts GPU" in told.text
+    assert client.post("/jobs", json=JOB).status_code == 200, "these clients cannot say what is counted"
+    assert store.job(JOB["job_id"]).spec.include == ("gpu", "cpu")

@@ -60,7 +60,7 @@ def facts_hold(store: Store) -> None:
     ]
     assert [(job.revision, job.spec.eta_knob) for job in store.revisions("asr")] == [(1, 0.5), (2, 0.8)]
     job = store.job("asr")
-    assert (job.first, job.spec.baseline_every, job.spec.mab_seed) == (1, 0, 7)
+    assert (job.first, job.spec.baseline_every, job.spec.mab_seed, job.spec.include) == (1, 0, 7, ("gpu",))
     profile = store.get_profile(ProfileKey("asr", 16, "V100", 1))
     assert profile is not None and [one.limit_watts for one in profile.slices] == [250.0, 150.0]
     assert [kept.trial.ask.eta for kept in store.trials("images")] == [0.5] * 3

@@ -42,6 +42,24 @@ def cards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[VirtualGpu]:
     return virtual_gpus(GPU)
 
 
+def test_two_ranks_are_charged_for_the_cpu_of_their_node_once(
+    cards: list[VirtualGpu], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ZEUS_GPU", f"virtual:{GPU}&cpu=100&dram=10")
+    monkeypatch.setenv("ZEUS_MODE", "off")
+    told = []
+    for include in ("gpu", "gpu,cpu"):
+        monkeypatch.setenv("ZEUS_COST_INCLUDE", include)
+        folder = tmp_path / include
+        folder.mkdir()
+        first, second = launch(folder, "loader")
+        assert first == second
+        told.append(first)
+    alone, both = told
+    assert both["seconds"] == pytest.approx(alone["seconds"])
+    assert both["joules"] - alone["joules"] == pytest.approx(110 * both["seconds"])
+
+
 def launch(folder: Path, what: str, masked: bool = False) -> list[dict[str, Any]]:
     """What each of two ranks told."""
     places = [

@@ -19,7 +19,8 @@ from torch.utils.data import TensorDataset  # noqa: E402
 
 from support.paths import ROOT  # noqa: E402
 from zeus import ZeusDataLoader  # noqa: E402
-from zeus.device.virtual import VirtualGpu, step, virtual_gpus  # noqa: E402
+from zeus.device.virtual import VirtualGpu, presets, step, virtual_gpus  # noqa: E402
+from zeus.device.virtual.physics import operate  # noqa: E402
 from zeus.env import Mode  # noqa: E402
 from zeus.errors import InputError  # noqa: E402
 from zeus.monitor import ZeusMonitor  # noqa: E402
@@ -88,6 +89,41 @@ def test_the_summary_holds_what_was_used_and_saved(gpu: VirtualGpu, capsys: pyte
     assert summary.saving is not None and summary.saving.joules > 0
     assert gpu.limit() == 250
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_with_the_cpu_the_summary_counts_it_everywhere(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By hand: 5 epochs of 50 steps at one limit, with 150 W of CPU and 20 W of memory beside the GPU."""
+    monkeypatch.setenv("ZEUS_GPU", f"{GPU}&cpu=150&dram=20")
+    both = ZeusDataLoader(data(), 128, 5, mode="off", include=["gpu", "cpu"])
+    alone = ZeusDataLoader(data(), 128, 5, mode="off", include=["gpu"])
+    run(both)
+    run(alone)
+    each = operate(presets.card("v100"), presets.load("v100", "resnet50"), 128, 250.0)
+    seconds = 5 * 50 * each.seconds
+    assert (both.summary.include, alone.summary.include) == (("gpu", "cpu"), ("gpu",))
+    assert both.summary.seconds == pytest.approx(seconds)
+    assert both.summary.joules == pytest.approx(seconds * (each.watts + 170))
+    assert both.summary.cost == pytest.approx(0.5 * both.summary.joules + 0.5 * 250 * seconds)
+    assert alone.summary.joules == pytest.approx(seconds * each.watts)
+    said = capsys.readouterr().err.splitlines()
+    assert [" J of GPU and CPU" in line for line in said] == [True, False]
+
+
+def test_with_the_cpu_the_best_limit_is_higher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ZEUS_GPU", f"{GPU}&cpu=400")
+    limits = []
+    for include in (["gpu"], ["gpu", "cpu"]):
+        loader = ZeusDataLoader(data(), 128, 5, include=include)
+        run(loader)
+        limits.append(loader.summary.limit)
+    assert limits[0] < limits[1]
+
+
+def test_a_cpu_that_cannot_be_read_is_refused_before_the_training() -> None:
+    with pytest.raises(InputError, match="the cost includes the CPU, but its energy cannot be measured"):
+        ZeusDataLoader(data(640), 64, 1, include=["gpu", "cpu"])
 
 
 def test_quiet_means_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

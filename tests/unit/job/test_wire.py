@@ -36,6 +36,9 @@ ABOVE = st.floats(1e-6, 1e12)
 NAME = st.text(min_size=1, max_size=8)
 
 
+INCLUDES = st.sampled_from([("gpu",), ("gpu", "cpu")])
+
+
 @st.composite
 def specs(draw: st.DrawFn) -> JobSpec:
     sizes = draw(st.lists(WHOLE, min_size=1, max_size=5, unique=True))
@@ -50,6 +53,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         mab_seed=draw(st.none() | WHOLE),
         power_limits=tuple(draw(st.lists(ABOVE, max_size=3, unique=True))),
         baseline_every=draw(st.integers(0, 9)),
+        include=draw(INCLUDES),
     )
 
 
@@ -166,8 +170,32 @@ def test_an_outcome_of_version_1_tells_the_totals_alone(outcome: Outcome) -> Non
 @given(specs())
 def test_a_job_of_version_1_has_no_baselines(spec: JobSpec) -> None:
     written = to_json(spec, version=1)
-    assert set(to_json(spec)) - set(written) == {"baseline_every", "command_id"}
-    assert from_json(written, JobSpec) == replace(spec, baseline_every=0, command_id="")
+    assert set(to_json(spec)) - set(written) - {"include"} == {"baseline_every", "command_id"}
+    assert from_json(written, JobSpec) == replace(spec, baseline_every=0, command_id="", include=("gpu",))
+
+
+@given(specs())
+def test_a_job_that_counts_only_gpus_is_written_as_zeus_0_2_wrote_it(spec: JobSpec) -> None:
+    """Zeus 0.2 refuses a field that it does not know, and must refuse a job whose costs it cannot count."""
+    assert ("include" in to_json(spec)) == ("cpu" in spec.include)
+    without = {name: value for name, value in to_json(spec).items() if name != "include"}
+    assert from_json(without, JobSpec) == replace(spec, include=("gpu",))
+
+
+@pytest.mark.parametrize("label", ["V100", "2 x V100", "V100 + CPU", "2 x V100 + CPU"])
+def test_a_label_says_what_its_costs_count(label: str) -> None:
+    gpus = Gpus.of_label(label, 500.0)
+    assert gpus.label == label
+    assert gpus.include == (("gpu", "cpu") if "CPU" in label else ("gpu",))
+
+
+@pytest.mark.parametrize("include", [[], ["cpu"], ["gpu", "gpu"], ["gpu", "disk"], "gpu", 5])
+def test_what_cannot_be_counted_is_refused(include: object) -> None:
+    with pytest.raises(InputError, match="include"):
+        from_json({"kind": "job", "version": 2, **SMALLEST, "include": include}, JobSpec)
+
+
+SMALLEST = {"job_id_prefix": "asr", "batch_sizes": [8], "default_batch_size": 8}
 
 
 USES = st.builds(Use, ABOVE, ABOVE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from zeus.cost import CostModel
@@ -52,7 +52,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
     facts = partial(store.log, job_id)
     kept_profiles = store.profiles(job_id)
     ledger = open_ledger(job.spec, trials, kept_profiles)
-    gpus = trials[-1].trial.ask.gpus if trials else None
+    gpus = replace(trials[-1].trial.ask.gpus, include=job.spec.include) if trials else None
     label = "" if gpus is None else gpus.label
     limits, front, following, stuck = dict[int, float](), tuple[ParetoPoint, ...](), None, None
     try:
@@ -82,5 +82,5 @@ def _counting(store: Store, job: Job) -> Iterator[Event]:
 
 
 def _profiles(job: Job, gpus: Gpus, kept: Mapping[ProfileKey, PowerProfile]) -> dict[int, PowerProfile]:
-    keys = {size: ProfileKey(job.id, size, gpus.model, gpus.count) for size in job.spec.batch_sizes}
+    keys = {size: ProfileKey(job.id, size, gpus.kind, gpus.count) for size in job.spec.batch_sizes}
     return {size: kept[key] for size, key in keys.items() if key in kept}

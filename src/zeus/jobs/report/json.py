@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, astuple
 from typing import Any
 
-from zeus.cost import CostModel
+from zeus.cost import GPU_ONLY, CostModel
 from zeus.env import Prices
 from zeus.errors import InputError, NotKnown, StoreError, ZeusError
 from zeus.job import Ending, JobSpec, Kept, Kind, Trial
@@ -115,6 +115,7 @@ def full_without_store(spec: JobSpec, trials: Iterable[Trial], why: str) -> Json
     kept = [Kept(trial=one, asked_at="", changed_at="", leased_until=None) for one in trials]
     ledger = open_ledger(spec, kept)
     return {
+        "spec": spec_json(spec),
         "history": [recurrence_json(ledger, one) for one in ledger.recurrences],
         "tries": [trial_json(spec, one) for one in kept],
         "default_why_not": why,
@@ -134,6 +135,7 @@ def run_json(job_id: str, told: Json, recurrences: Set[int], limits: Mapping[int
     tries = [{**one, "trial": one["number"], "power_limit": limits.get(one["number"])} for one in told["tries"]]
     return {
         "job": job_id,
+        "include": told["spec"].get("include", list(GPU_ONLY)),
         "recurrences": [
             {
                 **row,
@@ -153,7 +155,8 @@ def run_json(job_id: str, told: Json, recurrences: Set[int], limits: Mapping[int
 
 def spec_json(spec: JobSpec, version: int = VERSION) -> Json:
     """A job's spec with the names of `JobSpec`, as far as this version of the wire format has them."""
-    return {name: value for name, value in to_json(spec, version).items() if name not in ("kind", "version")}
+    body = {name: value for name, value in to_json(spec, version).items() if name not in ("kind", "version")}
+    return body if version == 1 else {**body, "include": list(spec.include)}
 
 
 # ---------------------------------------------------------------------- its trials and recurrences
@@ -169,6 +172,7 @@ def trial_json(spec: JobSpec, kept: Kept) -> Json:
         "attempt": trial.ask.attempt,
         "gpu_model": trial.ask.gpu_model,
         "gpus": trial.ask.gpus.count,
+        "include": list(trial.ask.gpus.include),
         "eta": trial.ask.eta,
         "batch_size": trial.batch_size,
         "phase": trial.decision.phase.value,
@@ -284,7 +288,7 @@ def profiles_json(store: Store, job_id: str, version: int = VERSION) -> list[Jso
     """
     job, rows = store.job(job_id), []
     lately = store.trials(job_id, after=max(0, store.count(job_id) - LATELY))
-    watts = {(kept.trial.ask.gpus.model, kept.trial.ask.gpus.count): kept.trial.ask.max_watts for kept in lately}
+    watts = {(kept.trial.ask.gpus.kind, kept.trial.ask.gpus.count): kept.trial.ask.max_watts for kept in lately}
     for key, found in sorted(store.profiles(job_id).items(), key=lambda pair: astuple(pair[0])):
         best, costs = None, dict[str, float]()
         if found.slices:

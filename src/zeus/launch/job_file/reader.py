@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from zeus.cost import GPU_ONLY
 from zeus.env import Mode, ProfilingPlan, profiling_plan
 from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
@@ -125,6 +126,7 @@ class _Reader:
         given = {name: data[key] for key, (name, _) in SPEC.items() if key in data}
         given.setdefault("job_id", data["name"])
         given["baseline_every"] = data.get("baseline", {}).get("every", 0)
+        given["include"] = data.get("cost", {}).get("include", GPU_ONLY)
         given["command_id"] = hashlib.sha256(data["command"].encode()).hexdigest()[:16]
         try:
             if "policy" in given:

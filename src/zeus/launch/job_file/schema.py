@@ -23,6 +23,10 @@ def _gpus(value: Any) -> bool:
     return bool(value) and all(is_whole(one, 0) for one in value) and len(set(value)) == len(value)
 
 
+def _included(value: Any) -> bool:
+    return isinstance(value, list) and value in (["gpu"], ["gpu", "cpu"], ["cpu", "gpu"])
+
+
 TEXT = (lambda value: isinstance(value, str) and bool(value.strip()), 'a text in "quotes"')
 ANY_TEXT = (lambda value: isinstance(value, str), 'a text in "quotes"')
 NUMBER = (is_number, "a number")
@@ -64,6 +68,7 @@ TOP: Mapping[str, Kind] = {
     "metrics": TABLE,
     "env": TABLE,
     "baseline": TABLE,
+    "cost": TABLE,
 }
 TABLES: Mapping[str, Mapping[str, Kind]] = {
     "learning_rate": {
@@ -72,6 +77,9 @@ TABLES: Mapping[str, Mapping[str, Kind]] = {
     },
     "baseline": {
         "every": (lambda value: is_whole(value, 0), "a whole number of recurrences up to 2**53, or 0 for never"),
+    },
+    "cost": {
+        "include": (_included, '["gpu"], or ["gpu", "cpu"] to count the CPU and its memory too'),
     },
     "metrics": {
         "regex": ANY_TEXT,

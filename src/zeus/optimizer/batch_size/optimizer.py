@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass
 
 from zeus.callback import Callback
-from zeus.cost import CostModel
+from zeus.cost import GPU_ONLY, CostModel, Include, included
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.distributed.crew import Alone, Crew, broadcast, crew
@@ -27,6 +27,7 @@ from zeus.jobs.open import gpus_of, register_job
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.running import RunningTrial, launched
 from zeus.monitor import ZeusMonitor
+from zeus.monitor.all_ranks import need_included
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.store import Store
@@ -47,6 +48,7 @@ class _Given:
     cost_limit: float | None
     known: Knowledge
     again: int | None  # the recurrence to try again if this trial does not reach the target
+    include: Include  # whose energy its costs count
 
 
 class BatchSizeOptimizer(Callback):
@@ -71,10 +73,12 @@ class BatchSizeOptimizer(Callback):
             torch.distributed. All ranks must call the same methods.
         store: The store, instead of `server_url`.
         clock: Clock for renewing the trial's lease.
-        revise: Whether `job` may have another target than before. Trials for the old target then no longer count.
+        revise: Whether `job` may have another target or `include` than before. Trials for the old target then no longer
+            count, and costs with and without the CPU are not compared.
 
     Raises:
-        InputError: The arguments, the job or the store cannot be used.
+        InputError: The arguments, the job or the store cannot be used, or the job counts a CPU whose energy cannot be
+            measured.
     """
 
     def __init__(
@@ -102,6 +106,8 @@ class BatchSizeOptimizer(Callback):
         self._clock = clock
         self._crew: Crew = Alone()
         self._job: RecurringJob | None = None
+        if job is not None and not self._from_launcher and crew().size == 1:
+            need_included(monitor, Alone(), job.include)  # several ranks find out together, in `get_batch_size`
         if rank == 0 and not self._from_launcher:
             self._registered()  # raises now, before any training, if the store or the job cannot be used
         self._given: _Given | None = None
@@ -134,10 +140,12 @@ class BatchSizeOptimizer(Callback):
                     f"rank={self._rank}: this rank gets its batch size from the first over torch.distributed, which is "
                     "not set up. Call init_process_group() before get_batch_size()."
                 )
-            gpus = gpus_of(self.monitor, self._crew)
+            wanted = GPU_ONLY if self._from_launcher or self._wanted is None else self._wanted.include
+            gpus = gpus_of(self.monitor, self._crew, wanted)
             given = broadcast(self._open(gpus) if self._crew.writes else None)
             match given:
                 case _Given():
+                    need_included(self.monitor, self._crew, given.include)
                     self._given = given
                 case ZeusError():
                     raise given
@@ -164,7 +172,8 @@ class BatchSizeOptimizer(Callback):
         atexit.register(self._at_exit)
         again = None if trial.ask.last else trial.ask.recurrence
         cost = CostModel(trial.ask.eta, trial.ask.max_watts)
-        return _Given(trial.number, trial.batch_size, job.spec, cost, limit, self._running.knowledge(), again)
+        known = self._running.knowledge()
+        return _Given(trial.number, trial.batch_size, job.spec, cost, limit, known, again, gpus.include)
 
     def _take(self, orders: Orders, gpus: Gpus) -> _Given:
         """The launcher's trial, from its store and its environment."""
@@ -182,7 +191,9 @@ class BatchSizeOptimizer(Callback):
         spec = self._running.spec or self._wanted or _spec(orders, size)
         eta = trial.ask.eta if trial is not None else spec.eta_knob if orders.eta is None else orders.eta
         cost = CostModel(eta, trial.ask.max_watts if trial else gpus.max_watts)
-        return _Given(self._running.number, size, spec, cost, orders.cost_limit, self._running.knowledge(), None)
+        include = included(orders.include or spec.include) if trial is None else trial.ask.gpus.include
+        known = self._running.knowledge()
+        return _Given(self._running.number, size, spec, cost, orders.cost_limit, known, None, include)
 
     def _registered(self) -> RecurringJob:
         if self._job is None:
@@ -197,7 +208,7 @@ class BatchSizeOptimizer(Callback):
         self.get_batch_size()
         if self._run is not None or self._given is None:
             return
-        recorder, running = Recorder(self.monitor, self._crew), self._running
+        recorder, running = Recorder(self.monitor, self._crew, self._given.include), self._running
         found, steps = recorder.found(), self.steps_per_epoch
         terms = Terms.of(
             self._given.spec, self._given.cost, self._given.cost_limit, found_watts=found, steps_per_epoch=steps
@@ -352,4 +363,5 @@ def _spec(orders: Orders, size: int) -> JobSpec:
         target_metric=target,
         higher_is_better_metric=higher,
         max_epochs=epochs,
+        include=orders.include or GPU_ONLY,
     )

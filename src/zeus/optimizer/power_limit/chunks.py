@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from zeus.cost import GPU_ONLY, Include
 from zeus.device.gpu import Clock
 from zeus.distributed.crew import Crew, barrier, together
 from zeus.errors import DeviceError
@@ -27,8 +28,8 @@ class _Chunk(NamedTuple):
 class Chunks:
     """The chunk that is being measured, and the chunks whose energy is not known yet."""
 
-    def __init__(self, monitor: ZeusMonitor, ranks: Crew, clock: Clock) -> None:
-        self._monitor, self._ranks, self._clock = monitor, ranks, clock
+    def __init__(self, monitor: ZeusMonitor, ranks: Crew, clock: Clock, include: Include = GPU_ONLY) -> None:
+        self._monitor, self._ranks, self._clock, self._include = monitor, ranks, clock, include
         self._pending: deque[_Chunk] = deque()
         self._began, self._steps = 0.0, 0
         self.is_open = False
@@ -82,14 +83,15 @@ class Chunks:
             ailment: What failed on this rank, if anything. All ranks then raise.
 
         Raises:
-            DeviceError: The energy of a GPU is not known, or a rank failed.
+            DeviceError: The energy of a GPU, or of a CPU that counts, is not known, or a rank failed.
         """
         while self._pending and (self._ranks.size > 1 or self._pending[0].measurement.is_ready):
             limit, steps, measurement = self._pending.popleft()
-            own = math.nan if ailment else measurement.total_energy
-            joules, seconds = together(self._ranks, own, measurement.seconds)
+            own = measurement.use(self._include)
+            joules, seconds = together(self._ranks, math.nan if ailment else own.joules, own.seconds)
             if not math.isfinite(joules):
-                raise DeviceError(ailment or "the energy of a GPU cannot be measured any more")
+                what = "a GPU" if self._include == GPU_ONLY else "a GPU or a CPU"
+                raise DeviceError(ailment or f"the energy of {what} cannot be measured any more")
             if seconds > 0:
                 return LimitSlice(limit, steps, seconds, joules)
         return None

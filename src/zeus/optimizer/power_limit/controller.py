@@ -20,11 +20,12 @@ import logging
 import math
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zeus.callback import Callback
+from zeus.cost import Include, included
 from zeus.device.keeper import Lease, Observing, lend
 from zeus.distributed.crew import Alone, Crew
 from zeus.env import Mode, ProfilingPlan, profiling_plan
@@ -99,9 +100,12 @@ class GlobalPowerLimitOptimizer(Callback):
             seconds). Default: ZEUS_PROFILING, else "walk".
         recheck: Profile again if the step time changes by more than this share. None: never.
         crew: The ranks of a distributed job.
+        include: Whose energy decides: ["gpu"], or ["gpu", "cpu"] for the CPU and its memory too. Under `zeus run`, the
+            job's. Default: ["gpu"].
 
     Raises:
-        InputError: An argument is not valid, or the file at `profile_path` is not a profile of this training.
+        InputError: An argument is not valid, the energy of a CPU that counts cannot be measured, or the file at
+            `profile_path` is not a profile of this training.
 
     >>> from zeus.device.virtual import VirtualMachine, step
     >>> machine = VirtualMachine.in_memory("v100")
@@ -130,6 +134,7 @@ class GlobalPowerLimitOptimizer(Callback):
         profiling: str | ProfilingPlan | None = None,
         recheck: float | None = None,
         crew: Crew | None = None,
+        include: Iterable[str] | None = None,
     ) -> None:
         if recheck is not None and not recheck > 0:
             raise InputError(f"recheck={recheck!r}: give a share above 0 such as 0.2, or None.")
@@ -148,12 +153,13 @@ class GlobalPowerLimitOptimizer(Callback):
             key,
             start_watts,
             profiling_plan(profiling),
+            None if include is None else included(include),
         )
         self._setup = set_up(monitor, self._crew, wishes)
         self._profiler: State | None = self._setup.begin()  # None: there is nothing to profile, or profiling failed
         self._best = self._profiler.best_limit if isinstance(self._profiler, Done) else None
         self._phase: Phase = Idle()
-        self._chunks = Chunks(monitor, self._crew, self._setup.clock)
+        self._chunks = Chunks(monitor, self._crew, self._setup.clock, self._setup.include)
         self._ailment: str | None = None  # what failed on this rank; the other ranks learn it at the next exchange
         self._recheck = recheck
         self._passes = 0  # passes of training steps: an epoch has one, or several around evaluations
@@ -176,6 +182,11 @@ class GlobalPowerLimitOptimizer(Callback):
     def max_watts(self) -> float:
         """MAXPOWER: the highest power limit, summed over all GPUs of the job."""
         return self._setup.max_watts
+
+    @property
+    def include(self) -> Include:
+        """Whose energy decides, and whose joules the profile holds."""
+        return self._setup.include
 
     @property
     def profile(self) -> PowerProfile | None:

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from zeus.cost import Include
 from zeus.distributed.crew import Crew, broadcast, crew
 from zeus.env import Orders
 from zeus.jobs.running import RunningTrial, launched
@@ -28,6 +29,7 @@ class LaunchedTerms:
     power_limits: tuple[float, ...]
     higher_is_better: bool
     max_watts: float  # MAXPOWER of the GPUs that the trial was opened for
+    include: Include  # whose energy its costs count
 
 
 class LaunchedTrial:
@@ -45,7 +47,8 @@ class LaunchedTrial:
         spec, opened = self._trial.spec, self._trial.trial
         if spec is None or opened is None:
             return None
-        return LaunchedTerms(opened.batch_size, spec.power_limits, spec.higher_is_better_metric, opened.ask.max_watts)
+        watts, include = opened.ask.max_watts, opened.ask.gpus.include
+        return LaunchedTerms(opened.batch_size, spec.power_limits, spec.higher_is_better_metric, watts, include)
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of this key, the same on every rank. None if there is none, or if it is time to profile again."""
@@ -91,6 +94,7 @@ def power_arguments(
         "profiles": kept,
         "key": ProfileKey(orders.job_id or "", batch_size, model, count),
         "crew": ranks,
+        "include": None if trial is None or trial.terms is None else trial.terms.include,
     }
 
 

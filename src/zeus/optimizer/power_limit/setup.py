@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from zeus.cost import GPU_ONLY, Include, counted_as, included
 from zeus.device.clock import REAL, clock_of
 from zeus.device.gpu import Clock, Gpu
 from zeus.distributed.crew import Crew
 from zeus.env import ProfilingPlan, orders
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.all_ranks import count_gpus
+from zeus.monitor.all_ranks import count_gpus, need_included
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.optimizer.power_limit.plans import plan_of
@@ -42,6 +43,7 @@ class Wishes:
     key: ProfileKey | None
     start_watts: float | None
     profiling: ProfilingPlan
+    include: Include | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,7 @@ class Setup:
     key: ProfileKey
     profiles: Profiles | None
     stored: PowerProfile | None  # from an earlier run
+    include: Include  # whose energy decides
 
     def begin(self) -> State | None:
         """The first state of the profiler, with the limits measured in earlier runs."""
@@ -74,6 +77,8 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
         raise InputError(f"pl_step={wishes.pl_step!r}: give watts above 0.")
     if wishes.profiles is None and wishes.profile_path is None and wishes.key is None:
         wishes = _of_launcher(wishes, monitor, ranks)
+    include = included(orders().include or wishes.include or GPU_ONLY)  # all joules of a job mean the same
+    need_included(monitor, ranks, include)
     count, max_watts = count_gpus(monitor, ranks)
     gpus = tuple(monitor.counted.values())
     limits = candidates(list(monitor.gpus.values()), wishes.pl_step, (), ranks)
@@ -100,6 +105,7 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
     )
     model = next((gpu.spec.name for gpu in monitor.gpus.values()), "")
     key = wishes.key or ProfileKey("", 0, model, count)
+    key = replace(key, gpu_model=counted_as(key.gpu_model, include))
     named = None if wishes.profile_path is None else Path(wishes.profile_path)
     profiles: Profiles | None = wishes.profiles if named is None else FileProfile(named)
     stored = None
@@ -110,7 +116,7 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
             near = best_nearby(profiles, key, plan)
             plan = replace(plan, start_watts=near if _all_have(ranks, near) else None)
     clock = clock_of(gpus[0]) if gpus else REAL
-    return Setup(gpus, clock, max_watts, found, selector, plan, key, profiles, stored)
+    return Setup(gpus, clock, max_watts, found, selector, plan, key, profiles, stored, include)
 
 
 def _of_launcher(wishes: Wishes, monitor: ZeusMonitor, ranks: Crew) -> Wishes:
@@ -127,6 +133,7 @@ def _of_launcher(wishes: Wishes, monitor: ZeusMonitor, ranks: Crew) -> Wishes:
         key=found.get("key"),
         selector=wishes.selector or found.get("optimum_selector"),
         power_limits=wishes.power_limits or found.get("power_limits", ()),
+        include=found.get("include") or wishes.include,
     )
 
 

@@ -73,7 +73,8 @@ def register(request: Request, response: Response, body: OldJob) -> dict[str, An
     with contextlib.suppress(NotKnown):
         known = store.job(spec.id).spec
         response.status_code = 200
-        ours = {"policy", "power_limits", "baseline_every", "command_id"}  # fields that these clients do not know
+        # Fields that these clients do not know.
+        ours = {"policy", "power_limits", "baseline_every", "command_id", "include"}
         unsaid = ours - body.model_fields_set
         spec = replace(spec, **{name: getattr(known, name) for name in unsaid})
     job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)

@@ -42,6 +42,18 @@ OMP_NUM_THREADS = "1"
 """
 
 
+def test_a_cost_counts_gpus_unless_told_otherwise() -> None:
+    assert read(GOOD).spec.include == ("gpu",)
+    assert read(GOOD + '[cost]\ninclude = ["gpu", "cpu"]\n').spec.include == ("gpu", "cpu")
+
+
+@pytest.mark.parametrize("value", ['"cpu"', '["cpu"]', "[]", '["gpu", "disk"]', '["gpu", "gpu"]', "true"])
+def test_what_cannot_be_counted_is_refused_with_its_line(value: str) -> None:
+    line = len(GOOD.splitlines()) + 2
+    with pytest.raises(InputError, match=rf'line {line}: include = .*give \["gpu"\], or'):
+        read(f"{GOOD}[cost]\ninclude = {value}\n")
+
+
 def read(text: str) -> JobFile:
     return parse_job_file(text)
 
