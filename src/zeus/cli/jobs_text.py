@@ -60,8 +60,9 @@ def tell_job(job: Json, last: int, now: str) -> None:
     click.echo(f"  batch sizes {sizes}; default {spec['default_batch_size']}")
     click.echo(f"  target: metric {sign} {spec['target_metric']:g} within {many(spec['max_epochs'], 'epoch')}")
     window = f", window {spec['window_size']}" if spec["window_size"] else ""
+    beta = "none" if spec["beta_knob"] is None else f"{spec['beta_knob']:g}"
     click.echo(
-        f"  eta {spec['eta_knob']:g}, beta {spec['beta_knob']:g}{window}, policy {spec['policy']} "
+        f"  eta {spec['eta_knob']:g}, beta {beta}{window}, policy {spec['policy']} "
         f"(version {job['policy_version']}), seed {spec['mab_seed']}"
     )
     if job["gpu_model"] is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 
 from zeus.cost import GPU_ONLY, Include, included
@@ -38,7 +39,7 @@ class JobSpec:
     """A recurring training job: its batch sizes, target and preferences.
 
     `eta_knob` is η (0: only time counts, 1: only energy counts). `beta_knob` is β: a trial stops when its cost would
-    pass β times the cheapest run. Raises InputError if a value cannot be used.
+    pass β times the cheapest run; None: no trial is stopped for its cost. Raises InputError if a value cannot be used.
 
     >>> job = JobSpec(job_id_prefix="asr", batch_sizes=[8, 16, 32], default_batch_size=16)
     >>> job.batch_sizes, job.id == JobSpec(job_id_prefix="asr", batch_sizes=[32, 8, 16], default_batch_size=16).id
@@ -50,7 +51,7 @@ class JobSpec:
     batch_sizes: tuple[int, ...]
     default_batch_size: int
     eta_knob: float = 0.5
-    beta_knob: float = 2.0
+    beta_knob: float | None = 2.0
     target_metric: float = 0.5
     higher_is_better_metric: bool = True
     max_epochs: int = 100
@@ -78,10 +79,10 @@ class JobSpec:
         need(offered, "default_batch_size", self.default_batch_size, f"one of {list(sizes)}")
         need(is_number(self.eta_knob, 0, 1), "eta_knob", self.eta_knob, "a number from 0 to 1")
         need(
-            is_number(self.beta_knob, 1),
+            self.beta_knob is None or is_number(self.beta_knob, 1),
             "beta_knob",
             self.beta_knob,
-            "a number of at least 1 (a lower bound would stop even the cheapest run)",
+            "a number of at least 1 (a lower bound would stop even the cheapest run), or None for no bound",
         )
         Target(self.target_metric, self.higher_is_better_metric)  # checks both
         need_whole("max_epochs", self.max_epochs, 1)
@@ -113,6 +114,11 @@ class JobSpec:
             return self.job_id
         identity = [self.batch_sizes, self.default_batch_size, self.target_metric, self.higher_is_better_metric]
         return f"{self.job_id_prefix}-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:10]}"
+
+    @property
+    def beta(self) -> float:
+        """β; infinite if no trial is to be stopped for its cost."""
+        return math.inf if self.beta_knob is None else self.beta_knob
 
     @property
     def target(self) -> Target:

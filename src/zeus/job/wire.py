@@ -79,7 +79,8 @@ def _as_version_1(word: Word, body: Json) -> Json:
     """The body without what Zeus 0.1 does not know."""
     match word:
         case JobSpec():
-            return {name: value for name, value in body.items() if name not in _JOB_2}
+            beta = _NO_BETA_1 if word.beta_knob is None else word.beta_knob
+            return {name: value for name, value in {**body, "beta_knob": beta}.items() if name not in _JOB_2}
         case Outcome():
             return {name: value for name, value in body.items() if name not in _OUTCOME_2}
         case Trial():
@@ -165,6 +166,7 @@ _TYPES: dict[type[Any], dict[str, frozenset[type[Any]]]] = {
 }
 _ASK_2 = ("gpus", "eta", "id", "target")
 _JOB_2 = ("baseline_every", "command_id", "include")
+_NO_BETA_1 = 1e9  # Zeus 0.1 needs a number; no run reaches this one
 _OUTCOME_2 = ("stretches", "curve", "found_watts", "set_limits")
 _ROWS: dict[type[Any], list[str]] = {row: [one.name for one in fields(row)] for row in (Stretch, EpochPoint)}
 

@@ -76,7 +76,7 @@ class Spec(Body):
     batch_sizes: Annotated[list[Whole], Field(min_length=1, max_length=SIZES)]
     default_batch_size: Whole
     eta_knob: NotBelow = 0.5
-    beta_knob: Above = 2.0
+    beta_knob: Above | None = 2.0
     target_metric: Number = 0.5
     higher_is_better_metric: Yes = True
     max_epochs: Whole = 100

@@ -65,6 +65,32 @@ def begin(client: TestClient) -> dict[str, Any]:
     return answer
 
 
+def test_bodies_are_read_as_json_if_their_type_is_not_said_and_other_types_are_refused(client: TestClient) -> None:
+    def send(method: str, path: str, body: dict[str, Any], **headers: str) -> Any:
+        return client.request(method, path, content=json.dumps(body), headers=headers)
+
+    assert send("POST", "/jobs", JOB).status_code == 201
+    number = client.get("/jobs/batch_size", params={"job_id": "mnist"}).json()["trial_number"]
+    assert send("POST", "/report", report(number)).json()["stop_train"] is False
+    this = {name: report(number)[name] for name in ("job_id", "batch_size", "trial_number")}
+    assert send("PATCH", "/trials", this).json()["status"] == "lost"
+    assert send("POST", "/jobs", JOB, **{"Content-Type": "text/plain"}).status_code == 422
+    assert send("POST", "/api/v1/jobs", {"spec": JOB}).status_code == 422
+
+
+def test_an_energy_of_zero_is_unknown_until_a_later_report_has_one(client: TestClient, place: Place) -> None:
+    number = begin(client)["trial_number"]
+    assert client.post("/report", json=report(number, energy=0.0)).json()["stop_train"] is False
+    assert client.post("/report", json=report(number, energy=500.0, metric=0.99, current_epoch=2)).json()["converged"]
+    outcome = place.open().trial("mnist", number).trial.outcome
+    assert outcome is not None and outcome.joules == 500.0
+    silent = client.get("/jobs/batch_size", params={"job_id": "mnist"}).json()
+    whole = {"batch_size": silent["batch_size"], "energy": 0.0, "metric": 0.99}
+    client.post("/report", json=report(silent["trial_number"], **whole))
+    outcome = place.open().trial("mnist", silent["trial_number"]).trial.outcome
+    assert outcome is not None and outcome.joules is None
+
+
 def test_each_report_renews_the_lease_for_a_day(client: TestClient, place: Place) -> None:
     number = begin(client)["trial_number"]
     store = place.open()

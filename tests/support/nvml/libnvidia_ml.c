@@ -329,6 +329,11 @@ int nvmlDeviceGetNumGpuCores(void *handle, unsigned int *cores) {
     return *cores = c->cores, SUCCESS;
 }
 
+int nvmlDeviceGetArchitecture(void *handle, unsigned int *architecture) {
+    ASK(NAME);
+    return *architecture = 9, SUCCESS; /* Hopper */
+}
+
 /* ---- setters: each that gets here is written down, with its outcome ---- */
 
 enum { SET_LIMIT, SET_PERSISTENCE };

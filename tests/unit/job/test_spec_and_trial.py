@@ -57,7 +57,15 @@ def test_without_an_id_the_next_recurrence_finds_the_same_job() -> None:
 
 
 @pytest.mark.parametrize(
-    "tuned", [{"eta_knob": 0.3}, {"beta_knob": 3.0}, {"window_size": 5}, {"max_epochs": 7}, {"mab_seed": 4}]
+    "tuned",
+    [
+        {"eta_knob": 0.3},
+        {"beta_knob": 3.0},
+        {"beta_knob": None},
+        {"window_size": 5},
+        {"max_epochs": 7},
+        {"mab_seed": 4},
+    ],
 )
 def test_what_may_be_tuned_does_not_make_another_job(tuned: dict[str, Any]) -> None:
     assert job(**tuned).id == job().id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,6 +34,14 @@ def test_folding_a_history_is_replaying_it(spec: JobSpec, policy: Any, told: Any
     shuffled = facts(story)
     shuffler.shuffle(shuffled)
     assert fold(policy, spec, shuffled) == story.state
+
+
+@given(jobs, policies, moves)
+def test_without_beta_no_trial_is_stopped_for_its_cost(spec: JobSpec, policy: Any, told: Any) -> None:
+    story = live(replace(spec, beta_knob=None), policy, told).story
+    assert {trial.decision.cost_limit for trial in story.trials} <= {None}
+    for trial in story.trials:
+        assert policy.keep_going(story.state, trial, 1, 1e12) is (spec.max_epochs > 1)
 
 
 @pytest.mark.parametrize("name", PAPER)

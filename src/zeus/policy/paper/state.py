@@ -81,7 +81,7 @@ class PaperState:
 
     def limit(self, gpu_model: str) -> float | None:
         """β·min C. A job with a single size has no bound, because there is no other size to try."""
-        return cost_limit(self.side(gpu_model).cheapest, self.job.beta_knob) if len(self.job.batch_sizes) > 1 else None
+        return cost_limit(self.side(gpu_model).cheapest, self.job.beta) if len(self.job.batch_sizes) > 1 else None
 
     def fitting(self, sizes: Iterable[int], gpu_model: str, limit: float | None) -> list[int]:
         """The sizes without those of which not even one epoch fits under the bound. Unknown costs fit."""

@@ -36,6 +36,6 @@ class Cheapest:
 
 
 def cost_limit(cheapest: Cheapest, beta: float) -> float | None:
-    """β·min C, the bound of each trial; None: no bound yet."""
+    """β·min C, the bound of each trial; None: no bound yet, or none at all (β is infinite)."""
     least = cheapest.cost
-    return None if least is None else beta * least
+    return None if least is None or math.isinf(beta) else beta * least

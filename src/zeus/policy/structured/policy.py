@@ -96,7 +96,8 @@ def _explore_or_not(
         return Decision(size, Phase.SAMPLING, f"{is_best}; {len(failed)} tries of this recurrence have failed")
     if not state.costs.get(ask.gpu_model):
         return Decision(size, Phase.SAMPLING, f"{is_best}; the cost of an epoch on these GPUs is not known yet")
-    limit = state.job.beta_knob * exp(state.log_cost(best, ask.gpu_model))
+    beta = state.job.beta_knob
+    limit = None if beta is None else beta * exp(state.log_cost(best, ask.gpu_model))
     costs = state.epoch_costs(ask.gpu_model).mean
     reach = [arm for arm in _in_reach(state, usable, best) if arm == best or fits(exp(costs[arm]), limit)]
     worth = _most_worth(state, ask.gpu_model, reach, best, failed, AT_ONCE)
@@ -171,9 +172,9 @@ def _price(
     spent = done * epoch_cost
     least = max(done, 1) * epoch_cost if state.converged else 0.0
     known = arm in state.converged  # a run of such a size may cross a close bound by bad luck alone
-    whole = beyond(delta, deviation, least, state.job.beta_knob if known else math.inf)
+    whole = beyond(delta, deviation, least, state.job.beta if known else math.inf)
     if not known and abs(arm - best) == 1:  # little is known about a distant neighbour, but its bound limits the loss
-        whole = min(whole, beyond(delta, deviation, least, state.job.beta_knob))
+        whole = min(whole, beyond(delta, deviation, least, state.job.beta))
     return max(whole - spent, LEAST_LEFT * spent) - 1
 
 

@@ -8,6 +8,8 @@ A client names its GPUs only when it registers, so they are stored with the job.
 from __future__ import annotations
 
 import contextlib
+import math
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -29,7 +31,27 @@ from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Measured, Terms
 
 DAY = 86_400.0
 
-routes = APIRouter(route_class=Guarded)
+
+class Untyped(Guarded):
+    """A route whose bodies are JSON even if the client does not say so. The clients of these routes never do.
+
+    A page of another site cannot use this: `auth.check_origin` refuses what it sends, whatever the type.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        """The handler that FastAPI calls for each request."""
+        handle = super().get_route_handler()
+
+        async def typed(request: Request) -> Response:
+            if "content-type" not in request.headers:
+                headers = [*request.scope["headers"], (b"content-type", b"application/json")]
+                request = Request({**request.scope, "headers": headers}, request.receive)
+            return await handle(request)
+
+        return typed
+
+
+routes = APIRouter(route_class=Untyped)
 
 
 class OldJob(schemas.Spec):
@@ -56,7 +78,7 @@ class UpstreamReport(OldTrial):
     """What a trial has used since it began, and its latest metric."""
 
     time: schemas.Above
-    energy: schemas.Above
+    energy: schemas.NotBelow  # 0: not known, as in epochs shorter than a step of the GPU's counter
     metric: schemas.Number
     current_epoch: schemas.Whole
 
@@ -80,7 +102,7 @@ def register(request: Request, response: Response, body: OldJob) -> dict[str, An
     job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
     store.settle(job.id, Gpus(body.gpu_model, body.number_of_gpus, body.max_power))
     here = {"max_power": body.max_power, "number_of_gpus": body.number_of_gpus, "gpu_model": body.gpu_model}
-    return {**spec_json(job.spec, 1), **here}
+    return {**spec_json(job.spec, 1), "beta_knob": job.spec.beta_knob, **here}
 
 
 @routes.get("/jobs/batch_size", dependencies=[REPORT])
@@ -111,7 +133,8 @@ def report(request: Request, body: UpstreamReport) -> dict[str, Any]:
         tell_epoch=epochs.append,
     )
     before = run.engine.spent
-    used = Use(max(0.0, body.energy - before.joules), max(0.0, body.time - before.seconds))
+    joules = max(0.0, body.energy - before.joules) if body.energy else math.nan
+    used = Use(joules, max(0.0, body.time - before.seconds))
     run.feed(EpochBegan(), Measured(Kind.EPOCH, _units(so_far, body), used), EpochEnded(), Evaluated(body.metric))
     if run.outcome is None:
         if epochs and not is_alike(job.knowledge(trial).epoch, epochs[-1]):

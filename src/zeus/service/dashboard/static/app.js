@@ -1026,7 +1026,9 @@ function settingsCard(cards, job) {
       fact("Target", `metric ${targetText(spec)}`, better),
       fact("Max epochs", number(spec.max_epochs)),
       fact("η (eta)", number(spec.eta_knob), "1: only energy counts; 0: only time"),
-      fact("β (beta)", number(spec.beta_knob), "a run may cost this many times the best one"),
+      spec.beta_knob === null
+        ? fact("β (beta)", "none", "no run is stopped for its cost")
+        : fact("β (beta)", number(spec.beta_knob), "a run may cost this many times the best one"),
       fact(
         "Window",
         spec.window_size ? `the last ${count(spec.window_size, "run")} of each size` : "none",
@@ -1240,7 +1242,7 @@ function compareTable(jobs) {
     ["Latest recurrences", (j) => savingText(j.recent_saving)],
     ["Time of the latest", (j) => timeText(j.recent_saving) || "not known yet"],
     ["Energy used", (j) => energy(j.joules)],
-    ["η, β, window", (j) => `${j.spec.eta_knob}, ${j.spec.beta_knob}, ${j.spec.window_size || "none"}`],
+    ["η, β, window", (j) => `${j.spec.eta_knob}, ${j.spec.beta_knob ?? "none"}, ${j.spec.window_size || "none"}`],
   ]);
 }
 
