@@ -115,7 +115,7 @@ class SizeProfiler:
         finally:
             window = self._monitor.end_window(WINDOW, sync_execution=False, cancel=True)
             store.close()
-        used = Use(window.total_energy, window.seconds)
+        used = window.use(self._launcher.gpus.include)
         found = folder.profile()
         uses = EpochUses()
         if not failure:

@@ -1,4 +1,4 @@
-"""Two ranks on two virtual cards: one limit, energy counted once, nobody left waiting."""
+"""Ranks on virtual cards of one node or two: one limit, energy counted once, nobody left waiting."""
 
 from __future__ import annotations
 
@@ -60,13 +60,23 @@ def test_two_ranks_are_charged_for_the_cpu_of_their_node_once(
     assert both["joules"] - alone["joules"] == pytest.approx(110 * both["seconds"])
 
 
-def launch(folder: Path, what: str, masked: bool = False) -> list[dict[str, Any]]:
-    """What each of two ranks told."""
+def node(folder: Path, number: int) -> dict[str, str]:
+    """The environment of a further node: cards, a keeper and a folder for locks of its own."""
+    names = ("ZEUS_VIRTUAL_STATE", "ZEUS_KEEPER_STATE", "XDG_RUNTIME_DIR")
+    (folder / f"node{number}" / "run").mkdir(parents=True, exist_ok=True)
+    return {
+        name: str(folder / f"node{number}" / part) for name, part in zip(names, ("cards", "keeper", "run"), strict=True)
+    }
+
+
+def launch(folder: Path, what: str, masked: bool = False, nodes: int = 1) -> list[dict[str, Any]]:
+    """What each rank told, of two on each node."""
     places = [
-        {
+        (node(folder, place // 2) if place > 1 else {})
+        | {
             "RANK": str(place),
-            "LOCAL_RANK": str(place),
-            "WORLD_SIZE": "2",
+            "LOCAL_RANK": str(place % 2),
+            "WORLD_SIZE": str(2 * nodes),
             "LOCAL_WORLD_SIZE": "2",
             "MASTER_ADDR": "localhost",
             "MASTER_PORT": "0",
@@ -74,11 +84,11 @@ def launch(folder: Path, what: str, masked: bool = False) -> list[dict[str, Any]
             "GLOO_SOCKET_IFNAME": "lo",
             "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")]),
         }
-        for place in range(2)
+        for place in range(2 * nodes)
     ]
     if masked:
-        for place, env in enumerate(places):
-            env["CUDA_VISIBLE_DEVICES"] = str(place)
+        for env in places:
+            env["CUDA_VISIBLE_DEVICES"] = env["LOCAL_RANK"]
     command = [sys.executable, str(TESTS / "support" / "ranks.py"), str(folder), what]
     running = [
         subprocess.Popen(command, env=os.environ | env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -147,6 +157,32 @@ def test_listing_1_on_two_ranks(cards: list[VirtualGpu], tmp_path: Path, masked:
     assert one["seconds"] == pytest.approx(other["seconds"])
     assert one["joules"] == other["joules"] == pytest.approx(sum(gpu.energy() for gpu in cards), rel=0.01)
     assert [gpu.limit() for gpu in cards] == [250, 250]
+
+
+@needs("torch")
+def test_two_nodes_agree_on_one_limit_and_count_each_card_once(
+    cards: list[VirtualGpu], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = launch(tmp_path, "train", nodes=2)
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", node(tmp_path, 1)["ZEUS_VIRTUAL_STATE"])
+    far = virtual_gpus(GPU)
+    assert {told["best"] for told in ranks} == {ranks[0]["best"]} and ranks[0]["best"] < 250
+    assert [told["limits"] for told in ranks] == [[ranks[0]["best"]] * 2] * 4
+    assert all(told["profile"] == ranks[0]["profile"] and told["why_not"] is None for told in ranks)
+    assert json.loads((tmp_path / "profile.json").read_text())["key"]["gpu_count"] == 4
+    assert ranks[0]["joules"] + ranks[1]["joules"] == pytest.approx(sum(gpu.energy() for gpu in cards))
+    assert ranks[2]["joules"] + ranks[3]["joules"] == pytest.approx(sum(gpu.energy() for gpu in far))
+    assert [gpu.limit() for gpu in (*cards, *far)] == [250] * 4
+    for row in ranks[0]["profile"]["measurements"]:
+        step = operate(presets.card("v100"), presets.load("v100", "resnet50"), 256, row["power_limit"])
+        assert row["energy"] / row["steps"] == pytest.approx(4 * step.joules)
+
+
+@needs("torch")
+def test_listing_1_on_two_nodes(cards: list[VirtualGpu], tmp_path: Path) -> None:
+    ranks = launch(tmp_path, "loader", nodes=2)
+    assert all(told == ranks[0] for told in ranks)
+    assert ranks[0]["epochs"] == 6 and ranks[0]["limit"] < 250
 
 
 @needs("torch")
