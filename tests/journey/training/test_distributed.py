@@ -56,8 +56,9 @@ def test_two_ranks_are_charged_for_the_cpu_of_their_node_once(
         assert first == second
         told.append(first)
     alone, both = told
-    assert both["seconds"] == pytest.approx(alone["seconds"])
-    assert both["joules"] - alone["joules"] == pytest.approx(110 * both["seconds"])
+    # Two ranks move one virtual clock, so runs differ a little. Counted twice, the CPU would add 220 W.
+    added = both["joules"] / both["seconds"] - alone["joules"] / alone["seconds"]
+    assert added == pytest.approx(110, rel=0.2)
 
 
 def node(folder: Path, number: int) -> dict[str, str]:
