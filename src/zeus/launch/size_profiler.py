@@ -131,7 +131,9 @@ class SizeProfiler:
     ) -> tuple[Outcome | None, int | None, str]:
         """Run the command. Returns what it measured, its steps in an epoch, and why it failed."""
         launcher, metrics = self._launcher, self._launcher.file.metrics
-        spec = replace(launcher.job.spec, batch_sizes=(size,), default_batch_size=size, policy="default")
+        spec = replace(
+            launcher.job.spec, batch_sizes=(size,), default_batch_size=size, policy="default", baseline_every=0
+        )
         job = _WatchedJob.register(store, spec)
         trial = job.ask(launcher.gpus)
         seed = trial_seed(launcher.job.spec.mab_seed, trial.number)

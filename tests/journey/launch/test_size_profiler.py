@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,61 @@ for epoch in train.epochs():
     for batch in train: pass
     for batch in check: pass
     train.report_metric(0.45 * (epoch + 1))
+open("model", "a").write("trained\\n")
+"""
+HUGGING_FACE = """
+import os, torch
+from transformers import Trainer, TrainingArguments
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.power_limit import HFGlobalPowerLimitOptimizer
+from zeus.training.huggingface import BatchSizeCallback
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+    def forward(self, x=None, labels=None):
+        return {"loss": (self.layer(x) - labels).pow(2).mean(), "logits": labels}
+
+data = [{"x": torch.zeros(1), "labels": torch.zeros(1)}] * 20_000
+how = dict(num_train_epochs=3, eval_strategy="epoch", save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True)
+args = TrainingArguments("out", per_device_train_batch_size=int(os.environ["ZEUS_BATCH_SIZE"]), **how)
+callbacks = [HFGlobalPowerLimitOptimizer(ZeusMonitor()), BatchSizeCallback("eval_loss")]
+Trainer(Net(), args, train_dataset=data, eval_dataset=data[:64], callbacks=callbacks).train()
+open("model", "a").write("trained\\n")
+"""
+LIGHTNING = """
+import os, torch, lightning.pytorch as pl
+from torch.utils.data import DataLoader, TensorDataset
+from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+from zeus.training.lightning import BatchSizeCallback, EnergyCallback
+
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+    def training_step(self, batch, index): return self.layer(batch[0]).pow(2).mean()
+    def validation_step(self, batch, index): self.log("val_loss", self.layer(batch[0]).pow(2).mean())
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
+
+size = int(os.environ["ZEUS_BATCH_SIZE"])
+train, check = (DataLoader(TensorDataset(torch.zeros(n, 1)), size) for n in (20_000, 64))
+how = dict(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
+callbacks = [EnergyCallback(optimizer=GlobalPowerLimitOptimizer), BatchSizeCallback("val_loss")]
+pl.Trainer(max_epochs=3, callbacks=callbacks, **how).fit(Net(), train, check)
+open("model", "a").write("trained\\n")
+"""
+RANKS = """
+import torch, torch.distributed
+from torch.utils.data import DistributedSampler, TensorDataset
+from zeus import ZeusDataLoader
+
+torch.distributed.init_process_group("gloo")
+data = TensorDataset(torch.zeros(40_000, 1))
+train = ZeusDataLoader(data, 16, 6, 0.9, sampler=DistributedSampler(data))
+for epoch in train.epochs():
+    for batch in train: pass
+    train.report_metric(0.1)
 open("model", "a").write("trained\\n")
 """
 # The same without the weight of torch: the optimizers that users call themselves.
@@ -123,6 +179,27 @@ def test_a_script_with_the_loader_is_profiled_and_its_next_run_profiles_nothing(
     assert first["recurrence"] == 1 and limit() == LIMIT
 
 
+@pytest.mark.parametrize(
+    ("script", "command", "gpus"),
+    [
+        (HUGGING_FACE, "python train.py", 1),
+        (LIGHTNING, "python train.py", 1),
+        (RANKS, "torchrun --nproc-per-node 2 train.py", 2),
+    ],
+    ids=["hugging face", "lightning", "two ranks"],
+)
+def test_other_trainings_that_show_their_steps_are_profiled_too(
+    place: Place, script: str, command: str, gpus: int
+) -> None:
+    place.env["ZEUS_GPU"] = f"virtual:v100x{gpus}?clock=virtual"
+    (place.folder / "train.py").write_text(script)
+    place.job(metrics="", command=command, batch_sizes=[16], default_batch_size=16)
+    (row,) = profile(place)["sizes"]
+    assert (row["failure"], row["limits_compared"], row["steps_per_epoch"]) == (None, True, 20_000 // 16)
+    assert place.store().get_profile(ProfileKey("toy", 16, V100, gpus)) is not None
+    assert place.store().count("toy") == 0 and not (place.folder / "model").exists()
+
+
 def test_runs_on_another_model_are_translated_as_soon_as_the_new_one_is_profiled(place: Place) -> None:
     place.report("--recurrences", "3", STEPS="400")
     place.env |= {"ZEUS_GPU": "virtual:a40?clock=virtual", "ZEUS_VIRTUAL_STATE": str(place.folder / "other cards")}
@@ -189,13 +266,17 @@ def test_an_unmodified_script_shows_one_epoch_and_no_limits(place: Place, limit:
     assert not (place.folder / "model").exists()
 
 
-def test_a_profile_that_is_killed_takes_its_script_along_and_the_limit_is_restored(place: Place, limit: Any) -> None:
+@pytest.mark.parametrize(("by", "status"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)], ids=["kill -9", "Ctrl-C"])
+def test_a_profile_that_is_ended_takes_its_script_along_and_the_limit_is_restored(
+    place: Place, limit: Any, by: signal.Signals, status: int
+) -> None:
     place.env["ZEUS_GPU"] = "virtual:v100"
     process = place.start("--batch-sizes", "16", command="profile")
     pid = place.pid()
     eventually(lambda: limit() < LIMIT)
-    process.kill()
+    process.send_signal(by)
     process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == status
     eventually(lambda: not is_running(pid))
     eventually(lambda: limit() == LIMIT)
     assert place.store().count("toy") == 0 and place.store().profiles("toy") == {}
