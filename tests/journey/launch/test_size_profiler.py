@@ -226,6 +226,12 @@ def test_a_short_epoch_is_finished_so_that_its_evaluation_counts(place: Place) -
     assert profile(place, "--batch-sizes", "16")["sizes"][0]["evaluation_included"] is False
 
 
+def test_the_limits_of_the_job_file_are_tried_even_if_every_run_measures_the_default(place: Place) -> None:
+    place.job(metrics="", power_limits=[250, 150], more="[baseline]\nevery = 1")
+    for row in profile(place)["sizes"]:
+        assert [one["limit_watts"] for one in row["limits"]] == [250, 150] and row["limits_compared"]
+
+
 def test_sizes_that_crash_are_told_and_the_others_go_on(place: Place) -> None:
     place.job(metrics="", batch_sizes=[8, 16, 64])
     report = profile(place, status=1)
