@@ -8,11 +8,11 @@
     python benchmarks/regret.py --speed                  # of one decision, and of the replay
 
 Traces (--traces), GPUs, workloads, η, seeds and horizons can be chosen. All batch sizes of the traces are used, as in
-the documented numbers; --smallest-batch-size 8 is what `zeus simulate` does. --json FILE writes all numbers. Ratios compare
-mean regrets over seeds. "p95" is the 95th percentile over seeds, relative to the mean of the paper's policy; "without
-luck" is the same with each converged run charged what its size needs on average; the last one is relative to the 95th
-percentile of the paper's policy. "first 10" is the cost of the first ten recurrences relative to Default. Tuning used
-seeds from 1000 on, so a report must not use them (docs/decisions/structured-policy.md).
+the documented numbers; --smallest-batch-size 8 is what `zeus simulate` does. --json FILE writes all numbers. Ratios
+compare mean regrets over seeds. "p95" is the 95th percentile over seeds, relative to the mean of the paper's policy;
+"without luck" is the same with each converged run charged what its size needs on average; the last one is relative to
+the 95th percentile of the paper's policy. "first 10" is the cost of the first ten recurrences relative to Default.
+Tuning used seeds from 1000 on, so a report must not use them (docs/decisions/structured-policy.md).
 """
 
 from __future__ import annotations
