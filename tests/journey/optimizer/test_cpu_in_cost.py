@@ -18,13 +18,15 @@ from zeus.device.virtual import VirtualMachine, presets, step, virtual_gpus
 from zeus.device.virtual.host import ConstantPower
 from zeus.device.virtual.physics import Operation, operate
 from zeus.errors import DeviceError, InputError
-from zeus.job import Ending, JobSpec, Outcome
+from zeus.job import Ending, Gpus, JobSpec, Outcome
 from zeus.job.wire import to_text
+from zeus.jobs.messages import EpochUsed, OfflineRun, message_from_json, message_to_json
 from zeus.jobs.report import full, report
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.store import MemoryStore
+from zeus.training.energy_log import EnergyLog
 
 CPU_WATTS, DRAM_WATTS = 150.0, 20.0
 STEPS, EPOCHS, SIZE = 50, 3, 64
@@ -104,12 +106,12 @@ def test_a_loop_of_ones_own_is_charged_for_gpu_cpu_and_memory() -> None:
 
 def test_the_bound_is_in_the_same_joules() -> None:
     bench = Bench()
+    bench.spec = replace(bench.spec, policy="paper", beta_knob=1.5, batch_sizes=(SIZE // 2, SIZE))
     first = bench.train()
     assert first.joules is not None
-    opened = bench.optimizer()
-    opened.get_batch_size()
+    bench.optimizer().get_batch_size()
     bound = bench.store.trials("asr")[-1].trial.decision.cost_limit
-    assert bound is None or bound >= CostModel(0.5, 250.0).cost(first.joules, first.seconds)
+    assert bound == pytest.approx(1.5 * CostModel(0.5, 250.0).cost(first.joules, first.seconds))
 
 
 def test_without_a_word_nothing_changes_whatever_the_cpu_draws() -> None:
@@ -274,3 +276,24 @@ def test_joules_that_count_and_are_unknown_make_the_sum_unknown() -> None:
     assert window.measurement is not None
     assert window.measurement.use() == (200.0, 2.0)
     assert math.isnan(window.measurement.use(GPU_AND_CPU).joules), "without a CPU its energy is unknown, not 0"
+
+
+def test_the_log_of_a_framework_counts_what_the_launcher_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    for include in ("", "gpu,cpu"):
+        monkeypatch.setenv("ZEUS_COST_INCLUDE", include)
+        machine = VirtualMachine.in_memory("v100", cpu_watts=CPU_WATTS, dram_watts=DRAM_WATTS)
+        log = EnergyLog(ZeusMonitor(gpus={0: machine.gpus[0]}))
+        log.begin()
+        machine.run([0], seconds=2, watts=200)
+        log.end()
+        told.append(log.joules)
+    assert told == [400.0, 740.0]
+
+
+def test_a_run_without_its_store_says_what_it_counted() -> None:
+    gpus = Gpus("V100", 2, 500.0, GPU_AND_CPU)
+    outcome = Outcome(ending=Ending.CONVERGED, joules=5.0, seconds=1.0, epochs=1)
+    run = OfflineRun(replace(SPEC, include=GPU_AND_CPU), gpus, SIZE, "key", outcome)
+    for message in (run, EpochUsed("asr", SIZE, gpus, 5.0, 1.0)):
+        assert message_from_json(message_to_json(message, "here"), "here") == message
