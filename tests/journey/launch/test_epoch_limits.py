@@ -138,4 +138,4 @@ def test_energy_that_is_not_known_ends_the_walk_and_puts_the_limit_back(limits: 
         run.epochs(2)
         assert in_force() == 200.0
         run.epochs(1, joules=math.nan)
-        assert (in_force(), these.why_not) == (LIMIT, "the energy of a GPU cannot be measured")
+        assert (in_force(), these.why_not) == (LIMIT, "the energy cannot be measured")

@@ -51,7 +51,8 @@ def limit(monkeypatch: pytest.MonkeyPatch, place: Place):  # type: ignore[no-unt
 
 def test_the_report_has_the_promised_shape_and_nothing_else_is_on_stdout(place: Place) -> None:
     report = place.report("--recurrences", "2", ZEUS_QUIET="1")
-    assert set(report) == {"job", "recurrences", "default", "recent", "saving", "recent_saving", "store", "logs"}
+    whole = {"job", "include", "recurrences", "default", "recent", "saving", "recent_saving", "store", "logs"}
+    assert set(report) == whole
     assert set(report["recurrences"][0]) >= {"recurrence", "converged", "tries", "joules", "seconds", "cost"}
     fields = "trial batch_size power_limit ending epochs metric joules seconds cost cost_limit phase reason"
     assert set(tries(report)[0]) >= {*fields.split(), "eta", "gpu_model", "gpus", "limits", "overshoot"}
