@@ -2,11 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+CONSTRAINTS ?= constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS)
 
 MINUTES ?= 30
+DATA := $(or $(ZEUS_DATA),../shared/data)
+OUT ?= build/reproduced
 
-.PHONY: demo quick test lint lint-js format hooks chaos bench docs dist clean system
+.PHONY: demo quick test lint lint-js format hooks chaos bench reproduce docs dist clean system
 
 demo: $(VENV)/.torch
 	$(BIN)/zeus demo
@@ -59,6 +62,15 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/service.py --check
 	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/journey/service/test_schema.py
 
+# The paper's figures from its traces (docs/artifact.md). Data are looked for before anything is installed. Whoever has
+# the packages for developing has matplotlib.
+reproduce:
+	@test -e '$(DATA)/nsdi23_traces/summary_power_v100.csv' || { \
+	  echo "make reproduce: no paper's traces in $(DATA)/nsdi23_traces (summary_train.csv, summary_power_v100.csv). Set" \
+	       "ZEUS_DATA to the folder that holds nsdi23_traces. docs/artifact.md says where to get the data." >&2; exit 2; }
+	@$(MAKE) --silent $(or $(wildcard $(VENV)/.dev),$(VENV)/.plots)
+	$(BIN)/zeus reproduce --traces '$(DATA)/nsdi23_traces' --data '$(DATA)' --out '$(OUT)'
+
 docs: $(VENV)/.dev
 	$(BIN)/mkdocs build --strict
 
@@ -91,6 +103,10 @@ $(VENV)/.quick: $(VENV)/.core
 
 $(VENV)/.torch: $(VENV)/.core
 	$(INSTALL) --editable '.[torch]'
+	touch $@
+
+$(VENV)/.plots: $(VENV)/.core
+	$(INSTALL) --editable '.[plots]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core

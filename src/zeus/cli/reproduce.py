@@ -39,7 +39,8 @@ def reproduce(
 ) -> None:
     """Redraw Figures 1, 2 and 4 to 23 of the paper, and compare the new numbers with the paper's.
 
-    This writes OUT/report.html, OUT/report.json, OUT/summary.json and OUT/figures/ with a PNG and a CSV for each panel.
+    This writes OUT/report.html, OUT/report.json, OUT/summary.json, OUT/provenance.json (versions, and checksums of
+    the input files) and OUT/figures/ with a PNG and a CSV for each panel.
     """
     from zeus.errors import InputError
 
@@ -47,22 +48,26 @@ def reproduce(
         import matplotlib  # noqa: F401
     except ImportError:
         raise InputError("drawing needs matplotlib. Run pip install 'zeus-energy[plots]'.") from None
-    from zeus.reproduce import compare, pipeline, study, style
+    from zeus.reproduce import compare, inputs, pipeline, study, style
     from zeus.reproduce.report import HEADINGS, shown
 
     names = pipeline.FIGURES if only is None else tuple(name.strip() for name in only.split(","))
     seeds = seeds or (QUICK_SEEDS if quick else study.SEEDS)
     processes = processes or len(os.sched_getaffinity(0))
     known = study.read(traces, seeds, data=data, quick=quick, groups=groups, processes=processes)
-    with _Bar() as bar:
-        rows = pipeline.reproduce(
-            known,
-            out,
-            names,
-            processes,
-            dpi=style.QUICK_DPI if quick else style.DPI,
-            steps=bar,
+    found = pipeline.input_files(known, names)
+    for one in found:
+        if one.match is inputs.Match.DIFFERS:
+            click.echo(f"zeus: {one.name} differs from the published file, so other numbers may come out.", err=True)
+    if set(names) == set(pipeline.FIGURES) and not quick:
+        minutes = pipeline.expected_seconds(seeds, processes) / 60
+        click.echo(
+            f"zeus: all figures with {seeds} seeds take about {max(1, round(minutes))} min on {processes} free "
+            f"{'core' if processes == 1 else 'cores'} (measured on an AMD EPYC).",
+            err=True,
         )
+    with _Bar() as bar:
+        rows = pipeline.reproduce(known, out, names, processes, dpi=style.QUICK_DPI if quick else style.DPI, steps=bar)
     for kind, count in compare.counts(rows).items():
         judged = count.within + count.outside
         said = f"{count.within} of {judged} are within their tolerance. Not computable: {count.not_computable}."
@@ -71,6 +76,7 @@ def reproduce(
     for row in rows:
         if row.within is False:
             click.echo(f"  outside: {row.id}: expected {shown(row.paper, row.unit)}, got {shown(row.ours, row.unit)}")
+    click.echo(inputs.counts(found))
     click.echo(f"Open {out / 'report.html'}")
 
 

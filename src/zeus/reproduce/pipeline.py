@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 from zeus.errors import InputError
-from zeus.reproduce import compare, expected, reference, report, style
+from zeus.reproduce import compare, expected, inputs, provenance, reference, report, style
 from zeus.reproduce.panel import Panel, Result
 from zeus.reproduce.study import Case, Study
 from zeus.simulate.parallel import spread
@@ -28,6 +28,11 @@ MODULES: Final = {
     "section_65": "overhead",
     "section_66": "pollux",
 }  # module names that differ from the name of the figure
+
+# Measured for all figures on 2 cores of an AMD EPYC (2026-11-16), in seconds of one core.
+REPLAY_SECONDS: Final = 1.6  # per seed, spread over the processes
+DRAW_SECONDS: Final = 23.0  # spread over the processes
+COMPUTE_SECONDS: Final = 14.0  # in one process
 
 
 class Module(Protocol):
@@ -81,8 +86,9 @@ def reproduce(
     dpi: int = style.DPI,
     steps: Steps = SILENT,
 ) -> list[compare.ComparedRow]:
-    """Write every panel, report.json, summary.json and report.html to `out`. Return the rows of the report."""
+    """Write every panel, the JSON files and report.html to `out`. Return the rows of the report."""
     modules = [module(name) for name in names]
+    source = provenance.of(study.seeds, list(study.workloads), names, input_files(study, names))
     cases = list(dict.fromkeys(case for one in modules for case in _cases(one, study)))
     steps.begin("replaying", len(cases))
     study.prepare(cases, processes, steps.step)
@@ -100,12 +106,26 @@ def reproduce(
         "η = 0.5, β = 2, and there are 2·|B|·|P| recurrences.",
         "Default is the default batch size at the highest power limit. Whiskers and bands show the range over seeds.",
     )
-    (out / "report.html").write_text(report.html(sections, rows, facts), encoding="utf-8")
-    text = json.dumps([row.to_json() for row in rows], indent=2, ensure_ascii=False, allow_nan=False)
-    (out / "report.json").write_text(text + "\n", encoding="utf-8")
-    counted = {kind: asdict(count) for kind, count in compare.counts(rows).items()}
-    (out / "summary.json").write_text(json.dumps(counted, indent=2) + "\n", encoding="utf-8")
+    (out / "report.html").write_text(report.html(sections, rows, facts, source), encoding="utf-8")
+    _write_json(out / "report.json", [row.to_json() for row in rows])
+    _write_json(out / "provenance.json", source.to_json())
+    _write_json(out / "summary.json", {kind: asdict(count) for kind, count in compare.counts(rows).items()})
     return rows
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def input_files(study: Study, names: Sequence[str]) -> list[inputs.InputFile]:
+    """Compare the files that these figures read with the published ones. Given groups replace Figure 9's."""
+    published = [name for name in names if name != "figure_09" or study.groups is None]
+    return inputs.check(study.traces, study.data, published)
+
+
+def expected_seconds(seeds: int, processes: int) -> float:
+    """How long all figures take if every process has a core for itself."""
+    return (REPLAY_SECONDS * seeds + DRAW_SECONDS) / processes + COMPUTE_SECONDS
 
 
 def picture(task: tuple[str, Panel, int]) -> bytes:
@@ -126,21 +146,21 @@ def _wanted(names: Sequence[str]) -> list[expected.Expected]:
 
 def _draw(
     results: dict[str, Result], folder: Path, processes: int, dpi: int, steps: Steps
-) -> dict[str, list[tuple[str, bytes]]]:
+) -> dict[str, list[report.Picture]]:
     folder.mkdir(exist_ok=True)
     tasks = [(name, panel, dpi) for name, result in results.items() for panel in result.panels]
-    drawn: dict[str, list[tuple[str, bytes]]] = {name: [] for name in results}
+    drawn: dict[str, list[report.Picture]] = {name: [] for name in results}
     steps.begin("drawing", len(tasks))
     for (name, panel, _), png in zip(tasks, spread(picture, tasks, processes), strict=True):
         (folder / f"{panel.name}.csv").write_text(panel.csv(), encoding="utf-8")
         (folder / f"{panel.name}.png").write_bytes(png)
-        drawn[name].append((panel.title, png))
+        drawn[name].append(report.Picture(panel.name, panel.title, panel.size[0], png))
         steps.step()
     return drawn
 
 
 def _sections(
-    results: dict[str, Result], drawn: dict[str, list[tuple[str, bytes]]], rows: Sequence[compare.ComparedRow]
+    results: dict[str, Result], drawn: dict[str, list[report.Picture]], rows: Sequence[compare.ComparedRow]
 ) -> list[report.Section]:
     return [
         report.Section(

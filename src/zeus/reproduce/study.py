@@ -55,6 +55,7 @@ class Study:
 
     workloads: dict[str, dict[str, Workload]]  # by GPU, by name; sizes from 8 up, as the paper sweeps them
     every_size: dict[str, dict[str, Workload]]  # the same with all sizes of the traces
+    traces: Path  # the folder with the paper's traces
     data: Path  # the folder with the other data sets
     seeds: int = SEEDS
     quick: bool = False  # leave out slow parts
@@ -112,9 +113,8 @@ def read(
     )
     if absent := [name for name in table_1() if name not in workloads[MAIN]]:
         raise InputError(f"{traces}: no traces of {', '.join(absent)} on {MAIN}. The figures need all of Table 1.")
-    return Study(
-        workloads, every_size, data or traces.parent, seeds, quick, None if groups is None else read_groups(groups)
-    )
+    given = None if groups is None else read_groups(groups)
+    return Study(workloads, every_size, traces, data or traces.parent, seeds, quick, given, processes)
 
 
 def run(workload: Workload, case: Case, seed: int) -> list[ReplayedRecurrence]:

@@ -14,7 +14,8 @@ from zeus.reproduce.compare import Counts, compare, counts
 from zeus.reproduce.derived import geometric_mean, over_seeds
 from zeus.reproduce.expected import Expected
 from zeus.reproduce.panel import Number, Panel, rows
-from zeus.reproduce.report import Section, html
+from zeus.reproduce.provenance import Provenance
+from zeus.reproduce.report import Picture, Section, html
 
 numbers = st.floats(-1e6, 1e6)
 points = st.lists(st.builds(ParetoPoint, st.just(8), st.just(100.0), st.floats(1, 100), st.floats(1, 100)), min_size=1)
@@ -106,7 +107,7 @@ def test_a_csv_holds_exactly_the_rows_of_its_panel(lines: list[tuple[str, float]
 
 def test_the_page_shows_text_as_text() -> None:
     row = compare(says("<b>", None), Number("figure_01.x", "&"))
-    page = html([Section("figure_01", "<i>", "", (("<u>", b"png"),), (row,))], [row], ["<s>"])
-    assert not {"<b>&", "<i>", "<u>", "<s>"} & set(page.split())
-    for raw in ("<i>", "<u>", "<s>"):
+    section = Section("figure_01", "<i>", "", (Picture("figure_01", "<u>", 5.0, b"png"),), (row,))
+    page = html([section], [row], ["<s>"], Provenance(1, (), (), (), {"zeus": "<q>"}))
+    for raw in ("<b>&", "<i>", "<u>", "<s>", "<q>"):
         assert raw not in page
