@@ -37,7 +37,7 @@ def reproduce(
     only: str | None,
     processes: int | None,
 ) -> None:
-    """Redraw Figures 1, 2 and 4 to 23 of the paper, and compare the new numbers with the paper's.
+    """Redraw the figures of the paper, and compare the new numbers with the paper's.
 
     This writes OUT/report.html, OUT/report.json, OUT/summary.json, OUT/provenance.json (versions, and checksums of
     the input files) and OUT/figures/ with a PNG and a CSV for each panel.

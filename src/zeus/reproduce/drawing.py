@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,27 +13,68 @@ from zeus.reproduce.study import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+ROUND: Final = tuple(digit * 10.0**power for power in range(-3, 7) for digit in (1, 2, 5))  # numbers for a log axis
 
-LEAST_REGRET = 0.01  # relative to the least cost; anything below is drawn as equally good
 
+def bars(
+    axes: Axes,
+    panel: Panel,
+    group: str,
+    series: str,
+    value: str,
+    colours: Mapping[str, str],
+    *,
+    base: float = 0.0,
+    highest: float = np.inf,
+    written: Callable[[float], str] | None = None,
+) -> None:
+    """Grouped bars from `base`, cut off at `highest`. Columns `low` and `high`, if present, are whiskers over seeds.
 
-def bars(axes: Axes, panel: Panel, group: str, series: str, value: str, colours: Mapping[str, str]) -> None:
-    """Grouped bars. Columns `low` and `high`, if present, give the range over seeds as whiskers."""
+    `written` formats the value that is written at the end of each bar.
+    """
     groups, names = panel.values(group), panel.values(series)
-    width = 0.8 / len(names)
+    width = 0.84 / len(names)
     for index, name in enumerate(names):
         some = panel.where(**{series: name})
         places = np.array([groups.index(one) for one in some.column(group)]) + (index - (len(names) - 1) / 2) * width
-        heights = np.array(some.column(value), dtype=float)
-        whiskers = None
+        values = np.array(some.column(value), dtype=float)
+        heights = values.clip(max=highest)
+        whiskers, ends = None, heights
         if "low" in panel.columns:
             low, high = (np.array(some.column(end), dtype=float) for end in ("low", "high"))
-            whiskers = np.vstack([heights - low, high - heights]).clip(min=0) if (high > low).any() else None
-        axes.bar(places, heights, width * 0.92, label=name, color=colours[name], yerr=whiskers, ecolor=style.BLACK,
-                 error_kw={"elinewidth": 0.8, "capsize": 1.5})  # fmt: skip
-    slanted: dict[str, Any] = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"} if len(groups) > 4 else {}
-    axes.set_xticks(range(len(groups)), groups, **slanted)
+            if (high > low).any():
+                whiskers, ends = np.vstack([heights - low, high - heights]).clip(min=0), high
+        axes.bar(places, heights - base, width * 0.92, bottom=base, label=name, color=colours[name], yerr=whiskers,
+                 ecolor=style.BLACK, error_kw={"elinewidth": 0.8, "capsize": 1.5})  # fmt: skip
+        if written:
+            for place, one, end in zip(places, values, ends, strict=True):
+                _write(axes, written(one), place, end, down=end < 0.97 * base)
+    axes.set_xticks(range(len(groups)), groups)
     axes.grid(axis="x", visible=False)
+
+
+def _write(axes: Axes, text: str, place: float, end: float, *, down: bool) -> None:
+    """The value of a bar, upright at its end, so that it is no wider than the bar."""
+    axes.annotate(text, (place, end), (0, -3 if down else 3), textcoords="offset points", fontsize=8, rotation=90,
+                  ha="center", va="top" if down else "bottom")  # fmt: skip
+
+
+def digits(value: float) -> str:
+    """A ratio in as few digits as tell it from others.
+
+    >>> digits(0.9512), digits(14.02)
+    ('0.95', '14')
+    """
+    return f"{value:.2f}" if value < 10 else f"{value:.0f}"
+
+
+def room_for_values(axes: Axes, low: float, high: float) -> None:
+    """Set the limits for bars between these ends, with room for the values that are written there."""
+    if axes.get_yscale() == "log":
+        span = high / low
+        axes.set_ylim(low / (span**0.22 if low < 0.97 else 1.02), high * span**0.22)
+    else:
+        axes.set_ylim(low, 1.2 * high)
 
 
 def legend_below(axes: Axes) -> None:
@@ -69,6 +110,13 @@ def plain_ticks(axis: Any, values: Sequence[float]) -> None:
     axis.set_minor_locator(NullLocator())
 
 
+def mark_least(axes: Axes, places: Sequence[float], values: Sequence[float]) -> None:
+    """A star at the least value."""
+    least = values.index(min(values))
+    axes.plot(places[least], values[least], "*", color=style.RED, markersize=12, label="least", linestyle="none",
+              zorder=4)  # fmt: skip
+
+
 def scaled(values: list[float]) -> tuple[float, str]:
     """A divisor and its SI prefix, so that the numbers on an axis are short.
 
@@ -101,101 +149,7 @@ def line_with_band(axes: Axes, panel: Panel, x: str, value: str, colour: str, la
     )
 
 
-def front(axes: Axes, panel: Panel, zoom: bool, annotate: bool = False) -> None:
-    """Time and energy of every configuration, the Pareto front and Default. Rows must be sorted by time."""
-    best, start = panel.where(on_front=True), panel.where(default=True)
-    kept = best.rows + (() if annotate else start.rows) if zoom else panel.rows
-    inside = panel.only(kept)  # the rows that must be in view
-    seconds, unit = seconds_scaled(inside.column("tta_seconds"))
-    joules, prefix = scaled(inside.column("eta_joules"))
-
-    def places(some: Panel) -> tuple[Floats, Floats]:
-        return np.array(some.column("tta_seconds")) / seconds, np.array(some.column("eta_joules")) / joules
-
-    axes.plot(*places(panel), "o", color=style.SKY, markersize=4, label="configuration", zorder=2)
-    axes.plot(*places(best), "-o", color=style.GREEN, label="Pareto front", zorder=3)
-    if not annotate:
-        axes.plot(*places(start), "^", color=style.RED, markersize=8, linestyle="none", label="Default", zorder=4)
-    else:
-        _name_each(axes, best, *places(best))
-    if zoom:
-        times, energies = places(inside)
-        axes.set_xlim(around(times, 0.22 if annotate else 0.15))
-        axes.set_ylim(around(energies, 0.15))
-    axes.set_xlabel(f"Time to accuracy ({unit})")
-    axes.set_ylabel(f"Energy to accuracy ({prefix}J)")
-
-
 def around(values: Floats, margin: float) -> tuple[float, float]:
     """The limits of an axis for these values, with a margin given as a share of their span."""
     room = margin * float(np.ptp(values)) or margin * float(values.max())
     return float(values.min()) - room, float(values.max()) + room
-
-
-def _name_each(axes: Axes, best: Panel, times: Floats, energies: Floats) -> None:
-    """Label each point, in turn right and left of the line, so that labels do not overlap."""
-    from matplotlib.patheffects import withStroke
-
-    for index, (size, limit) in enumerate(zip(best.column("batch_size"), best.column("limit_watts"), strict=True)):
-        offset, side = ((6, 4), "left") if index % 2 == 0 else ((-6, -10), "right")
-        axes.annotate(
-            f"({size}, {limit:g} W)",
-            (times[index], energies[index]),
-            offset,
-            textcoords="offset points",
-            fontsize=7.5,
-            ha=side,
-            path_effects=[withStroke(linewidth=2, foreground="white")],
-            zorder=5,
-        )
-
-
-def search_path(axes: Axes, panel: Panel) -> None:
-    """A heat map of the expected regret, with the trials on top, from light (first) to dark (last)."""
-    from matplotlib.colors import LinearSegmentedColormap, LogNorm
-    from matplotlib.ticker import FuncFormatter
-
-    ground, path = panel.where(kind="configuration"), panel.where(kind="try")
-    sizes, limits = sorted(set(ground.column("batch_size"))), sorted(set(ground.column("limit_watts")))
-    heat = np.full((len(limits), len(sizes)), np.nan)
-    for size, limit, regret in zip(
-        *(ground.column(name) for name in ("batch_size", "limit_watts", "regret")), strict=True
-    ):
-        heat[limits.index(limit), sizes.index(size)] = np.nan if regret is None else max(regret, LEAST_REGRET)
-    axes.grid(visible=False)
-    axes.set_facecolor("#F6E7DB")
-    shades = LogNorm(LEAST_REGRET / 3, max(1.0, float(np.nanmax(heat))))
-    picture = axes.imshow(heat, origin="lower", aspect="auto", cmap="Greys_r", norm=shades, interpolation="nearest")
-    for column in range(len(sizes)):
-        if np.isnan(heat[:, column]).any():
-            axes.text(column, (len(limits) - 1) / 2, "misses the target", rotation=90, ha="center", va="center",
-                      fontsize=7, color=style.BLACK)  # fmt: skip
-    across, up = _apart(
-        [sizes.index(size) for size in path.column("batch_size")],
-        [limits.index(limit) for limit in path.column("limit_watts")],
-    )
-    axes.plot(across, up, color=style.ORANGE, linewidth=0.6, alpha=0.55, zorder=2)
-    late = LinearSegmentedColormap.from_list("late", ["#FFE9A8", "#FD8D3C", "#B10026", "#4A0012"])
-    dots = axes.scatter(
-        across, up, c=np.arange(1, len(across) + 1), cmap=late, s=16, edgecolor=style.BLACK, linewidth=0.25, zorder=3
-    )
-    axes.plot(across[-1:], up[-1:], "*", color=style.SKY, markersize=13, markeredgecolor=style.BLACK, zorder=4)
-    axes.set_xticks(range(len(sizes)), [str(size) for size in sizes], rotation=45 if len(sizes) > 7 else 0)
-    axes.set_yticks(range(len(limits)), [f"{limit:g}" for limit in limits])
-    axes.set_xlabel("Batch size")
-    axes.set_ylabel("Power limit (W)")
-    bar = axes.figure.colorbar(picture, ax=axes, pad=0.02, label="Regret / least cost (dark: good)")
-    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.figure.colorbar(dots, ax=axes, pad=0.02, label="Trial (dark: late; star: last)")
-
-
-def _apart(columns: list[int], lines: list[int]) -> tuple[Floats, Floats]:
-    """Place trials of the same configuration on a spiral in its cell, so that none hides another."""
-    visits: dict[tuple[int, int], int] = {}
-    places = []
-    for column, line in zip(columns, lines, strict=True):
-        visit = visits[column, line] = visits.get((column, line), -1) + 1
-        radius, angle = min(0.36, 0.055 * np.sqrt(visit)), 2.399963 * visit  # the golden angle spreads points evenly
-        places.append((column + radius * np.cos(angle), line + radius * np.sin(angle)))
-    across, up = np.array(places).T
-    return across, up

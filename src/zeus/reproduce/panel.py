@@ -12,6 +12,9 @@ import numpy as np
 
 Cell = str | float | int | bool | None
 
+THIRD = (5.2, 3.4)  # inches; three such pictures fill a row of the report, two HALF ones do
+HALF = (7.9, 3.6)
+
 
 @dataclass(frozen=True, slots=True)
 class Panel:
@@ -26,7 +29,7 @@ class Panel:
     title: str  # shown above the picture
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    size: tuple[float, float] = (5.2, 3.4)  # inches
+    size: tuple[float, float] = THIRD
 
     def column(self, name: str) -> list[Any]:
         index = self.columns.index(name)

@@ -17,7 +17,7 @@ from zeus.simulate.parallel import spread
 
 FIGURES: Final = (
     "table_1",
-    *(f"figure_{number:02}" for number in (1, 2, *range(4, 24))),
+    *(f"figure_{number:02}" for number in range(1, 24)),
     "section_65",
     "section_66",
     "reference",

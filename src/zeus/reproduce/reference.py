@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import converged
 from zeus.reproduce.expected import Expected
-from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 from zeus.simulate import regret
 
@@ -104,7 +104,7 @@ def compute(study: Study) -> Result:
     columns = ("gpu", "workload", "quantity", "ours_over_theirs")
     panels = [
         Panel(f"{NAME}_{what}", f"Our {what} / the other simulator's", columns,
-              rows(line for line in lines if line[2] == what), (6.4, 3.2))
+              rows(line for line in lines if line[2] == what), HALF)
         for what in Numbers._fields
     ]  # fmt: skip
     return Result(tuple(panels), tuple(numbers))

@@ -23,7 +23,6 @@ BASES: Final[dict[Basis, str]] = {
     "choice": "our choice",
     "scatter": "our own scatter over seeds",
 }
-FEW: Final = 3  # at most this many pictures leave room for a table beside them
 PIXELS_PER_INCH: Final = 84  # of a picture in a wide page: letters of 8 points are 9 pixels high, and three panels fit
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #59636e; --ground: #fff; --line: #d8dee4; --band: #f5f7f9;
@@ -38,13 +37,13 @@ h1 { margin: 0 0 .3rem; } h2 { margin: 2.5rem 0 .5rem; font-size: 1.15rem; borde
 a { color: inherit; } nav { columns: 3 18rem; font-size: .9rem; } nav a { display: block; }
 .remark, .note, .where { color: var(--soft); } .note { font-size: .85rem; max-width: 44rem; }
 .pictures { display: flex; flex-wrap: wrap; gap: .8rem; margin: .8rem 0; align-items: start; align-content: start; }
+.numbers { flex: 1 1 30rem; min-width: 0; padding-left: .5rem; }
 figure { margin: 0; max-width: 100%; } .pictures img { background: #fff; border-radius: 6px; width: 100%;
   border: 1px solid var(--line); height: auto; display: block; cursor: zoom-in; } figcaption { display: none; }
 figure:target { position: fixed; inset: 0; z-index: 1; overflow: auto; background: #fff; color: #1b1f24;
   width: auto !important; padding: .5rem; }
 figure:target img { width: auto; max-width: none; border: 0; } figure:target figcaption { display: block;
   position: sticky; left: 0; top: 0; width: fit-content; padding: .3rem .8rem; background: #f5f7f9; }
-@media (min-width: 70rem) { .beside { display: grid; grid-template-columns: 42rem 1fr; gap: 1.5rem; } }
 table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
   padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); }
 th { font-size: .85rem; color: var(--soft); } td.n { white-space: nowrap; font-variant-numeric: tabular-nums; }
@@ -56,6 +55,7 @@ td code { overflow-wrap: anywhere; }
 .heading { margin: 1rem 0 0; font-weight: 600; } .heading + .sum { margin-top: .3rem; }
 @media (max-width: 44rem) { body { padding: 1rem; } table, tbody, tr, td { display: block; } th { display: none; }
   tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } td { border: 0; padding: .1rem 0; }
+  td:empty { display: none; }
   td[data-is]::before { content: attr(data-is) ": "; color: var(--soft); font-weight: 400; } }
 """
 
@@ -124,9 +124,8 @@ def _section(section: Section) -> str:
     pictures = "".join(_picture(one, section.name) for one in section.pictures)
     remark = f'<p class="remark">{escape(section.remark)}</p>' if section.remark else ""
     heading = f'<h2 id="{section.name}">{label(section.name)}: {escape(section.title)}</h2>'
-    table = f"<div>{_table(section.rows, section.who)}</div>" if section.rows else ""
-    beside = " beside" if section.rows and 1 <= len(section.pictures) <= FEW else ""
-    return f'{heading}{remark}<div class="both{beside}"><div class="pictures">{pictures}</div>{table}</div>'
+    table = f'<div class="numbers">{_table(section.rows, section.who)}</div>' if section.rows else ""
+    return f'{heading}{remark}<div class="pictures">{pictures}{table}</div>'
 
 
 def _picture(picture: Picture, section: str) -> str:

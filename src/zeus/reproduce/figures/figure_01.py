@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import default_point, points
-from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.workload import Workload
 
@@ -38,7 +38,7 @@ def usage(workload: Workload) -> dict[str, float]:
 
 def panel_of(workloads: Mapping[str, Workload], name: str, title: str) -> Panel:
     lines = [(one, knob, used) for one, w in workloads.items() for knob, used in usage(w).items()]
-    return Panel(name, title, ("workload", "knobs", "energy_ratio"), rows(lines), (6.4, 3.4))
+    return Panel(name, title, ("workload", "knobs", "energy_ratio"), rows(lines), HALF)
 
 
 def compute(study: Study) -> Result:
@@ -51,7 +51,7 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    drawing.bars(axes, panel, "workload", "knobs", "energy_ratio", KNOBS)
+    drawing.bars(axes, panel, "workload", "knobs", "energy_ratio", KNOBS, written=drawing.digits)
     axes.set_ylabel("Energy / Default")
-    axes.set_ylim(0, 1.05)
+    drawing.room_for_values(axes, 0, 1)
     drawing.legend_below(axes)

@@ -10,7 +10,8 @@ from zeus.device.virtual import presets
 from zeus.job.pareto import front
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import default_point, points
-from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, THIRD, Number, Panel, Result, rows
+from zeus.reproduce.pareto_picture import draw_front
 from zeus.reproduce.study import MAIN, Study
 from zeus.simulate.workload import Workload
 
@@ -22,17 +23,17 @@ TITLE = "Energy and time of DeepSpeech2 in every configuration (V100)"
 COLUMNS = ("batch_size", "limit_watts", "tta_seconds", "eta_joules", "average_watts", "on_front", "default")
 
 
-def panel_of(workload: Workload, name: str, title: str) -> Panel:
+def panel_of(workload: Workload, name: str, title: str, size: tuple[float, float] = THIRD) -> Panel:
     every, default = sorted(points(workload), key=lambda p: p.seconds), default_point(workload)
     best = set(front(every))
     lines = [(*one.cells, one.joules / one.seconds, one in best, one == default) for one in every]
-    return Panel(name, title, COLUMNS, rows(lines))
+    return Panel(name, title, COLUMNS, rows(lines), size)
 
 
 def compute(study: Study) -> Result:
     workload = study.main["DeepSpeech2"]
-    whole = panel_of(workload, f"{NAME}a", "DeepSpeech2: every configuration (V100)")
-    near = panel_of(workload, f"{NAME}b", "DeepSpeech2: the Pareto front (batch size, power limit)")
+    whole = panel_of(workload, f"{NAME}a", "DeepSpeech2: every configuration (V100)", HALF)
+    near = panel_of(workload, f"{NAME}b", "DeepSpeech2: the Pareto front (batch size, power limit)", HALF)
     every = points(workload)
     least, fastest = min(every, key=lambda p: p.joules), min(every, key=lambda p: p.seconds)
     watts = whole.column("average_watts")
@@ -61,7 +62,7 @@ def _idle(study: Study) -> Number:
 def draw(axes: Axes, panel: Panel) -> None:
     """Panel a: all configurations and two lines of constant average power. Panel b: the Pareto front."""
     near = panel.name.endswith("b")
-    drawing.front(axes, panel, zoom=near, annotate=near)
+    draw_front(axes, panel, zoom=near, annotate=near)
     if not near:
         seconds, _ = drawing.seconds_scaled(panel.column("tta_seconds"))
         joules, _ = drawing.scaled(panel.column("eta_joules"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from zeus.job import Ending, Phase
 from zeus.reproduce import style
-from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def compute(study: Study) -> Result:
         "Batch size of every trial (cross: stopped early and retried)",
         ("recurrence", "batch_size", "phase", "reached_target"),
         rows(lines),
-        (6.4, 3.2),
+        HALF,
     )
     looks = Counter(panel.where(phase="pruning", reached_target=True).column("batch_size"))
     kept = set(panel.where(phase="sampling").column("batch_size"))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 NAME = "figure_05"
 TITLE = "Energy of DeepSpeech2 by batch size (V100)"
+ZOOMED = "The energy axis does not start at 0, so that the valley can be seen."
 
 
 def panel_of(workload: Workload, name: str) -> Panel:
@@ -54,17 +55,20 @@ def curve(panel: Panel) -> list[tuple[float, float, float]]:
 
 def compute(study: Study) -> Result:
     panel = panel_of(study.main["DeepSpeech2"], NAME)
-    return Result((panel,), (Number(f"{NAME}.wrong_turns", wrong_turns(curve(panel))),))
+    return Result((panel,), (Number(f"{NAME}.wrong_turns", wrong_turns(curve(panel))),), ZOOMED)
 
 
 def draw(axes: Axes, panel: Panel) -> None:
     joules, prefix = drawing.scaled(panel.column("high"))
     drawing.line_with_band(axes, panel, "batch_size", "eta_joules", style.BLUE, "mean; band: range over runs", joules)
-    axes.plot(panel.column("batch_size"), [e / joules for e in panel.column("eta_joules")], "o", color=style.BLUE)
-    if max(panel.column("high")) > 20 * min(panel.column("low")):
+    energies = [value / joules for value in panel.column("eta_joules")]
+    axes.plot(panel.column("batch_size"), energies, "o", color=style.BLUE)
+    drawing.mark_least(axes, panel.column("batch_size"), energies)
+    low, high = min(panel.column("low")) / joules, max(panel.column("high")) / joules
+    if high > 3 * low:  # else the valley would be flat beside its steep side
         axes.set_yscale("log")
-    else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(low / 1.2, high * 1.2)
+        drawing.plain_ticks(axes.yaxis, drawing.ROUND)
     drawing.batch_axis(axes, panel.column("batch_size"))
     axes.set_ylabel(f"Energy to accuracy ({prefix}J)")
     axes.legend(loc="best")

@@ -8,7 +8,7 @@ import numpy as np
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import converged, over_seeds
-from zeus.reproduce.panel import Cell, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Cell, Panel, Result, rows
 from zeus.reproduce.study import MAIN, Case, Study
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def panels_of(study: Study, gpu: str, name: str) -> tuple[Panel, Panel]:
                 lines[what].append((workload, method, values.mean(), values.min(), values.max()))
     columns, card = ("workload", "method", "ratio", "low", "high"), style.GPUS.get(gpu, gpu)
     return (
-        Panel(f"{name}a", f"Energy of the last five recurrences, {card}", columns, rows(lines["energy"]), (6.4, 3.4)),
-        Panel(f"{name}b", f"Time of the last five recurrences, {card}", columns, rows(lines["time"]), (6.4, 3.4)),
+        Panel(f"{name}a", f"Energy of the last five recurrences, {card}", columns, rows(lines["energy"]), HALF),
+        Panel(f"{name}b", f"Time of the last five recurrences, {card}", columns, rows(lines["time"]), HALF),
     )
 
 
@@ -54,6 +54,7 @@ def compute(study: Study) -> Result:
 
 def draw(axes: Axes, panel: Panel) -> None:
     """Three bars per workload. Whiskers show the range over seeds."""
-    drawing.bars(axes, panel, "workload", "method", "ratio", style.METHODS)
+    drawing.bars(axes, panel, "workload", "method", "ratio", style.METHODS, written=drawing.digits)
+    drawing.room_for_values(axes, 0, max(panel.column("high")))
     axes.set_ylabel(("Energy" if panel.name.endswith("a") else "Time") + " / Default")
     drawing.legend_below(axes)

@@ -57,7 +57,10 @@ def _behind(study: Study, workload: str, grid: str) -> list[int]:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """Lines with bands. The axis is logarithmic, as the methods differ by up to a factor of 1000."""
+    """Lines with bands. The axis is logarithmic, as the methods differ by up to a factor of 1000.
+
+    By luck, a seed can be below the expected least cost for a while. Around 0 the axis is linear, so that it shows.
+    """
     divisor, prefix = drawing.scaled(panel.column("high"))
     for method in panel.values("method"):
         some = panel.where(method=method)
@@ -67,7 +70,15 @@ def draw(axes: Axes, panel: Panel) -> None:
             axes.lines[-1].set_linestyle("--")
     axes.set_xlabel("Recurrence")
     axes.set_ylabel(f"Cumulative regret ({prefix}J)")
-    axes.set_yscale("log", nonpositive="clip")
-    means = [value / divisor for value in panel.column("cumulative_regret") if value > 0]
-    axes.set_ylim(min(means) / 2, max(panel.column("high")) / divisor * 1.6)
-    axes.legend(loc="lower right")
+    low, high = min(panel.column("low")) / divisor, max(panel.column("high")) / divisor
+    powers = [10.0**power for power in range(-4, 5)]
+    if low > 0:
+        axes.set_yscale("log")
+        axes.set_ylim(low / 1.3, high * 1.6)
+    else:
+        linear = float(10.0 ** np.ceil(np.log10(max(-low, high / 1e4))))
+        axes.set_yscale("symlog", linthresh=linear, linscale=0.5)
+        axes.set_ylim(1.2 * low, high * 1.6)
+        powers = [-linear, 0.0, *(power for power in powers if power >= linear)]
+    drawing.plain_ticks(axes.yaxis, powers)
+    drawing.legend_below(axes)

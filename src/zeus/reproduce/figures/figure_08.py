@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zeus.reproduce import drawing
-from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Cell, Number, Panel, Result, rows
+from zeus.reproduce.search_picture import draw_search
 from zeus.reproduce.study import Case, Study
 from zeus.simulate import regret
 
@@ -28,8 +28,9 @@ def panel_of(study: Study, case: Case, name: str) -> Panel:
         lines.append(("configuration", None, size, limit_watts, over))
     for number, recurrence in enumerate(study.tries(case), start=1):
         lines += [("try", number, one.decision.batch_size, one.limit_watts, None) for one in recurrence.tries]
-    title = f"{case.workload}: search path of {METHODS[case.policy]}"
-    return Panel(name, title, ("kind", "recurrence", "batch_size", "limit_watts", "regret"), rows(lines), (6.6, 3.4))
+    trials = sum(line[0] == "try" for line in lines)
+    title = f"{case.workload}: the {trials} trials of {METHODS[case.policy]} (blue square: the last)"
+    return Panel(name, title, ("kind", "recurrence", "batch_size", "limit_watts", "regret"), rows(lines), HALF)
 
 
 def cases(study: Study) -> list[Case]:
@@ -51,4 +52,4 @@ def on_best(study: Study, case: Case) -> int:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    drawing.search_path(axes, panel)
+    draw_search(axes, panel)

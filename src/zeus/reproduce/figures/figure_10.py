@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from zeus.errors import InputError
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import unknown
-from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.drift import capriccio, experiment
 from zeus.simulate.drift.reaction import FEWEST_SEEDS, Reaction, reaction
@@ -45,7 +46,7 @@ def compute(study: Study) -> Result:
         "batch_size": "batch size of the last trial",
     }
     panels = tuple(
-        Panel(f"{NAME}{letter}", f"Capriccio: {titles[what]}", columns, lines, (6.4, 2.8))
+        Panel(f"{NAME}{letter}", f"Capriccio: {titles[what]}", columns, lines, HALF)
         for letter, what in zip("abc", SHOWN, strict=True)
     )
     part = f" This quick run has only the first {len(found)} slices." if study.quick else ""
@@ -85,18 +86,25 @@ def _said(one: Reaction) -> str:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    """One quantity by slice. Slices with several trials are marked."""
+    """One quantity by the first day of the slice. Slices with several trials are marked."""
+
+    def days(some: Panel) -> list[int]:
+        return [date.fromisoformat(day).toordinal() for day in some.column("date")]
+
     what = dict(zip("abc", SHOWN, strict=True))[panel.name[-1]]
-    axes.plot(panel.column("slice"), panel.column(what), "-o", color=style.BLUE, markersize=3.5, label="slice")
+    axes.plot(days(panel), panel.column(what), "-o", color=style.BLUE, markersize=3.5, label="slice")
     again = panel.only(row for row, tries in zip(panel.rows, panel.column("tries"), strict=True) if tries > 1)
     if again.rows:
-        axes.plot(again.column("slice"), again.column(what), "D", color=style.RED, label="several trials")
+        axes.plot(days(again), again.column(what), "D", color=style.RED, label="several trials")
     axes.set_yscale("log", base=2 if what == "batch_size" else 10)
     if what == "batch_size":
         sizes = sorted(set(panel.column(what)))
         axes.set_yticks(sizes, [str(size) for size in sizes])
     else:
         drawing.plain_ticks(axes.yaxis, (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000))
-    axes.set_xlabel("Slice (each starts one day later)")
+    first, last = days(panel)[0], days(panel)[-1]
+    shown = range(first, last + 1, max(1, (last - first) // 10))
+    axes.set_xticks(shown, [f"{date.fromordinal(day):%d %b}" for day in shown])
+    axes.set_xlabel(f"First day of the slice, {panel.column('date')[0][:4]}")
     axes.set_ylabel(SHOWN[what])
     axes.legend(loc="best")

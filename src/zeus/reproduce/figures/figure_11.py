@@ -9,7 +9,7 @@ import numpy as np
 from zeus.job.pareto import ParetoPoint, front
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import points
-from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Cell, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 from zeus.simulate.results import LAST
 
@@ -44,7 +44,7 @@ def compute(study: Study) -> Result:
         off = max(off, _above(best, seconds, joules))
     columns = ("kind", "eta", "batch_size", "limit_watts", "tta_seconds", "eta_joules")
     lines += _equal_cost(lines, workload.max_watts)
-    panel = Panel(NAME, "DeepSpeech2: optimum and Zeus for η from 0 to 1", columns, rows(lines), (6.0, 3.8))
+    panel = Panel(NAME, "DeepSpeech2: optimum and Zeus for η from 0 to 1", columns, rows(lines), HALF)
     fronts = {one.cells for one in best}
     on_front = all(row[2:] in fronts for row in panel.where(kind="optimum").rows)
     return Result((panel,), (Number(f"{NAME}.on_front", "yes" if on_front else "no"), Number(f"{NAME}.off", 100 * off)))

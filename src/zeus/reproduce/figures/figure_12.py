@@ -8,7 +8,7 @@ import numpy as np
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import geometric_mean
-from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def compute(study: Study) -> Result:
     means = {beta: geometric_mean(ratio for _, b, ratio in lines if b == beta) for beta in BETAS}
     table = rows([*lines, *(("Geometric mean", beta, mean) for beta, mean in means.items())])
     title = "Cumulative energy by β, relative to β = 2"
-    panel = Panel(NAME, title, ("workload", "beta", "relative_energy"), table, (6.0, 3.6))
+    panel = Panel(NAME, title, ("workload", "beta", "relative_energy"), table, HALF)
     best = min((beta for beta in BETAS if beta >= SWEPT), key=lambda beta: means[beta])
     first, second, *_ = sorted((b for b in BETAS if b >= SWEPT and 2 * b % 1 == 0), key=lambda b: means[b])
     apart = 100 * (means[second] / means[first] - 1)

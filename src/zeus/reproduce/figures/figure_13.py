@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import geometric_mean
-from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def compute(study: Study) -> Result:
             }
             ratios[MEAN] = geometric_mean(ratios.values())
             lines += [(name, f"no {part}", what, ratio) for name, ratio in ratios.items()]
-    whole = Panel(NAME, "", ("workload", "left_out", "quantity", "relative"), rows(lines), (6.4, 3.6))
+    whole = Panel(NAME, "", ("workload", "left_out", "quantity", "relative"), rows(lines), HALF)
     panels = tuple(
         Panel(f"{NAME}{letter}", f"Cumulative {word} without one part, relative to Zeus", whole.columns,
               whole.where(quantity=what).rows, whole.size)
@@ -52,10 +52,10 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    drawing.bars(axes, panel, "workload", "left_out", "relative", COLOURS)
+    drawing.bars(axes, panel, "workload", "left_out", "relative", COLOURS, base=1.0, written=drawing.digits)
     axes.axhline(1, color=style.BLACK, linewidth=0.8)
     axes.set_yscale("log")  # one workload is ten times above the rest
-    axes.set_ylim(0.8, 1.3 * max(panel.column("relative")))
+    drawing.room_for_values(axes, min(1.0, *panel.column("relative")), max(panel.column("relative")))
     drawing.plain_ticks(axes.yaxis, (1, 1.5, 2, 3, 5, 10, 20))
     word = {"seconds": "time", "joules": "energy", "cost": "cost"}[panel.column("quantity")[0]]
     axes.set_ylabel(f"Cumulative {word} / Zeus")

@@ -8,7 +8,7 @@ import numpy as np
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import converged, not_at_hand
-from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def compute(study: Study) -> Result:
         card = style.GPUS.get(gpu, gpu)
         lines += [(card, "Default", 1.0, 1.0, 1.0), (card, "Zeus", means.mean(), means.min(), means.max())]
     title = "Energy, geometric mean of six workloads"
-    panel = Panel(NAME, title, ("gpu", "method", "energy_ratio", "low", "high"), rows(lines), (4.8, 3.2))
+    panel = Panel(NAME, title, ("gpu", "method", "energy_ratio", "low", "high"), rows(lines), HALF)
     zeus = panel.where(method="Zeus").column("energy_ratio")
     share = 100 * sum(ratio < 1 for ratio in zeus) / len(zeus)
     note = ", ".join(f"{r[0]}: {r[2]:.3f}" for r in panel.where(method="Zeus").rows) + "."
@@ -39,6 +39,7 @@ def compute(study: Study) -> Result:
 
 
 def draw(axes: Axes, panel: Panel) -> None:
-    drawing.bars(axes, panel, "gpu", "method", "energy_ratio", style.METHODS)
+    drawing.bars(axes, panel, "gpu", "method", "energy_ratio", style.METHODS, written="{:.3f}".format)
+    drawing.room_for_values(axes, 0, max(panel.column("high")))
     axes.set_ylabel("Energy / Default")
     drawing.legend_below(axes)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zeus.reproduce import drawing
 from zeus.reproduce.figures import figure_02
 from zeus.reproduce.panel import Number, Panel, Result
+from zeus.reproduce.pareto_picture import draw_front
 from zeus.reproduce.study import Study
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ def compute(study: Study) -> Result:
         for letter, (name, workload) in zip("abcdef", study.main.items(), strict=True)
     )
     beaten = sum(not panel.where(default=True, on_front=True).rows for panel in panels)
-    return Result(panels, (Number(f"{NAME}.default_beaten", beaten),))
+    return Result(panels, (Number(f"{NAME}.default_beaten", beaten),), "The axes do not start at 0.")
 
 
 def draw(axes: Axes, panel: Panel) -> None:
     """Zoomed to the Pareto front, so the axes do not start at 0."""
-    drawing.front(axes, panel, zoom=True)
+    draw_front(axes, panel, zoom=True)
     axes.legend(loc="best")

@@ -18,4 +18,6 @@ def compute(study: Study) -> Result:
     )
     turns = {name: figure_05.wrong_turns(figure_05.curve(p)) for name, p in zip(study.main, panels, strict=True)}
     note = "Steps in the wrong direction: " + ", ".join(f"{name} {count}" for name, count in turns.items()) + "."
-    return Result(panels, (Number(f"{NAME}.one_valley", sum(not count for count in turns.values()), note=note),))
+    return Result(
+        panels, (Number(f"{NAME}.one_valley", sum(not count for count in turns.values()), note=note),), figure_05.ZOOMED
+    )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import point
+from zeus.reproduce.figures import figure_05
 from zeus.reproduce.panel import Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.workload import Workload
@@ -30,17 +33,15 @@ def compute(study: Study) -> Result:
     for panel in panels:
         limits, energies = panel.column("limit_watts"), panel.column("eta_joules")
         below += limits[energies.index(min(energies))] < max(limits)
-    return Result(panels, (Number(f"{NAME}.below_highest", below),))
+    return Result(panels, (Number(f"{NAME}.below_highest", below),), figure_05.ZOOMED)
 
 
 def draw(axes: Axes, panel: Panel) -> None:
     joules, prefix = drawing.scaled(panel.column("eta_joules"))
     energies = [value / joules for value in panel.column("eta_joules")]
     axes.plot(panel.column("limit_watts"), energies, "-o", color=style.BLUE)
-    least = energies.index(min(energies))
-    axes.plot(panel.column("limit_watts")[least], energies[least], "*", color=style.RED, markersize=12, label="least",
-              linestyle="none")  # fmt: skip
-    axes.set_ylim(0, 1.1 * max(energies))
+    drawing.mark_least(axes, panel.column("limit_watts"), energies)
+    axes.set_ylim(drawing.around(np.array(energies), 0.15))
     axes.set_xlabel("Power limit (W)")
     axes.set_ylabel(f"Energy to accuracy ({prefix}J)")
-    axes.legend(loc="lower right")
+    axes.legend(loc="best")

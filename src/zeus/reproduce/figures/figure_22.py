@@ -8,7 +8,7 @@ import numpy as np
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import converged, geometric_mean
-from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Cell, Number, Panel, Result, rows
 from zeus.reproduce.study import Case, Study
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def compute(study: Study) -> Result:
             lines[what] += [(name, eta, factor) for name, factor in factors.items()]
     columns = ("workload", "eta", "improvement")
     panels = tuple(
-        Panel(f"{NAME}{letter}", f"Improvement in {what} over Default, by η", columns, rows(lines[what]), (6.0, 3.4))
+        Panel(f"{NAME}{letter}", f"Improvement in {what} over Default, by η", columns, rows(lines[what]), HALF)
         for letter, what in (("a", "energy"), ("b", "time"))
     )
     better = {what: "up" if values[-1] > values[0] else "down" for what, values in means.items()}

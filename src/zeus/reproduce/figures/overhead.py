@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from zeus.optimizer.power_limit.plans import PAPER_SECONDS
 from zeus.reproduce import drawing, style
-from zeus.reproduce.panel import Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
 from zeus.reproduce.study import Study
 from zeus.simulate.workload import Workload
 
@@ -43,6 +43,7 @@ def compute(study: Study) -> Result:
         "Overhead of profiling every limit for 5 s, computed",
         ("workload", "quantity", "overhead_percent"),
         rows(lines),
+        HALF,
     )
     numbers = [
         Number(f"{NAME}.{short}_{what}", value)

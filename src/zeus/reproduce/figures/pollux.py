@@ -49,7 +49,7 @@ def compute(study: Study) -> Result:
     alone = f"On one A40, as in the trace: {longer[1].mean():+.1f} %."
     numbers = (over_seeds(f"{NAME}.energy", saved[GPUS]), over_seeds(f"{NAME}.time", longer[GPUS], alone))
     columns = ("gpus", "quantity", "ratio", "low", "high")
-    panel = Panel(NAME, "DeepSpeech2: Zeus against the goodput tuner", columns, rows(lines), (4.8, 3.2))
+    panel = Panel(NAME, "DeepSpeech2: Zeus against the goodput tuner", columns, rows(lines))
     remark = (
         "The tuner follows Pollux's rule with its published noise scale, of the same network on other speech data. The "
         f"{GPUS} GPUs are modelled from the trace of one A40 and Pollux's measured slow-down; the paper measured "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import not_at_hand
-from zeus.reproduce.panel import Cell, Number, Panel, Result, rows
+from zeus.reproduce.panel import HALF, Cell, Number, Panel, Result, rows
 from zeus.reproduce.study import ORDER, Study
 from zeus.simulate.workload import Workload
 
@@ -26,7 +26,7 @@ def compute(study: Study) -> Result:
             card = style.GPUS.get(gpu, gpu)
             lines.append((card, name, w.default, len(w.sizes), len(w.limits), min(runs), max(runs), w.horizon))
     columns = ("gpu", "workload", "b0", "batch_sizes", "power_limits", "runs_fewest", "runs_most", "recurrences")
-    panel = Panel(NAME, "Recurrences replayed: 2 x batch sizes x limits", columns, rows(lines), (6.4, 3.4))
+    panel = Panel(NAME, "Recurrences replayed: 2 x batch sizes x limits", columns, rows(lines), HALF)
     limits = [limit for w in study.main.values() for limit in w.limits]
     traced = {f"{w.name} at {size}": len(some) for w in study.main.values() for size, some in w.runs.items()}
     fewer = ", ".join(f"{what} ({number})" for what, number in traced.items() if number < TRAINED) or "none"
