@@ -32,7 +32,7 @@ MODULES: Final = {
 # Measured for all figures on 2 cores of an AMD EPYC (2026-11-16), in seconds of one core.
 REPLAY_SECONDS: Final = 1.6  # per seed, spread over the processes
 DRAW_SECONDS: Final = 23.0  # spread over the processes
-COMPUTE_SECONDS: Final = 14.0  # in one process
+COMPUTE_SECONDS: Final = 68.0  # in one process, most of it for Figure 10
 
 
 class Module(Protocol):

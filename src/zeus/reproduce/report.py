@@ -47,6 +47,7 @@ figure:target img { width: auto; max-width: none; border: 0; } figure:target fig
 table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
   padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); }
 th { font-size: .85rem; color: var(--soft); } td.n { white-space: nowrap; font-variant-numeric: tabular-nums; }
+.n .note { white-space: normal; }
 td code { overflow-wrap: anywhere; }
 .yes { color: var(--good); font-weight: 600; } .no, .warn { color: var(--bad); font-weight: 600; }
 .none { color: var(--soft); }

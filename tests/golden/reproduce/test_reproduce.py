@@ -225,7 +225,7 @@ def test_the_same_seeds_give_the_same_bytes_whatever_the_processes(tmp_path: Pat
     one, two = (
         {p.relative_to(f): p.read_bytes() for p in f.rglob("*.*")} for f in (tmp_path / "one", tmp_path / "two")
     )
-    assert len(one) == 9
+    assert len(one) == 10
     assert one == two
 
 
