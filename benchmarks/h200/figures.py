@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     options = parser.parse_args()
     workloads = load(options.traces, GPU)
-    study = Study({GPU: workloads}, options.traces, options.seeds)
+    study = Study({GPU: workloads}, {GPU: workloads}, options.traces, options.traces, options.seeds)
     saved = figure_01.panel_of(workloads, "figure_01", "Energy to accuracy relative to Default, H200")
     knobs = ("Default", "Batch size opt.")
     panels = [(figure_01, saved.only(row for row in saved.rows if row[1] in knobs))]

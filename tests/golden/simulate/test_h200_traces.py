@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import fmean
@@ -59,3 +61,11 @@ def test_a_workloads_file_beside_traces_is_used_unless_another_is_given(tmp_path
     (tmp_path / "workloads.toml").write_text(named.replace("[images]", "[pictures]"))
     assert "pictures" in published.load(tmp_path, "h200")
     assert "pictures" not in published.load(tmp_path, "h200", settings=published.read(TRACES / "workloads.toml"))
+
+
+def test_the_figures_of_the_page_are_drawn_from_them(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="pictures need the extra `plots`")
+    script = ROOT / "benchmarks" / "h200" / "figures.py"
+    subprocess.run([sys.executable, script, "--out", tmp_path, "--seeds", "1"], check=True, capture_output=True)
+    drawn = {path.name for path in tmp_path.glob("*.png")}
+    assert drawn == {path.name for path in (ROOT / "docs" / "assets" / "h200").glob("*.png")}
