@@ -56,7 +56,7 @@ def test_everything_a_launcher_says_is_heard() -> None:
             "ZEUS_TRIAL_ID": "5f0c6f9e",
             "ZEUS_COST_INCLUDE": "gpu, cpu",
         }
-    ) == Orders("asr", 3, 128, 1e-3, 2.5e6, 0.5, 40.0, 16, 7, False, "outcome.json", "5f0c6f9e", ("gpu", "cpu"))
+    ) == Orders("asr", 3, 128, 1e-3, 2.5e6, 0.5, 40.0, 16, 7, False, "outcome.json", "5f0c6f9e", include=("gpu", "cpu"))
 
 
 def test_which_way_the_metric_goes_is_one_or_zero() -> None:
