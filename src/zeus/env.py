@@ -18,7 +18,6 @@ from zeus.errors import InputError, suggest
 
 HERE: Mapping[str, str] = os.environ  # this process's variables, always up to date
 
-JOULES_PER_KWH = 3.6e6
 PATIENCE_SECONDS = 20.0  # enough for a service or a database to restart
 
 
@@ -128,34 +127,27 @@ def written(given: Orders) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """What a kilowatt-hour costs in money and CO2, as given by the user. No network is asked."""
-
-    per_kwh: float | None = None
-    currency: str = ""
-    gco2e_per_kwh: float | None = None
-
-    def money(self, joules: float) -> float | None:
-        """What this energy costs. None if no price is set.
-
-        >>> Prices(per_kwh=0.3).money(3.6e6), Prices().money(3.6e6)
-        (0.3, None)
-        """
-        return None if self.per_kwh is None else joules / JOULES_PER_KWH * self.per_kwh
-
-    def gco2e(self, joules: float) -> float | None:
-        """Grams of CO2 equivalent for this energy. None if ZEUS_GCO2E_PER_KWH is not set."""
-        return None if self.gco2e_per_kwh is None else joules / JOULES_PER_KWH * self.gco2e_per_kwh
+PRICE, CURRENCY, CARBON = "ZEUS_PRICE_PER_KWH", "ZEUS_CURRENCY", "ZEUS_GCO2E_PER_KWH"
 
 
-def prices(environ: Mapping[str, str] = HERE) -> Prices:
-    """ZEUS_PRICE_PER_KWH, ZEUS_CURRENCY and ZEUS_GCO2E_PER_KWH."""
-    return Prices(
-        _number(environ, "ZEUS_PRICE_PER_KWH"),
-        environ.get("ZEUS_CURRENCY", ""),
-        _number(environ, "ZEUS_GCO2E_PER_KWH"),
-    )
+def price_per_kwh(environ: Mapping[str, str] = HERE) -> str:
+    """ZEUS_PRICE_PER_KWH: a number, or a file of hourly values. Empty if it is not set."""
+    return environ.get(PRICE, "").strip()
+
+
+def gco2e_per_kwh(environ: Mapping[str, str] = HERE) -> str:
+    """ZEUS_GCO2E_PER_KWH: a number, a file of hourly values, or the URL of a source. Empty if it is not set."""
+    return environ.get(CARBON, "").strip()
+
+
+def gco2e_token(environ: Mapping[str, str] = HERE) -> str:
+    """ZEUS_GCO2E_TOKEN: the token for an online source of carbon intensity. Empty if there is none."""
+    return environ.get("ZEUS_GCO2E_TOKEN", "").strip()
+
+
+def currency(environ: Mapping[str, str] = HERE) -> str:
+    """ZEUS_CURRENCY: the currency of prices. Empty if it is not set."""
+    return environ.get(CURRENCY, "").strip()
 
 
 def quiet(environ: Mapping[str, str] = HERE) -> bool:

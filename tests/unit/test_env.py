@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 from zeus.env import (
     Mode,
     Orders,
-    Prices,
     ProfilingPlan,
     mode,
     orders,
     patience,
-    prices,
     profiling_plan,
     quiet,
 )
@@ -122,14 +120,6 @@ def test_an_unknown_plan_is_refused_with_the_nearest_name() -> None:
         profiling_plan("papre", {})
     with pytest.raises(InputError, match=r"ZEUS_PROFILING='all' is not known\. Known: walk, paper\."):
         profiling_plan(None, {"ZEUS_PROFILING": "all"})
-
-
-def test_prices_are_plain_numbers_or_absent() -> None:
-    given_prices = {"ZEUS_PRICE_PER_KWH": "0.3", "ZEUS_CURRENCY": "EUR", "ZEUS_GCO2E_PER_KWH": "380"}
-    assert prices(given_prices) == Prices(0.3, "EUR", 380.0)
-    assert prices({}) == Prices(None, "", None)
-    with pytest.raises(InputError, match="ZEUS_PRICE_PER_KWH"):
-        prices({"ZEUS_PRICE_PER_KWH": "30 cents"})
 
 
 def test_quiet_is_anything_but_empty_and_0() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from zeus.cli.output import change, joules, percent, print_table, saved, seconds, sparkline
+from zeus.tariff.text import worth
 
 Json = dict[str, Any]
 
@@ -82,7 +83,15 @@ def _tell_use(job: Json) -> None:
     unknown = f", plus {many(job['unknown_tries'], 'trial')} of unknown energy" if job["unknown_tries"] else ""
     trials, recurrences = many(job["trials"], "trial"), many(job["recurrences"], "recurrence")
     click.echo(f"used: {trials} in {recurrences}, {joules(job['joules'])}{unknown}")
+    tell_worth(job.get("footprint"))
     tell_default(job)
+
+
+def tell_worth(footprint: Json | None, indent: str = "  ") -> None:
+    """Print what some energy comes to, if there is a price or a carbon intensity. Older services send none."""
+    if footprint is not None and (text := worth(footprint)):
+        by = "; the energy of an hour is estimated from the time" if footprint["hours_by"] == "time" else ""
+        click.echo(f"{indent}{text}{by}")
 
 
 def tell_default(job: Json) -> None:

@@ -17,6 +17,8 @@ from zeus import env
 from zeus.cli.options import indices
 from zeus.cli.output import joules, known, print_json
 from zeus.launch.process.guard import failed_start, shell_status
+from zeus.tariff.rates import hour_text
+from zeus.tariff.text import worth
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)  # what a terminal sends to all processes in its foreground
@@ -32,7 +34,8 @@ FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)  # what a terminal sends to all proc
 def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_indices: str | None) -> int:
     """Run COMMAND and report its time and energy. Pass signals on to it, and exit with its exit code.
 
-    The energy is that of the whole GPU while the command runs. It includes other processes on the GPU.
+    The energy is that of the whole GPU while the command runs. It includes other processes on the GPU. If
+    ZEUS_PRICE_PER_KWH or ZEUS_GCO2E_PER_KWH is set, the report also has money and carbon.
     """
     from zeus.monitor import ZeusMonitor
 
@@ -130,6 +133,23 @@ def _report(command: Sequence[str], status: int, monitor: Any, measured: Any) ->
         "gpus": gpus,
         "cpu_joules": known(sum(measured.cpu_energy.values())) if measured.cpu_energy else None,
         "dram_joules": known(sum(measured.dram_energy.values())) if measured.dram_energy else None,
+        **measured.footprint.to_json(),
+        **_hours(monitor, measured),
+    }
+
+
+def _hours(monitor: Any, measured: Any) -> dict[str, Any]:
+    """The energy of each hour and its rates, if there is a price or a carbon intensity."""
+    if not monitor.prices.is_given:
+        return {"hours": [], "hours_by": None}
+    split = measured.by_hour()
+    rows = [(hour, joules, *monitor.prices.at(hour)) for hour, joules in sorted(split.joules.items())]
+    return {
+        "hours": [
+            {"hour": hour_text(hour), "joules": joules, "price": price, "gco2e_per_kwh": carbon}
+            for hour, joules, price, carbon in rows
+        ],
+        "hours_by": split.by or None,
     }
 
 
@@ -138,6 +158,9 @@ def _print_report(report: dict[str, Any]) -> None:
     watts = f" ({total / seconds:.0f} W on average)" if total is not None and seconds > 0 else ""
     bound = f" ± {joules(report['error_joules'])}" if report["error_joules"] else ""
     click.echo(f"zeus: {seconds:.3f} s, GPU {joules(total)}{bound}{watts}", err=True)
+    if worth_it := worth(report):
+        by = {"curve": " (by the hour, as measured)", "time": " (split over hours by time)"}.get(report["hours_by"], "")
+        click.echo(f"zeus:   GPU {worth_it}{by}", err=True)
     if len(report["gpus"]) > 1:
         for gpu in report["gpus"]:
             click.echo(f"zeus:   GPU {gpu['index']} {gpu['name']}: {joules(gpu['joules'])} [{gpu['source']}]", err=True)

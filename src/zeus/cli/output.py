@@ -12,6 +12,8 @@ from typing import Any
 
 import click
 
+from zeus.tariff.text import grams, money
+
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -111,23 +113,13 @@ def saved(saving: dict[str, Any]) -> str:
     if saving["money"] is not None:
         text += f", {money(saving['money'], saving['currency'])}"
     if saving["gco2e"] is not None:
-        text += f", {saving['gco2e']:.3g} gCO2e"
+        text += f", {grams(saving['gco2e'])}"
     return text
 
 
 def basis(label: str) -> str:
     """What a default or a saving is based on, in words."""
     return "as it ran: nothing is claimed for power limits" if label == "as_it_ran" else label
-
-
-def money(amount: float, currency: str) -> str:
-    """Money for people.
-
-    >>> money(0.417, "EUR"), money(-2e-7, "EUR")
-    ('0.42 EUR', 'less than 0.01 EUR')
-    """
-    shown = f"{amount:.2f}" if abs(amount) >= 0.005 else "less than 0.01"
-    return f"{shown} {currency}".rstrip()
 
 
 def sparkline(values: Sequence[float | None], width: int = 30) -> str:

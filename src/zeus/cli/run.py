@@ -154,16 +154,18 @@ def _tell_ruled_out(launcher: Launcher, trials: dict[int, Trial]) -> None:
 def _told(launcher: Launcher, trials: list[Trial]) -> Json:
     """The job as `zeus jobs show --json` prints it. If the store cannot tell how this run went: what the run knows."""
     from zeus.jobs.report import full_without_store
+    from zeus.tariff.settings import prices
 
     try:
         told = launcher.jobs.full(launcher.job.spec.id)
     except ZeusError as away:
         why = f"the job could not be read ({str(away).rstrip('.')})"
-        return full_without_store(launcher.job.spec, trials, why)
+        return full_without_store(launcher.job.spec, trials, why, prices())
     endings = {one["number"]: one["ending"] for one in told["tries"]}
     if all(endings.get(one.number) == one.ending for one in trials):
         return told
-    return full_without_store(launcher.job.spec, trials, "the results of this run have not reached the store yet")
+    why = "the results of this run have not reached the store yet"
+    return full_without_store(launcher.job.spec, trials, why, prices())
 
 
 # ---------------------------------------------------------------------------------------------------- the report
@@ -186,7 +188,7 @@ def _numbers(trials: dict[int, Trial]) -> set[int]:
 
 
 def _tell(launcher: Launcher, trials: dict[int, Trial], told: Json) -> None:
-    from zeus.cli.jobs_text import tell_default
+    from zeus.cli.jobs_text import tell_default, tell_worth
     from zeus.cli.run_view import numbered
 
     mine = _numbers(trials)
@@ -199,6 +201,7 @@ def _tell(launcher: Launcher, trials: dict[int, Trial], told: Json) -> None:
             f"recurrence {numbered(row['number'])}: batch size {sizes} {ending}; {joules(row['joules'])}, "
             f"{seconds(row['seconds'])}, cost {joules(row['cost'])}"
         )
+        tell_worth(row.get("footprint"))
     if any(row["end"] == "converged" for row in rows):
         tell_default(told)
     click.echo(f"store: {launcher.jobs.address}\nlogs:  {launcher.logs}")

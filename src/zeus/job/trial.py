@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from zeus.cost import GPU_ONLY, Include, counted_as, counted_in, included
 from zeus.job.checks import LEAST, MOST, is_number, need, need_whole
+from zeus.job.hourly import HourlyUse
 from zeus.job.spec import JobSpec, Target
 
 MAX_TRIES = 20  # trials after which a recurrence has failed
@@ -162,6 +163,7 @@ class Outcome:
     curve: tuple[EpochPoint, ...] = ()  # its epochs one by one
     found_watts: float | None = None  # the power limit before Zeus changed it
     set_limits: bool = False  # whether Zeus set a power limit
+    hourly: HourlyUse | None = None  # its energy by hour; None: neither a price nor a carbon intensity was given
 
     def __post_init__(self) -> None:
         need(self.ending is not Ending.OPEN, "ending", self.ending, "how the trial ended")

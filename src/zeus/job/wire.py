@@ -4,8 +4,9 @@ Each object has a `kind` and a `version`. An unknown version is an error: a wron
 decision. Unknown is null; there is no NaN.
 
 Version 2 added a trial's id, η, target and GPUs, and an outcome's stretches and epochs. Version 1 is still read, and
-written for clients that only know it. `include` came later: it is left out where only GPUs are counted, so Zeus 0.2
-reads such jobs, and refuses the others, whose costs it would not count in full.
+written for clients that only know it. Two fields came later and are left out where they say nothing, so that Zeus 0.2
+reads the rest: a job's `include` where only GPUs are counted (0.2 refuses other jobs, whose costs it would not count in
+full), and an outcome's `hourly` where there is none.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from zeus.job import (
     Target,
     Trial,
 )
+from zeus.job.hourly import HourlyUse, HourUse
 from zeus.profile import PowerProfile, ProfileKey
 
 VERSION = 2
@@ -149,7 +151,7 @@ def _no_constant(name: str) -> float:
 
 
 # The fields of each type, and whether they are required. Computed once, as every trial read or written needs them.
-_WORDS = (Ask, Decision, Gpus, JobSpec, Outcome, Pardoned, Profiled, ProfileKey, Target, Trial)
+_WORDS = (Ask, Decision, Gpus, HourlyUse, JobSpec, Outcome, Pardoned, Profiled, ProfileKey, Target, Trial)
 _FIELDS: dict[type[Any], dict[str, bool]] = {
     word: {one.name: one.default is MISSING for one in fields(word)} for word in _WORDS
 }
@@ -167,8 +169,8 @@ _TYPES: dict[type[Any], dict[str, frozenset[type[Any]]]] = {
 _ASK_2 = ("gpus", "eta", "id", "target")
 _JOB_2 = ("baseline_every", "command_id", "include")
 _NO_BETA_1 = 1e9  # Zeus 0.1 needs a number; no run reaches this one
-_OUTCOME_2 = ("stretches", "curve", "found_watts", "set_limits")
-_ROWS: dict[type[Any], list[str]] = {row: [one.name for one in fields(row)] for row in (Stretch, EpochPoint)}
+_OUTCOME_2 = ("stretches", "curve", "found_watts", "set_limits", "hourly")
+_ROWS: dict[type[Any], list[str]] = {row: [one.name for one in fields(row)] for row in (Stretch, EpochPoint, HourUse)}
 
 
 def _inner(word: Any) -> Any:
@@ -184,6 +186,8 @@ def _inner(word: Any) -> Any:
     body = {name: getattr(word, name) for name in names}
     if body.get("include") == GPU_ONLY:
         del body["include"]
+    if body.get("hourly", ()) is None:
+        del body["hourly"]
     return body
 
 
@@ -235,7 +239,7 @@ def _with(body: object, **readers: Callable[[Any], Any]) -> Json:
 
 
 def _outcome(body: object) -> Outcome:
-    return _read(Outcome, _with(body, ending=Ending, stretches=stretches_from_json, curve=_curve))
+    return _read(Outcome, _with(body, ending=Ending, stretches=stretches_from_json, curve=_curve, hourly=_hourly))
 
 
 def stretches_from_json(rows: list[Any]) -> tuple[Stretch, ...]:
@@ -244,6 +248,13 @@ def stretches_from_json(rows: list[Any]) -> tuple[Stretch, ...]:
 
 def _curve(rows: list[Any]) -> tuple[EpochPoint, ...]:
     return tuple(EpochPoint(*row) for row in rows)
+
+
+def _hourly(body: object) -> HourlyUse | None:
+    def rows(given: list[Any]) -> tuple[HourUse, ...]:
+        return tuple(HourUse(*row) for row in given)
+
+    return None if body is None else _read(HourlyUse, _with(body, rows=rows))
 
 
 def _gpus(body: object) -> Gpus:

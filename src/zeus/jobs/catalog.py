@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
-from zeus.env import prices
 from zeus.job import JobSpec
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.local import LocalJob
@@ -18,6 +17,7 @@ from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.policy.registry import find_policy
 from zeus.store import Store, open_store
 from zeus.store.address import address_of, is_service, resolve, shown
+from zeus.tariff.settings import prices
 
 Json = dict[str, Any]
 T = TypeVar("T")

@@ -30,6 +30,7 @@ from zeus.optimizer.power_limit.candidates import candidates
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import Store
 from zeus.store.address import log_file, log_folder
+from zeus.tariff.settings import prices
 
 NOT_ALWAYS = ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "PROFILE_DIR", "TRIAL_ID")
 ORDERS = frozenset(f"ZEUS_{name}" for name in NOT_ALWAYS)  # not inherited from a launcher around this one
@@ -64,9 +65,10 @@ class Launcher:
         self._hooks = hooks or Hooks()
         self.mode = mode(file.mode)
         self._profiling = profiling_plan(file.profiling)
-        env.prices()  # a mistake in them must not come up in the middle of a run, where it looks like a crash
+        # A mistake in them must not come up in the middle of a run, where it looks like a crash.
+        rates = prices({**env.HERE, **file.prices})
         self.devices = find(file.gpus)
-        self._monitor = ZeusMonitor(list(self.devices), sync_execution_with=None)
+        self._monitor = ZeusMonitor(list(self.devices), sync_execution_with=None, prices=rates)
         self.gpus = gpus_of(self._monitor, include=file.spec.include)
         if file.metrics is None:
             self._monitor.close()  # the script measures itself
@@ -232,7 +234,7 @@ class Launcher:
         mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self.mode
         chosen = {"ZEUS_MODE": str(mode), "ZEUS_PROFILING": str(self._profiling)}
         visible = mask(self.file.gpus, self.devices, env.HERE)
-        return {**inherited, **self.file.env, **chosen, **visible, **written(orders)}
+        return {**inherited, **self.file.env, **self.file.prices, **chosen, **visible, **written(orders)}
 
 
 def mask(indices: Sequence[int] | None, gpus: Mapping[int, Gpu], environ: Mapping[str, str]) -> dict[str, str]:

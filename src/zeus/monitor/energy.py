@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from zeus.monitor.sample_curve import CurvePoint, SampleCurve, Sensor
+from zeus.monitor.curve.sample_curve import CurvePoint, SampleCurve, Sensor
 
 
 class Source(StrEnum):
@@ -115,7 +115,7 @@ class Broken:
 class EnergyCurve(SampleCurve):
     """Cumulative energy of one card: the curve of its samples, held to its counter.
 
-    >>> from zeus.monitor.sample_curve import SAMPLE_BUFFER
+    >>> from zeus.monitor.curve.sample_curve import SAMPLE_BUFFER
     >>> curve = EnergyCurve(SAMPLE_BUFFER)
     >>> curve.add_samples((0.02 * i, 300.0) for i in range(600))
     >>> window = curve.between(curve.at(1.0), curve.at(11.0))

@@ -3,10 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 
 from zeus.cost import GPU_ONLY, Include, Use
 from zeus.monitor.energy import EnergyEstimate
+from zeus.tariff.rates import Footprint, Prices, spread
+
+
+@dataclass(frozen=True, slots=True)
+class JoulesByHour:
+    """Energy by hour (hours since 1970, UTC), and how it was split over them."""
+
+    joules: dict[int, float] = field(default_factory=dict)
+    by: str = ""  # "curve": measured hour by hour; "time": as if the power were constant; empty: it lies in one hour
+
+
+@dataclass(frozen=True, slots=True)
+class HourlyParts:
+    """What is needed to split a measurement over hours and to price it."""
+
+    walls: Sequence[float]  # when each part began, and when the last one ended, in seconds since 1970
+    parts: Sequence[Measurement]  # empty: the measurement is one part
+    prices: Prices
 
 
 class Measurement:
@@ -25,7 +45,9 @@ class Measurement:
 
     __slots__ = (
         "_errors",
+        "_footprint",
         "_gpu_energy",
+        "_hours",
         "_of_no_cpu",
         "_of_none",
         "_ready",
@@ -59,6 +81,8 @@ class Measurement:
         self._of_none = math.nan  # the total if no GPU is counted here
         self._of_no_cpu = math.nan  # likewise for the CPUs
         self._resolve: Callable[[], dict[int, EnergyEstimate]] | None = None
+        self._hours: HourlyParts | None = None
+        self._footprint: Footprint | None = None
 
     @classmethod
     def pending(
@@ -70,6 +94,7 @@ class Measurement:
         of_none: float,
         of_no_cpu: float,
         ready: Callable[[], bool],
+        hours: HourlyParts | None = None,
     ) -> Measurement:
         """A measurement whose GPU energies are worked out when they are first read."""
         measurement = cls(time, {}, cpu_energy, dram_energy)
@@ -77,6 +102,7 @@ class Measurement:
         measurement._of_none = of_none
         measurement._of_no_cpu = of_no_cpu
         measurement._ready = ready
+        measurement._hours = hours
         return measurement
 
     def _settle(self) -> None:
@@ -135,6 +161,49 @@ class Measurement:
             joules += sum((self.dram_energy or {}).values())
         return Use(joules, self.time)
 
+    # ------------------------------------------------------------------ money and carbon
+
+    @property
+    def kwh(self) -> float:
+        """Kilowatt-hours of all GPUs together; NaN if unknown."""
+        return self.footprint.kwh
+
+    @property
+    def money(self) -> float | None:
+        """What the energy of all GPUs costs. None if no price is given, or the price of some hour is unknown."""
+        return self.footprint.money
+
+    @property
+    def gco2e(self) -> float | None:
+        """Grams of CO2 equivalent of all GPUs. None if no intensity is given, or that of some hour is unknown."""
+        return self.footprint.gco2e
+
+    @property
+    def footprint(self) -> Footprint:
+        """Energy, money and carbon of all GPUs, also if the rates of only some hours are known."""
+        if self._footprint is None:
+            hourly, prices = self.by_hour(), Prices() if self._hours is None else self._hours.prices
+            self._footprint = prices.footprint(hourly.joules, hourly.by)
+            if not hourly.joules:
+                self._footprint = Footprint(self.total_energy)
+        return self._footprint
+
+    def by_hour(self, joules: Callable[[Measurement], float] = lambda part: part.total_energy) -> JoulesByHour:
+        """Energy by hour. `joules` says which: by default that of all GPUs. Unknown energy is in no hour."""
+        total, hours = joules(self), self._hours
+        if hours is None or not math.isfinite(total):
+            return JoulesByHour()
+        begin, *_, end = hours.walls
+        used = [joules(part) for part in hours.parts] or [total]
+        ordered = all(one < other for one, other in pairwise(hours.walls)) or not hours.parts
+        if not ordered or not all(map(math.isfinite, used)):  # the clock was set back, or a card was silent for a while
+            stretches = [(begin, max(end, begin), total)]
+        else:
+            stretches = [(*walls, one) for walls, one in zip(pairwise(hours.walls), used, strict=True)]
+        found = spread(stretches)
+        whole = all(len(spread([one])) == 1 for one in stretches)
+        return JoulesByHour(found, "" if len(found) == 1 else "curve" if whole else "time")
+
     @property
     def error(self) -> float:
         """Half-width of the 95 % interval of `joules`. The cards' errors are independent."""
@@ -156,7 +225,7 @@ class Measurement:
         return f"Measurement(time={self.time!r}, gpu_energy={self.gpu_energy!r}, cpu_energy={self.cpu_energy!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Measurement], tuple[object, ...]]:
-        return _restore, (*self._values(), self.sources, self.errors, self._of_none, self._of_no_cpu)
+        return _restore, (*self._values(), self.sources, self.errors, self._of_none, self._of_no_cpu, self.footprint)
 
 
 def _restore(
@@ -169,7 +238,9 @@ def _restore(
     errors: Mapping[int, float],
     of_none: float,
     of_no_cpu: float = math.nan,
+    footprint: Footprint | None = None,
 ) -> Measurement:
     measurement = Measurement(time, gpu, cpu, dram, soc, sources=sources, errors=errors)
     measurement._of_none, measurement._of_no_cpu = of_none, of_no_cpu
+    measurement._footprint = footprint
     return measurement

@@ -9,32 +9,27 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from zeus.device.clock import REAL, clock_of
-from zeus.device.cpu_counters import CpuCounters, CpuReadings, counters_of
+from zeus.device.cpu_counters import CpuCounters, counters_of
 from zeus.device.find import find, no_gpu
 from zeus.device.gpu import Clock, Gpu, Ticker
 from zeus.distributed import counting
 from zeus.errors import InputError, WindowError
 from zeus.monitor.energy import EnergyEstimate
-from zeus.monitor.measurement import Measurement
-from zeus.monitor.meter import Mark, Meter, meter_for
+from zeus.monitor.hours import HourMarks, Instant, round_hour
+from zeus.monitor.measurement import HourlyParts, Measurement
+from zeus.monitor.meter import Meter, meter_for
 from zeus.monitor.other_processes import warn_of_strangers
 from zeus.monitor.window_log import WindowLog
+from zeus.tariff.online import OnlineRate
+from zeus.tariff.rates import Prices
+from zeus.tariff.settings import prices as prices_given
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Instant:
-    """One moment: on both clocks, on every card's curve, and on the CPU counters."""
-
-    moment: float
-    wall: float
-    marks: dict[int, Mark]
-    cpus: CpuReadings
 
 
 class Window:
@@ -79,6 +74,8 @@ class ZeusMonitor:
         approx_instant_energy: Accepted for compatibility. Short windows need no approximation here.
         log_file: CSV file to append to, one line per window.
         sync_execution_with: "torch" or "jax": wait for its GPU work at both ends of a window. None: do not wait.
+        prices: Price and carbon intensity of a kilowatt-hour. None: those of ZEUS_PRICE_PER_KWH, ZEUS_CURRENCY and
+            ZEUS_GCO2E_PER_KWH.
         gpus: Cards to measure instead of the ones found. For tests and simulations.
         cpus: CPU counters to read instead of the ones found. For tests and simulations.
         clock: Clock to measure by instead of the cards' own. For tests and simulations.
@@ -103,6 +100,7 @@ class ZeusMonitor:
         log_file: str | Path | None = None,
         sync_execution_with: str | None = "torch",
         *,
+        prices: Prices | None = None,
         gpus: Mapping[int, Gpu] | None = None,
         cpus: CpuCounters | None = None,
         clock: Clock | None = None,
@@ -110,6 +108,7 @@ class ZeusMonitor:
         if sync_execution_with not in (None, "torch", "jax"):
             raise InputError(f"sync_execution_with={sync_execution_with!r}: give 'torch', 'jax' or None.")
         self._sync_with = sync_execution_with
+        self.prices = prices_given() if prices is None else prices
         self._gpus = find(gpu_indices) if gpus is None else dict(gpus)
         clocks = [clock_of(gpu) for gpu in self._gpus.values()]
         self._clock: Clock = clock or (clocks[0] if clocks else REAL)
@@ -127,10 +126,18 @@ class ZeusMonitor:
         listener = None if self._log is None else self._log.write
         self._meters = {index: meter_for(gpu, self._clock, listener) for index, gpu in self._gpus.items()}
         self._cpu_ticker = _keep_counting(self._cpus)
-        self._open: dict[str, _Instant] = {}
+        self._now = partial(_instant, self._clock, self._meters, self._cpus)
+        self._hours = HourMarks(self._clock, self._now, partial(_look_ahead, self.prices))
+        self._open: dict[str, Instant] = {}
         self._lock = threading.Lock()
         self._close = weakref.finalize(
-            self, _close, list(self._meters.values()), [self._roll, self._cpu_roll], self._log, self._cpu_ticker
+            self,
+            _close,
+            list(self._meters.values()),
+            [self._roll, self._cpu_roll],
+            self._log,
+            self._cpu_ticker,
+            self._hours,
         )
         warn_of_strangers(self._gpus.values())
 
@@ -161,6 +168,8 @@ class ZeusMonitor:
         """
         if sync_execution:
             self._synchronise()
+        if self.prices.is_given:
+            self._hours.start()
         with self._lock:
             if key in self._open and not restart:
                 raise WindowError(f"window '{key}' is already open. End it first, or begin it with restart=True.")
@@ -185,7 +194,7 @@ class ZeusMonitor:
             if begin is None:
                 names = ", ".join(f"'{name}'" for name in self._open) or "none"
                 raise WindowError(f"window '{key}' is not open. Open windows: {names}.")
-        measurement = self._measure(begin, end)
+        measurement = self._measure(begin, end, self._hours.between(begin, end))
         if self._log is not None and not cancel:
             self._log.add(key, begin.wall, measurement)
         return measurement
@@ -237,12 +246,7 @@ class ZeusMonitor:
 
     # ------------------------------------------------------------------ inside
 
-    def _now(self) -> _Instant:
-        moment = self._clock.now()
-        marks = {index: meter.mark(moment) for index, meter in self._meters.items()}
-        return _Instant(moment, self._clock.wall(), marks, self._cpus.read(moment))
-
-    def _measure(self, begin: _Instant, end: _Instant) -> Measurement:
+    def _measure(self, begin: Instant, end: Instant, hours: Sequence[Instant] = ()) -> Measurement:
         meters, roll = self._meters, self._roll
         # Decide now: a lower rank may end before this is read, but it has counted the GPU.
         counted = [i for i, gpu in self._gpus.items() if roll is None or roll.mine(gpu.spec.uuid)]
@@ -259,7 +263,11 @@ class ZeusMonitor:
             return all(meters[i].ready(end.marks[i]) for i in meters)
 
         seconds = end.moment - begin.moment
-        return Measurement.pending(seconds, resolve, cpu or None, dram or None, of_none, of_no_cpu, ready)
+        between = [begin, *hours, end]
+        parts = [self._measure(*two) for two in pairwise(between)] if hours else []
+        walls = [begin.wall, *(round_hour(one.wall) for one in hours), end.wall]
+        hourly = HourlyParts(walls, parts, self.prices)
+        return Measurement.pending(seconds, resolve, cpu or None, dram or None, of_none, of_no_cpu, ready, hourly)
 
     def _synchronise(self) -> None:
         """Wait for queued GPU work, if the framework is loaded and has started it."""
@@ -277,6 +285,19 @@ class ZeusMonitor:
             if jax is not None:
                 for device in jax.local_devices():
                     jax.device_put(0.0, device).block_until_ready()
+
+
+def _instant(clock: Clock, meters: Mapping[int, Meter], cpus: CpuCounters) -> Instant:
+    moment = clock.now()
+    marks = {index: meter.mark(moment) for index, meter in meters.items()}
+    return Instant(moment, clock.wall(), marks, cpus.read(moment))
+
+
+def _look_ahead(prices: Prices) -> None:
+    """Ask an online source about the hour that begins, in the background."""
+    for rate in (prices.per_kwh, prices.gco2e_per_kwh):
+        if isinstance(rate, OnlineRate):
+            rate.look()
 
 
 _reporters: dict[int, int] = {}  # trainer id -> id of the callback that reports its steps
@@ -304,7 +325,9 @@ def _close(
     rolls: list[counting.Roll | None],
     window_log: WindowLog | None,
     cpu_ticker: Ticker | None,
+    hours: HourMarks,
 ) -> None:
+    hours.close()
     if window_log is not None:
         window_log.close()
     if cpu_ticker is not None:

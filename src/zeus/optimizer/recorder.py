@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from dataclasses import replace
 from typing import NamedTuple
 
 from zeus.cost import GPU_ONLY, Include, Use
@@ -16,7 +17,8 @@ from zeus.device.clock import REAL, clock_of
 from zeus.device.keeper.client import changed_at, found_limits, limit_changes
 from zeus.distributed.crew import Crew, barrier, together
 from zeus.errors import DeviceError
-from zeus.job import Kind
+from zeus.job import Kind, Outcome
+from zeus.job.hourly import HourTally
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.trial.engine import Measured
 
@@ -52,6 +54,7 @@ class Recorder:
         self._limit: float | None = None  # in force when the piece began
         self._changes = 0
         self._began = 0.0
+        self._hours = HourTally()
 
     def begin(self) -> None:
         """Start measuring. Every rank must call this."""
@@ -125,6 +128,7 @@ class Recorder:
         found, several = [], self._crew.size > 1
         for piece in self._pieces:
             try:
+                self._tally(piece.measurement)
                 joules, seconds = piece.measurement.use(self._include)
             except Exception as failed:  # the user must see the exception that ended the training, not this one
                 log.warning("what the trial used at its end could not be measured: %s", failed)
@@ -150,6 +154,18 @@ class Recorder:
             log.warning("could not wait for the GPU to finish its work: %s", failed)
             return self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
 
+    def priced(self, outcome: Outcome) -> Outcome:
+        """The outcome with its energy by hour. With several ranks, it is spread as this rank's energy is."""
+        if outcome.joules is None:
+            return outcome
+        return replace(outcome, hourly=self._hours.hourly(outcome.joules, self._monitor.prices))
+
+    def _tally(self, measurement: Measurement) -> None:
+        if self._monitor.prices.is_given:
+            hourly = measurement.by_hour(lambda part: part.use(self._include).joules)
+            self._hours.add(hourly.joules, hourly.by)
+
     def _take(self, piece: _Piece) -> Measured:
+        self._tally(piece.measurement)
         joules, seconds = together(self._crew, *piece.measurement.use(self._include))
         return Measured(piece.kind, piece.units, Use(joules, seconds), piece.limit)

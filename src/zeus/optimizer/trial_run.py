@@ -48,6 +48,7 @@ class TrialRun(Driver):
             engine,
             ask=lambda question: broadcast(ask(question) if crew.writes else True),
             tell_epoch=lambda use: tell_epoch(use) if crew.writes else None,
+            priced=recorder.priced if crew.writes else lambda outcome: outcome,
         )
         self.recorder = recorder
         self._crew = crew
@@ -128,4 +129,4 @@ class TrialRun(Driver):
         self.recorder.end()
         self.feed(*(self.recorder.alone() if alone else self.recorder.all()))
         if self.engine.ending is Ending.STOPPED:  # perhaps inside an epoch: what it used since is charged too
-            self.outcome = self.engine.outcome(self.engine.ending)
+            self.outcome = self.priced(self.engine.outcome(self.engine.ending))

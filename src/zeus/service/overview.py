@@ -7,13 +7,15 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any, TypeVar
 
-from zeus.env import prices
 from zeus.errors import InputError, NotKnown, ZeusError
 from zeus.jobs.folds import Folds
 from zeus.jobs.report import brief_of, unreadable
 from zeus.store import Store
+from zeus.tariff.rates import Footprint
+from zeus.tariff.settings import prices
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -82,7 +84,7 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """
     savings = [row["saving"] for row in rows if row["saving"] is not None]
     saved, default = (sum(one[name] for one in savings) for name in ("joules", "compared_joules"))
-    told = prices()
+    used = [Footprint.of_json(row["footprint"]) for row in rows if row["footprint"] is not None]
     found = {
         "jobs": len(rows),
         "trials": sum(row["trials"] or 0 for row in rows),
@@ -93,8 +95,19 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "saved_joules_error": math.hypot(*(one["joules_error"] for one in savings)) if savings else None,
         "saved_seconds": sum(one["seconds"] for one in savings) if savings else None,
         "saved_share": saved / default if default else None,
-        "money": told.money(saved) if savings else None,
-        "currency": told.currency,
-        "gco2e": told.gco2e(saved) if savings else None,
+        **_worth(savings),
+        "footprint": reduce(Footprint.__add__, used).to_json() if used else None,
     }
     return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in found.items()}
+
+
+def _worth(savings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The sums of money and carbon saved; None if a part is unknown, or if the money is in several currencies."""
+    currencies = {one["currency"] for one in savings if one["money"] is not None}
+    sums = {
+        name: sum(one[name] for one in savings) if savings and all(one[name] is not None for one in savings) else None
+        for name in ("money", "gco2e")
+    }
+    if len(currencies) > 1:
+        sums["money"] = None
+    return {**sums, "currency": currencies.pop() if len(currencies) == 1 else ""}

@@ -160,7 +160,18 @@ StretchRow = tuple[
     NotBelow,
 ]
 EpochRow = tuple[Whole, Number | None, NotBelow | None, NotBelow, NotBelow | None]
-ROWS, POINTS = 1000, 2000  # the most that one outcome may have
+HourRow = tuple[Annotated[str, Field(max_length=40)], NotBelow, Number | None, NotBelow | None]
+ROWS, POINTS, HOURS = 1000, 2000, 10_000  # the most that one outcome may have
+
+
+class Hourly(Body):
+    """The energy of a trial by hour: rows of hour, joules, price and gCO2e per kWh."""
+
+    rows: Annotated[list[HourRow], Field(max_length=HOURS)]
+    by: Annotated[str, Field(max_length=10)] = ""
+    currency: Annotated[str, Field(max_length=20)] = ""
+    has_price: Yes = False
+    has_carbon: Yes = False
 
 
 class End(Body):
@@ -185,6 +196,7 @@ class End(Body):
     curve: Annotated[list[EpochRow], Field(max_length=POINTS)] = []
     found_watts: Above | None = None
     set_limits: Yes = False
+    hourly: Hourly | None = None
 
     def outcome(self) -> Outcome:
         """The outcome, validated."""

@@ -17,7 +17,7 @@ from zeus.device.gpu import Gpu
 from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
 from zeus.distributed.crew import broadcast, crew
-from zeus.env import Mode, Orders, ProfilingPlan, orders, prices, quiet
+from zeus.env import Mode, Orders, ProfilingPlan, orders, quiet
 from zeus.errors import InputError
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.monitor import ZeusMonitor
@@ -165,7 +165,6 @@ class ZeusDataLoader(DataLoader[Any]):
             cost_limit=order.cost_limit,
             **({} if report is None else _trial_arguments(report)),
             steps_per_epoch=None if report is None and order.cost_limit is None else self._steps_per_epoch(),
-            prices=prices(),
             crew=ranks,
             first=broadcast,
             quick=None if report is None else ProfileFolder.of(order),

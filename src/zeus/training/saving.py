@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zeus.env import JOULES_PER_KWH, Prices
 from zeus.job.amount import Amount
 from zeus.job.conversion import Conversion
+from zeus.tariff.rates import Footprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,18 @@ class LimitSaving:
 
 
 def difference(
-    from_watts: float, to_watts: float, before: Conversion, after: Conversion, prices: Prices | None = None
+    from_watts: float, to_watts: float, before: Conversion, after: Conversion, paid: Footprint | None = None
 ) -> LimitSaving:
-    """The saving of a run that uses `after` instead of `before`.
+    """The saving of a run that uses `after` instead of `before`, priced at the mean rates that the run has paid.
 
     >>> before, after = (Conversion(Amount(joules, 10.0), Amount(3.0, 0.0), False) for joules in (200.0, 150.0))
     >>> saving = difference(250, 150, before, after)
     >>> saving.share, round(saving.joules_error, 1)
     (0.25, 4.2)
     """
-    prices = prices or Prices()
     saved, error = before.use - after.use, before.error.hypot(after.error)
     share = saved / before.use if before.use.joules and before.use.seconds else Amount(0.0, 0.0)
+    worth = (paid or Footprint()).scaled(saved.joules)
     return LimitSaving(
         from_watts=from_watts,
         to_watts=to_watts,
@@ -54,8 +54,8 @@ def difference(
         seconds_error=error.seconds,
         share=share.joules,
         time_share=share.seconds,
-        kwh=saved.joules / JOULES_PER_KWH,
-        money=prices.money(saved.joules),
-        currency=prices.currency,
-        gco2e=prices.gco2e(saved.joules),
+        kwh=worth.kwh,
+        money=worth.money,
+        currency=worth.currency,
+        gco2e=worth.gco2e,
     )

@@ -15,7 +15,7 @@ from dataclasses import replace
 from zeus import job
 from zeus.cost import CostModel, Use, fits
 from zeus.distributed.crew import Alone, Crew
-from zeus.env import Mode, Prices
+from zeus.env import Mode
 from zeus.errors import InputError
 from zeus.job import Kind
 from zeus.job.amount import ZERO, Amount
@@ -27,6 +27,7 @@ from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.profile import PowerProfile
+from zeus.tariff.rates import Footprint
 from zeus.training.saving import LimitSaving, difference
 from zeus.training.summary import Summary, TrainingEnd
 from zeus.trial.engine import AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
@@ -57,7 +58,6 @@ class Session:
         over: Called once with the outcome of the run, on every rank.
         steps_per_epoch: If it is known before the first epoch.
         known: What earlier trials of the job tell about this one's epochs.
-        prices: For the saving.
         crew: The ranks of a distributed training.
         quick: Where a script under `zeus profile` leaves what it measured.
         first: Returns the first rank's number on every rank.
@@ -79,7 +79,6 @@ class Session:
         over: Callable[[job.Outcome], None] = lambda outcome: None,
         steps_per_epoch: int | None = None,
         known: Knowledge | None = None,
-        prices: Prices | None = None,
         crew: Crew | None = None,
         first: Callable[[float], float] = lambda value: value,
         quick: ProfileFolder | None = None,
@@ -95,7 +94,6 @@ class Session:
         self._crew: Crew = crew or Alone()
         self._first = first
         self._over = over
-        self._prices = prices or Prices()
         self.batch_size = batch_size
         known = known or Knowledge()
         step = None if optimizer.profile is None else _per_step(optimizer.profile, self._limit_in_use())
@@ -233,6 +231,7 @@ class Session:
     def summary(self) -> Summary:
         """What the run used so far, or in total once it is over."""
         outcome = self._run.outcome or self._run.engine.so_far
+        paid = self._paid(outcome)
         joules = math.nan if outcome.joules is None else outcome.joules
         best, found = self._optimizer.best_limit, self._optimizer.found_limit
         return Summary(
@@ -245,14 +244,22 @@ class Session:
             limit=best if best is not None else found,
             found_limit=found,
             mode=self._optimizer.mode,
-            saving=self._saving(outcome),
+            saving=self._saving(outcome, paid),
             why_not=self._optimizer.why_not,
             batch_size=self.batch_size,
             next_epoch_cost=outcome.next_epoch_cost,
             include=self._optimizer.include,
+            footprint=paid,
         )
 
-    def _saving(self, outcome: job.Outcome) -> LimitSaving | None:
+    def _paid(self, outcome: job.Outcome) -> Footprint:
+        """What the run came to so far, or in total once it is over."""
+        hourly = (outcome if self._run.outcome is not None else self._run.priced(outcome)).hourly
+        if hourly is None:
+            return Footprint(math.nan if outcome.joules is None else outcome.joules)
+        return hourly.footprint
+
+    def _saving(self, outcome: job.Outcome, paid: Footprint) -> LimitSaving | None:
         """What the run saved against the limit found, or in observer mode would have saved at the best limit."""
         profile, best, found = self._optimizer.profile, self._optimizer.best_limit, self._optimizer.found_limit
         if profile is None or best is None or found is None or not outcome.joules:
@@ -261,7 +268,7 @@ class Session:
         before, after = convert(outcome, found, book), convert(outcome, best, book)
         if self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
             after = Conversion(Amount(outcome.joules, outcome.seconds), ZERO, measured=True)
-        return None if before is None or after is None else difference(found, best, before, after, self._prices)
+        return None if before is None or after is None else difference(found, best, before, after, paid)
 
 
 def _per_step(profile: PowerProfile, limit: float | None) -> Use | None:

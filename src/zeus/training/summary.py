@@ -8,7 +8,11 @@ from enum import StrEnum
 
 from zeus.cost import GPU_ONLY, Include
 from zeus.env import Mode
+from zeus.tariff.rates import Footprint
+from zeus.tariff.text import grams, money, worth
 from zeus.training.saving import LimitSaving
+
+NOTHING = Footprint()
 
 
 class TrainingEnd(StrEnum):
@@ -39,6 +43,7 @@ class Summary:
     batch_size: int
     next_epoch_cost: float | None = None  # predicted cost of the epoch that was not begun because of it
     include: Include = GPU_ONLY  # whose energy `joules`, `cost` and `saving` count
+    footprint: Footprint = NOTHING  # what the run came to: kWh, money and carbon
 
 
 def sentence(summary: Summary) -> str:
@@ -52,6 +57,8 @@ def sentence(summary: Summary) -> str:
     energy += "" if summary.include == GPU_ONLY else " of GPU and CPU"
     epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs} epochs"
     line = f"{ending} after {epochs}, {summary.seconds:.1f} s, {energy}"
+    if comes_to := worth(summary.footprint.to_json()):
+        line += f" ({comes_to})"
     saving = summary.saving
     if saving is None:
         return line + (f"; power limits were not set: {summary.why_not}" if summary.why_not else "")
@@ -65,7 +72,7 @@ def sentence(summary: Summary) -> str:
     line += f"; {limits} {verb} {saving.joules:.0f} ± {saving.joules_error:.0f} J"
     line += f" ({saving.share:.1%} of the energy, {-saving.time_share:+.1%} time)"
     if saving.money is not None:
-        line += f", {saving.money:.4g} {saving.currency}".rstrip()
+        line += f", {money(saving.money, saving.currency)}"
     if saving.gco2e is not None:
-        line += f", {saving.gco2e:.4g} gCO2e"
+        line += f", {grams(saving.gco2e)}"
     return line

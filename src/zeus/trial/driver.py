@@ -16,6 +16,7 @@ class Driver:
         engine: The engine of the trial.
         ask: Asks the policy whether the trial may go on.
         tell_epoch: Called when the use of an epoch becomes known or changes.
+        priced: Adds to the outcome what it cost in which hour.
     """
 
     def __init__(
@@ -24,11 +25,13 @@ class Driver:
         *,
         ask: Callable[[AskPolicy], bool] = lambda question: True,
         tell_epoch: Callable[[Use], None] = lambda use: None,
+        priced: Callable[[Outcome], Outcome] = lambda outcome: outcome,
     ) -> None:
         self.engine = engine
         self.outcome: Outcome | None = None  # set when the trial is over
         self._ask = ask
         self._tell_epoch = tell_epoch
+        self.priced = priced
 
     @property
     def is_over(self) -> bool:
@@ -45,4 +48,4 @@ class Driver:
                     case TellEpoch(use):
                         self._tell_epoch(use)
                     case Finish(outcome):
-                        self.outcome = outcome
+                        self.outcome = self.priced(outcome)

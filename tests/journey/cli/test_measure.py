@@ -155,3 +155,66 @@ def test_ctrl_c_in_a_terminal_reaches_the_command_once_even_with_input_from_a_fi
         pass
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 41
     os.close(terminal)
+
+
+# ------------------------------------------------------------------------------------------------ money and carbon
+
+HOURS = ["2023-11-14T22:00:00Z", "2023-11-14T23:00:00Z", "2023-11-15T00:00:00Z"]  # virtual clocks begin in the first
+LEFT = 2800  # seconds of the first hour that are left
+WORK = "from zeus.device.find import find; find()[0].machine.run([0], seconds={seconds}, watts=180.0)"
+
+
+def series(path: Path, values: list[str]) -> str:
+    path.write_text("hour,value\n" + "".join(f"{hour},{value}\n" for hour, value in zip(HOURS, values, strict=True)))
+    return str(path)
+
+
+def test_an_hourly_series_prices_each_hour_by_hand(env: dict[str, str], tmp_path: Path) -> None:
+    env |= {
+        "ZEUS_GPU": "virtual:v100?clock=virtual",
+        "ZEUS_PRICE_PER_KWH": series(tmp_path / "price.csv", ["0.2", "0.5", "0.1"]),
+        "ZEUS_CURRENCY": "EUR",
+        "ZEUS_GCO2E_PER_KWH": series(tmp_path / "carbon.csv", ["300", "400", "500"]),
+    }
+    work = [sys.executable, "-c", WORK.format(seconds=LEFT + 3600 + 900)]
+    report = json.loads(measure(env, "--json", "--", *work).stdout)
+    kwh = [180 * span / 3.6e6 for span in (LEFT, 3600, 900)]
+    assert [row["hour"] for row in report["hours"]] == HOURS
+    assert [row["joules"] / 3.6e6 for row in report["hours"]] == pytest.approx(kwh)
+    assert report["kwh"] == pytest.approx(sum(kwh))
+    assert report["money"] == pytest.approx(kwh[0] * 0.2 + kwh[1] * 0.5 + kwh[2] * 0.1)
+    assert report["gco2e"] == pytest.approx(kwh[0] * 300 + kwh[1] * 400 + kwh[2] * 500)
+    assert (report["currency"], report["hours_by"]) == ("EUR", "time")  # another process moved the clock
+    again = measure({**env, "ZEUS_VIRTUAL_STATE": str(tmp_path / "others")}, "--", *work)
+    assert "zeus:   GPU 0.365 kWh, 0.12 EUR, 136 gCO2e (split over hours by time)" in again.stderr
+
+
+def test_an_hour_without_a_price_is_unknown_and_the_report_covers_a_part(env: dict[str, str], tmp_path: Path) -> None:
+    env |= {
+        "ZEUS_GPU": "virtual:v100?clock=virtual",
+        "ZEUS_PRICE_PER_KWH": series(tmp_path / "price.csv", ["0.2", "", "0.1"]),
+        "ZEUS_CURRENCY": "EUR",
+    }
+    seconds = LEFT + 700
+    output = tmp_path / "report.json"
+    done = measure(env, "--output", str(output), "--", sys.executable, "-c", WORK.format(seconds=seconds))
+    report = json.loads(output.read_text())
+    assert (report["money"], report["gco2e"], report["gco2e_covers"]) == (None, None, None)
+    assert report["known_money"] == pytest.approx(180 * LEFT / 3.6e6 * 0.2)
+    assert report["money_covers"] == pytest.approx(LEFT / seconds)
+    assert "0.03 EUR for 80 % of it (the price of the rest is unknown)" in done.stderr
+
+
+def test_a_bad_cell_is_refused_before_the_command_runs(env: dict[str, str], tmp_path: Path) -> None:
+    env["ZEUS_PRICE_PER_KWH"] = series(tmp_path / "price.csv", ["0.2", "cheap", "0.1"])
+    done = measure(env, "--", "touch", str(tmp_path / "ran"))
+    assert done.returncode == 2
+    assert "price.csv, line 3: 'cheap' is no value" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_without_prices_the_report_has_kilowatt_hours_alone(env: dict[str, str]) -> None:
+    report = json.loads(measure(env, "--json", "--", "true").stdout)
+    assert report["kwh"] == pytest.approx(report["joules"] / 3.6e6)
+    assert [report[name] for name in ("money", "money_covers", "gco2e", "gco2e_covers")] == [None] * 4
+    assert report["hours"] == []

@@ -22,9 +22,9 @@ from zeus.device.virtual import VirtualMachine
 from zeus.device.virtual.sensors import SensedGpu, Sensors
 from zeus.errors import DeviceError
 from zeus.monitor import ZeusMonitor
+from zeus.monitor.curve.sample_curve import SAMPLE_BUFFER
+from zeus.monitor.curve.stamps import StampMapper
 from zeus.monitor.meter import SampledMeter
-from zeus.monitor.sample_curve import SAMPLE_BUFFER
-from zeus.monitor.stamps import StampMapper
 
 
 def sensed(**sensors: float) -> SensedGpu:

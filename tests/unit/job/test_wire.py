@@ -27,8 +27,10 @@ from zeus.job import (
     Stretch,
     Trial,
 )
+from zeus.job.hourly import HourlyUse, HourUse
 from zeus.job.wire import dumps, from_json, loads, to_json
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
+from zeus.tariff.rates import hour_text
 from zeus.trial.knowledge import Knowledge, knowledge_from_json, knowledge_to_json
 
 WHOLE = st.integers(1, 10**9)
@@ -73,6 +75,12 @@ METRICS = st.none() | st.floats(-1e9, 1e9)
 POINTS = st.builds(EpochPoint, WHOLE, METRICS, st.none() | ABOVE, ABOVE, st.none() | ABOVE)
 
 
+HOURS = st.builds(HourUse, st.integers(400_000, 600_000).map(hour_text), ABOVE, METRICS, st.none() | st.floats(0, 1e6))
+HOURLY = st.builds(
+    HourlyUse, st.lists(HOURS, max_size=3).map(tuple), st.sampled_from(["", "curve", "time"]), NAME, st.booleans()
+)
+
+
 def outcomes(*endings: Ending) -> st.SearchStrategy[Outcome]:
     return st.builds(
         Outcome,
@@ -82,6 +90,7 @@ def outcomes(*endings: Ending) -> st.SearchStrategy[Outcome]:
         epochs=WHOLE,
         metric=METRICS,
         next_epoch_cost=st.none() | ABOVE,
+        hourly=st.none() | HOURLY,
         stretches=st.lists(STRETCHES, max_size=3).map(tuple),
         curve=st.lists(POINTS, max_size=3).map(tuple),
         found_watts=st.none() | ABOVE,
@@ -157,7 +166,7 @@ def test_a_trial_of_version_1_has_the_keys_that_version_1_had_and_is_read_with_i
 
 def _plain(outcome: Outcome | None) -> Outcome | None:
     """What version 1 can say of it."""
-    return outcome and replace(outcome, stretches=(), curve=(), found_watts=None, set_limits=False)
+    return outcome and replace(outcome, stretches=(), curve=(), found_watts=None, set_limits=False, hourly=None)
 
 
 @given(outcomes(*list(Ending)[1:]))
@@ -246,3 +255,22 @@ def test_a_line_that_is_no_object_is_refused(text: str) -> None:
 def test_nan_is_not_written() -> None:
     with pytest.raises(InputError, match="null"):
         dumps({"joules": float("nan")})
+
+
+def test_an_outcome_without_hours_is_written_as_version_0_2_reads_it() -> None:
+    done = Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=1.0, epochs=3)
+    assert "hourly" not in to_json(done)
+    rows = (HourUse("2026-11-15T17:00:00Z", 100.0, 0.3, None),)
+    told = to_json(replace(done, hourly=HourlyUse(rows, currency="EUR", has_price=True)))
+    assert told["hourly"]["rows"] == [["2026-11-15T17:00:00Z", 100.0, 0.3, None]]
+    assert "hourly" not in to_json(replace(done, hourly=HourlyUse(rows)), version=1)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [["noon", 1.0, None, None], ["2026-11-15T17:00:00Z", -1.0, None, None], ["2026-11-15T17:00:00Z", 1.0, "x", None]],
+)
+def test_an_hour_that_makes_no_sense_is_refused(row: list[Any]) -> None:
+    done = to_json(Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=1.0, epochs=3))
+    with pytest.raises(InputError):
+        from_json({**done, "hourly": {"rows": [row]}}, Outcome)

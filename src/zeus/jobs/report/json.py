@@ -13,7 +13,6 @@ from dataclasses import asdict, astuple
 from typing import Any
 
 from zeus.cost import GPU_ONLY, CostModel
-from zeus.env import Prices
 from zeus.errors import InputError, NotKnown, StoreError, ZeusError
 from zeus.job import Ending, JobSpec, Kept, Kind, Trial
 from zeus.job.charge import Spent, overshoot, spent
@@ -21,9 +20,11 @@ from zeus.job.defaults import Default
 from zeus.job.ledger import JobLedger, Recurrence, Saving, open_ledger
 from zeus.job.wire import VERSION, plain, to_json
 from zeus.jobs.folds import Folds
+from zeus.jobs.report.footprints import by_recurrence, footprint, of_saving, total
 from zeus.jobs.report.job_report import JobReport, report
 from zeus.policy.repricing import repriced
 from zeus.store.api import Store
+from zeus.tariff.rates import Footprint, Prices
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ def brief(report: JobReport, prices: Prices | None = None) -> Json:
     finished, recent = ledger.finished, ledger.recent
     last = finished[-1] if finished else None
     default = None if last is None else ledger.defaults.get(last.gpu_model)
+    prices = prices or Prices()
+    worth = by_recurrence(report.trials, prices)
     return {
         "job": report.job.id,
         "policy": report.job.spec.policy,
@@ -49,13 +52,14 @@ def brief(report: JobReport, prices: Prices | None = None) -> Json:
         "trials": len(report.trials),
         "batch_size": None if following is None else following.batch_size,
         "running": [_running(report.job.spec, kept) for kept in report.trials if kept.trial.ending is Ending.OPEN],
-        "last": None if last is None else recurrence_json(ledger, last),
+        "last": None if last is None else recurrence_json(ledger, last, worth),
         "recent": _recent(recent),
         "default": default_json(default),
         "default_why_not": None if default is not None else ledger.why_no_default(last.gpu_model if last else ""),
-        "saving": saving_json(ledger.saving(), prices),
-        "recent_saving": saving_json(ledger.saving(recent), prices),
+        "saving": saving_json(ledger.saving(), _paid(ledger, finished, worth)),
+        "recent_saving": saving_json(ledger.saving(recent), _paid(ledger, recent, worth)),
         "joules": ledger.joules,
+        "footprint": _footprint(total(report.trials, prices)),
         "unknown_tries": ledger.unknown_tries,
         "endings": dict(sorted(Counter(kept.trial.ending.value for kept in report.trials).items())),
         "costs": [None if one.use is None else one.use.cost for one in finished],
@@ -84,7 +88,7 @@ def brief_of(store: Store, job_id: str, folds: Folds | None = None, prices: Pric
 def unreadable(job_id: str, wrong: Exception) -> Json:
     """The brief of a job that another version of Zeus wrote, or whose facts are damaged."""
     names = ("policy", "recurrences", "trials", "batch_size", "last", "recent", "default", "saving")
-    unknown = dict.fromkeys((*names, "recent_saving", "joules", "unknown_tries", "changed_at"))
+    unknown = dict.fromkeys((*names, "recent_saving", "joules", "footprint", "unknown_tries", "changed_at"))
     told = {"job": job_id, "phase": "unreadable", "endings": {}, "costs": [], "running": []}
     why = f"cannot be read: {wrong if isinstance(wrong, ZeusError) else repr(wrong)}"
     return {**unknown, **told, "default_why_not": f"the job {why}", "remark": why}
@@ -93,6 +97,8 @@ def unreadable(job_id: str, wrong: Exception) -> Json:
 def full(report: JobReport, prices: Prices | None = None) -> Json:
     """Everything about one job."""
     following, gpus = report.following, report.gpus
+    prices = prices or Prices()
+    worth = by_recurrence(report.trials, prices)
     return {
         **brief(report, prices),
         "spec": spec_json(report.job.spec),
@@ -105,19 +111,21 @@ def full(report: JobReport, prices: Prices | None = None) -> Json:
         "stuck": report.stuck,
         "sizes": [{**asdict(one), "limit_watts": report.limits.get(one.batch_size)} for one in report.sizes],
         "points": [asdict(one) for one in report.front],
-        "history": [recurrence_json(report.ledger, one) for one in report.ledger.recurrences],
-        "tries": [trial_json(report.job.spec, kept) for kept in report.trials],
+        "history": [recurrence_json(report.ledger, one, worth) for one in report.ledger.recurrences],
+        "tries": [trial_json(report.job.spec, kept, prices) for kept in report.trials],
     }
 
 
-def full_without_store(spec: JobSpec, trials: Iterable[Trial], why: str) -> Json:
+def full_without_store(spec: JobSpec, trials: Iterable[Trial], why: str, prices: Prices | None = None) -> Json:
     """The part of `full` that these trials alone can tell, for when the store does not answer; `why` says why."""
     kept = [Kept(trial=one, asked_at="", changed_at="", leased_until=None) for one in trials]
     ledger = open_ledger(spec, kept)
+    prices = prices or Prices()
+    worth = by_recurrence(kept, prices)
     return {
         "spec": spec_json(spec),
-        "history": [recurrence_json(ledger, one) for one in ledger.recurrences],
-        "tries": [trial_json(spec, one) for one in kept],
+        "history": [recurrence_json(ledger, one, worth) for one in ledger.recurrences],
+        "tries": [trial_json(spec, one, prices) for one in kept],
         "default_why_not": why,
         **dict.fromkeys(("default", "recent", "saving", "recent_saving")),
     }
@@ -162,7 +170,7 @@ def spec_json(spec: JobSpec, version: int = VERSION) -> Json:
 # ---------------------------------------------------------------------- its trials and recurrences
 
 
-def trial_json(spec: JobSpec, kept: Kept) -> Json:
+def trial_json(spec: JobSpec, kept: Kept, prices: Prices | None = None) -> Json:
     """One trial as a row in a table. Its cost is at the job's present η."""
     trial, told = kept.trial, kept.told
     use = spent(told, spec.eta_knob, trial.ask.max_watts)
@@ -185,6 +193,8 @@ def trial_json(spec: JobSpec, kept: Kept) -> Json:
         "joules": None if told is None else told.joules,
         "seconds": None if told is None else told.seconds,
         "cost": None if use is None else use.cost,
+        "footprint": _footprint(footprint(kept, prices or Prices())),
+        "hours": _hours(kept),
         "limits": _limits(kept),
         "asked_at": kept.asked_at,
         "changed_at": kept.changed_at,
@@ -197,6 +207,16 @@ def _running(spec: JobSpec, kept: Kept) -> Json:
     return {name: row[name] for name in RUNNING}
 
 
+def _hours(kept: Kept) -> list[Json]:
+    """Its energy by hour with the rates that it recorded, if it did."""
+    hourly = None if kept.told is None else kept.told.hourly
+    return [] if hourly is None else [asdict(row) for row in hourly.rows]
+
+
+def _footprint(one: Footprint | None) -> Json | None:
+    return None if one is None else {**one.to_json(), "hours_by": one.by or None}
+
+
 def _limits(kept: Kept) -> dict[str, int]:
     """Steps or epochs at each power limit, in watts."""
     units: Counter[str] = Counter()
@@ -206,13 +226,14 @@ def _limits(kept: Kept) -> dict[str, int]:
     return dict(sorted(units.items(), key=lambda pair: -float(pair[0])))
 
 
-def recurrence_json(ledger: JobLedger, one: Recurrence) -> Json:
-    """A recurrence, and the default it is compared with."""
+def recurrence_json(ledger: JobLedger, one: Recurrence, worth: Mapping[int, Footprint] | None = None) -> Json:
+    """A recurrence, the default it is compared with, and what it comes to in money and carbon."""
     usual = ledger.default_of(one)
     names = ("number", "end", "tries", "batch_size", "epochs", "gpu_model", "known_joules", "unknown_tries", "current")
     return {
         **{name: getattr(one, name) for name in names},
         **_use(one.use),
+        "footprint": _footprint((worth or {}).get(one.number)),
         "default_joules": None if usual is None else usual.use.joules,
         "default_seconds": None if usual is None else usual.use.seconds,
         "default_basis": None if usual is None else usual.basis.value,
@@ -243,11 +264,22 @@ def default_json(one: Default | None) -> Json | None:
     return {**{name: getattr(one, name) for name in names}, "basis": one.basis.value, **asdict(one.use)}
 
 
-def saving_json(one: Saving | None, prices: Prices | None = None) -> Json | None:
-    """What was saved against the default, what that rests on, and its standard errors."""
+def _paid(ledger: JobLedger, some: Iterable[Recurrence], worth: Mapping[int, Footprint]) -> list[Footprint]:
+    """What the recurrences of a saving come to."""
+    compared = [one.number for one in some if one.use is not None and ledger.default_of(one) is not None]
+    return [worth[number] for number in compared if number in worth]
+
+
+def saving_json(one: Saving | None, paid: Iterable[Footprint] = ()) -> Json | None:
+    """What was saved against the default, what that rests on, and its standard errors.
+
+    Args:
+        one: The saving.
+        paid: What its recurrences came to. The saving is priced at their mean rates.
+    """
     if one is None:
         return None
-    prices = prices or Prices()
+    worth = of_saving(one, paid)
     return {
         **asdict(one.saved),
         "share": one.share,
@@ -260,9 +292,9 @@ def saving_json(one: Saving | None, prices: Prices | None = None) -> Json | None
         "difference_seen": one.difference_seen,
         "compared_joules": one.default.joules,  # what the default would have used in their place
         "compared_seconds": one.default.seconds,
-        "money": prices.money(one.saved.joules),
-        "currency": prices.currency,
-        "gco2e": prices.gco2e(one.saved.joules),
+        "money": worth.money,
+        "currency": worth.currency,
+        "gco2e": worth.gco2e,
     }
 
 

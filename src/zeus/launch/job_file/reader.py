@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from zeus.cost import GPU_ONLY
-from zeus.env import Mode, ProfilingPlan, profiling_plan
+from zeus.env import CARBON, CURRENCY, PRICE, Mode, ProfilingPlan, gco2e_token, profiling_plan
 from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
 from zeus.launch.job_file.schema import NEEDED, SPEC, TABLES, TOP, Kind
 from zeus.launch.job_file.toml_lines import key_lines
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource
 from zeus.policy.registry import find_policy
+from zeus.tariff.rates import HourlyRate
+from zeus.tariff.settings import read_rate
 
 
 def read_job_file(path: Path) -> JobFile:
@@ -77,6 +79,7 @@ class _Reader:
                 "command, as in `--batch-size {batch_size}`.",
             )
         profiling = self._profiling(data.get("profiling"))
+        prices = self._prices(data.get("cost", {}))
         spec = self._spec(data)
         self._raise()
         assert spec is not None
@@ -91,6 +94,7 @@ class _Reader:
             mode=None if "mode" not in data else Mode(data["mode"]),
             profiling=profiling,
             max_tries=data.get("max_tries", MAX_TRIES),
+            prices=prices,
         )
 
     # ------------------------------------------------------------------ keys and kinds
@@ -148,6 +152,21 @@ class _Reader:
         except InputError as wrong:
             self._blame(("profiling",), str(wrong))
             return None
+
+    def _prices(self, cost: dict[str, Any]) -> dict[str, str]:
+        """The price and the carbon intensity, checked, as the variables of the environment."""
+        found = {}
+        for key, variable in (("price", PRICE), ("carbon", CARBON)):
+            if key not in cost:
+                continue
+            text = str(cost[key]).strip()
+            try:
+                rate = read_rate(text, key, carbon=key == "carbon", token=gco2e_token())
+            except InputError as wrong:
+                self._blame(("cost", key), str(wrong))
+                continue
+            found[variable] = str(Path(text).absolute()) if isinstance(rate, HourlyRate) else text
+        return found | ({CURRENCY: cost["currency"].strip()} if "currency" in cost else {})
 
     def _check_metrics(self, metrics: dict[str, Any]) -> None:
         sources = [key for key in ("regex", "file") if metrics.get(key)]

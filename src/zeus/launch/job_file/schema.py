@@ -27,6 +27,10 @@ def _included(value: Any) -> bool:
     return isinstance(value, list) and value in (["gpu"], ["gpu", "cpu"], ["cpu", "gpu"])
 
 
+def _rate(value: Any) -> bool:
+    return is_number(value) or (isinstance(value, str) and bool(value.strip()))
+
+
 TEXT = (lambda value: isinstance(value, str) and bool(value.strip()), 'a text in "quotes"')
 ANY_TEXT = (lambda value: isinstance(value, str), 'a text in "quotes"')
 NUMBER = (is_number, "a number")
@@ -80,6 +84,9 @@ TABLES: Mapping[str, Mapping[str, Kind]] = {
     },
     "cost": {
         "include": (_included, '["gpu"], or ["gpu", "cpu"] to count the CPU and its memory too'),
+        "price": (_rate, "a number, or the name of a CSV or JSON file of hourly values"),
+        "carbon": (_rate, "a number, or the name of a CSV or JSON file of hourly values"),
+        "currency": TEXT,
     },
     "metrics": {
         "regex": ANY_TEXT,

@@ -44,6 +44,7 @@ class JobFile:
     mode: Mode | None = None  # None: taken from ZEUS_MODE
     profiling: ProfilingPlan | None = None  # None: taken from ZEUS_PROFILING
     max_tries: int = MAX_TRIES
+    prices: Mapping[str, str] = field(default_factory=dict)  # [cost], as the variables that the script gets
 
     def rate(self, batch_size: int) -> float | None:
         if self.learning_rate is None:

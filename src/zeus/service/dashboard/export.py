@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from zeus.env import prices
 from zeus.errors import InputError, NotKnown
 from zeus.jobs.folds import Folds
 from zeus.jobs.report import brief, full, profiles_json, report, unreadable
@@ -16,6 +15,7 @@ from zeus.service.dashboard.page import read
 from zeus.service.overview import sound, totals
 from zeus.store import Store
 from zeus.store.api import utc
+from zeus.tariff.settings import prices
 
 Json = dict[str, Any]
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 from fastapi import Query, Request, Response
 
-from zeus.env import prices
 from zeus.errors import NotKnown
 from zeus.job import JobSpec
 from zeus.jobs.report import full, report
@@ -32,6 +31,7 @@ from zeus.service.routes.dependencies import (
     v1_router,
 )
 from zeus.store.api import Job
+from zeus.tariff.settings import prices
 
 routes = v1_router()
 

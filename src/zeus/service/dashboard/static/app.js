@@ -177,6 +177,27 @@ function worthText(saving) {
   return parts.length ? `${parts.join(" and ")} ${way > 0 ? "less" : "more"}` : "";
 }
 
+// "0.02 kWh, 0.42 EUR, 4.2 g CO₂e"; nothing where neither price nor intensity is given. Unknown is said, never 0.
+function usedWorth(footprint) {
+  if (!footprint) return [];
+  const parts = [];
+  const add = (name, noun, rate, show) => {
+    const share = footprint[`${name}_covers`],
+      whole = footprint[name],
+      part = footprint[`known_${name}`];
+    if (missing(share)) return;
+    if (!missing(whole)) parts.push(show(whole));
+    else if (missing(part)) parts.push(`${noun} unknown`);
+    else parts.push(`${show(part)} for ${percent(share)} of it (the ${rate} of the rest is unknown)`);
+  };
+  add("money", "money", "price", (amount) => money(amount, footprint.currency));
+  add("gco2e", "CO₂e", "intensity", (amount) => `${mass(amount)} CO₂e`);
+  if (!parts.length) return [];
+  const kwh = missing(footprint.kwh) ? [] : [`${digits(footprint.kwh)} kWh`];
+  const by = footprint.hours_by === "time" ? "; the energy of an hour is estimated from the time" : "";
+  return [`${[...kwh, ...parts].join(", ")}${by}`];
+}
+
 // ---------------------------------------------------------------- pieces
 
 function pill(ending) {
@@ -430,7 +451,7 @@ function summaryTiles(summary) {
     { class: "tiles" },
     tile("Jobs", String(summary.jobs)),
     tile("Recurrences", String(summary.recurrences), count(summary.trials, "trial")),
-    tile("Energy used", energy(summary.joules)),
+    tile("Energy used", energy(summary.joules), usedWorth(summary.footprint)),
   );
   const saving = missing(summary.saved_joules)
     ? null
@@ -620,7 +641,7 @@ function jobTiles(job, open) {
     tile("Phase", job.phase),
     tile("Recurrences", String(job.recurrences), count(job.trials, "trial")),
     sizeTile,
-    tile("Energy used", energy(job.joules), unknown),
+    tile("Energy used", energy(job.joules), [unknown, ...usedWorth(job.footprint)]),
     tile("Default", `batch size ${job.spec.default_batch_size}${limit}`, defaultText(job), null, true),
     tile("Latest recurrences", savingText(recent), line(lately), tint(recent), true),
     ...savingTiles("Saved energy", saving, line(notes)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 
+from zeus.monitor.curve.sample_curve import CurvePoint, doubt_of_gap, doubt_of_part
 from zeus.monitor.energy import EnergyEstimate, Source, estimate
-from zeus.monitor.sample_curve import CurvePoint, doubt_of_gap, doubt_of_part
 
 
 class CounterCurve:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from zeus.device.gpu import PowerSample
-from zeus.monitor.sample_curve import SAMPLE_BUFFER, SampleCurve
+from zeus.monitor.curve.sample_curve import SAMPLE_BUFFER, SampleCurve
 
 
 def spacing(samples: list[PowerSample]) -> float:

@@ -1,0 +1,1 @@
+"""Readings of one card -> its cumulative energy over time."""

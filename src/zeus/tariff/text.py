@@ -1,0 +1,57 @@
+"""Kilowatt-hours, money and carbon for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def money(amount: float, currency: str) -> str:
+    """Money for people.
+
+    >>> money(0.417, "EUR"), money(-2e-7, "EUR")
+    ('0.42 EUR', 'less than 0.01 EUR')
+    """
+    shown = f"{amount:.2f}" if abs(amount) >= 0.005 else "less than 0.01"
+    return f"{shown} {currency}".rstrip()
+
+
+def grams(amount: float) -> str:
+    """Grams of CO2 equivalent for people.
+
+    >>> grams(3.14159), grams(12345.0)
+    ('3.14 gCO2e', '12.3 kgCO2e')
+    """
+    return f"{amount / 1000:.3g} kgCO2e" if abs(amount) >= 1000 else f"{amount:.3g} gCO2e"
+
+
+def worth(told: Mapping[str, Any]) -> str:
+    """What some energy comes to, from the keys of `Footprint.to_json`. Empty if neither price nor intensity is given.
+
+    >>> told = {"kwh": 2.0, "money": None, "known_money": 0.3, "money_covers": 0.5, "currency": "EUR"}
+    >>> worth({**told, "gco2e": 700.0, "known_gco2e": 700.0, "gco2e_covers": 1.0})
+    '2 kWh, 0.30 EUR for 50 % of it (the price of the rest is unknown), 700 gCO2e'
+    >>> worth({**told, "known_money": None, "money_covers": 0.0, "gco2e_covers": None})
+    '2 kWh, money unknown'
+    """
+    parts = [
+        _amount(told, "money", "price", "money", lambda amount: money(amount, str(told.get("currency") or ""))),
+        _amount(told, "gco2e", "intensity", "CO2e", grams),
+    ]
+    found = [part for part in parts if part]
+    if not found:
+        return ""
+    kwh = told.get("kwh")
+    return ", ".join([*([] if kwh is None else [f"{kwh:.3g} kWh"]), *found])
+
+
+def _amount(told: Mapping[str, Any], name: str, rate: str, noun: str, shown: Any) -> str:
+    share = told.get(f"{name}_covers")
+    if share is None:
+        return ""
+    if told.get(name) is not None:
+        return str(shown(told[name]))
+    if told.get(f"known_{name}") is None:
+        return f"{noun} unknown"
+    percent = f"{share:.0%}".replace("%", " %")
+    return f"{shown(told[f'known_{name}'])} for {percent} of it (the {rate} of the rest is unknown)"
