@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -41,7 +42,9 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
 
     if output is not None:
         _check_writable(output)
-    monitor = ZeusMonitor(gpu_indices=indices(gpu_indices), sync_execution_with=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the report says so if no GPU is visible
+        monitor = ZeusMonitor(gpu_indices=indices(gpu_indices), sync_execution_with=None)
     with monitor.window("command") as window:
         status = run(command, stdout=sys.stderr if as_json else None)
     report = _report(command, status, monitor, window.measurement)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
+from zeus import env
 from zeus.device.clock import REAL, clock_of
 from zeus.device.cpu_counters import CpuCounters, counters_of
 from zeus.device.find import find, no_gpu
@@ -28,8 +29,6 @@ from zeus.monitor.window_log import WindowLog
 from zeus.tariff.online import OnlineRate
 from zeus.tariff.rates import Prices
 from zeus.tariff.settings import prices as prices_given
-
-log = logging.getLogger(__name__)
 
 
 class Window:
@@ -116,8 +115,8 @@ class ZeusMonitor:
         self.gpu_indices = list(self._gpus)
         self._virtual = any(gpu.spec.vendor == "virtual" for gpu in self._gpus.values())
         self.cpu_indices = self._cpus.indices
-        if not self._gpus:
-            log.info("%s Zeus measures only time%s.", no_gpu(), " and CPU energy" if self.cpu_indices else "")
+        if not self._gpus and gpu_indices is None and gpus is None:
+            _warn_of_no_gpu(" and CPU energy" if self.cpu_indices else "")
         self._log = None if log_file is None else WindowLog(Path(log_file), self.gpu_indices)
         me = counting.rank() if gpu_indices is None and gpus is None else None
         self._roll = counting.enrol(me, [gpu.spec.uuid for gpu in self._gpus.values()])
@@ -285,6 +284,13 @@ class ZeusMonitor:
             if jax is not None:
                 for device in jax.local_devices():
                     jax.device_put(0.0, device).block_until_ready()
+
+
+@cache  # once in a process, however many monitors it makes
+def _warn_of_no_gpu(also: str) -> None:
+    """Say that no GPU is visible, on stderr: who runs a script sees no log. Ranks other than the first are silent."""
+    if not env.quiet() and env.global_rank() == "0":
+        warnings.warn(f"zeus: {no_gpu()} Zeus measures only time{also}.", RuntimeWarning, stacklevel=3)
 
 
 def _instant(clock: Clock, meters: Mapping[int, Meter], cpus: CpuCounters) -> Instant:

@@ -17,6 +17,7 @@ import pytest
 
 from support.nvml.fake import FakeNvml
 from support.nvml.fake_time import FakeTime
+from support.paths import SOURCES
 from support.waiting import eventually
 from zeus.device.cpu import CounterValue, CpuPackage
 from zeus.device.cpu_counters import CpuCounters
@@ -532,3 +533,24 @@ def test_a_monitor_that_watches_closely_knows_soon(fake_nvml: FakeNvml) -> None:
         assert measured.joules == pytest.approx(30, rel=0.05)
     assert waits[True] < 0.3
     monitor.close()
+
+
+# ------------------------------------------------------------------------------------------------ no GPU
+
+
+def warned(tmp_path: Path, code: str, **more: str) -> str:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("ZEUS_", "CUDA_", "SLURM_", "RANK"))}
+    paths = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
+    env = {**clean, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "-1", **more}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    return done.stderr
+
+
+def test_a_script_that_sees_no_gpu_is_told_once_what_to_do(tmp_path: Path) -> None:
+    twice = "from zeus.monitor import ZeusMonitor\nfor _ in range(2): ZeusMonitor()"
+    told = warned(tmp_path, twice)
+    assert told.count("no GPU is visible (CUDA_VISIBLE_DEVICES=''") == 1
+    assert "set ZEUS_GPU=virtual:v100" in told
+    assert "Zeus measures only time" in told
+    assert warned(tmp_path, twice, RANK="1") == warned(tmp_path, twice, ZEUS_QUIET="1") == ""
+    assert warned(tmp_path, "from zeus.monitor import ZeusMonitor; ZeusMonitor([])") == ""  # as was asked for
