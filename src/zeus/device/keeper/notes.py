@@ -112,6 +112,9 @@ class Notes:
         chosen = env.keeper_state()
         if chosen:
             return cls(_private_folder(Path(chosen).absolute()))
+        tree = env.virtual_tree() if env.has_private_cards() else None
+        if tree is not None and Path(tree).is_dir():  # gone with the cards, whose limits nobody needs to restore then
+            return cls(_private_folder(Path(tree) / "keeper"))
         name = _folder_name()
         if os.geteuid() == 0:
             with contextlib.suppress(OSError):  # /run may be read-only in a container

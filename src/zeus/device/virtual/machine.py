@@ -27,9 +27,11 @@ from zeus.device.clock import RealClock, VirtualClock
 from zeus.device.cpu import CpuPackage
 from zeus.device.gpu import Capability, Clock, Gpu, GpuSpec, PowerSample, check_limit, refuse_if_read_only
 from zeus.device.ranks import own, rank
+from zeus.device.shared_folder import shared_folder
 from zeus.device.virtual import presets
 from zeus.device.virtual.host import virtual_cpus
 from zeus.device.virtual.physics import Card, Load, operate
+from zeus.device.virtual.process_tree import tree_folder
 from zeus.device.virtual.state import (
     MAX_CARDS,
     CardState,
@@ -37,7 +39,7 @@ from zeus.device.virtual.state import (
     MachineState,
     MemoryState,
     StateHolder,
-    default_path,
+    state_file,
 )
 from zeus.errors import DeviceLost, InputError, Unsupported
 
@@ -100,9 +102,18 @@ def parse(text: str) -> VirtualSpec:
 
 
 def virtual_gpus(text: str) -> list[VirtualGpu]:
-    """The cards of `ZEUS_GPU=virtual:<text>`. Processes with the same ZEUS_VIRTUAL_STATE share them."""
+    """The cards of `ZEUS_GPU=virtual:<text>`. Processes with the same ZEUS_VIRTUAL_STATE share them.
+
+    Without it, cards in real time are shared by all processes of the user. Cards on a virtual clock are private to this
+    tree of processes, because whoever uses them moves their time.
+    """
     spec = parse(text)
-    path = Path(env.virtual_state() or default_path(spec.kind)).absolute()
+    named = env.virtual_state()
+    if named is not None:
+        path = Path(named)
+    else:
+        path = state_file(tree_folder() if spec.virtual_clock else shared_folder(), spec.kind)
+    path = path.absolute()
     return _shared_machine(spec, path).gpus
 
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from zeus.device.shared_folder import shared_folder
 from zeus.errors import InputError
 
 MAX_CARDS = 16
@@ -198,9 +197,9 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def default_path(cards: str) -> Path:
-    """One file per user and kind of machine, in a folder that is gone after logout or reboot."""
-    return shared_folder() / f"virtual-{cards}.state"
+def state_file(folder: Path, cards: str) -> Path:
+    """One file for each kind of machine."""
+    return folder / f"virtual-{cards}.state"
 
 
 def _boot_id() -> bytes:
