@@ -29,6 +29,12 @@ class Callback:
     def on_evaluate(self, metric: float) -> None:
         """Called after an evaluation, with the validation metric."""
 
+    def on_instruction_begin(self, name: str) -> None:
+        """Called before an instruction of a pipeline stage, such as "forward". No callback of Zeus uses it."""
+
+    def on_instruction_end(self, name: str) -> None:
+        """Called after an instruction of a pipeline stage."""
+
 
 class CallbackSet(Callback):
     """Several callbacks, called in order.
@@ -73,3 +79,11 @@ class CallbackSet(Callback):
     def on_evaluate(self, metric: float) -> None:
         for callback in self.callbacks:
             callback.on_evaluate(metric)
+
+    def on_instruction_begin(self, name: str) -> None:
+        for callback in self.callbacks:
+            callback.on_instruction_begin(name)
+
+    def on_instruction_end(self, name: str) -> None:
+        for callback in self.callbacks:
+            callback.on_instruction_end(name)

@@ -3,6 +3,8 @@
     ZeusError
     ├── InputError (also a ValueError)      the user's input cannot be used; nothing was changed
     │   ├── WindowError                     a window was begun twice, or ended without having begun
+    │   ├── NoCpuEnergy (also a RuntimeError)
+    │   │                                   the energy of a CPU that was asked for cannot be measured
     │   ├── NotKnown                        there is no such job or trial
     │   ├── AlreadyDone                     the store already holds a different result; it was not overwritten
     │   └── NotAllowed                      the service rejects this token, or the token does not allow this
@@ -16,6 +18,7 @@
     │       ├── ReadOnly                    ZEUS_READ_ONLY=1 is set; the driver was not called
     │       └── LeaseRefused                the keeper does not lend this GPU: it is on lease, or the user may not
     ├── KeeperLost                          the keeper is gone; limits can no longer be set
+    ├── NotHere (also an ImportError)       a name of the existing package that this one does not have
     ├── LaunchError                         a command did not do what a trial of its job must do
     └── StoreError                          the store did not answer; training goes on without it
 
@@ -25,7 +28,6 @@ Messages say what happened, with which value, and what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 class ZeusError(Exception):
@@ -38,6 +40,10 @@ class InputError(ZeusError, ValueError):
 
 class WindowError(InputError):
     """A measurement window was begun twice, or ended without having begun."""
+
+
+class NoCpuEnergy(InputError, RuntimeError):
+    """The energy of a CPU that was asked for cannot be measured here."""
 
 
 class NotKnown(InputError):
@@ -92,6 +98,10 @@ class KeeperLost(ZeusError):
     """The keeper is gone. Limits can no longer be set."""
 
 
+class NotHere(ZeusError, ImportError):
+    """A name of the existing package that this one does not have. The message says what to use instead."""
+
+
 class LaunchError(ZeusError):
     """A command did not do what a trial of its job must do."""
 
@@ -111,6 +121,8 @@ def suggest(given: str, known: Iterable[str], *, most: int = 1) -> str:
     >>> suggest("tpe", ["paper", "grid"])
     'Known: paper, grid.'
     """
+    from difflib import get_close_matches  # slow to import, and seldom needed
+
     names = {name.lower(): name for name in known}
     near = [repr(names[one]) for one in get_close_matches(given.lower(), names, n=most)]
     if near:

@@ -9,6 +9,18 @@ from typing import Any, Protocol
 
 from zeus.cost import LEAST, MOST, CostModel
 from zeus.errors import InputError
+from zeus.lazy import borrow
+
+__getattr__ = borrow(  # names of the existing package; this module itself stays pure
+    __name__,
+    dict.fromkeys(
+        (
+            *("SweepReport", "SweepResult", "TrialResult", "measure"),
+            *("profile_cooldown_duration", "profile_measurement_duration", "profile_parameters"),
+        ),
+        "zeus.compat.repetition",
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)

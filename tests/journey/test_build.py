@@ -42,8 +42,9 @@ LOADED_BY_OTHERS = {"psycopg", "accelerate"}
 # Extras whose packages the modules below a folder may import. Elsewhere only the core's are sure to be there.
 EXTRAS_OF = {
     "cli/demo": ("torch",),
-    "cli/monitor_prometheus": ("service",),
+    "cli/monitor_prometheus": ("prometheus",),
     "cli/reproduce": ("plots",),
+    "compat/prometheus": ("prometheus",),
     "device/amd": ("amd",),
     "distributed": ("torch",),
     "optimizer/power_limit/huggingface": ("huggingface",),
@@ -53,7 +54,7 @@ EXTRAS_OF = {
     "training/lightning": ("lightning",),
     "training/loader": ("torch",),
 }
-SHIPPED_EXTRAS = ("torch", "huggingface", "lightning", "amd", "postgres", "service", "plots")
+SHIPPED_EXTRAS = ("torch", "huggingface", "lightning", "amd", "postgres", "prometheus", "service", "plots")
 
 
 @pytest.fixture(scope="module")

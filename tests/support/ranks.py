@@ -32,6 +32,7 @@ def main(folder: Path, what: str) -> dict[str, Any]:
             "leave": leave,
             "loader": loader,
             "sizes": sizes,
+            "handed": handed,
             "hf": hf,
             "lightning": lightning,
         }[what](folder)
@@ -171,6 +172,48 @@ def sizes(folder: Path) -> dict[str, Any]:
     except InputError as refused:
         told["refused"] = str(refused)
     return told
+
+
+def handed(folder: Path) -> dict[str, Any]:
+    """As scripts for the existing package do it: the first rank asks and hands the trial on, and tunes the limit."""
+    import torch
+    import torch.distributed as dist
+
+    from zeus.callback import CallbackSet
+    from zeus.device.virtual import step
+    from zeus.monitor import ZeusMonitor
+    from zeus.optimizer.batch_size import BatchSizeOptimizer, JobSpec
+    from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+
+    monitor, rank = ZeusMonitor(gpu_indices=None), dist.get_rank()
+    job = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=[128, 256], default_batch_size=128, target_metric=0.8)
+    optimizer = BatchSizeOptimizer(monitor, f"sqlite:///{folder}/zeus.db", job, rank=rank)
+    if rank == 0:
+        callbacks = CallbackSet([GlobalPowerLimitOptimizer(monitor), optimizer])
+        trial = torch.tensor([optimizer.get_batch_size(), optimizer.trial_number])
+    else:
+        callbacks, trial = CallbackSet([optimizer]), torch.tensor([0, 0])
+    dist.broadcast(trial, src=0)
+    optimizer.current_batch_size, optimizer.trial_number = int(trial[0]), int(trial[1])
+    callbacks.on_train_begin()
+    for epoch in range(1, EPOCHS + 1):
+        callbacks.on_epoch_begin()
+        for _ in range(STEPS):
+            callbacks.on_step_begin()
+            step([list(monitor.gpus.values())[rank]], optimizer.current_batch_size // 2)
+            callbacks.on_step_end()
+        callbacks.on_epoch_end()
+        callbacks.on_evaluate(0.1 * epoch)
+        if optimizer.training_finished:
+            break
+    assert optimizer.job is not None
+    return {
+        "size": optimizer.current_batch_size,
+        "trial": optimizer.trial_number,
+        "epochs": optimizer.cur_epoch,
+        "job": optimizer.job.job_id,
+        "max_power": optimizer.max_power,
+    }
 
 
 def hf(folder: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from zeus.device.cpu import CounterValue, CpuPackage, EnergyCounter, cpu_packages, why_not, why_unreadable
 from zeus.device.gpu import Gpu
 from zeus.device.virtual.host import NO_CPU
-from zeus.errors import DeviceError, InputError
+from zeus.errors import DeviceError, NoCpuEnergy
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +75,7 @@ def counters_of(gpus: Iterable[Gpu], indices: Sequence[int] | None = None) -> Cp
         indices: The CPU packages wanted. None means all that can be read.
 
     Raises:
-        InputError: There is no such package.
-        DeviceError: A package that was asked for cannot be read.
+        NoCpuEnergy: There is no such package, or it cannot be read.
     """
     machine = next((found for gpu in gpus if (found := getattr(gpu, "machine", None)) is not None), None)
     packages: list[CpuPackage] = cpu_packages() if machine is None else machine.cpus
@@ -85,9 +84,13 @@ def counters_of(gpus: Iterable[Gpu], indices: Sequence[int] | None = None) -> Cp
         return CpuCounters(packages, nothing)
     known = {package.index: package for package in packages}
     if missing := [index for index in indices if index not in known]:
-        raise InputError(f"cpu_indices={list(indices)}: there is no CPU {missing}. The CPUs are {list(known)}.")
+        there = f"The CPUs are {list(known)}." if known else why_not() if machine is None else NO_CPU
+        raise NoCpuEnergy(f"cpu_indices={list(indices)}: there is no CPU {missing}. {there}")
     for index in indices:
-        known[index].energy()
+        try:
+            known[index].energy()
+        except DeviceError as why:
+            raise NoCpuEnergy(str(why)) from why
     return CpuCounters([known[index] for index in indices], "" if indices else "No CPU energy: cpu_indices is empty.")
 
 

@@ -33,6 +33,22 @@ class Crew(Protocol):
         """Rank 0's value."""
 
 
+class Board(Protocol):
+    """Where ranks leave values for each other without meeting: a rank that never looks keeps nobody waiting."""
+
+    rank: int
+    size: int
+
+    def post(self, key: str, value: object) -> None:
+        """Leave a value, which can be pickled, under a key of its own."""
+
+    def read(self, key: str) -> Any:
+        """The value that a rank left under this key, or will leave soon. DeviceError if it never comes."""
+
+    def everyone(self) -> bool:
+        """Whether all ranks use Zeus. The first rank waits for the others, and they for its answer."""
+
+
 class Alone:
     """A training in a single process.
 
@@ -57,6 +73,16 @@ def crew() -> Crew:
     1
     """
     return _torch_crew().crew() if "torch.distributed" in sys.modules else Alone()
+
+
+def board() -> Board | None:
+    """The board of all ranks; None if this process trains alone. Does not wait, and does not import torch.
+
+    >>> board() is None
+    True
+    """
+    found: Board | None = _torch_crew().board() if "torch.distributed" in sys.modules else None
+    return found
 
 
 def broadcast(value: T) -> T:

@@ -6,6 +6,7 @@ Zeus uses its own gloo group if gloo is available, so that its few bytes do not 
 from __future__ import annotations
 
 import logging
+import pickle
 import weakref
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -68,28 +69,66 @@ def crew(patience: timedelta = PATIENCE) -> Crew:
     after `patience`.
     """
     global _current
-    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+    here = board()
+    if here is None:
         return Alone()
     world = dist.group.WORLD
     if _current is None or _current[0]() is not world:
-        _current = weakref.ref(world), TorchCrew() if _all_are_here(patience) else Alone()
+        _current = weakref.ref(world), TorchCrew() if here.everyone(patience) else Alone()
     return _current[1]
 
 
-def _all_are_here(patience: timedelta) -> bool:
-    """Check that all ranks use Zeus. Otherwise the first collective would wait for ever."""
-    store = dist.distributed_c10d.PrefixStore("zeus", dist.distributed_c10d._get_default_store())
-    me, size = dist.get_rank(), dist.get_world_size()
-    store.set(f"here {me}", "1")
-    try:
-        if me == 0:
-            try:
-                store.wait([f"here {rank}" for rank in range(size)], patience)
-                store.set("verdict", "together")
-            except RuntimeError:
-                store.set("verdict", "alone")
-                log.warning("Only some of the %d ranks use Zeus, so each goes on alone.", size)
-        return bool(store.get("verdict") == b"together")  # waits for rank 0, up to the group's timeout
-    except RuntimeError as failed:
-        log.warning("Rank 0 does not use Zeus, so rank %d goes on alone: %s", me, failed)
-        return False
+class TorchBoard:
+    """The store of torch.distributed. Implements `zeus.distributed.crew.Board`."""
+
+    def __init__(self) -> None:
+        store = dist.distributed_c10d._get_default_store()
+        self._store = dist.distributed_c10d.PrefixStore("zeus", store)
+        self.rank = dist.get_rank()
+        self.size = dist.get_world_size()
+        self._together: bool | None = None
+        self._store.set(f"here {self.rank}", "1")
+
+    def post(self, key: str, value: object) -> None:
+        self._store.set(f"posted {key}", pickle.dumps(value).hex())
+
+    def read(self, key: str) -> Any:
+        try:
+            text = self._store.get(f"posted {key}")  # waits, up to the group's timeout
+        except RuntimeError as failed:
+            raise DeviceError(f"another rank of this training did not answer: {failed}") from failed
+        return pickle.loads(bytes.fromhex(text.decode()))
+
+    def everyone(self, patience: timedelta = PATIENCE) -> bool:
+        if self._together is None:
+            self._together = self._all_are_here(patience)
+        return self._together
+
+    def _all_are_here(self, patience: timedelta) -> bool:
+        """Check that all ranks use Zeus. Otherwise the first collective would wait for ever."""
+        try:
+            if self.rank == 0:
+                try:
+                    self._store.wait([f"here {rank}" for rank in range(self.size)], patience)
+                    self._store.set("verdict", "together")
+                except RuntimeError:
+                    self._store.set("verdict", "alone")
+                    log.warning("Only some of the %d ranks use Zeus, so each goes on alone.", self.size)
+            return bool(self._store.get("verdict") == b"together")  # waits for rank 0, up to the group's timeout
+        except RuntimeError as failed:
+            log.warning("Rank 0 does not use Zeus, so rank %d goes on alone: %s", self.rank, failed)
+            return False
+
+
+_board: tuple[weakref.ref[Any], TorchBoard] | None = None  # the process group and its board
+
+
+def board() -> TorchBoard | None:
+    """The board of all ranks; None if torch.distributed is not set up for several. Does not wait."""
+    global _board
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return None
+    world = dist.group.WORLD
+    if _board is None or _board[0]() is not world:
+        _board = weakref.ref(world), TorchBoard()
+    return _board[1]

@@ -55,7 +55,11 @@ def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None, include: Include = G
     '2 x Tesla V100-PCIE-32GB'
     """
     need_included(monitor, crew or Alone(), include)
-    count, watts = count_gpus(monitor, crew or Alone())
+    return gpus_like(monitor, *count_gpus(monitor, crew or Alone()), include)
+
+
+def gpus_like(monitor: ZeusMonitor, count: int, watts: float, include: Include = GPU_ONLY) -> Gpus:
+    """So many GPUs of the model that this monitor measures, with this sum of highest limits. Raises like `gpus_of`."""
     if not count:
         raise InputError(f"{no_gpu()} Costs depend on the highest power limit of the GPUs.")
     if not (math.isfinite(watts) and watts > 0):

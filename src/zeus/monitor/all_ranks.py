@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from zeus.cost import Include
 from zeus.distributed.crew import Crew, barrier
 from zeus.errors import InputError
@@ -22,11 +24,15 @@ def need_included(monitor: ZeusMonitor, ranks: Crew, include: Include) -> None:
     Raises:
         InputError: The CPU counts, and the counters of some node cannot be read.
     """
-    if "cpu" not in include:
-        return
-    why_not = next((why for why in ranks.gather(monitor.why_no_cpu) if why), None)
-    if why_not is not None:
+    if "cpu" in include:
+        refuse_without_cpu(include, ranks.gather(monitor.why_no_cpu))
+
+
+def refuse_without_cpu(include: Include, why_not: Iterable[str | None]) -> None:
+    """Raise `InputError` if the CPU counts and one of these, which are the ranks', says why it cannot be measured."""
+    reason = next(filter(None, why_not), None)
+    if "cpu" in include and reason is not None:
         raise InputError(
-            f"the cost includes the CPU, but its energy cannot be measured. {why_not} "
+            f"the cost includes the CPU, but its energy cannot be measured. {reason} "
             'To count only GPUs, leave "cpu" out of include.'
         )

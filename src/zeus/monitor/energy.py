@@ -25,7 +25,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from zeus.lazy import borrow
 from zeus.monitor.curve.sample_curve import CurvePoint, SampleCurve, Sensor
+
+__getattr__ = borrow(  # names of the existing package; this module itself stays pure
+    __name__, {"Measurement": "zeus.monitor.measurement", "ZeusMonitor": "zeus.monitor.window"}
+)
 
 
 class Source(StrEnum):

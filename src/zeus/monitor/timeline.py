@@ -228,12 +228,33 @@ class PowerMonitor:
         self.gpu_indices = list(watched)
         self._recorder = SeriesRecorder(able, _power, update_period, max_samples_per_gpu)
 
-    def get_power(self, time: float | None = None) -> dict[int, float] | None:
-        """Watts by GPU at this time, or now. None before the first reading."""
-        return self._recorder.at(time)
+    @property
+    def gpus(self) -> dict[int, Gpu]:
+        """The cards that are watched, by index: those that report their power."""
+        return dict(self._recorder.gpus)
 
-    def get_energy(self, start_time: float, end_time: float) -> dict[int, float] | None:
-        """Joules by GPU between two times, from the power readings. None if some of that time was not watched."""
+    def get_power(
+        self, time: float | None = None, *, power_domain: PowerDomain | str = PowerDomain.DEVICE_INSTANT
+    ) -> dict[int, float] | None:
+        """Watts by GPU at this time, or now. None before the first reading, and for a domain that cannot be read."""
+        match _domain(power_domain):
+            case PowerDomain.DEVICE_INSTANT:
+                return self._recorder.at(time)
+            case PowerDomain.DEVICE_AVERAGE:
+                now = {i: line[-1][1] for i in self._recorder.gpus if (line := self._averaged(i, time))}
+                return now if now and len(now) == len(self._recorder.gpus) else None
+            case PowerDomain.MEMORY_AVERAGE:
+                return None
+
+    def get_energy(
+        self, start_time: float, end_time: float, *, power_domain: PowerDomain | str = PowerDomain.DEVICE_INSTANT
+    ) -> dict[int, float] | None:
+        """Joules by GPU between two times, from the power readings. None if some of that time was not watched.
+
+        Averaging moves power in time but not its sum, so both domains of the device give the same energy.
+        """
+        if _domain(power_domain) is PowerDomain.MEMORY_AVERAGE:
+            return None
         if end_time < start_time:
             raise InputError(f"get_energy: the end ({end_time}) is before the start ({start_time}).")
         kept = self._recorder
@@ -261,6 +282,18 @@ class PowerMonitor:
         if domain is PowerDomain.DEVICE_AVERAGE:
             return {i: _averages(line) for i, line in lines.items()}
         return lines
+
+    def get_all_power_timelines(
+        self, gpu_index: int | None = None, start_time: float | None = None, end_time: float | None = None
+    ) -> dict[str, dict[int, list[tuple[float, float]]]]:
+        """`get_power_timeline` for each domain of this monitor, by the domain's name."""
+        return {
+            domain.value: self.get_power_timeline(domain, gpu_index, start_time, end_time)
+            for domain in self.power_domains
+        }
+
+    def _averaged(self, index: int, until: float | None) -> list[tuple[float, float]]:
+        return _averages(self._recorder.line(index, None, until))
 
     def stop(self) -> None:
         """Stop sampling. Recorded readings stay available."""

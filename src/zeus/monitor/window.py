@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import warnings
 import weakref
@@ -18,6 +17,7 @@ from zeus.device.clock import REAL, clock_of
 from zeus.device.cpu_counters import CpuCounters, counters_of
 from zeus.device.find import find, no_gpu
 from zeus.device.gpu import Clock, Gpu, Ticker
+from zeus.device.queued_work import FRAMEWORKS, wait_for
 from zeus.distributed import counting
 from zeus.errors import InputError, WindowError
 from zeus.monitor.energy import EnergyEstimate
@@ -72,7 +72,7 @@ class ZeusMonitor:
             None, only the lowest counts the CPUs.
         approx_instant_energy: Accepted for compatibility. Short windows need no approximation here.
         log_file: CSV file to append to, one line per window.
-        sync_execution_with: "torch" or "jax": wait for its GPU work at both ends of a window. None: do not wait.
+        sync_execution_with: "torch", "jax" or "cupy": wait for its GPU work at both ends of a window. None: no wait.
         prices: Price and carbon intensity of a kilowatt-hour. None: those of ZEUS_PRICE_PER_KWH, ZEUS_CURRENCY and
             ZEUS_GCO2E_PER_KWH.
         gpus: Cards to measure instead of the ones found. For tests and simulations.
@@ -104,8 +104,9 @@ class ZeusMonitor:
         cpus: CpuCounters | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if sync_execution_with not in (None, "torch", "jax"):
-            raise InputError(f"sync_execution_with={sync_execution_with!r}: give 'torch', 'jax' or None.")
+        if sync_execution_with is not None and sync_execution_with not in FRAMEWORKS:
+            known = ", ".join(map(repr, FRAMEWORKS))
+            raise InputError(f"sync_execution_with={sync_execution_with!r}: give {known} or None.")
         self._sync_with = sync_execution_with
         self.prices = prices_given() if prices is None else prices
         self._gpus = find(gpu_indices) if gpus is None else dict(gpus)
@@ -270,20 +271,8 @@ class ZeusMonitor:
 
     def _synchronise(self) -> None:
         """Wait for queued GPU work, if the framework is loaded and has started it."""
-        if self._sync_with == "torch":
-            torch = sys.modules.get("torch")
-            cuda = getattr(torch, "cuda", None)  # missing while torch is being imported
-            if cuda is not None and cuda.is_initialized():
-                here = cuda.current_device()
-                for index in self._gpus:
-                    # Skip GPUs that this process does not use: synchronising would allocate memory on them.
-                    if index < cuda.device_count() and (index == here or cuda.memory_reserved(index)):
-                        cuda.synchronize(index)
-        elif self._sync_with == "jax":
-            jax = sys.modules.get("jax")
-            if jax is not None:
-                for device in jax.local_devices():
-                    jax.device_put(0.0, device).block_until_ready()
+        if self._sync_with is not None:
+            wait_for(self._sync_with, self._gpus)
 
 
 @cache  # once in a process, however many monitors it makes

@@ -25,6 +25,7 @@ PARAMETERS = {
     PowerMonitor.get_power: ["self", "time"],
     PowerMonitor.get_energy: ["self", "start_time", "end_time"],
     PowerMonitor.get_power_timeline: ["self", "power_domain", "gpu_index", "start_time", "end_time"],
+    PowerMonitor.get_all_power_timelines: ["self", "gpu_index", "start_time", "end_time"],
     PowerMonitor.stop: ["self"],
 }
 DEFAULTS = {
@@ -96,6 +97,8 @@ def test_wrong_windows_are_value_errors() -> None:
     monitor.begin_window("a")
     monitor.reset_windows()
     monitor.begin_window("a")
+    with pytest.raises(RuntimeError, match="CPU"):
+        ZeusMonitor(cpu_indices=[99])
     with pytest.raises(ValueError, match="GPU 7"):
         ZeusMonitor(gpu_indices=[7])
 
@@ -120,6 +123,15 @@ def test_a_power_monitor_as_scripts_use_it(cards: VirtualMachine) -> None:
     line = monitor.get_power_timeline(PowerDomain.DEVICE_INSTANT, 0, begin + 2, begin + 4)
     assert all(begin + 2 <= time <= begin + 4 and watts == 300.0 for time, watts in line[0])
     assert set(monitor.get_power_timeline(power_domain="device_average", gpu_index=None)) == {0}
+    assert set(monitor.get_all_power_timelines()) == {"device_instant"}  # those that it was made for
+    assert monitor.get_power(begin + 5, power_domain="device_average") == {0: pytest.approx(300.0)}
+    assert monitor.get_power(begin - 10, power_domain=PowerDomain.DEVICE_AVERAGE) is None
+    assert monitor.get_energy(begin + 1, begin + 9, power_domain="device_average") == {0: pytest.approx(2400.0)}
+    assert monitor.get_power(power_domain="memory_average") is None
+    assert monitor.get_energy(begin + 1, begin + 9, power_domain="memory_average") is None
+    every = PowerMonitor([0]).get_all_power_timelines(gpu_index=0)
+    assert set(every) == {domain.value for domain in PowerDomain}
+    assert [set(lines) for lines in every.values()] == [{0}] * 3
     monitor.stop()
     monitor.stop()
 

@@ -114,6 +114,8 @@ def test_callbacks_do_nothing_unless_overridden_and_sets_tell_all_in_order() -> 
     everyone = CallbackSet([Callback(), Listener("a"), Listener("b")])
     for call in CALLS:
         assert getattr(everyone, call)() is None
+    everyone.on_instruction_begin("forward")
+    everyone.on_instruction_end(name="forward")
     everyone.on_evaluate(0.5)
     everyone.on_evaluate(metric=0.6)
     assert heard == ["a", "b", "a 0.5", "b 0.5", "a 0.6", "b 0.6"]

@@ -229,6 +229,18 @@ def test_all_ranks_train_with_the_first_ones_batch_size_and_stop_together(
     assert joules == pytest.approx(sum(gpu.energy() for gpu in cards))
 
 
+@needs("torch")
+def test_a_script_in_which_only_the_first_rank_asks_and_hands_the_trial_on(
+    cards: list[VirtualGpu], tmp_path: Path
+) -> None:
+    one, other = launch(tmp_path, "handed")
+    assert one == other == {"size": 128, "trial": 1, "epochs": 8, "job": "asr", "max_power": 500.0}
+    store = open_store(f"sqlite:///{tmp_path}/zeus.db")
+    (trial,) = (kept.trial for kept in store.trials("asr"))
+    store.close()
+    assert (trial.ending, trial.ask.gpu_model) == (Ending.CONVERGED, f"2 x {cards[0].spec.name}")
+
+
 @needs("torch", "transformers", "accelerate")
 def test_a_hugging_face_trainer_on_two_ranks_needs_no_change(cards: list[VirtualGpu], tmp_path: Path) -> None:
     one, other = launch(tmp_path, "hf")

@@ -12,22 +12,25 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+from socket import gethostname
 
 from zeus.callback import Callback
 from zeus.cost import GPU_ONLY, CostModel, Include, included
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
-from zeus.distributed.crew import Alone, Crew, broadcast, crew
+from zeus.distributed.crew import Alone, Board, Crew, board, broadcast, crew
 from zeus.env import Orders, orders
 from zeus.errors import InputError, ZeusError
 from zeus.job import Ending, Gpus, JobSpec, Kind
 from zeus.jobs.api import RecurringJob
-from zeus.jobs.open import gpus_of, register_job
+from zeus.jobs.open import gpus_like, gpus_of, register_job
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.running import RunningTrial, launched
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.all_ranks import need_included
+from zeus.monitor.all_ranks import need_included, refuse_without_cpu
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.store import Store
@@ -35,6 +38,8 @@ from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Evaluated, Started,
 from zeus.trial.knowledge import Knowledge
 
 log = logging.getLogger(__name__)
+
+_serials = count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ class BatchSizeOptimizer(Callback):
         server_url: Address of the store or service. Default: ZEUS_STORE, else the user's own file.
         job: The recurring job. Not needed under `zeus run`.
         rank: Rank of this process. The first rank gets the batch size, and the others get it from there over
-            torch.distributed. All ranks must call the same methods.
+            torch.distributed, whether they call `get_batch_size` or not. All ranks must call the other methods alike.
         store: The store, instead of `server_url`.
         clock: Clock for renewing the trial's lease.
         revise: Whether `job` may have another target or `include` than before. Trials for the old target then no longer
@@ -102,9 +107,13 @@ class BatchSizeOptimizer(Callback):
         self._wanted = job
         self._revise = revise
         self._where = server_url if store is None else store
-        self._rank = rank
+        self.rank = rank
         self._clock = clock
         self._crew: Crew = Alone()
+        self._serial = next(_serials)  # the same on all ranks, as they make the same optimizers
+        self._posted = False
+        self._asked = 0
+        self._post_cards()
         self._job: RecurringJob | None = None
         if job is not None and not self._from_launcher and crew().size == 1:
             need_included(monitor, Alone(), job.include)  # several ranks find out together, in `get_batch_size`
@@ -121,6 +130,52 @@ class BatchSizeOptimizer(Callback):
         self.training_finished = False
         self.converged = False
 
+    # ------------------------------------------------------------------ what scripts look at
+
+    @property
+    def job(self) -> JobSpec | None:
+        """The job with its id, as registered. None under `zeus run`, until there is a batch size."""
+        spec = self._given.spec if self._given else self._job.spec if self._job else self._wanted
+        return None if spec is None else replace(spec, job_id=spec.id)
+
+    @property
+    def server_url(self) -> str | None:
+        """The address of the store or service that was given; None: ZEUS_STORE, else the user's own file."""
+        return self._where if self._where is None or isinstance(self._where, str) else self._where.address
+
+    @property
+    def max_power(self) -> float:
+        """MAXPOWER in watts: the highest power limit, summed over the GPUs. Before there is a trial, of this rank's."""
+        return gpus_of(self.monitor).max_watts if self._given is None else self._given.cost.max_watts
+
+    @property
+    def trial_number(self) -> int:
+        """The number of the trial; 0 before `get_batch_size`."""
+        return 0 if self._given is None else self._given.number
+
+    @trial_number.setter
+    def trial_number(self, number: int) -> None:
+        self._agree(self.trial_number, number, "trial_number")
+
+    @property
+    def current_batch_size(self) -> int:
+        """The batch size of the trial; 0 before `get_batch_size`."""
+        return 0 if self._given is None else self._given.batch_size
+
+    @current_batch_size.setter
+    def current_batch_size(self, size: int) -> None:
+        self._agree(self.current_batch_size, size, "current_batch_size")
+
+    @property
+    def cur_epoch(self) -> int:
+        """How many epochs of the trial have ended."""
+        return 0 if self._run is None else self._run.engine.epochs
+
+    @property
+    def running_window(self) -> bool:
+        """Whether the trial is being measured."""
+        return self._run is not None and not self.training_finished
+
     # ------------------------------------------------------------------ asking
 
     def get_batch_size(self) -> int:
@@ -134,29 +189,67 @@ class BatchSizeOptimizer(Callback):
             ZeusError: The store failed.
         """
         if self._given is None or self.training_finished:
-            self._crew = crew()
-            if self._crew.size == 1 and self._rank != 0:
-                raise InputError(
-                    f"rank={self._rank}: this rank gets its batch size from the first over torch.distributed, which is "
-                    "not set up. Call init_process_group() before get_batch_size()."
-                )
-            wanted = GPU_ONLY if self._from_launcher or self._wanted is None else self._wanted.include
-            gpus = gpus_of(self.monitor, self._crew, wanted)
-            given = broadcast(self._open(gpus) if self._crew.writes else None)
-            match given:
-                case _Given():
-                    need_included(self.monitor, self._crew, given.include)
+            match self._given_to_all():
+                case _Given() as given:
                     self._given = given
-                case ZeusError():
-                    raise given
+                case ZeusError() as failed:
+                    raise failed
             self._run, self.training_finished, self.converged = None, False, False
         assert self._given is not None
         return self._given.batch_size
 
-    def _open(self, gpus: Gpus) -> _Given | ZeusError:
+    def _given_to_all(self) -> _Given | ZeusError:
+        """The trial that the first rank opens. It waits for the cards of the others, but not for their calls."""
+        ranks = board()
+        if ranks is None or not ranks.everyone():
+            if self.rank != 0:
+                raise InputError(
+                    f"rank={self.rank}: this rank gets its batch size from the first over torch.distributed, which is "
+                    "not set up. Call init_process_group() before get_batch_size()."
+                )
+            return self._open(lambda: gpus_of(self.monitor, include=self._counts))
+        self._post_cards()
+        self._asked += 1
+        key = f"optimizer {self._serial} trial {self._asked}"
+        if ranks.rank == 0:
+            ranks.post(key, self._open(lambda: self._all_cards(ranks)))
+        given: _Given | ZeusError = ranks.read(key)
+        return given
+
+    def _post_cards(self) -> None:
+        """Tell the other ranks which cards this one sees, as soon as there are other ranks."""
+        ranks = None if self._posted else board()
+        if ranks is not None:
+            cards = {(gethostname(), gpu.spec.uuid): gpu.spec.max_watts for gpu in self.monitor.gpus.values()}
+            ranks.post(f"optimizer {self._serial} cards {ranks.rank}", (cards, self.monitor.why_no_cpu))
+            self._posted = True
+
+    def _all_cards(self, ranks: Board) -> Gpus:
+        """The cards of all ranks, each once."""
+        rows = [ranks.read(f"optimizer {self._serial} cards {rank}") for rank in range(ranks.size)]
+        refuse_without_cpu(self._counts, (why for _, why in rows))
+        cards: dict[tuple[str, str], float] = {}
+        for seen, _ in rows:
+            cards |= seen
+        return gpus_like(self.monitor, len(cards), sum(cards.values()), self._counts)
+
+    def _agree(self, known: int, said: int, name: str) -> None:
+        """A script hands the trial on to the other ranks by itself: make sure that it is this one."""
+        if not known and self.rank != 0:
+            self.get_batch_size()
+            known = getattr(self, name)
+        if said != known:
+            raise InputError(f"{name}={said!r}: it is {known}, and get_batch_size() alone changes it.")
+
+    @property
+    def _counts(self) -> Include:
+        """Whose energy the job of this script counts. The launcher's trial says so itself."""
+        return GPU_ONLY if self._from_launcher or self._wanted is None else self._wanted.include
+
+    def _open(self, gpus: Callable[[], Gpus]) -> _Given | ZeusError:
         """Open a trial, or return the error. Every rank must get it, so that none waits for the others."""
         try:
-            return self._take(self._orders, gpus) if self._from_launcher else self._ask(gpus)
+            return self._take(self._orders, gpus()) if self._from_launcher else self._ask(gpus())
         except ZeusError as why:
             return why
         except Exception as failed:
@@ -208,6 +301,8 @@ class BatchSizeOptimizer(Callback):
         self.get_batch_size()
         if self._run is not None or self._given is None:
             return
+        self._crew = crew()
+        need_included(self.monitor, self._crew, self._given.include)
         recorder, running = Recorder(self.monitor, self._crew, self._given.include), self._running
         found, steps = recorder.found(), self.steps_per_epoch
         terms = Terms.of(

@@ -1,7 +1,8 @@
 """Optimizes the power limit (§4.2): profiles limits during training, then keeps the best."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from zeus.lazy import borrow
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.selector import (
     Energy,
@@ -25,11 +26,5 @@ __all__ = [
     "ZeusCost",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load the Hugging Face callback only when it is used, because it needs transformers."""
-    if name == "HFGlobalPowerLimitOptimizer":
-        from zeus.optimizer.power_limit.huggingface import HFGlobalPowerLimitOptimizer
-
-        return HFGlobalPowerLimitOptimizer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# The callback needs transformers.
+__getattr__ = borrow(__name__, {"HFGlobalPowerLimitOptimizer": "zeus.optimizer.power_limit.huggingface"})

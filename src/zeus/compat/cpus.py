@@ -1,0 +1,116 @@
+"""`get_cpus()` and `get_soc()` of the existing package: RAPL counters in millijoules, and no SoC."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from zeus.compat.camel_case import CamelCase
+from zeus.compat.exceptions import *  # noqa: F403 - scripts catch them from the module that has the CPUs
+from zeus.device.cpu import POWERCAP, CpuPackage, Read, cpu_packages, why_not
+from zeus.errors import NoDevice
+
+
+@dataclass
+class CpuDramMeasurement:
+    """Counters of a CPU package and of its memory, or a difference of two."""
+
+    cpu_mj: float
+    dram_mj: float | None = None
+
+    def __sub__(self, other: CpuDramMeasurement) -> CpuDramMeasurement:
+        both = self.dram_mj is not None and other.dram_mj is not None
+        return CpuDramMeasurement(
+            self.cpu_mj - other.cpu_mj,
+            self.dram_mj - other.dram_mj if both else None,  # type: ignore[operator]
+        )
+
+    def __truediv__(self, other: float) -> CpuDramMeasurement:
+        return CpuDramMeasurement(self.cpu_mj / other, None if self.dram_mj is None else self.dram_mj / other)
+
+
+class CPU(CamelCase):
+    """One CPU package."""
+
+    def __init__(self, cpu_index: int, package: CpuPackage) -> None:
+        self.cpu_index = cpu_index
+        self._package = package
+
+    def get_total_energy_consumption(self) -> CpuDramMeasurement:
+        """The counters. Raises NotPermitted, which says how to get access, where only root may read them."""
+        dram = self._package.dram_energy() * 1e3 if self.supports_get_dram_energy_consumption() else None
+        return CpuDramMeasurement(self._package.energy() * 1e3, dram)
+
+    def supports_get_dram_energy_consumption(self) -> bool:
+        return self._package.dram is not None
+
+
+class CPUs(CamelCase):
+    """All CPU packages of this machine."""
+
+    def __init__(self, root: Path | str = POWERCAP, read: Read = Path.read_text) -> None:
+        self._cpus = [CPU(package.index, package) for package in cpu_packages(root, read)]
+
+    @property
+    def cpus(self) -> Sequence[CPU]:
+        return self._cpus
+
+    def __len__(self) -> int:
+        return len(self._cpus)
+
+    def get_total_energy_consumption(self, index: int) -> CpuDramMeasurement:
+        return self._cpus[index].get_total_energy_consumption()
+
+    def supports_get_dram_energy_consumption(self, index: int) -> bool:
+        return self._cpus[index].supports_get_dram_energy_consumption()
+
+
+class EmptyCPUs(CPUs):
+    """No CPU whose energy can be measured."""
+
+    def __init__(self) -> None:
+        self._cpus = []
+
+
+RAPLCPU = ZeusdRAPLCPU = CPU
+RAPLCPUs = CPUs
+
+
+def get_cpus() -> CPUs:
+    """The CPU packages of this machine. NoDevice if none has a counter."""
+    cpus = CPUs()
+    if not cpus:
+        raise NoDevice(why_not())
+    return cpus
+
+
+def rapl_is_available() -> bool:
+    """Whether this machine has CPU energy counters, readable or not."""
+    return bool(cpu_packages())
+
+
+def get_current_cpu_index(pid: int | str = "current") -> int:
+    """The CPU package on which a process runs."""
+    stat = Path(f"/proc/{os.getpid() if pid == 'current' else pid}/stat").read_text()
+    core = int(stat.rpartition(")")[2].split()[36])
+    return int(Path(f"/sys/devices/system/cpu/cpu{core}/topology/physical_package_id").read_text())
+
+
+class SoC:
+    """A system on a chip. None is measured here."""
+
+
+class EmptySoC(SoC):
+    """None."""
+
+
+class SoCMeasurement:
+    """What a SoC used. `Measurement.soc_energy` is always None here."""
+
+
+def get_soc() -> NoReturn:
+    """NoDevice: no SoC is measured here. The existing package raises it too where there is no SoC."""
+    raise NoDevice("Zeus measures no SoC (Jetson, Apple silicon), only GPUs and CPUs.")

@@ -1,0 +1,105 @@
+"""Finds modules of the existing package: what is here under another name, and a sentence for what is not.
+
+It comes last on `sys.meta_path`, so it is asked only for modules that do not exist.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from zeus.errors import NotHere
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader  # slow to import
+
+_GPUS, _CPUS, _BATCH_SIZE = "zeus.compat.gpus", "zeus.compat.cpus", "zeus.compat.batch_size"
+
+FOUND = {  # old module: where its names are now
+    "zeus.device.cpu.common": _CPUS,
+    "zeus.device.cpu.rapl": _CPUS,
+    "zeus.device.exception": "zeus.compat.exceptions",
+    "zeus.device.gpu.amd": _GPUS,
+    "zeus.device.gpu.common": _GPUS,
+    "zeus.device.gpu.nvidia": _GPUS,
+    "zeus.device.soc": _CPUS,
+    "zeus.device.soc.common": _CPUS,
+    "zeus.exception": "zeus.compat.exceptions",
+    "zeus.metric": "zeus.compat.prometheus",
+    "zeus.monitor.power": "zeus.monitor.timeline",
+    "zeus.monitor.temperature": "zeus.monitor.timeline",
+    "zeus.optimizer.batch_size.client": "zeus.optimizer.batch_size",
+    "zeus.optimizer.batch_size.common": _BATCH_SIZE,
+    "zeus.optimizer.batch_size.exceptions": _BATCH_SIZE,
+    "zeus.utils.env": "zeus.compat.environment",
+    "zeus.utils.framework": "zeus.compat.framework",
+    "zeus.utils.lat_lon": "zeus.compat.environment",
+    "zeus.utils.metric": "zeus.compat.environment",
+}
+INSTEAD = {  # old module, and all below it: what to use
+    "zeus._legacy": "use `zeus simulate` and `zeus reproduce`, which replay the traces of the paper",
+    "zeus.device.common": "use `zeus env`, which says whether this user can set limits",
+    "zeus.device.soc.apple": "use a machine with NVIDIA or AMD GPUs: no SoC is measured here",
+    "zeus.device.soc.jetson": "use a machine with NVIDIA or AMD GPUs: no SoC is measured here",
+    "zeus.monitor.power_streaming": "use `zeus monitor --prometheus PORT` on each node, or `zeus monitor --json`",
+    "zeus.optimizer.batch_size.migrations": "use `zeus serve`, which upgrades its database itself",
+    "zeus.optimizer.batch_size.server": "use `zeus serve`",
+    "zeus.optimizer.pipeline_frequency": "use zeus.optimizer.power_limit: no GPU frequencies are set here",
+    "zeus.utils.async_utils": "use asyncio.create_task",
+    "zeus.utils.logging": "use the module logging of Python",
+    "zeus.utils.multiprocessing": "nothing is needed: monitors here survive a fork",
+    "zeus.utils.pydantic_v1": "use pydantic.v1",
+    "zeus.utils.testing": "use virtual GPUs (ZEUS_GPU=virtual:v100)",
+    "zeus.utils.zeusd": "use `zeus keeper`, the system service that sets limits for users",
+}
+PAGE = "docs/migrating.md lists what is."
+
+
+class OldModules:
+    """Finds them."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module of this old name; None if there was none; NotHere if it was not brought along."""
+        if name in FOUND:
+            return ModuleSpec(name, cast("Loader", _Alias(FOUND[name])), is_package=True)
+        above = name
+        while above.startswith("zeus."):
+            if above in INSTEAD:
+                raise NotHere(f"{name} of the existing package is not here: {INSTEAD[above]}.")
+            above = above.rpartition(".")[0]
+        return None
+
+
+class _Alias:
+    """Loads an old module: its names are looked up in another one."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Python makes the module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        source, old = import_module(self._source), module.__name__
+
+        def take(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(f"module {old!r} has no attribute {name!r}")
+            try:
+                return getattr(source, name)
+            except AttributeError:
+                raise NotHere(f"{old}.{name} of the existing package is not here. {PAGE}") from None
+
+        vars(module).update(__doc__=source.__doc__, __all__=list(getattr(source, "__all__", ())), __getattr__=take)
+
+
+def install() -> None:
+    """Let old modules be found, once."""
+    if not any(isinstance(one, OldModules) for one in sys.meta_path):
+        sys.meta_path.append(OldModules())

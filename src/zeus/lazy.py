@@ -1,0 +1,27 @@
+"""Names that a module takes from another one when they are first asked for.
+
+A low module can so offer a name that is made further up, and a pure one a name whose module is not, without importing
+it: `__getattr__ = borrow(__name__, {"ZeusMonitor": "zeus.monitor.window"})`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def borrow(module: str, names: Mapping[str, str] | str) -> Callable[[str], Any]:
+    """A `__getattr__` for a module: each name comes from the module beside it, or all public ones from one module.
+
+    >>> borrow("zeus.here", {"sqrt": "math"})("sqrt")(9), borrow("zeus.there", "math")("floor")(2.5)
+    (3.0, 2)
+    """
+
+    def __getattr__(name: str) -> Any:
+        source = names.get(name) if isinstance(names, Mapping) else None if name.startswith("_") else names
+        if source is not None and hasattr(found := import_module(source), name):
+            return getattr(found, name)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return __getattr__
