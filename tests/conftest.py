@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 sys.path.insert(0, str(Path(__file__).parent))  # tests share their helpers: `from support.stories import ...`
 
 from support.amd.fake import amd
+from support.built import built
 from support.nvml.fake import fake_nvml, nvml_library
 from support.postgres import postgres
 from support.store_places import place, reachable
@@ -35,4 +36,4 @@ def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-__all__ = ["amd", "fake_nvml", "nvml_library", "place", "postgres", "reachable"]
+__all__ = ["amd", "built", "fake_nvml", "nvml_library", "place", "postgres", "reachable"]

@@ -30,6 +30,7 @@ from zeus.cli import demo_text
 from zeus.cli.output import print_json
 from zeus.errors import ZeusError
 from zeus.job import JobSpec, Outcome, Trial
+from zeus_energy import install_command
 
 if TYPE_CHECKING:
     from zeus.monitor import ZeusMonitor
@@ -72,7 +73,7 @@ def demo(recurrences: int, default_runs: int, as_json: bool) -> None:
 def run(recurrences: int, default_runs: int, tell: Tell) -> dict[str, Any]:
     """Run the demo and return its report, which is also written to a folder of its own."""
     if find_spec("torch") is None:
-        raise ZeusError("the demo trains a PyTorch model. Run pip install 'zeus-energy[torch]', or `make demo`.")
+        raise ZeusError(f"the demo trains a PyTorch model. Run `{install_command('torch')}`.")
     began = time.monotonic()
     folder = _new_folder()
     lines: list[str] = []

@@ -8,6 +8,7 @@ import click
 
 from zeus.cli.options import STORE_DEFAULT
 from zeus.errors import InputError, ZeusError
+from zeus_energy import install_command
 
 
 @click.command()
@@ -29,7 +30,7 @@ def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
     try:
         from zeus.service.dashboard.export import export as page
     except ImportError as missing:
-        raise ZeusError(f"zeus export needs {missing.name}: pip install 'zeus-energy[service]'.") from missing
+        raise ZeusError(f"zeus export needs {missing.name}. Run `{install_command('service')}`.") from missing
     from zeus.store import open_store
     from zeus.store.address import file_of, resolve, shown
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zeus.errors import InputError, ZeusError
+from zeus_energy import install_command
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -57,7 +58,7 @@ def exposed(host: str, port: int) -> Iterator[Callable[[MonitorView], None]]:
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as missing:
-        raise ZeusError("--prometheus needs prometheus-client. Run `pip install 'zeus-energy[service]'`.") from missing
+        raise ZeusError(f"--prometheus needs prometheus-client. Run `{install_command('prometheus')}`.") from missing
 
     latest, registry = Latest(), CollectorRegistry()
     registry.register(latest)

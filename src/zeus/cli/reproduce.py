@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from zeus_energy import install_command
+
 QUICK_SEEDS = 2
 
 
@@ -47,7 +49,7 @@ def reproduce(
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise InputError("drawing needs matplotlib. Run pip install 'zeus-energy[plots]'.") from None
+        raise InputError(f"drawing needs matplotlib. Run `{install_command('plots')}`.") from None
     from zeus.reproduce import compare, inputs, pipeline, study, style
     from zeus.reproduce.report import HEADINGS, shown
 

@@ -8,6 +8,7 @@ import click
 
 from zeus.cli.options import STORE_DEFAULT
 from zeus.errors import InputError, ZeusError
+from zeus_energy import install_command
 
 
 @click.command()
@@ -82,7 +83,7 @@ def serve(
         from zeus.service.connections import proxies_of
         from zeus.service.server import ServerPlan, address, check_free, hosts_of, serve
     except ImportError as missing:
-        raise ZeusError(f"zeus serve needs {missing.name}. Run pip install 'zeus-energy[service]'.") from missing
+        raise ZeusError(f"zeus serve needs {missing.name}. Run `{install_command('service')}`.") from missing
     from zeus.store import open_store
     from zeus.store.address import resolve, shown
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from zeus.device.clock import REAL, clock_of
 from zeus.device.gpu import Ticker
 from zeus.errors import InputError, NotHere, WindowError
-from zeus.installing import install_command
 from zeus.monitor import Measurement, PowerMonitor, ZeusMonitor
+from zeus_energy import install_command
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Gauge, Histogram

@@ -16,6 +16,7 @@ from typing import Any
 from zeus.device.deadline import ANSWER_SECONDS, OPENING_SECONDS, answer_within
 from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported, ZeusError
+from zeus_energy import install_command
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,8 @@ def amd_gpus() -> list[AmdGpu]:
             smi, handles = answer_within(OPENING_SECONDS, "amdsmi", "opening the AMD driver", _open)
     except Exception as error:  # without the driver, importing amdsmi raises KeyError and others
         if isinstance(error, ModuleNotFoundError) and error.name == "amdsmi":
-            install = "pip install 'zeus-energy[amd]'"
-            raise NoDevice(f"No AMD cards: the package amdsmi is not installed ({install}).") from error
+            install = install_command("amd")
+            raise NoDevice(f"No AMD cards: the package amdsmi is not installed. Run `{install}`.") from error
         detail = " ".join(f"{type(error).__name__}: {error} {printed.getvalue()}".split())
         raise NoDevice(f"No AMD cards: amdsmi does not start ({detail}). Is the amdgpu driver installed?") from error
     gpus = []

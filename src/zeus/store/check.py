@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from zeus import env
 from zeus.errors import InputError
 from zeus.store.address import file_of, instead, named, resolve, shown
+from zeus_energy import install_command
 
 PATIENCE_SECONDS = 3.0  # how long a server may take to answer
 
@@ -70,7 +71,7 @@ def _database_trouble(url: str) -> str | None:
             pass
         engine.dispose()
     except ImportError as missing:
-        return f"{missing}. Install it with pip install 'zeus-energy[service]', or use another store."
+        return f"{missing}. Run `{install_command('postgres')}`, or use another store."
     except DBAPIError as wrong:
         message = str(wrong.orig).strip().splitlines()
         return f"{message[0] if message else type(wrong.orig).__name__}. Check {named(url)}."

@@ -11,12 +11,15 @@ from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit.huggingface import batch_size_of
 from zeus.training.energy_log import EnergyLog
 from zeus.training.framework_trial import FrameworkTrial
+from zeus_energy import install_command
 
 try:
     from transformers import TrainerCallback
     from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 except ImportError as missing:
-    raise ImportError("zeus.training.huggingface needs transformers: `pip install transformers`.") from missing
+    raise ImportError(
+        f"zeus.training.huggingface needs transformers. Run `{install_command('huggingface')}`."
+    ) from missing
 
 
 class EnergyCallback(TrainerCallback):  # type: ignore[misc]

@@ -15,6 +15,7 @@ from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import launched_arguments
 from zeus.training.energy_log import EnergyLog
 from zeus.training.framework_trial import FrameworkTrial
+from zeus_energy import install_command
 
 try:
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -22,7 +23,7 @@ try:
     else:
         from lightning.pytorch import Callback
 except ImportError as missing:
-    raise ImportError("zeus.training.lightning needs lightning: `pip install lightning`.") from missing
+    raise ImportError(f"zeus.training.lightning needs lightning. Run `{install_command('lightning')}`.") from missing
 
 
 class EnergyCallback(Callback):  # type: ignore[misc]

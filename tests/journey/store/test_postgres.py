@@ -28,6 +28,7 @@ from zeus.store.sql.database import Database, Statement, TransactionMode
 from zeus.store.sql.silent_server import hung_up_after
 from zeus.store.sql.upgrade import ADVISORY_LOCK, HEAD
 from zeus.store.wait_limit import at_most
+from zeus_energy import install_command
 
 
 @pytest.fixture
@@ -288,7 +289,7 @@ def test_a_missing_driver_is_named() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS
     )
-    assert "pip install 'zeus-energy[postgres]'" in done.stdout
+    assert install_command("postgres") in done.stdout
 
 
 AHEAD = """

@@ -12,11 +12,14 @@ from zeus.env import orders
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.profile import PowerProfile
+from zeus_energy import install_command
 
 try:
     from transformers import TrainerCallback
 except ImportError as missing:
-    raise ImportError("HFGlobalPowerLimitOptimizer needs transformers: `pip install transformers`.") from missing
+    raise ImportError(
+        f"HFGlobalPowerLimitOptimizer needs transformers. Run `{install_command('huggingface')}`."
+    ) from missing
 
 
 class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]

@@ -28,6 +28,7 @@ from zeus.store.address import named, shown
 from zeus.store.sql.silent_server import hung_up_after
 from zeus.store.sql.upgrade import bring_up_to_date, make_file
 from zeus.store.wait_limit import allowed
+from zeus_energy import install_command
 
 BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
 # Temporary errors: the database is busy, or its disk is full or failing.
@@ -269,7 +270,7 @@ def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
     try:
         engine = sa.create_engine(url, connect_args=patience, pool_size=connections, max_overflow=0)
     except ImportError as missing:
-        raise InputError(f"Postgres needs a driver ({missing}). Run pip install 'zeus-energy[postgres]'.") from missing
+        raise InputError(f"Postgres needs a driver ({missing}). Run `{install_command('postgres')}`.") from missing
 
     def set_up(connection: Any, record: Any) -> None:
         connection.autocommit = True  # as for SQLite

@@ -1,0 +1,126 @@
+"""Stands beside the package `zeus`, and speaks up where that one cannot: its files were overwritten or removed.
+
+The distributions `zeus` and `zeus-ml` install a package of the same name into the same folder. `zeus_energy.pth` loads
+this module when Python starts. It looks for a handful of files and does nothing more, unless something is wrong: then
+`import zeus` and the command `zeus` end with one sentence that says how to mend it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+DISTRIBUTION = "zeus-energy"
+OTHERS = ("zeus", "zeus-ml")
+THEIRS = ("exception.py", "_legacy/__init__.py", "metric.py", "util/__init__.py")  # the others have some, ours none
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_PACKAGE = os.path.join(_HERE, "zeus")
+
+
+def install_command(extra: str = "", *options: str) -> str:
+    """A `pip install` of this distribution that works here, with an extra if one is named.
+
+    An installation from a folder or a file says so in its metadata (PEP 610), so the same one is named again. Without
+    metadata this is a checkout. Any other came from an index.
+    """
+    from_index = f"'{DISTRIBUTION}[{extra}]'" if extra else DISTRIBUTION
+    path, is_editable = _origin()
+    wanted = f"'{path}[{extra}]'" if path and extra else f"'{path}'" if path else from_index
+    return " ".join(["pip", "install", *options, *(["-e"] if is_editable else []), wanted])
+
+
+def damage() -> str | None:
+    """What is wrong with the package beside this module, in one sentence; None if nothing is."""
+    if not os.path.isfile(os.path.join(_PACKAGE, "__init__.py")):
+        return (
+            f"files of {DISTRIBUTION} are missing in {_PACKAGE}, because another distribution of that package was "
+            f"removed: mend it with `{install_command('', '--force-reinstall', '--no-deps')}`"
+        )
+    if not any(os.path.exists(os.path.join(_PACKAGE, name)) for name in THEIRS):
+        return None
+    found = _others()
+    named = " and ".join(f"{name} {version}" for name, version in found.items()) or "another distribution"
+    remove = f"pip uninstall -y {' '.join([*(found or OTHERS), DISTRIBUTION])}"
+    return (
+        f"{DISTRIBUTION} and {named} have overwritten each other's files in {_PACKAGE}: remove both with `{remove}`, "
+        f"and install the one that you want, this one with `{install_command()}`"
+    )
+
+
+def hidden() -> str | None:
+    """Which other package of the name `zeus` Python finds before ours, in one sentence; None if it finds ours."""
+    from importlib.util import find_spec
+
+    spec = find_spec("zeus")
+    origin = None if spec is None else spec.origin
+    if origin is not None and os.path.dirname(os.path.abspath(origin)) == _PACKAGE:
+        return None
+    found = _others()
+    named = " and ".join(f"{name} {version}" for name, version in found.items()) or "another package"
+    remove = f"pip uninstall -y {' '.join(found or OTHERS)}"
+    return f"{named} at {origin} hides the package of {DISTRIBUTION}: remove it with `{remove}`"
+
+
+def main() -> None:
+    """The command `zeus`."""
+    wrong = damage() or hidden()
+    if wrong is not None:
+        sys.exit(f"zeus: {wrong}.")
+    from zeus.cli.main import main as run
+
+    run()
+
+
+class _Refusal:
+    """A finder that lets `import zeus` end with a sentence."""
+
+    def __init__(self, sentence: str) -> None:
+        self._sentence = sentence
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "zeus":
+            raise ImportError(f"{self._sentence}.")
+
+
+def _others() -> dict[str, str]:
+    """The other distributions of the package that are installed, with their versions."""
+    from importlib import metadata
+
+    found = {}
+    for name in OTHERS:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _origin() -> tuple[str, bool]:
+    """The folder or file that was installed, and whether it stays in use (`pip install -e`); empty: an index."""
+    import json
+    from importlib import metadata
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        text = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        checkout = os.path.dirname(_HERE)
+        return (checkout, False) if os.path.isfile(os.path.join(checkout, "pyproject.toml")) else ("", False)
+    said = json.loads(text or "{}")
+    url = urlsplit(said.get("url", ""))
+    path = unquote(url.path) if url.scheme == "file" else ""
+    if not os.path.exists(path):
+        return "", False
+    return path, bool(said.get("dir_info", {}).get("editable"))
+
+
+def _look() -> None:
+    """Called when Python starts."""
+    if os.path.isdir(_PACKAGE):
+        sentence = damage()
+        if sentence is not None:
+            sys.meta_path.insert(0, _Refusal(sentence))
+
+
+_look()
