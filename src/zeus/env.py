@@ -76,6 +76,10 @@ class Orders:
     trial_id: str | None = None  # distinguishes two trials with the same number
     profile_dir: str | None = None  # only under `zeus profile`: where the script leaves what it measured
     include: tuple[str, ...] | None = None  # whose energy the cost counts
+    per_device_batch_size: int | None = None  # samples on each GPU at once
+    accumulation_steps: int | None = None  # batches whose gradients make one update of the weights
+    spent_joules: float | None = None  # by earlier starts of this trial; None: unknown, if they took time
+    spent_seconds: float | None = None
 
 
 def orders(environ: Mapping[str, str] = HERE) -> Orders:
@@ -99,6 +103,10 @@ def orders(environ: Mapping[str, str] = HERE) -> Orders:
         outcome_file=environ.get("ZEUS_OUTCOME_FILE") or None,
         profile_dir=environ.get("ZEUS_PROFILE_DIR") or None,
         include=_names(environ, "ZEUS_COST_INCLUDE"),
+        per_device_batch_size=_whole(environ, "ZEUS_PER_DEVICE_BATCH_SIZE", least=1),
+        accumulation_steps=_whole(environ, "ZEUS_ACCUMULATION_STEPS", least=1),
+        spent_joules=_number(environ, "ZEUS_SPENT_JOULES"),
+        spent_seconds=_number(environ, "ZEUS_SPENT_SECONDS"),
     )
 
 
@@ -123,6 +131,10 @@ def written(given: Orders) -> dict[str, str]:
         "ZEUS_OUTCOME_FILE": given.outcome_file,
         "ZEUS_PROFILE_DIR": given.profile_dir,
         "ZEUS_COST_INCLUDE": None if given.include is None else ",".join(given.include),
+        "ZEUS_PER_DEVICE_BATCH_SIZE": given.per_device_batch_size,
+        "ZEUS_ACCUMULATION_STEPS": given.accumulation_steps,
+        "ZEUS_SPENT_JOULES": given.spent_joules,
+        "ZEUS_SPENT_SECONDS": given.spent_seconds,
     }
     return {name: str(value) for name, value in values.items() if value is not None}
 

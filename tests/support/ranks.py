@@ -139,7 +139,14 @@ def loader(folder: Path) -> dict[str, Any]:
             pass
         batches.report_metric(epoch / slowness)
     summary = batches.summary
-    return {"epochs": summary.epochs, "limit": summary.limit, "seconds": summary.seconds, "joules": summary.joules}
+    return {
+        "epochs": summary.epochs,
+        "limit": summary.limit,
+        "seconds": summary.seconds,
+        "joules": summary.joules,
+        "batch_size": batches.batch_size,
+        "accumulation_steps": batches.accumulation_steps,
+    }
 
 
 def sizes(folder: Path) -> dict[str, Any]:

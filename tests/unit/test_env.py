@@ -23,12 +23,16 @@ NUMBERS = {
     "ZEUS_COST_THRESH": "cost_limit",
     "ZEUS_ETA_KNOB": "eta",
     "ZEUS_TARGET_METRIC": "target_metric",
+    "ZEUS_SPENT_JOULES": "spent_joules",
+    "ZEUS_SPENT_SECONDS": "spent_seconds",
 }
 WHOLE = {
     "ZEUS_TRIAL": ("trial", 0),
     "ZEUS_BATCH_SIZE": ("batch_size", 1),
     "ZEUS_MAX_EPOCHS": ("max_epochs", 1),
     "ZEUS_SEED": ("seed", 0),
+    "ZEUS_PER_DEVICE_BATCH_SIZE": ("per_device_batch_size", 1),
+    "ZEUS_ACCUMULATION_STEPS": ("accumulation_steps", 1),
 }
 
 

@@ -80,7 +80,7 @@ def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
             trials[trial.number] = trial
             shown.trial(trial, ran)
 
-        launcher = Launcher(said, Hooks(changed, shown.live), revise=revise)
+        launcher = Launcher(said, Hooks(changed, shown.live, shown.restart), revise=revise)
         if launcher.revision and not quiet():
             click.echo(f"zeus: job {said.spec.id!r} was revised: {launcher.revision}", err=True)
         status, why = _recurrences(launcher, recurrences)

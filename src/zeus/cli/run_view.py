@@ -16,7 +16,7 @@ from zeus.cli.output import joules
 from zeus.job import Ending, Outcome, Trial
 from zeus.job.charge import spent
 from zeus.jobs.api import ALONE
-from zeus.launch.progress import FinishedTrial, Live
+from zeus.launch.progress import FinishedTrial, Live, Restart
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,6 +33,9 @@ class RunView(Protocol):
     def live(self, live: Live) -> None:
         """A running trial has made progress."""
 
+    def restart(self, restart: Restart) -> None:
+        """A trial ran out of memory and is started again."""
+
 
 class QuietView:
     """Shows nothing (ZEUS_QUIET)."""
@@ -41,6 +44,9 @@ class QuietView:
         """Nothing."""
 
     def live(self, live: Live) -> None:
+        """Nothing."""
+
+    def restart(self, restart: Restart) -> None:
         """Nothing."""
 
 
@@ -60,6 +66,10 @@ class Plain:
         if live.so_far.epochs and time.monotonic() >= self._next:
             self._next = time.monotonic() + EVERY_SECONDS
             self.say("  " + ", ".join(f"{name} {value}" for name, value in standing(live).items()))
+
+    def restart(self, restart: Restart) -> None:
+        """Print a line."""
+        self.say(started_again(restart))
 
     def say(self, line: str) -> None:
         """Print a line."""
@@ -159,6 +169,17 @@ def began(trial: Trial) -> str:
     return (
         f"recurrence {numbered(ask.recurrence)}, try {ask.attempt}: batch size {decision.batch_size} "
         f"({decision.reason}), {bound}"
+    )
+
+
+def started_again(restart: Restart) -> str:
+    """The line about a start that ran out of memory: what it used, and how the next one differs."""
+    used, split = restart.used, restart.split
+    samples = many(restart.per_device, "sample")
+    return (
+        f"  {samples} on a GPU do not fit in memory; this start used {joules(used.joules if used.is_known else None)}, "
+        f"{used.seconds:.1f} s, which count for this trial. It is started again with "
+        f"{many(split.per_device, 'sample')} on each GPU, accumulated over {split.accumulation_steps} batches."
     )
 
 

@@ -38,6 +38,7 @@ class Target:
 class JobSpec:
     """A recurring training job: its batch sizes, target and preferences.
 
+    Batch sizes are global: the samples in one update of the weights, over all GPUs and accumulated batches.
     `eta_knob` is η (0: only time counts, 1: only energy counts). `beta_knob` is β: a trial stops when its cost would
     pass β times the cheapest run; None: no trial is stopped for its cost. Raises InputError if a value cannot be used.
 

@@ -164,6 +164,7 @@ class Outcome:
     found_watts: float | None = None  # the power limit before Zeus changed it
     set_limits: bool = False  # whether Zeus set a power limit
     hourly: HourlyUse | None = None  # its energy by hour; None: neither a price nor a carbon intensity was given
+    micro_batch_size: int | None = None  # samples on each GPU at once, if gradients were accumulated
 
     def __post_init__(self) -> None:
         need(self.ending is not Ending.OPEN, "ending", self.ending, "how the trial ended")
@@ -181,6 +182,8 @@ class Outcome:
         need(sound, "next_epoch_cost", self.next_epoch_cost, f"a number above 0, up to {most:g}, or None")
         need(self.found_watts is None or is_number(self.found_watts, LEAST), "found_watts", self.found_watts, "watts")
         need(self.metric is None or is_number(self.metric), "metric", self.metric, "a finite number, or None")
+        if self.micro_batch_size is not None:
+            need_whole("micro_batch_size", self.micro_batch_size, 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from zeus.cost import Use, fits
 from zeus.device.clock import REAL
@@ -201,6 +201,20 @@ def launched(orders: Orders) -> RunningTrial | None:
         outcome_file=orders.outcome_file,
         profile_folder=ProfileFolder.of(orders),
     )
+
+
+def start_terms(orders: Orders) -> dict[str, Any]:
+    """The terms of a trial, by name, that its launcher sets for each start: what earlier starts used, and the split.
+
+    >>> start_terms(Orders(spent_seconds=3.0, per_device_batch_size=16, accumulation_steps=4))
+    {'before': Use(joules=nan, seconds=3.0), 'micro_batch_size': 16}
+    """
+    seconds, joules = orders.spent_seconds or 0.0, orders.spent_joules
+    unknown = math.nan if seconds else 0.0
+    return {
+        "before": Use(unknown if joules is None else joules, seconds),
+        "micro_batch_size": orders.per_device_batch_size if (orders.accumulation_steps or 1) > 1 else None,
+    }
 
 
 def is_alike(before: Use | None, now: Use) -> bool:

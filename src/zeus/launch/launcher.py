@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from zeus import env
-from zeus.cost import CostModel
+from zeus.cost import CostModel, Use
 from zeus.device.find import SLURM, find
 from zeus.device.gpu import Gpu
 from zeus.env import Mode, Orders, mode, profiling_plan, written
@@ -18,10 +19,10 @@ from zeus.jobs.catalog import open_jobs
 from zeus.jobs.open import gpus_of
 from zeus.launch.crash_cause import Crash, is_scripts_own
 from zeus.launch.epoch_limits import STEP_WATTS
-from zeus.launch.job_file.values import JobFile, trial_seed
+from zeus.launch.job_file.values import AUTO, JobFile, trial_seed
 from zeus.launch.metrics_lock import claim
 from zeus.launch.process.guard import GRACE_SECONDS
-from zeus.launch.progress import FinishedTrial, Live
+from zeus.launch.progress import FinishedTrial, Live, Restart
 from zeus.launch.recurrence import LaunchedRecurrence, recur
 from zeus.launch.script import ScriptRunner, outcome_file
 from zeus.launch.watch import Watcher
@@ -31,9 +32,15 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import Store
 from zeus.store.address import log_file, log_folder
 from zeus.tariff.settings import prices
+from zeus.training.micro_batch import BatchSplit, smaller
+from zeus.trial.engine import NOTHING
 
-NOT_ALWAYS = ("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "PROFILE_DIR", "TRIAL_ID")
+NOT_ALWAYS = (
+    *("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "PROFILE_DIR", "TRIAL_ID"),
+    *("PER_DEVICE_BATCH_SIZE", "ACCUMULATION_STEPS", "SPENT_JOULES", "SPENT_SECONDS"),
+)
 ORDERS = frozenset(f"ZEUS_{name}" for name in NOT_ALWAYS)  # not inherited from a launcher around this one
+WINDOW = "zeus: start"
 OTHERS = {"command_id": "command", "higher_is_better_metric": "direction (higher_is_better)"}
 
 
@@ -43,6 +50,15 @@ class Hooks:
 
     on_trial: Callable[[Trial, FinishedTrial | None], None] = lambda trial, ran: None  # opened (no `ran`), or ended
     on_live: Callable[[Live], None] = lambda live: None
+    on_restart: Callable[[Restart], None] = lambda restart: None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of a trial's command."""
+
+    micro: int = 0  # most samples on each GPU at once; 0: any number
+    before: Use = NOTHING  # by earlier starts of the trial
 
 
 class Launcher:
@@ -70,10 +86,11 @@ class Launcher:
         self.devices = find(file.gpus)
         self._monitor = ZeusMonitor(list(self.devices), sync_execution_with=None, prices=rates)
         self.gpus = gpus_of(self._monitor, include=file.spec.include)
-        if file.metrics is None:
+        if file.metrics is None and file.micro_batch_size != AUTO:
             self._monitor.close()  # the script measures itself
         candidates(list(self.devices.values()), STEP_WATTS, file.spec.power_limits)  # raises if a limit is out of range
         _check_command(file)
+        _check_sizes(file, self.gpus.count)
         self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
         self.jobs = open_jobs(store)
         self.revision = self._revision(revise)  # what registering changes, as text; empty: nothing
@@ -81,6 +98,7 @@ class Launcher:
         _make(self.logs)
         self.ran: dict[int, FinishedTrial] = {}
         self._worked_here: set[int] = set()  # batch sizes that completed an epoch in this run
+        self._fitting: int | None = None  # samples on each GPU that fit, once that was found out
         self.excused: set[int] = set()  # trials whose crash the store does not hold against their batch size
 
     def _revision(self, revise: bool) -> str:
@@ -189,8 +207,7 @@ class Launcher:
     def _run(self, trial: Trial) -> Outcome:
         log = log_file(_make(self.logs), trial.number, trial.id)
         seed = trial_seed(self.job.spec.mab_seed, trial.number)
-        command, environ = self.file.arguments(trial.batch_size, seed), self.environ(trial, seed, log)
-        ran = self._runner().run(trial, command, environ, log)
+        ran = self._until_it_fits(trial, seed, log)
         if self.file.metrics is None and self.mode is Mode.OPTIMIZE and (profile := self.profile(trial.batch_size)):
             ran = replace(ran, limit_watts=profile.best_limit(self.cost))
         self.ran[trial.number] = ran
@@ -198,7 +215,63 @@ class Launcher:
             self._worked_here.add(trial.batch_size)
         return ran.outcome
 
-    def _runner(self) -> ScriptRunner | Watcher:
+    def _until_it_fits(self, trial: Trial, seed: int, log: Path) -> FinishedTrial:
+        """Run the command, and again with smaller batches as long as it runs out of memory."""
+        start, number = self._first(trial), trial.number
+        while True:
+            command, environ = self.command(trial.batch_size, seed, start), self.environ(trial, seed, log, start)
+            if self.file.micro_batch_size != AUTO:
+                return self._runner(trial, start).run(trial, command, environ, log)
+            self._monitor.begin_window(WINDOW, sync_execution=False, restart=True)
+            try:
+                ran = self._runner(trial, start).run(trial, command, environ, log)
+            finally:
+                window = self._monitor.end_window(WINDOW, sync_execution=False, cancel=True)
+            micro = self.next_micro(trial.batch_size, start, ran)
+            if micro is None or self.job.trial(number).ended is not None:
+                return ran
+            used, failed = window.use(self.gpus.include), self._split(trial.batch_size, start)
+            start = Start(micro, start.before.plus(used))
+            split = self._split(trial.batch_size, start)
+            assert failed is not None and split is not None
+            with contextlib.suppress(Exception):  # a store that is away: this run goes on with what it knows
+                self.job.renew(number, _so_far(start, split))
+            self._hooks.on_restart(Restart(trial, failed.per_device, used, split))
+
+    def _first(self, trial: Trial) -> Start:
+        """The first start of a trial."""
+        micro = self.file.micro_batch_size
+        if isinstance(micro, int):
+            return Start(micro)
+        if self._fitting is None:
+            with contextlib.suppress(Exception):  # if the store is away, the run finds out by itself
+                self._fitting = self.job.knowledge(trial).micro_batch_size
+        return self.first_start
+
+    @property
+    def first_start(self) -> Start:
+        """The start of a trial, as far as this run knows what fits in memory."""
+        micro = self.file.micro_batch_size
+        return Start(micro if isinstance(micro, int) else self._fitting or 0)
+
+    def next_micro(self, batch_size: int, start: Start, ran: FinishedTrial) -> int | None:
+        """How many samples each GPU gets at once after a start that ran out of memory; None: do not start again."""
+        split = self._split(batch_size, start)
+        if self.file.micro_batch_size != AUTO or split is None or ran.outcome.ending is not Ending.CRASHED:
+            return None
+        if not _crash(batch_size, ran).for_want_of_memory:
+            return None
+        less = smaller(split.per_device)
+        self._fitting = less or self._fitting
+        return less
+
+    def _split(self, batch_size: int, start: Start) -> BatchSplit | None:
+        return self.file.split(batch_size, self.gpus.count, start.micro)
+
+    def command(self, batch_size: int, seed: int, start: Start) -> list[str]:
+        return self.file.arguments(batch_size, seed, self.gpus.count, start.micro)
+
+    def _runner(self, trial: Trial, start: Start) -> ScriptRunner | Watcher:
         if self.file.metrics is None:
             return ScriptRunner(job=self.job, on_live=self._hooks.on_live)
         return Watcher(
@@ -209,11 +282,16 @@ class Launcher:
             profiling=self._profiling,
             on_live=self._hooks.on_live,
             grace=self._grace,
+            before=start.before,
+            micro_batch_size=_accumulated(self._split(trial.batch_size, start)),
         )
 
-    def environ(self, trial: Trial, seed: int, log: Path, profile_dir: str | None = None) -> dict[str, str]:
+    def environ(
+        self, trial: Trial, seed: int, log: Path, start: Start, profile_dir: str | None = None
+    ) -> dict[str, str]:
         """The launcher's own environment, the job file's [env] and ZEUS_*. Never log it: it may hold secrets."""
         spec, size = self.job.spec, trial.batch_size
+        split, (joules, seconds) = self._split(size, start), start.before
         orders = Orders(
             job_id=spec.id,
             trial=trial.number,
@@ -229,6 +307,10 @@ class Launcher:
             outcome_file=str(outcome_file(log)),
             profile_dir=profile_dir,
             include=trial.ask.gpus.include,
+            per_device_batch_size=None if split is None else split.per_device,
+            accumulation_steps=None if split is None else split.accumulation_steps,
+            spent_joules=joules if seconds and start.before.is_known else None,
+            spent_seconds=seconds or None,
         )
         inherited = env.inherited(ORDERS)
         mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self.mode
@@ -262,6 +344,28 @@ def _differs(stored: object, wanted: object) -> bool:
 
 def _crash(batch_size: int, ran: FinishedTrial) -> Crash:
     return Crash(batch_size, ran.outcome.epochs, ran.exit_code, ran.end_of_output)
+
+
+def _accumulated(split: BatchSplit | None) -> int | None:
+    """The samples on each GPU at once if gradients are accumulated, else None."""
+    return split.per_device if split is not None and split.accumulation_steps > 1 else None
+
+
+def _so_far(start: Start, split: BatchSplit) -> Outcome:
+    """What a trial has used before this start, for the store."""
+    joules = start.before.joules if start.before.is_known else None
+    return Outcome(
+        ending=Ending.LOST, joules=joules, seconds=start.before.seconds, micro_batch_size=_accumulated(split)
+    )
+
+
+def _check_sizes(file: JobFile, gpus: int) -> None:
+    """Raise InputError if the GPUs cannot share a batch size and the command must know its share."""
+    try:
+        for size in file.spec.batch_sizes:
+            file.split(size, gpus, 0)
+    except InputError as wrong:
+        raise InputError(f"batch_sizes: {wrong} Or choose other GPUs with `gpus`.") from wrong
 
 
 def _check_command(file: JobFile) -> None:

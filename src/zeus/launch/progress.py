@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from zeus.cost import Use
 from zeus.job import Outcome, Trial
+from zeus.training.micro_batch import BatchSplit
 
 SHOWN_LINES, SHOWN_LETTERS = 15, 500
 
@@ -17,6 +19,16 @@ class Live:
     trial: Trial
     so_far: Outcome
     limit_watts: float | None = None  # None: the script sets its own limits
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A start of a trial that ran out of memory, and the split of the next start."""
+
+    trial: Trial
+    per_device: int  # samples on each GPU that did not fit
+    used: Use  # by the start that failed; charged to the trial
+    split: BatchSplit
 
 
 @dataclass(frozen=True, slots=True)

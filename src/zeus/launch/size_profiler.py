@@ -28,7 +28,7 @@ from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.remote.spool import default_folder
 from zeus.launch.crash_cause import Crash
 from zeus.launch.job_file.values import trial_seed
-from zeus.launch.launcher import Launcher
+from zeus.launch.launcher import Launcher, Start
 from zeus.launch.process.child import Child
 from zeus.launch.process.guard import GRACE_SECONDS
 from zeus.launch.progress import FinishedTrial
@@ -57,6 +57,15 @@ class SizeProfile:
     best: EpochUse | None = None  # at the job's η; None: nothing was measured
     has_limits: bool = False  # whether several power limits could be compared
     failure: str = ""  # why nothing was measured
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What one start of the command has shown."""
+
+    told: Outcome | None = None  # what it measured
+    steps: int | None = None  # of an epoch
+    crashed: FinishedTrial | None = None  # None: it did not crash
 
 
 class SizeProfiler:
@@ -108,10 +117,12 @@ class SizeProfiler:
         log.unlink(missing_ok=True)
         store = open_store(url)
         self._monitor.begin_window(WINDOW, sync_execution=False, restart=True)
+        seen, failure = _Seen(), ""
         try:
-            told, steps, failure = self._start(size, store, url, folder, log)
+            seen = self._start(size, store, url, folder, log)
+            failure = "" if seen.crashed is None else _crashed(size, seen.crashed)
         except LaunchError as failed:
-            told, steps, failure = None, None, str(failed)
+            failure = str(failed)
         finally:
             window = self._monitor.end_window(WINDOW, sync_execution=False, cancel=True)
             store.close()
@@ -119,41 +130,51 @@ class SizeProfiler:
         found = folder.profile()
         uses = EpochUses()
         if not failure:
-            profile, epochs = None if found is None else found[1], 0 if told is None else told.epochs
-            uses = epoch_uses(() if told is None else told.stretches, profile, steps, epochs)
+            profile, told = None if found is None else found[1], seen.told
+            epochs = 0 if told is None else told.epochs
+            uses = epoch_uses(() if told is None else told.stretches, profile, seen.steps, epochs)
         if not uses.at:
             return SizeProfile(size, uses, used, log, failure=failure or self._nothing(log))
         best = self._keep(size, uses, found)
         return SizeProfile(size, uses, used, log, best, has_limits=found is not None and len(uses.at) > 1)
 
-    def _start(
-        self, size: int, store: Store, url: str, folder: ProfileFolder, log: Path
-    ) -> tuple[Outcome | None, int | None, str]:
-        """Run the command. Returns what it measured, its steps in an epoch, and why it failed."""
-        launcher, metrics = self._launcher, self._launcher.file.metrics
+    def _start(self, size: int, store: Store, url: str, folder: ProfileFolder, log: Path) -> _Seen:
+        """Run the command, with `micro_batch_size = "auto"` again while it runs out of memory."""
+        launcher = self._launcher
         spec = replace(
             launcher.job.spec, batch_sizes=(size,), default_batch_size=size, policy="default", baseline_every=0
         )
         job = _WatchedJob.register(store, spec)
         trial = job.ask(launcher.gpus)
         seed = trial_seed(launcher.job.spec.mab_seed, trial.number)
-        command = launcher.file.arguments(size, seed)
-        environ = launcher.environ(trial, seed, log, str(folder.path)) | {"ZEUS_STORE": url}
-        if metrics is None:
+        start = launcher.first_start
+        while True:
+            command = launcher.command(size, seed, start)
+            environ = launcher.environ(trial, seed, log, start, str(folder.path)) | {"ZEUS_STORE": url}
+            seen = self._once(command, environ, log, folder, job, trial)
+            micro = None if seen.crashed is None else launcher.next_micro(size, start, seen.crashed)
+            if micro is None:
+                return seen
+            start = Start(micro)
+
+    def _once(
+        self, command: list[str], environ: dict[str, str], log: Path, folder: ProfileFolder, job: LocalJob, trial: Trial
+    ) -> _Seen:
+        if self._launcher.file.metrics is None:
             return self._run(command, environ, log, folder, job, trial)
         watcher = Watcher(
             job=job,
             monitor=self._monitor,
-            metrics=metrics,
-            mode=launcher.mode,
+            metrics=self._launcher.file.metrics,
+            mode=self._launcher.mode,
             most_seconds=self._most_seconds,
         )
         ran = watcher.run(trial, command, environ, log)
-        return ran.outcome, None, _crashed(size, ran)
+        return _Seen(ran.outcome, crashed=ran if ran.outcome.ending is Ending.CRASHED else None)
 
     def _run(
         self, command: list[str], environ: dict[str, str], log: Path, folder: ProfileFolder, job: LocalJob, trial: Trial
-    ) -> tuple[Outcome | None, int | None, str]:
+    ) -> _Seen:
         began, late = time.monotonic(), False
         with Child(command, environ, log) as child:
             while (status := child.wait(LOOK_SECONDS)) is None and not late:
@@ -162,17 +183,16 @@ class SizeProfiler:
                 child.end(signal.SIGTERM, grace=GRACE_SECONDS)
         measured = folder.measured()
         if measured is not None:
-            return *measured, ""
+            return _Seen(*measured)
         if late:
-            return None, None, f"not enough steps ended within {self._most_seconds:g} s"
+            raise LaunchError(f"not enough steps ended within {self._most_seconds:g} s")
         assert status is not None
         child.check(status)
         told = job.trial(trial.number).outcome  # the training was over before enough was measured
         if status and told is None:
             outcome = Outcome(ending=Ending.CRASHED)
-            ran = FinishedTrial(outcome, log, None, status, child.end_of_output)
-            return None, None, _crashed(trial.batch_size, ran)
-        return told, None, ""
+            return _Seen(crashed=FinishedTrial(outcome, log, None, status, child.end_of_output))
+        return _Seen(told)
 
     def _keep(self, size: int, uses: EpochUses, found: tuple[ProfileKey, PowerProfile] | None) -> EpochUse:
         """Store the profile, and what an epoch uses at the limit that `zeus run` will use. Returns the best limit."""
@@ -204,9 +224,7 @@ class _WatchedJob(LocalJob):
 
 
 def _crashed(size: int, ran: FinishedTrial) -> str:
-    """Why a command that crashed did so; empty if it did not."""
-    if ran.outcome.ending is not Ending.CRASHED:
-        return ""
+    """Why a command that crashed did so."""
     if Crash(size, ran.outcome.epochs, ran.exit_code, ran.end_of_output).for_want_of_memory:
         return f"it does not fit in memory. Its output is in {ran.log}."
     last = next((line for line in reversed(ran.last_lines) if line.strip()), "")

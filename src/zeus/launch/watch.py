@@ -40,6 +40,7 @@ from zeus.monitor import Measurement, ZeusMonitor
 from zeus.profile import ProfileKey
 from zeus.trial.driver import Driver
 from zeus.trial.engine import (
+    NOTHING,
     Ended,
     Measured,
     Started,
@@ -66,6 +67,8 @@ class Watcher:
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = GRACE_SECONDS
     clock: Clock = REAL  # for lease renewals
+    before: Use = NOTHING  # by earlier starts of the trial, which ran out of memory
+    micro_batch_size: int | None = None  # samples on each GPU at once, if gradients are accumulated
     most_seconds: float = math.inf  # after which it is ended with LaunchError; only `zeus profile` sets this
 
     def run(self, trial: Trial, command: list[str], environ: Mapping[str, str], log_file: Path) -> FinishedTrial:
@@ -76,7 +79,14 @@ class Watcher:
         knowledge = running.knowledge()
         mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self.mode
         with EpochLimits(gpus, cost, mode, spec.power_limits, knowledge.trials, self.profiling) as limits:
-            terms = Terms.of(spec, cost, trial.decision.cost_limit, found_watts=limits.found)
+            terms = Terms.of(
+                spec,
+                cost,
+                trial.decision.cost_limit,
+                found_watts=limits.found,
+                before=self.before,
+                micro_batch_size=self.micro_batch_size,
+            )
             watch = _Watch(self, trial, running, TrialEngine(terms, knowledge), limits)
             watch.feed(Started())
             if watch.outcome is not None:

@@ -197,6 +197,7 @@ class End(Body):
     found_watts: Above | None = None
     set_limits: Yes = False
     hourly: Hourly | None = None
+    micro_batch_size: Annotated[int, Field(ge=1, le=2**53, strict=True)] | None = None
 
     def outcome(self) -> Outcome:
         """The outcome, validated."""

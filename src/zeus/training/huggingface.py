@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from zeus.distributed.crew import crew
+from zeus.env import orders
+from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit.huggingface import batch_size_of
@@ -14,12 +17,47 @@ from zeus.training.framework_trial import FrameworkTrial
 from zeus_energy import install_command
 
 try:
-    from transformers import TrainerCallback
+    from transformers import TrainerCallback, TrainingArguments
     from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 except ImportError as missing:
     raise ImportError(
         f"zeus.training.huggingface needs transformers. Run `{install_command('huggingface')}`."
     ) from missing
+
+
+T = TypeVar("T")
+
+
+def training_arguments(make: Callable[..., T] = TrainingArguments, /, **keywords: Any) -> T:
+    """Arguments of a Trainer, with the batch size of `zeus run` in place of the given one.
+
+    `per_device_train_batch_size` and `gradient_accumulation_steps` become those of ZEUS_PER_DEVICE_BATCH_SIZE and
+    ZEUS_ACCUMULATION_STEPS. Without `zeus run` all arguments stay as given.
+
+        args = training_arguments(output_dir="out", per_device_train_batch_size=16, num_train_epochs=3)
+
+    Args:
+        make: The class of the arguments, for example TRL's `SFTConfig`.
+        keywords: Its arguments.
+
+    Raises:
+        InputError: The GPUs of the job cannot share the batch size evenly.
+    """
+    order = orders()
+    if order.batch_size is None:
+        return make(**keywords)
+    if order.per_device_batch_size is None:
+        raise InputError(
+            f"ZEUS_BATCH_SIZE={order.batch_size} is for all GPUs of the job, which cannot share it evenly. Give the "
+            "job batch sizes that are multiples of the number of its GPUs."
+        )
+    return make(
+        **keywords
+        | {
+            "per_device_train_batch_size": order.per_device_batch_size,
+            "gradient_accumulation_steps": order.accumulation_steps or 1,
+        }
+    )
 
 
 class EnergyCallback(TrainerCallback):  # type: ignore[misc]

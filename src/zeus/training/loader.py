@@ -20,6 +20,7 @@ from zeus.distributed.crew import broadcast, crew
 from zeus.env import Mode, Orders, ProfilingPlan, orders, quiet
 from zeus.errors import InputError
 from zeus.jobs.profile_folder import ProfileFolder
+from zeus.jobs.running import start_terms
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import power_arguments
@@ -51,7 +52,8 @@ class ZeusDataLoader(DataLoader[Any]):
 
     Args:
         dataset: As for DataLoader.
-        batch_size: As for DataLoader. Under `zeus run`, ZEUS_BATCH_SIZE replaces it in the training loader.
+        batch_size: As for DataLoader. Under `zeus run`, the training loader uses this rank's part of ZEUS_BATCH_SIZE
+            instead. If the job has a `micro_batch_size`, `accumulation_steps` batches make one step.
         max_epochs: Most epochs to train for. None makes an evaluation loader.
         target_metric: Training ends when the metric reaches it. None: train for max_epochs.
         higher_is_better: Whether a higher metric is better.
@@ -97,11 +99,15 @@ class ZeusDataLoader(DataLoader[Any]):
             )
         order = orders()
         is_training = max_epochs is not None and max_epochs != -1
+        self._zeus_accumulation = (order.accumulation_steps or 1) if is_training else 1
         has_sampler = dataloader_keywords.get("batch_sampler") is not None
         if is_training and order.batch_size is not None and not has_sampler and batch_size is not None:
-            if batch_size != order.batch_size:
-                log.info("ZEUS_BATCH_SIZE=%s replaces the script's batch size %s", order.batch_size, batch_size)
-            batch_size = order.batch_size
+            share = _share(order.batch_size, self._zeus_accumulation)
+            if batch_size != share:
+                log.info(
+                    "ZEUS_BATCH_SIZE=%s replaces the script's batch size %s: %s", order.batch_size, batch_size, share
+                )
+            batch_size = share
         if has_sampler:
             batch_size = 1  # what DataLoader demands beside a batch_sampler
         super().__init__(dataset, batch_size=batch_size, **dataloader_keywords)
@@ -140,10 +146,9 @@ class ZeusDataLoader(DataLoader[Any]):
         eta = order.eta if order.eta is not None else 0.5 if eta is None else eta
         ranks = crew()
         report = open_report(order)
+        samples = order.batch_size or self._samples_per_step()
         terms = report.terms if report is not None else None
-        arguments = power_arguments(
-            order, self._zeus_monitor, ranks, report, batch_size=self._samples_per_step(), eta=eta
-        )
+        arguments = power_arguments(order, self._zeus_monitor, ranks, report, batch_size=samples, eta=eta)
         if arguments["include"] is None:
             arguments["include"] = include
         given = {"optimum_selector": selector, "profiles": profiles}
@@ -159,11 +164,11 @@ class ZeusDataLoader(DataLoader[Any]):
             optimizer,
             CostModel(eta, watts) if watts > 0 else None,
             max_epochs=order.max_epochs or max_epochs,
-            batch_size=self._samples_per_step(),
+            batch_size=samples,
             target_metric=order.target_metric if order.target_metric is not None else target_metric,
             higher_is_better=higher_is_better,
             cost_limit=order.cost_limit,
-            **({} if report is None else _trial_arguments(report)),
+            **({} if report is None else _trial_arguments(report) | start_terms(order)),
             steps_per_epoch=None if report is None and order.cost_limit is None else self._steps_per_epoch(),
             crew=ranks,
             first=broadcast,
@@ -196,13 +201,16 @@ class ZeusDataLoader(DataLoader[Any]):
         return self._train(batches, session, size)
 
     def _train(self, batches: Iterator[Any], session: Session, size: int) -> Iterator[Any]:
-        this = session.begin_steps()
+        this, pending = session.begin_steps(), 0
         try:
             for batch in batches:
                 yield batch
                 self._zeus_monitor.report_step(size)
-                if not session.step_end():
+                pending = (pending + 1) % self._zeus_accumulation
+                if not pending and not session.step_end():
                     break  # the rest of this epoch would exceed the cost limit
+            if pending:
+                session.step_end()  # the last step of an epoch may have fewer batches
         finally:
             session.end_steps(this)
 
@@ -210,6 +218,14 @@ class ZeusDataLoader(DataLoader[Any]):
         for batch in batches:
             yield batch
             step(gpus, size)
+
+    @property
+    def accumulation_steps(self) -> int:
+        """How many batches of this loader make one update of the weights: 1, unless `zeus run` splits batches.
+
+        Divide the loss by it, and update the weights after so many batches and at the end of an epoch.
+        """
+        return self._zeus_accumulation
 
     def report_metric(self, metric: float, higher_is_better: bool | None = None) -> None:
         """Report the validation metric of this epoch.
@@ -236,12 +252,23 @@ class ZeusDataLoader(DataLoader[Any]):
 
     def _steps_per_epoch(self) -> int | None:
         try:
-            return len(self)
+            return -(-len(self) // self._zeus_accumulation)
         except Exception:  # an iterable dataset or a sampler may have no length, and may raise anything
             return None
 
     def _samples_per_step(self) -> int:
         return self.batch_size or getattr(self.batch_sampler, "batch_size", None) or 1
+
+
+def _share(batch_size: int, accumulation_steps: int) -> int:
+    """The samples of one batch of this rank. All ranks and accumulated batches together make one global batch."""
+    ranks = crew().size
+    if batch_size % (ranks * accumulation_steps):
+        raise InputError(
+            f"ZEUS_BATCH_SIZE={batch_size} is for all ranks together, and {ranks} ranks cannot share it evenly. Give "
+            f"the job batch sizes that are multiples of {ranks}."
+        )
+    return batch_size // (ranks * accumulation_steps)
 
 
 def _working_gpus() -> list[Gpu]:

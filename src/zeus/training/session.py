@@ -30,7 +30,7 @@ from zeus.profile import PowerProfile
 from zeus.tariff.rates import Footprint
 from zeus.training.saving import LimitSaving, difference
 from zeus.training.summary import Summary, TrainingEnd
-from zeus.trial.engine import AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
+from zeus.trial.engine import NOTHING, AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
 from zeus.trial.knowledge import Knowledge
 
 ENDINGS = {
@@ -57,6 +57,8 @@ class Session:
         tell_epoch: Called with what an epoch uses, on the rank that writes.
         over: Called once with the outcome of the run, on every rank.
         steps_per_epoch: If it is known before the first epoch.
+        before: What earlier starts of this trial used.
+        micro_batch_size: Samples on each GPU at once, if gradients are accumulated.
         known: What earlier trials of the job tell about this one's epochs.
         crew: The ranks of a distributed training.
         quick: Where a script under `zeus profile` leaves what it measured.
@@ -78,6 +80,8 @@ class Session:
         tell_epoch: Callable[[Use], None] = lambda use: None,
         over: Callable[[job.Outcome], None] = lambda outcome: None,
         steps_per_epoch: int | None = None,
+        before: Use = NOTHING,
+        micro_batch_size: int | None = None,
         known: Knowledge | None = None,
         crew: Crew | None = None,
         first: Callable[[float], float] = lambda value: value,
@@ -107,6 +111,8 @@ class Session:
             cost_limit=cost_limit,
             steps_per_epoch=steps_per_epoch,
             found_watts=optimizer.found_limit,
+            before=before,
+            micro_batch_size=micro_batch_size,
         )
         self._known = known
         self._run = TrialRun(

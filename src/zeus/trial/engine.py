@@ -16,7 +16,7 @@ When the policy is asked:
 - inside an epoch, at most once, if its steps show that it will not fit under the bound.
 
 Everything from the first epoch on is charged, including evaluation. Set-up is reported, but not charged. A trial that
-begins no epoch is charged nothing. Unknown energy never stops a trial.
+begins no epoch is charged nothing but what its earlier starts used. Unknown energy never stops a trial.
 """
 
 from __future__ import annotations
@@ -144,6 +144,8 @@ class Terms:
     cost_limit: float | None = None
     steps_per_epoch: int | None = None  # if steps can be seen and counted before the first epoch
     found_watts: float | None = None  # the power limit before Zeus changed it
+    before: Use = NOTHING  # by earlier starts of this trial, which ran out of memory; charged to it
+    micro_batch_size: int | None = None  # samples on each GPU at once, if gradients are accumulated
 
     @classmethod
     def of(cls, spec: JobSpec, cost: CostModel, cost_limit: float | None, **more: object) -> Terms:
@@ -180,7 +182,7 @@ class TrialEngine:
     known: Knowledge = field(default_factory=Knowledge)
     epochs: int = 0  # finished epochs
     metric: float | None = None
-    spent: Use = NOTHING  # everything that is charged
+    spent: Use = NOTHING  # everything that is charged to this start
     ending: Ending | None = None
     next_epoch_cost: float | None = None
     stretches: Mapping[tuple[Kind, float | None, bool], Stretch] = field(default_factory=dict)
@@ -198,6 +200,11 @@ class TrialEngine:
     _steps_per_epoch: int | None = None
     _paces: tuple[float, ...] = ()  # cost of a step in each measurement of this epoch
     _inside: bool = False  # the policy was asked inside this epoch
+
+    @property
+    def charged(self) -> Use:
+        """Everything that is charged to the trial."""
+        return self.terms.before.plus(self.spent)
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -328,11 +335,11 @@ class TrialEngine:
         least = Use() if found is None else found.least
         following = 0.0 if found is None else self._price(found.use)
         now = replace(self, next_epoch_cost=following)
-        return now, (AskPolicy(now.so_far, self._priced(self.spent.plus(least))),)
+        return now, (AskPolicy(now.so_far, self._priced(self.charged.plus(least))),)
 
     def _look_inside(self) -> tuple[TrialEngine, tuple[Action, ...]]:
         """Ask the policy if this epoch will not fit under the bound, even at the pace of its cheapest steps."""
-        steps, spent = self.steps_per_epoch, self._price(self.spent)
+        steps, spent = self.steps_per_epoch, self._price(self.charged)
         if self._inside or self.terms.cost_limit is None or not math.isfinite(spent):
             return self, ()
         left = max(0, (steps or 0) - self._steps) * min(self._paces)
@@ -376,7 +383,7 @@ class TrialEngine:
 
     def outcome(self, ending: Ending) -> Outcome:
         """The outcome if the trial ends this way now. Unknown energy is None."""
-        joules, seconds, following = self.spent.joules, self.spent.seconds, self.next_epoch_cost
+        (joules, seconds), following = self.charged, self.next_epoch_cost
         limits = {one.limit_watts for one in self.stretches.values()} - {None, self.terms.found_watts}
         stopped = ending is Ending.STOPPED
         return Outcome(
@@ -390,4 +397,5 @@ class TrialEngine:
             curve=() if ending is Ending.LOST else self.curve,
             found_watts=self.terms.found_watts,
             set_limits=bool(limits) and self.terms.found_watts is not None,
+            micro_batch_size=self.terms.micro_batch_size,
         )

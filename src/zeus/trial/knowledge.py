@@ -30,6 +30,7 @@ class Knowledge:
     near: Use | None = None  # an epoch of the nearest other size
     octaves: float = 0.0  # distance to that size
     lines_end: bool | None = None  # whether the lines of an unmodified script end its epochs; None: unknown
+    micro_batch_size: int | None = None  # samples that last fitted on each GPU at once; None: no trial accumulated
 
 
 def gather(kept: Iterable[Kept], told: Iterable[Profiled], batch_size: int, gpus: Gpus) -> Knowledge:
@@ -45,6 +46,7 @@ def gather(kept: Iterable[Kept], told: Iterable[Profiled], batch_size: int, gpus
         near=epochs[others[0]] if others else None,
         octaves=abs(math.log2(others[0] / batch_size)) if others else 0.0,
         lines_end=_lines_end(one.told for one in kept if one.told is not None),
+        micro_batch_size=_micro_batch_size(kept, gpus),
     )
 
 
@@ -52,6 +54,13 @@ def _lines_end(told: Iterable[Outcome]) -> bool | None:
     """Whether a script's lines end its epochs; None if unknown. Lines that begin epochs have a set-up before them."""
     kinds = [{s.kind for s in one.stretches} for one in told if any(s.kind is Kind.EPOCH for s in one.stretches)]
     return None if not kinds else not any(Kind.SET_UP in some for some in kinds)
+
+
+def _micro_batch_size(kept: Iterable[Kept], gpus: Gpus) -> int | None:
+    """The newest micro batch size on as many GPUs of this model, for any batch size."""
+    here = (gpus.model, gpus.count)
+    told = [one.told for one in kept if (one.trial.ask.gpus.model, one.trial.ask.gpus.count) == here]
+    return next((one.micro_batch_size for one in reversed(told) if one is not None and one.micro_batch_size), None)
 
 
 def is_due(trials: Trials, top: float) -> bool:
@@ -94,11 +103,14 @@ def readable(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
 def knowledge_to_json(known: Knowledge) -> Json:
     return {
         "trials": [plain(some) for some in known.trials],
-        **{name: getattr(known, name) for name in ("step", "epoch", "near", "octaves", "lines_end")},
+        **{
+            name: getattr(known, name) for name in ("step", "epoch", "near", "octaves", "lines_end", "micro_batch_size")
+        },
     }
 
 
 def knowledge_from_json(data: Any) -> Knowledge:
     step, epoch, near = (None if data[name] is None else Use(*data[name]) for name in ("step", "epoch", "near"))
     trials = tuple(stretches_from_json(rows) for rows in data["trials"])
-    return Knowledge(trials, step, epoch, near, float(data["octaves"]), data["lines_end"])
+    micro = data.get("micro_batch_size")  # a service of Zeus 0.2 does not send it
+    return Knowledge(trials, step, epoch, near, float(data["octaves"]), data["lines_end"], micro)

@@ -161,6 +161,19 @@ def test_listing_1_on_two_ranks(cards: list[VirtualGpu], tmp_path: Path, masked:
 
 
 @needs("torch")
+def test_the_launchers_batch_size_is_that_of_all_ranks_together(
+    cards: list[VirtualGpu], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEUS_MODE", "off")
+    monkeypatch.setenv("ZEUS_BATCH_SIZE", "512")
+    for parts in (1, 4):
+        monkeypatch.setenv("ZEUS_ACCUMULATION_STEPS", str(parts))
+        (tmp_path / str(parts)).mkdir()
+        ranks = launch(tmp_path / str(parts), "loader")
+        assert [(one["batch_size"], one["accumulation_steps"]) for one in ranks] == [(256 // parts, parts)] * 2
+
+
+@needs("torch")
 def test_two_nodes_agree_on_one_limit_and_count_each_card_once(
     cards: list[VirtualGpu], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import Energy, HFGlobalPowerLimitOptimizer, ZeusCost
 from zeus.store import MemoryStore, open_store
-from zeus.training.huggingface import BatchSizeCallback, EnergyCallback
+from zeus.training.huggingface import BatchSizeCallback, EnergyCallback, training_arguments
 
 GPU = "v100?clock=virtual&load=resnet50"
 
@@ -318,6 +318,18 @@ def test_a_trainer_is_stopped_where_it_costs_too_much_also_if_it_evaluates_at_wi
     assert stopped.outcome is not None
     assert stopped.ending is Ending.STOPPED
     assert 0 < stopped.outcome.epochs < 20
+
+
+def test_under_zeus_run_a_trainer_gets_its_part_of_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"output_dir": str(tmp_path), "per_device_train_batch_size": 7, "use_cpu": True, "report_to": "none"}
+    assert training_arguments(**given).per_device_train_batch_size == 7
+    monkeypatch.setenv("ZEUS_BATCH_SIZE", "64")
+    with pytest.raises(InputError, match="ZEUS_BATCH_SIZE=64 is for all GPUs of the job"):
+        training_arguments(**given)
+    monkeypatch.setenv("ZEUS_PER_DEVICE_BATCH_SIZE", "8")
+    monkeypatch.setenv("ZEUS_ACCUMULATION_STEPS", "4")
+    made = training_arguments(TrainingArguments, **given)
+    assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (8, 4)
 
 
 def test_under_zeus_run_the_callback_finds_its_trial_and_without_it_does_nothing(

@@ -261,6 +261,27 @@ def test_the_launchers_batch_size_takes_the_place_of_the_scripts(monkeypatch: py
     assert ZeusDataLoader(data(), 128).batch_size == 128
 
 
+def test_batches_are_accumulated_where_the_launcher_says_so(monkeypatch: pytest.MonkeyPatch, gpu: VirtualGpu) -> None:
+    def steps(size: int) -> tuple[list[int], float]:
+        loader = ZeusDataLoader(data(1000), 99, 1, mode="off")
+        assert loader.summary.batch_size == 256
+        began, seen = gpu.clock.now(), []
+        for _ in loader.epochs():
+            seen = [len(batch[0]) for batch in loader]
+        return seen, gpu.clock.now() - began
+
+    monkeypatch.setenv("ZEUS_BATCH_SIZE", "256")
+    whole, at_once = steps(256)
+    monkeypatch.setenv("ZEUS_PER_DEVICE_BATCH_SIZE", "64")
+    monkeypatch.setenv("ZEUS_ACCUMULATION_STEPS", "4")
+    parts, in_parts = steps(64)
+    assert (whole, parts) == ([256] * 3 + [232], [64] * 15 + [40])
+    assert in_parts > 0 < at_once
+    loader = ZeusDataLoader(data(), 99, 1)
+    assert (loader.accumulation_steps, ZeusDataLoader(data(), 99).accumulation_steps) == (4, 1)
+    assert ZeusDataLoader(data(), 99).batch_size == 99
+
+
 @on_one_core
 def test_all_dataloader_keywords_work() -> None:
     loader = ZeusDataLoader(

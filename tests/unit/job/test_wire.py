@@ -95,6 +95,7 @@ def outcomes(*endings: Ending) -> st.SearchStrategy[Outcome]:
         curve=st.lists(POINTS, max_size=3).map(tuple),
         found_watts=st.none() | ABOVE,
         set_limits=st.booleans(),
+        micro_batch_size=st.none() | WHOLE,
     )
 
 
@@ -166,7 +167,9 @@ def test_a_trial_of_version_1_has_the_keys_that_version_1_had_and_is_read_with_i
 
 def _plain(outcome: Outcome | None) -> Outcome | None:
     """What version 1 can say of it."""
-    return outcome and replace(outcome, stretches=(), curve=(), found_watts=None, set_limits=False, hourly=None)
+    return outcome and replace(
+        outcome, stretches=(), curve=(), found_watts=None, set_limits=False, hourly=None, micro_batch_size=None
+    )
 
 
 @given(outcomes(*list(Ending)[1:]))

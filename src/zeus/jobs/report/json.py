@@ -183,6 +183,7 @@ def trial_json(spec: JobSpec, kept: Kept, prices: Prices | None = None) -> Json:
         "include": list(trial.ask.gpus.include),
         "eta": trial.ask.eta,
         "batch_size": trial.batch_size,
+        "micro_batch_size": None if told is None else told.micro_batch_size,
         "phase": trial.decision.phase.value,
         "reason": trial.decision.reason,
         "cost_limit": repriced(trial, spec.eta_knob).decision.cost_limit,

@@ -17,7 +17,7 @@ from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
 from zeus.launch.job_file.schema import NEEDED, SPEC, TABLES, TOP, Kind
 from zeus.launch.job_file.toml_lines import key_lines
-from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource
+from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource, uses
 from zeus.policy.registry import find_policy
 from zeus.tariff.rates import HourlyRate
 from zeus.tariff.settings import read_rate
@@ -72,12 +72,8 @@ class _Reader:
             self._check_metrics(metrics)
         command = self._command(data["command"], rates is not None)
         sizes = data["batch_sizes"]
-        if not self._wrong and metrics is not None and len(sizes) > 1 and not _names(command, "batch_size"):
-            self._blame(
-                ("command",),
-                "command: an unmodified script gets its batch size only from its arguments. Add {batch_size} to the "
-                "command, as in `--batch-size {batch_size}`.",
-            )
+        if not self._wrong and metrics is not None:
+            self._check_sizes(command, len(sizes) > 1, data.get("micro_batch_size", 0) != 0)
         profiling = self._profiling(data.get("profiling"))
         prices = self._prices(data.get("cost", {}))
         spec = self._spec(data)
@@ -95,7 +91,24 @@ class _Reader:
             profiling=profiling,
             max_tries=data.get("max_tries", MAX_TRIES),
             prices=prices,
+            micro_batch_size=data.get("micro_batch_size", 0),
         )
+
+    def _check_sizes(self, command: Sequence[str], several: bool, micro: bool) -> None:
+        """Check that an unmodified script, which sees only its arguments, gets the batch sizes from them."""
+        whole, part = uses(command, "batch_size"), uses(command, "per_device_batch_size")
+        if several and not (whole or part):
+            self._blame(
+                ("command",),
+                "command: an unmodified script gets its batch size only from its arguments. Add {batch_size} to the "
+                "command, as in `--batch-size {batch_size}`.",
+            )
+        elif micro and not (part and (whole or uses(command, "accumulation_steps"))):
+            self._blame(
+                ("micro_batch_size",),
+                "micro_batch_size: an unmodified script learns only from its arguments how its batches are split. Add "
+                "{per_device_batch_size} and {accumulation_steps} to the command.",
+            )
 
     # ------------------------------------------------------------------ keys and kinds
 
@@ -201,7 +214,8 @@ class _Reader:
         return parts
 
     def _check_placeholders(self, part: str, has_rate: bool) -> None:
-        values: dict[str, float] = {**dict.fromkeys(PLACEHOLDERS, 1), "learning_rate": 0.5, "target_metric": 0.5}
+        values: dict[str, float | str] = dict.fromkeys(PLACEHOLDERS, 1)
+        values |= {"learning_rate": 0.5, "target_metric": 0.5, "python": "python"}
         try:
             names = [name for _, name, _, _ in string.Formatter().parse(part) if name is not None]
             strange = next((name for name in names if name not in PLACEHOLDERS), None)
@@ -228,11 +242,6 @@ class _Reader:
         if self._wrong:
             ordered = sorted(self._wrong, key=lambda one: one[0])
             raise InputError("\n".join(f"{self._name}{f', line {line}' if line else ''}: {it}" for line, it in ordered))
-
-
-def _names(command: Sequence[str], name: str) -> bool:
-    """Whether a command uses this placeholder."""
-    return any(found == name for part in command for _, found, _, _ in string.Formatter().parse(part))
 
 
 _MEANS = {"regex": "metric", "epoch_regex": "number of the epoch"}

@@ -7,6 +7,7 @@ from typing import Any
 
 from zeus.env import Mode
 from zeus.job.checks import is_number, is_whole
+from zeus.launch.job_file.values import AUTO
 from zeus.training.learning_rate import RULES
 
 EPOCH_LINES = ("", "begin", "end")
@@ -21,6 +22,10 @@ def _gpus(value: Any) -> bool:
     if not isinstance(value, list):
         return bool(value == "all")
     return bool(value) and all(is_whole(one, 0) for one in value) and len(set(value)) == len(value)
+
+
+def _micro(value: Any) -> bool:
+    return is_whole(value, 0) or bool(value == AUTO)
 
 
 def _included(value: Any) -> bool:
@@ -68,6 +73,7 @@ TOP: Mapping[str, Kind] = {
     "gpus": (_gpus, '"all", or a list of different indices such as [0, 1]'),
     "mode": (lambda value: value in tuple(Mode), '"optimize", "observe" or "off"'),
     "profiling": TEXT,
+    "micro_batch_size": (_micro, 'a whole number of samples, 0 to split no batch, or "auto"'),
     "learning_rate": TABLE,
     "metrics": TABLE,
     "env": TABLE,

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import string
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zeus.env import Mode, ProfilingPlan
 from zeus.job import MAX_TRIES, JobSpec
 from zeus.training.learning_rate import scale
+from zeus.training.micro_batch import BatchSplit, split
 
-PLACEHOLDERS = ("batch_size", "learning_rate", "seed", "epochs", "target_metric")
+SPLIT_PLACEHOLDERS = ("per_device_batch_size", "accumulation_steps")
+PLACEHOLDERS = (
+    "batch_size",
+    "learning_rate",
+    "seed",
+    "epochs",
+    "target_metric",
+    *SPLIT_PLACEHOLDERS,
+    "world_size",
+    "python",
+)
+AUTO = "auto"  # micro_batch_size: as many samples as fit in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +59,39 @@ class JobFile:
     profiling: ProfilingPlan | None = None  # None: taken from ZEUS_PROFILING
     max_tries: int = MAX_TRIES
     prices: Mapping[str, str] = field(default_factory=dict)  # [cost], as the variables that the script gets
+    micro_batch_size: int | str = 0  # most samples on each GPU at once; 0: any number; AUTO: what fits in memory
 
     def rate(self, batch_size: int) -> float | None:
         if self.learning_rate is None:
             return None
         return scale(self.learning_rate.base, self.spec.default_batch_size, batch_size, self.learning_rate.rule)
 
-    def arguments(self, batch_size: int, seed: int) -> list[str]:
-        """The command of a trial, with its placeholders filled in."""
+    @property
+    def is_split(self) -> bool:
+        """Whether the command must know how its batches are split. Then the GPUs must share each size evenly."""
+        return self.micro_batch_size != 0 or any(uses(self.command, name) for name in SPLIT_PLACEHOLDERS)
+
+    def split(self, batch_size: int, world_size: int, micro: int) -> BatchSplit | None:
+        """How this size is trained on so many GPUs; None if they cannot share it and the command need not know."""
+        if not self.is_split and batch_size % world_size:
+            return None
+        return split(batch_size, world_size, micro)
+
+    def arguments(self, batch_size: int, seed: int, world_size: int = 1, micro: int = 0) -> list[str]:
+        """The command of a trial, with its placeholders filled in.
+
+        Args:
+            batch_size: The global batch size.
+            seed: The seed of the trial.
+            world_size: The GPUs of the job.
+            micro: Most samples on each GPU at once, or 0 for any number.
+        """
+        parts = self.split(batch_size, world_size, micro)
         values = {
+            "per_device_batch_size": parts and parts.per_device,
+            "accumulation_steps": parts and parts.accumulation_steps,
+            "world_size": world_size,
+            "python": sys.executable,
             "batch_size": batch_size,
             "learning_rate": self.rate(batch_size),
             "seed": seed,
@@ -61,6 +99,11 @@ class JobFile:
             "target_metric": self.spec.target_metric,
         }
         return [part.format(**values) for part in self.command]
+
+
+def uses(command: Sequence[str], name: str) -> bool:
+    """Whether a command uses this placeholder."""
+    return any(found == name for part in command for _, found, _, _ in string.Formatter().parse(part))
 
 
 def trial_seed(job_seed: int | None, number: int) -> int:

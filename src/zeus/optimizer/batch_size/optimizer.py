@@ -28,7 +28,7 @@ from zeus.job import Ending, Gpus, JobSpec, Kind
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.open import gpus_like, gpus_of, register_job
 from zeus.jobs.profile_folder import ProfileFolder
-from zeus.jobs.running import RunningTrial, launched
+from zeus.jobs.running import RunningTrial, launched, start_terms
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import need_included, refuse_without_cpu
 from zeus.optimizer.recorder import Recorder
@@ -306,7 +306,12 @@ class BatchSizeOptimizer(Callback):
         recorder, running = Recorder(self.monitor, self._crew, self._given.include), self._running
         found, steps = recorder.found(), self.steps_per_epoch
         terms = Terms.of(
-            self._given.spec, self._given.cost, self._given.cost_limit, found_watts=found, steps_per_epoch=steps
+            self._given.spec,
+            self._given.cost,
+            self._given.cost_limit,
+            found_watts=found,
+            steps_per_epoch=steps,
+            **(start_terms(self._orders) if self._from_launcher else {}),
         )
         engine = TrialEngine(terms, self._given.known)
         quick = ProfileFolder.of(self._orders) if self._from_launcher else None

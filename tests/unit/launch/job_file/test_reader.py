@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,10 @@ WRONG = [
     ("mode", 'mode = "optimise"', 'give "optimize", "observe" or "off"'),
     ("mode", 'profiling = "papre"', "profiling='papre' is not known. Did you mean 'paper'?"),
     ("mode", "profiling = true", "profiling = true: give a text"),
+    ("mode", "micro_batch_size = -1", "micro_batch_size = -1: give a whole number of samples, 0 to split no batch"),
+    ("mode", 'micro_batch_size = "atuo"', 'or "auto"'),
+    ("mode", "micro_batch_size = true", 'or "auto"'),
+    ("mode", "micro_batch_size = 8", "Add {per_device_batch_size} and {accumulation_steps} to the command"),
     ("command", 'command = "python {batch}"', "{batch} is not known. Did you mean 'batch_size'?"),
     ("command", 'command = "python {}"', "{} is not known. Known: batch_size"),
     ("command", "command = \"python -c 'print({0})'\"", "{0} is not known"),
@@ -252,11 +257,22 @@ def test_every_placeholder_is_filled_and_double_braces_stay(batch_size: int, see
     words = " ".join(f"{{{name}}}" for name in PLACEHOLDERS)
     job = read(change("command", f'command = "python {words} {{{{x}}}}"'))
     filled = job.arguments(batch_size, seed)
-    assert (filled[1], filled[3], filled[4], filled[5], filled[6]) == (
+    assert (filled[1], *filled[3:]) == (
         *(str(batch_size), str(seed), "10", "0.84"),
+        *(str(batch_size), "1", "1", sys.executable),
         "{x}",
     )
     assert float(filled[2]) == pytest.approx(4e-5 * (batch_size / 32) ** 0.5)
+
+
+def test_a_batch_is_split_over_gpus_and_accumulation_steps_where_the_command_asks_for_it() -> None:
+    words = "{batch_size} {per_device_batch_size} {accumulation_steps} {world_size}"
+    job = read(change("command", f'command = "python {words}"').replace('mode = "optimize"', "micro_batch_size = 12"))
+    assert job.micro_batch_size == 12
+    assert job.arguments(128, 1, world_size=4, micro=12)[1:] == ["128", "8", "4", "4"]
+    with pytest.raises(InputError, match="cannot be shared evenly by 3 GPUs"):
+        job.arguments(128, 1, world_size=3)
+    assert read(GOOD).arguments(128, 1, world_size=3)[3] == "128"  # a command that need not know
 
 
 def test_what_a_placeholder_becomes_is_one_argument_whatever_stands_around_it() -> None:
