@@ -63,6 +63,7 @@ PUBLIC = {
         "Time",
         "ZeusCost",
     ],
+    "zeus.tuning.optuna": ["CostPruner", "OptunaTrial"],
     "zeus.device.find": ["Slice", "find", "machine", "mine", "torch_uuids"],
     "zeus.device.gpu": [
         "Capability",

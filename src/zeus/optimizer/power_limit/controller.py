@@ -194,6 +194,13 @@ class GlobalPowerLimitOptimizer(Callback):
         return self._profiler.profile if isinstance(self._profiler, Done) and self._profiler.known else None
 
     @property
+    def measured(self) -> PowerProfile | None:
+        """The limits measured so far, also if profiling has not ended yet. None if there are none."""
+        if self._profiler is None or not self._profiler.known:
+            return None
+        return profiler.so_far(self._profiler)
+
+    @property
     def best_limit(self) -> float | None:
         """The selector's choice in watts once profiling is done, else None."""
         return self._best if isinstance(self._profiler, Done) else None

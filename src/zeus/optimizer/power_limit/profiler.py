@@ -115,7 +115,7 @@ class Done:
     @property
     def profile(self) -> PowerProfile:
         """All that was measured, and which limits were skipped."""
-        return PowerProfile.of((s for chunks in self.known.values() for s in chunks), self.plan.limits)
+        return so_far(self)
 
     @property
     def best_limit(self) -> float:
@@ -123,6 +123,11 @@ class Done:
 
 
 State = Waiting | Settling | Measuring | Done
+
+
+def so_far(state: State) -> PowerProfile:
+    """The limits that were measured, and which were not (yet). Looks that have not ended are left out."""
+    return PowerProfile.of((s for chunks in state.known.values() for s in chunks), state.plan.limits)
 
 
 def start(plan: Plan, known: Known | None = None) -> State:
