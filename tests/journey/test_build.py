@@ -45,7 +45,7 @@ EXTRAS_OF = {
     "compat/prometheus": ("prometheus",),
     "device/amd": ("amd",),
     "distributed": ("torch",),
-    "optimizer/power_limit/huggingface": ("huggingface",),
+    "training/hf_power_limit": ("huggingface",),
     "reproduce": ("plots",),
     "service": ("service",),
     "training/huggingface": ("huggingface",),

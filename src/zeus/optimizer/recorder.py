@@ -42,10 +42,12 @@ class Recorder:
         monitor: Measures the GPUs of this rank.
         crew: The ranks that train together.
         include: Whose energy counts.
+        window: Name of its window. Two recorders of one monitor need two names.
     """
 
-    def __init__(self, monitor: ZeusMonitor, crew: Crew, include: Include = GPU_ONLY) -> None:
+    def __init__(self, monitor: ZeusMonitor, crew: Crew, include: Include = GPU_ONLY, window: str = _WINDOW) -> None:
         self._monitor = monitor
+        self._window = window
         self._include = include
         self._crew = crew
         self._pieces: deque[_Piece] = deque()
@@ -58,7 +60,7 @@ class Recorder:
 
     def begin(self) -> None:
         """Start measuring. Every rank must call this."""
-        self._monitor.begin_window(_WINDOW, restart=True)
+        self._monitor.begin_window(self._window, restart=True)
         self._is_open = True
         self._limit, self._changes, self._began = self.limit(), limit_changes(), self._clock.now()
         barrier(self._crew)  # no rank may start work before all ranks measure
@@ -95,7 +97,7 @@ class Recorder:
             return
         measurement = self._close(wait)
         ended = self._clock.now()
-        self._monitor.begin_window(_WINDOW, sync_execution=False, restart=True)
+        self._monitor.begin_window(self._window, sync_execution=False, restart=True)
         now, changes = self.limit(), limit_changes()
         self._pieces.append(_Piece(kind, count, self._limit_of_piece(ended, now), measurement))
         self._limit, self._changes, self._began = now, changes, ended
@@ -144,15 +146,15 @@ class Recorder:
         """Stop measuring. Pieces that were cut can still be read."""
         if self._is_open:
             self._is_open = False
-            self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
+            self._monitor.end_window(self._window, sync_execution=False, cancel=True)
 
     def _close(self, wait: bool) -> Measurement:
         """End the window, even if the GPU's work failed: the user must see that failure, not one of the measurement."""
         try:
-            return self._monitor.end_window(_WINDOW, sync_execution=wait, cancel=True)
+            return self._monitor.end_window(self._window, sync_execution=wait, cancel=True)
         except RuntimeError as failed:
             log.warning("could not wait for the GPU to finish its work: %s", failed)
-            return self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
+            return self._monitor.end_window(self._window, sync_execution=False, cancel=True)
 
     def priced(self, outcome: Outcome) -> Outcome:
         """The outcome with its energy by hour. With several ranks, it is spread as this rank's energy is."""

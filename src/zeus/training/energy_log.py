@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from zeus.cost import GPU_ONLY, included
 from zeus.distributed.crew import Alone, Crew, barrier, together
-from zeus.env import orders
+from zeus.env import Mode, orders
 from zeus.monitor import Measurement, ZeusMonitor
+from zeus.training.summary import Summary, TrainingEnd
 
 _WINDOW = "zeus: energy log"
 
@@ -79,6 +80,24 @@ class EnergyLog:
         if wait:
             self._learn(len(self._pending))
         self._pending.clear()
+
+    def summary(self, epochs: int) -> Summary:
+        """What the training used in so many epochs."""
+        return Summary(
+            ending=TrainingEnd.ENDED,
+            epochs=epochs,
+            metric=None,
+            joules=self.joules,
+            seconds=self.seconds,
+            cost=math.nan,
+            limit=None,
+            found_limit=None,
+            mode=Mode.OFF,
+            saving=None,
+            why_not=None,
+            batch_size=0,
+            include=self._include,
+        )
 
     def values(self) -> dict[str, float]:
         """The values to log: the newest stretch of steps whose energy is known, and the sum of all stretches."""

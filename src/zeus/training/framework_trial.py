@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-from zeus.env import orders
+from zeus.env import Mode, orders
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
+from zeus.training.session import ENDINGS
+from zeus.training.summary import Summary, TrainingEnd
 
 
 class FrameworkTrial:
@@ -92,6 +95,27 @@ class FrameworkTrial:
         if self._training and self._optimizer is not None:
             self._optimizer.on_train_end()
         self._training = False
+
+    def summary(self) -> Summary | None:
+        """What the trial used and how it ended; None if there is no trial, or it has not ended."""
+        optimizer = self._optimizer
+        if optimizer is None or (outcome := optimizer.outcome) is None:
+            return None
+        return Summary(
+            ending=ENDINGS.get(outcome.ending, TrainingEnd.LEFT),
+            epochs=outcome.epochs,
+            metric=outcome.metric,
+            joules=math.nan if outcome.joules is None else outcome.joules,
+            seconds=outcome.seconds,
+            cost=math.nan,
+            limit=None,
+            found_limit=outcome.found_watts,
+            mode=Mode.OFF,
+            saving=None,
+            why_not=None,
+            batch_size=0,
+            next_epoch_cost=outcome.next_epoch_cost,
+        )
 
     def failed(self, error: BaseException) -> None:
         """Training has ended with an exception."""

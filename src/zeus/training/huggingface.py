@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -11,14 +12,14 @@ from zeus.env import orders
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.optimizer.power_limit.huggingface import batch_size_of
 from zeus.training.energy_log import EnergyLog
 from zeus.training.framework_trial import FrameworkTrial
+from zeus.training.hf_power_limit import add_to_log, batch_size_of, go_before_reporters
+from zeus.training.last_line import Part, join, leave
 from zeus_energy import install_command
 
 try:
     from transformers import TrainerCallback, TrainingArguments
-    from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 except ImportError as missing:
     raise ImportError(
         f"zeus.training.huggingface needs transformers. Run `{install_command('huggingface')}`."
@@ -65,6 +66,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
 
     They appear in `trainer.state.log_history` and in every tool of `report_to`. It never waits for a sensor: a log
     shows the newest stretch of steps whose energy is already known. With real sensors this is usually the previous one.
+    At the end of a training, one line on stderr says what it used.
 
     Args:
         monitor: Measures the GPUs. Default: one over all visible GPUs, made when training begins.
@@ -89,19 +91,10 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
     # ------------------------------------------------------------------ hooks of the Trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._go_before_reporters(sys._getframe(1).f_locals.get("self"))
+        go_before_reporters(self, sys._getframe(1).f_locals.get("self"))
+        join(state)
         self._log = EnergyLog(self.monitor, crew())
         self._log.begin()
-
-    def _go_before_reporters(self, handler: Any) -> None:
-        """Move this callback before the Trainer's reporters, so that they see the values that it adds to a log.
-
-        A callback has no access to the list of callbacks, but its caller, the handler, has.
-        """
-        if isinstance(handler, CallbackHandler) and self in handler.callbacks:
-            handler.callbacks.remove(self)
-            flow = [i for i, one in enumerate(handler.callbacks) if isinstance(one, DefaultFlowCallback)]
-            handler.callbacks.insert(flow[0] + 1 if flow else 0, self)  # the flow callback decides when a log is due
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._batch(args, state)
@@ -126,17 +119,13 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
             self._log.cut()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
-        """Add the energy to the log, and to the history, which the Trainer has already written."""
-        if self._log is None or logs is None:
-            return
-        values = self._log.values()
-        logs.update(values)
-        if state.log_history:
-            state.log_history[-1].update(values)
+        if self._log is not None:
+            add_to_log(self._log.values(), state, logs)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._log is not None:
             self._log.end()
+            leave(state, Part.ENERGY, self._log.summary(int(state.epoch or 0)))
 
     def _batch(self, args: Any, state: Any) -> None:
         self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
@@ -167,6 +156,7 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
         return self._follower.monitor
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        join(state)
         self._follower.begin(_steps_per_epoch(args, kwargs.get("train_dataloader")))
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -197,6 +187,7 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._follower.end()
+        leave(state, Part.TRIAL, self._follower.summary())
 
     def _report(self, samples: int, state: Any) -> None:
         if self._follower.is_following:
@@ -210,6 +201,6 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
 def _steps_per_epoch(args: Any, loader: Any) -> int | None:
     """Updates of the weights in an epoch, or None if the data set has no length."""
     try:
-        return max(1, len(loader) // max(1, int(args.gradient_accumulation_steps)))
+        return max(1, math.ceil(len(loader) / max(1, int(args.gradient_accumulation_steps))))
     except (TypeError, NotImplementedError):
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -15,6 +16,8 @@ from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import launched_arguments
 from zeus.training.energy_log import EnergyLog
 from zeus.training.framework_trial import FrameworkTrial
+from zeus.training.last_line import Part, join, leave
+from zeus.training.limit_record import LimitRecord
 from zeus_energy import install_command
 
 try:
@@ -29,7 +32,9 @@ except ImportError as missing:
 class EnergyCallback(Callback):  # type: ignore[misc]
     """Logs `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` with the Trainer's logger.
 
-    It never waits for a sensor: a log shows the newest stretch of steps whose energy is already known.
+    It never waits for a sensor: a log shows the newest stretch of steps whose energy is already known. With an
+    optimizer it also logs `zeus/power_limit`, `zeus/saved_joules` and `zeus/saved_joules_error` once they are known. At
+    the end of a training, one line on stderr says what it used and saved.
 
     Args:
         monitor: Measures the GPUs. Default: the optimizer's, or one over all visible GPUs.
@@ -54,8 +59,10 @@ class EnergyCallback(Callback):  # type: ignore[misc]
         self._monitor = monitor or (self._optimizer.monitor if self._optimizer is not None else None)
         self._batch_size = batch_size
         self._log: EnergyLog | None = None
+        self._record: LimitRecord | None = None
         self._in_epoch = self._running = False
-        self._stepped = 0
+        self._evaluated = False  # since the steps paused
+        self._stepped = self._epochs = 0
 
     @property
     def monitor(self) -> ZeusMonitor:
@@ -79,14 +86,20 @@ class EnergyCallback(Callback):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if self._optimizer is None and self._make is not None:
             self._optimizer = _made(self._make, self.monitor)
+        join(trainer)
         self._log = EnergyLog(self.monitor, crew())
         self._log.begin()
         self._stepped = trainer.global_step
+        self._epochs = trainer.current_epoch
         if self._optimizer is not None:
             self._optimizer.on_train_begin()
+            self._record = LimitRecord(self._optimizer, crew())
+            self._record.begin()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self._in_epoch = True
+        if self._record is not None:
+            self._record.epoch_begin()
         self._resume()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
@@ -105,10 +118,12 @@ class EnergyCallback(Callback):  # type: ignore[misc]
         self._log.step()
         if self._optimizer is not None:
             self._optimizer.on_step_end()
+        if self._record is not None:
+            self._record.step()
         every = trainer.log_every_n_steps
         if every and self._stepped % every == 0:
             self._log.cut()
-            if values := self._log.values():
+            if values := self._log.values() | (self._record.values() if self._record is not None else {}):
                 pl_module.log_dict(values, on_step=True, on_epoch=False, batch_size=size)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -118,6 +133,7 @@ class EnergyCallback(Callback):  # type: ignore[misc]
 
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
         """Report a batch of a validation, or of the sanity check before training."""
+        self._evaluated = True
         self._report(trainer, batch)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -128,30 +144,44 @@ class EnergyCallback(Callback):  # type: ignore[misc]
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         self._in_epoch = False
         self._pause()
+        if self._record is not None:
+            self._record.epoch_end()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._end(wait=True)
+        self._end(trainer, wait=True)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._end(wait=False)  # other ranks may be gone
+        self._end(trainer, wait=False)  # other ranks may be gone
 
     def _pause(self) -> None:
         if self._running:
             self._running = False
             if self._optimizer is not None:
                 self._optimizer.on_epoch_end()
+            if self._record is not None:
+                self._record.pause()
 
     def _resume(self) -> None:
         if self._in_epoch and not self._running:
             self._running = True
             if self._optimizer is not None:
                 self._optimizer.on_epoch_begin()
+            if self._record is not None:
+                self._record.resume(self._evaluated)
+            self._evaluated = False
 
-    def _end(self, wait: bool) -> None:
+    def _end(self, trainer: Any, wait: bool) -> None:
         self._in_epoch = self._running = False
+        record, self._record = self._record, None
         try:
             if self._log is not None:
                 self._log.end(wait)
+                summary = self._log.summary(trainer.current_epoch - self._epochs)
+            if record is not None:
+                record.end(wait)
+                leave(trainer, Part.POWER_LIMIT, record.summary() if wait else None)
+            elif self._log is not None:
+                leave(trainer, Part.ENERGY, summary if wait else None)
         finally:
             if self._optimizer is not None:
                 self._optimizer.on_train_end()
@@ -180,19 +210,26 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
         super().__init__()
         self._follower = FrameworkTrial(metric, optimizer)
         self._batch_size = batch_size
+        self._stepped = 0
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        batches = trainer.num_training_batches  # infinite if the data set has no length
-        self._follower.begin(int(batches) if batches and batches != float("inf") else None)
+        batches, folded = trainer.num_training_batches, trainer.accumulate_grad_batches
+        known = batches and batches != float("inf")  # infinite if the data set has no length
+        join(trainer)
+        self._stepped = trainer.global_step
+        self._follower.begin(math.ceil(batches / max(1, folded)) if known else None)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self._follower.epoch_begin()
         self._stop(trainer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Count a batch, and a step if the weights were updated."""
         self._report(trainer, batch)
-        self._follower.step_end()
-        self._stop(trainer)
+        if trainer.global_step != self._stepped:  # otherwise gradients are being accumulated over several batches
+            self._stepped = trainer.global_step
+            self._follower.step_end()
+            self._stop(trainer)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self._follower.steps_end()
@@ -211,9 +248,11 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._follower.end()
+        leave(trainer, Part.TRIAL, self._follower.summary())
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._follower.failed(exception)
+        leave(trainer, Part.TRIAL, None)
 
     def _stop(self, trainer: Any) -> None:
         if self._follower.finished:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,7 +15,7 @@ from zeus.device.gpu import Gpu
 from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
 from zeus.distributed.crew import broadcast, crew
-from zeus.env import Mode, Orders, ProfilingPlan, orders, quiet
+from zeus.env import Mode, Orders, ProfilingPlan, orders
 from zeus.errors import InputError
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.running import start_terms
@@ -26,6 +24,7 @@ from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import power_arguments
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.profile import Profiles
+from zeus.training.last_line import say
 from zeus.training.script_trial import ScriptTrial, open_report
 from zeus.training.session import Session
 from zeus.training.summary import Summary, sentence
@@ -188,9 +187,7 @@ class ZeusDataLoader(DataLoader[Any]):
         try:
             yield from epochs
         finally:
-            if not quiet() and env.global_rank() == "0":
-                with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed, full or None
-                    sys.stderr.write(f"zeus: {sentence(session.summary)}\n")
+            say(sentence(session.summary))
 
     def __iter__(self) -> Any:
         """Iterate over the batches. A step lasts from one batch to the next."""

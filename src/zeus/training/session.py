@@ -18,9 +18,6 @@ from zeus.distributed.crew import Alone, Crew
 from zeus.env import Mode
 from zeus.errors import InputError
 from zeus.job import Kind
-from zeus.job.amount import ZERO, Amount
-from zeus.job.conversion import Book, Conversion, convert
-from zeus.job.units import Units
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
@@ -28,7 +25,8 @@ from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.profile import PowerProfile
 from zeus.tariff.rates import Footprint
-from zeus.training.saving import LimitSaving, difference
+from zeus.training.limit_record import limit_saving
+from zeus.training.saving import LimitSaving
 from zeus.training.summary import Summary, TrainingEnd
 from zeus.trial.engine import NOTHING, AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
 from zeus.trial.knowledge import Knowledge
@@ -267,14 +265,7 @@ class Session:
 
     def _saving(self, outcome: job.Outcome, paid: Footprint) -> LimitSaving | None:
         """What the run saved against the limit found, or in observer mode would have saved at the best limit."""
-        profile, best, found = self._optimizer.profile, self._optimizer.best_limit, self._optimizer.found_limit
-        if profile is None or best is None or found is None or not outcome.joules:
-            return None
-        book = Book(Units.of([*self._known.trials, outcome.stretches]), profile)
-        before, after = convert(outcome, found, book), convert(outcome, best, book)
-        if self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
-            after = Conversion(Amount(outcome.joules, outcome.seconds), ZERO, measured=True)
-        return None if before is None or after is None else difference(found, best, before, after, paid)
+        return limit_saving(self._optimizer, outcome, self._known.trials, paid)
 
 
 def _per_step(profile: PowerProfile, limit: float | None) -> Use | None:

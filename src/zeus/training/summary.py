@@ -22,6 +22,7 @@ class TrainingEnd(StrEnum):
     REACHED = "reached"  # the target metric
     MAX_EPOCHS = "max_epochs"
     COST_LIMIT = "cost_limit"  # the policy stopped it, usually because the next epoch would exceed the cost limit
+    ENDED = "ended"  # by itself; the training has no target that Zeus knows
     LEFT = "left"  # the loop was left by break or by an exception
 
 
@@ -52,6 +53,7 @@ def sentence(summary: Summary) -> str:
         TrainingEnd.REACHED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
         TrainingEnd.MAX_EPOCHS: "ran all its epochs",
         TrainingEnd.COST_LIMIT: "stopped before the cost limit",
+        TrainingEnd.ENDED: "ended",
     }.get(summary.ending, "left the training loop")
     energy = "unknown energy" if math.isnan(summary.joules) else f"{summary.joules:.0f} J"
     energy += "" if summary.include == GPU_ONLY else " of GPU and CPU"

@@ -157,6 +157,56 @@ def test_energy_is_in_the_trainers_history_and_in_what_reporters_see(card: Virtu
     assert energy.joules == pytest.approx(all_of_it.joules) == pytest.approx(card.energy())
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_last_line_says_the_limit_and_the_saving_and_so_does_the_log(
+    card: VirtualGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str], order: int
+) -> None:
+    store = MemoryStore()
+    sizes = BatchSizeOptimizer(ZeusMonitor(), job=spec(batch_sizes=(8,), default_batch_size=8), store=store)
+    power, reporter = HFGlobalPowerLimitOptimizer(ZeusMonitor()), Watch(card)
+    callbacks = [reporter, power, EnergyCallback(), BatchSizeCallback("eval_accuracy", sizes)][::order]
+    trained = trainer(tmp_path, callbacks, num_train_epochs=4, eval_strategy="epoch")
+    trained.compute_metrics = accuracy([0.1, 0.2, 0.9])
+    trained.train()
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
+    assert line.startswith("zeus: reached 0.9 after 3 epochs, ")
+    assert f"; {power.best_limit:g} W in place of 250 W saved " in line and " ± " in line
+    rows = [row for row in trained.state.log_history if "zeus/saved_joules" in row]
+    assert rows and all(row["zeus/power_limit"] == power.best_limit for row in rows)
+    assert rows[-1] == next(row for row in reversed(trained.state.log_history) if "loss" in row or "train_loss" in row)
+    assert rows[-1]["zeus/saved_joules"] in [log.get("zeus/saved_joules") for log in reporter.logs]
+    told = float(line.partition(" saved ")[2].split()[0])
+    assert rows[-1]["zeus/saved_joules"] == pytest.approx(told, rel=0.05)
+    assert rows[-1]["zeus/saved_joules_error"] >= 0
+
+
+def test_what_is_said_to_be_saved_is_what_the_same_training_uses_more_without(
+    card: VirtualGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used = []
+    for mode in ("off", "optimize"):
+        before = card.energy()
+        trainer(tmp_path, [HFGlobalPowerLimitOptimizer(ZeusMonitor(), mode=mode)], num_train_epochs=4).train()
+        used.append(card.energy() - before)
+    without, line = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
+    assert without.startswith("zeus: ended after 4 epochs, ") and "saved" not in without
+    assert float(line.partition(" saved ")[2].split()[0]) == pytest.approx(used[0] - used[1], rel=0.05)
+
+
+def test_energy_alone_is_said_too_and_quiet_means_quiet(
+    card: VirtualGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    energy = EnergyCallback()
+    trained = trainer(tmp_path, [energy], size=80, num_train_epochs=1)
+    trained.train()
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
+    assert line.startswith("zeus: ended after 1 epoch, ") and line.endswith(f" {energy.joules:.0f} J")
+    assert not any("zeus/power_limit" in row or "zeus/saved_joules" in row for row in trained.state.log_history)
+    monkeypatch.setenv("ZEUS_QUIET", "1")
+    trainer(tmp_path, [EnergyCallback(), HFGlobalPowerLimitOptimizer(ZeusMonitor())], size=80).train()
+    assert "zeus:" not in capsys.readouterr().err
+
+
 def test_both_callbacks_together_report_each_batch_once(card: VirtualGpu, tmp_path: Path) -> None:
     power, energy = HFGlobalPowerLimitOptimizer(ZeusMonitor(), mode="off"), EnergyCallback()
     trainer(tmp_path, [power, energy], size=80, num_train_epochs=1).train()

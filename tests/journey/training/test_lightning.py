@@ -20,7 +20,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
 from zeus.device.virtual import VirtualGpu, virtual_gpus
-from zeus.job import Ending, JobSpec
+from zeus.job import Ending, JobSpec, Kind
 from zeus.jobs.local import LocalJob
 from zeus.jobs.open import gpus_of
 from zeus.monitor import ZeusMonitor
@@ -138,6 +138,40 @@ def test_energy_is_in_the_trainers_own_logs(card: VirtualGpu, tmp_path: Path) ->
     assert energy.joules == pytest.approx(card.energy())
     assert energy.joules is not None
     assert energy.joules > rows[-1]["zeus/joules"]  # the validation after the last step
+
+
+def test_one_last_line_says_the_limit_and_the_saving_and_so_does_the_log(
+    card: VirtualGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    energy = EnergyCallback(optimizer=GlobalPowerLimitOptimizer)
+    callbacks = [energy, BatchSizeCallback("score", choose(MemoryStore()))]
+    rows = fit(tmp_path, callbacks, model=Scored([0.1, 0.1, 0.2, 0.9]), max_epochs=4)
+    assert energy.optimizer is not None
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
+    assert line.startswith("zeus: reached 0.9 after 3 epochs, ")
+    assert f"; {energy.optimizer.best_limit:g} W in place of 250 W saved " in line
+    saved = [row for row in rows if "zeus/saved_joules" in row]
+    assert saved and all(row["zeus/power_limit"] == energy.optimizer.best_limit for row in saved)
+    assert saved[-1]["zeus/saved_joules"] == pytest.approx(float(line.partition(" saved ")[2].split()[0]), rel=0.1)
+    monkeypatch.setenv("ZEUS_QUIET", "1")
+    fit(tmp_path, [EnergyCallback()], size=80)
+    assert "zeus:" not in capsys.readouterr().err
+
+
+def test_a_batch_that_only_accumulates_is_no_step_of_the_trial(card: VirtualGpu, tmp_path: Path) -> None:
+    store = MemoryStore()
+    optimizer = choose(store)
+    fit(
+        tmp_path,
+        [BatchSizeCallback("score", optimizer)],
+        size=96,
+        model=Scored([0.1, 0.1, 0.9]),
+        accumulate_grad_batches=5,
+    )
+    assert optimizer.steps_per_epoch == 3  # of 12 batches: the last step of an epoch has fewer
+    outcome = store.trial("asr", 1).trial.outcome
+    assert outcome is not None and outcome.ending is Ending.CONVERGED
+    assert sum(one.count for one in outcome.stretches if one.kind is Kind.STEP) == 2 * 3
 
 
 def test_the_sanity_check_is_no_part_of_the_training(card: VirtualGpu, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from zeus.device.gpu import Clock
 from zeus.distributed.crew import Alone, Board, Crew, board, broadcast, crew
 from zeus.env import Orders, orders
 from zeus.errors import InputError, ZeusError
-from zeus.job import Ending, Gpus, JobSpec, Kind
+from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.open import gpus_like, gpus_of, register_job
 from zeus.jobs.profile_folder import ProfileFolder
@@ -175,6 +175,11 @@ class BatchSizeOptimizer(Callback):
     def running_window(self) -> bool:
         """Whether the trial is being measured."""
         return self._run is not None and not self.training_finished
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the last trial ended and what it used; None before the end of the first."""
+        return None if self._run is None or not self.training_finished else self._run.outcome
 
     # ------------------------------------------------------------------ asking
 

@@ -14,7 +14,7 @@ from zeus.optimizer.power_limit.selector import (
 )
 
 if TYPE_CHECKING:
-    from zeus.optimizer.power_limit.huggingface import HFGlobalPowerLimitOptimizer as HFGlobalPowerLimitOptimizer
+    from zeus.training.hf_power_limit import HFGlobalPowerLimitOptimizer as HFGlobalPowerLimitOptimizer
 
 __all__ = [
     "Energy",
@@ -27,4 +27,4 @@ __all__ = [
 ]
 
 # The callback needs transformers.
-__getattr__ = borrow(__name__, {"HFGlobalPowerLimitOptimizer": "zeus.optimizer.power_limit.huggingface"})
+__getattr__ = borrow(__name__, {"HFGlobalPowerLimitOptimizer": "zeus.training.hf_power_limit"})

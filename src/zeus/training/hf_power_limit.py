@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from types import TracebackType
 from typing import Any
 
 from zeus import env
-from zeus.distributed.crew import Alone, Crew
+from zeus.distributed.crew import Alone, Crew, crew
 from zeus.env import orders
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.profile import PowerProfile
+from zeus.training.last_line import Part, join, leave
+from zeus.training.limit_record import LimitRecord
 from zeus_energy import install_command
 
 try:
     from transformers import TrainerCallback
+    from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
 except ImportError as missing:
     raise ImportError(
         f"HFGlobalPowerLimitOptimizer needs transformers. Run `{install_command('huggingface')}`."
@@ -24,6 +28,9 @@ except ImportError as missing:
 
 class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     """A `GlobalPowerLimitOptimizer` as a callback of a Hugging Face Trainer. It takes the same arguments.
+
+    At the end of a training it prints the chosen limit and what it saved, and it adds `zeus/power_limit`,
+    `zeus/saved_joules` and `zeus/saved_joules_error` to what the Trainer logs, as far as they are known.
 
     Under `zeus run` it uses the job's profiles, limits and η, unless they are given. Evaluation and checkpoints in the
     middle of an epoch pause the profiling. A Trainer does not tell its callbacks about an exception: the limit is then
@@ -38,15 +45,15 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         self.monitor: ZeusMonitor = self._given.arguments["monitor"]
         # Several ranks can exchange values only after the Trainer has connected them.
         self._optimizer = None if env.has_several_ranks() else self._made(Alone())
+        self._record: LimitRecord | None = None
         self._in_epoch = False
         self._running = False
+        self._evaluated = False  # since the steps paused
 
     @property
     def optimizer(self) -> GlobalPowerLimitOptimizer:
         """The `GlobalPowerLimitOptimizer`. Several ranks must all read this, as they do when training begins."""
         if self._optimizer is None:
-            from zeus.distributed.torch_crew import crew
-
             self._optimizer = self._made(crew())
         return self._optimizer
 
@@ -76,11 +83,17 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     # ------------------------------------------------------------------ hooks of the Trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        go_before_reporters(self, sys._getframe(1).f_locals.get("self"))
         self._end()  # an earlier training may have raised
+        join(state)
         self.optimizer.on_train_begin()
+        self._record = LimitRecord(self.optimizer, crew())
+        self._record.begin()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._in_epoch = True
+        if self._record is not None:
+            self._record.epoch_begin()
         self._resume()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -95,11 +108,14 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         """Count a step, and pause profiling before an evaluation or a checkpoint."""
         self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
         self.optimizer.on_step_end()
+        if self._record is not None:
+            self._record.step()
         if control.should_evaluate or control.should_save:
             self._pause()
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._pause()
+        self._evaluated = True
         self.monitor.report_step(args.per_device_eval_batch_size, by=self, trainer=state)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -113,24 +129,61 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._in_epoch = False
         self._pause()
+        if self._record is not None:
+            self._record.epoch_end()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
+        if self._record is not None:
+            add_to_log(self._record.values(), state, logs)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        record, self._record = self._record, None
+        if record is not None:
+            record.end()
+            leave(state, Part.POWER_LIMIT, record.summary())
         self._end()
 
     def _pause(self) -> None:
         if self._running:
             self._running = False
             self.optimizer.on_epoch_end()
+            if self._record is not None:
+                self._record.pause()
 
     def _resume(self) -> None:
         if self._in_epoch and not self._running:
             self._running = True
             self.optimizer.on_epoch_begin()
+            if self._record is not None:
+                self._record.resume(self._evaluated)
+            self._evaluated = False
 
     def _end(self) -> None:
         self._in_epoch = self._running = False
+        record, self._record = self._record, None
+        if record is not None:
+            record.end(wait=False)  # other ranks may be gone
         if self._optimizer is not None:
             self._optimizer.on_train_end()
+
+
+def go_before_reporters(callback: Any, handler: Any) -> None:
+    """Move a callback before the Trainer's reporters, so that they see the values that it adds to a log.
+
+    A callback has no access to the list of callbacks, but its caller, the handler, has.
+    """
+    if isinstance(handler, CallbackHandler) and callback in handler.callbacks:
+        handler.callbacks.remove(callback)
+        flow = [i for i, one in enumerate(handler.callbacks) if isinstance(one, DefaultFlowCallback)]
+        handler.callbacks.insert(flow[0] + 1 if flow else 0, callback)  # the flow callback decides when a log is due
+
+
+def add_to_log(values: dict[str, float], state: Any, logs: dict[str, float] | None) -> None:
+    """Add values to a log, and to the history, which the Trainer has already written."""
+    if logs is not None:
+        logs.update(values)
+        if state.log_history:
+            state.log_history[-1].update(values)
 
 
 def batch_size_of(args: Any, state: Any) -> int:
