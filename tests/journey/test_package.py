@@ -51,6 +51,7 @@ PUBLIC = {
         "Window",
         "ZeusMonitor",
     ],
+    "zeus.tariff": ["Footprint", "HourlyRate", "KnownPart", "Prices", "Rate", "prices", "read_rate"],
     "zeus.device": [],
     "zeus.callback": ["Callback", "CallbackSet"],
     "zeus.optimizer.batch_size": ["BatchSizeOptimizer", "JobSpec"],
@@ -64,7 +65,7 @@ PUBLIC = {
         "ZeusCost",
     ],
     "zeus.tuning.optuna": ["CostPruner", "OptunaTrial"],
-    "zeus.device.find": ["Slice", "find", "machine", "mine", "torch_uuids"],
+    "zeus.device.find": ["Slice", "find", "machine", "mine", "no_gpu", "torch_uuids"],
     "zeus.device.gpu": [
         "Capability",
         "Clock",

@@ -80,16 +80,17 @@ class HourTally:
             self.joules[hour] = self.joules.get(hour, 0.0) + max(0.0, used)
         self.by = "time" if "time" in (by, self.by) else by or self.by
 
-    def hourly(self, joules: float, prices: Prices) -> HourlyUse | None:
+    def hourly(self, joules: float, prices: Prices, *, wait: bool = True) -> HourlyUse | None:
         """These joules, spread over the hours as what was measured, with the rates of each hour.
 
-        None if nothing was measured, or neither a price nor an intensity is given.
+        Without `wait`, an online source is not waited for. None if nothing was measured, or neither a price nor an
+        intensity is given.
         """
         total = sum(self.joules.values())
         if not prices.is_given or not total > 0:
             return None
         rows = tuple(
-            HourUse(hour_text(hour), joules * used / total, *prices.at(hour))
+            HourUse(hour_text(hour), joules * used / total, *prices.at(hour, wait=wait))
             for hour, used in sorted(self.joules.items())
         )
         several = "curve" if len(rows) > 1 else ""

@@ -182,11 +182,13 @@ class Measurement:
     def footprint(self) -> Footprint:
         """Energy, money and carbon of all GPUs, also if the rates of only some hours are known."""
         if self._footprint is None:
-            hourly, prices = self.by_hour(), Prices() if self._hours is None else self._hours.prices
-            self._footprint = prices.footprint(hourly.joules, hourly.by)
-            if not hourly.joules:
-                self._footprint = Footprint(self.total_energy)
+            self._footprint = self.footprint_of(lambda part: part.total_energy)
         return self._footprint
+
+    def footprint_of(self, joules: Callable[[Measurement], float]) -> Footprint:
+        """The same for a part of the energy: `joules` says which, as in `by_hour`."""
+        hourly, prices = self.by_hour(joules), Prices() if self._hours is None else self._hours.prices
+        return prices.footprint(hourly.joules, hourly.by) if hourly.joules else Footprint(joules(self))
 
     def by_hour(self, joules: Callable[[Measurement], float] = lambda part: part.total_energy) -> JoulesByHour:
         """Energy by hour. `joules` says which: by default that of all GPUs. Unknown energy is in no hour."""

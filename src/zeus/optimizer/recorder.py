@@ -156,11 +156,14 @@ class Recorder:
             log.warning("could not wait for the GPU to finish its work: %s", failed)
             return self._monitor.end_window(self._window, sync_execution=False, cancel=True)
 
-    def priced(self, outcome: Outcome) -> Outcome:
-        """The outcome with its energy by hour. With several ranks, it is spread as this rank's energy is."""
+    def priced(self, outcome: Outcome, *, wait: bool = True) -> Outcome:
+        """The outcome with its energy by hour. With several ranks, it is spread as this rank's energy is.
+
+        Without `wait`, an online source is not waited for.
+        """
         if outcome.joules is None:
             return outcome
-        return replace(outcome, hourly=self._hours.hourly(outcome.joules, self._monitor.prices))
+        return replace(outcome, hourly=self._hours.hourly(outcome.joules, self._monitor.prices, wait=wait))
 
     def _tally(self, measurement: Measurement) -> None:
         if self._monitor.prices.is_given:

@@ -50,10 +50,10 @@ class OnlineRate:
         self._due = -math.inf  # not asked again before
         self._lock = threading.Lock()
 
-    def at(self, hour: int) -> float | None:
-        """The intensity in this hour. Asks the source if it is not known yet; at most `timeout` seconds."""
+    def at(self, hour: int, *, wait: bool = True) -> float | None:
+        """The intensity in this hour. Asks the source if it is not known yet, for at most `timeout` seconds."""
         now = self._wall()
-        if hour not in self._known and 0 <= now // SECONDS_PER_HOUR - hour <= OLDEST_HOURS:
+        if wait and hour not in self._known and 0 <= now // SECONDS_PER_HOUR - hour <= OLDEST_HOURS:
             with self._lock:
                 if hour not in self._known and now >= self._due:
                     self._ask(now)

@@ -59,8 +59,8 @@ def hour_of(text: str) -> int:
 class RateSource(Protocol):
     """Hourly rates, wherever they come from."""
 
-    def at(self, hour: int) -> float | None:
-        """The rate in this hour, or None if it is not known. Never raises."""
+    def at(self, hour: int, *, wait: bool = True) -> float | None:
+        """The rate in this hour, or None if it is not known. Without `wait`, only what is known already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class HourlyRate:
 
     values: Mapping[int, float]
 
-    def at(self, hour: int) -> float | None:
+    def at(self, hour: int, *, wait: bool = True) -> float | None:
         return self.values.get(hour)
 
 
 Rate: TypeAlias = float | RateSource | Callable[[datetime], float | None]
 
 
-def rate_at(rate: Rate | None, hour: int, least: float = -MOST) -> float | None:
+def rate_at(rate: Rate | None, hour: int, least: float = -MOST, *, wait: bool = True) -> float | None:
     """The rate in this hour. A function is called with the beginning of the hour. If it fails, the rate is unknown.
 
     >>> rate_at(0.3, 498545), rate_at(lambda time: float(time.hour), 498545), rate_at(None, 498545)
@@ -89,7 +89,7 @@ def rate_at(rate: Rate | None, hour: int, least: float = -MOST) -> float | None:
     if rate is None or isinstance(rate, int | float):
         return rate
     try:
-        found = rate(hour_time(hour)) if callable(rate) else rate.at(hour)
+        found = rate(hour_time(hour)) if callable(rate) else rate.at(hour, wait=wait)
         return None if found is None or not least <= found <= MOST else float(found)
     except Exception as failed:  # the user's function must not stop a training
         log.warning("the rate of %s is unknown: %s: %s", hour_text(hour), type(failed).__name__, failed)
@@ -259,9 +259,9 @@ class Prices:
         """Whether there is a price or a carbon intensity."""
         return self.per_kwh is not None or self.gco2e_per_kwh is not None
 
-    def at(self, hour: int) -> tuple[float | None, float | None]:
-        """Price and gCO2e per kWh in this hour; None where unknown."""
-        return rate_at(self.per_kwh, hour), rate_at(self.gco2e_per_kwh, hour, least=0.0)
+    def at(self, hour: int, *, wait: bool = True) -> tuple[float | None, float | None]:
+        """Price and gCO2e per kWh in this hour; None where unknown. Without `wait`, no network is waited for."""
+        return rate_at(self.per_kwh, hour, wait=wait), rate_at(self.gco2e_per_kwh, hour, least=0.0, wait=wait)
 
     def footprint(self, joules_by_hour: Mapping[int, float], by: str = "") -> Footprint:
         """What energy spread over hours comes to."""

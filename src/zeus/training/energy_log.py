@@ -1,4 +1,4 @@
-"""Energy values for a framework's log: J/step, J/sample and W, without waiting for a sensor.
+"""Energy values for a framework's log: J/step, J/sample and W, without waiting for a sensor or a network.
 
 A training is cut into stretches of steps. The log shows the newest stretch whose energy is already known.
 """
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from zeus.cost import GPU_ONLY, included
 from zeus.distributed.crew import Alone, Crew, barrier, together
 from zeus.env import Mode, orders
+from zeus.job.hourly import HourTally
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.training.summary import Summary, TrainingEnd
 
@@ -49,6 +50,7 @@ class EnergyLog:
         self._latest: dict[str, float] = {}
         self.joules = 0.0  # since the training began, evaluation included; NaN if a GPU does not report it
         self.seconds = 0.0
+        self._hours = HourTally()
 
     def begin(self) -> None:
         self._steps = self._samples = 0
@@ -104,7 +106,16 @@ class EnergyLog:
         if self._crew.size == 1:
             self._learn(self._known())
         total = {"zeus/joules": self.joules} if self.seconds and math.isfinite(self.joules) else {}
-        return self._latest | total
+        return self._latest | total | (self._worth() if total else {})
+
+    def _worth(self) -> dict[str, float]:
+        """Kilowatt-hours, money and carbon of the training so far, as far as they are given and known."""
+        hourly = self._hours.hourly(self.joules, self._monitor.prices, wait=False)
+        if hourly is None:
+            return {}
+        found = hourly.footprint
+        values = {"zeus/kwh": found.kwh, "zeus/money": found.money, "zeus/gco2e": found.gco2e}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _known(self) -> int:
         """How many of the oldest stretches can be read without waiting."""
@@ -118,6 +129,9 @@ class EnergyLog:
             joules, seconds = together(self._crew, *stretch.measurement.use(self._include))
             self.joules += joules
             self.seconds += seconds
+            if self._monitor.prices.is_given:
+                hourly = stretch.measurement.by_hour(lambda part: part.use(self._include).joules)
+                self._hours.add(hourly.joules, hourly.by)
             if stretch.steps and stretch.samples and seconds > 0:
                 samples = stretch.samples * self._crew.size
                 self._latest = {

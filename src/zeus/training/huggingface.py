@@ -64,6 +64,8 @@ def training_arguments(make: Callable[..., T] = TrainingArguments, /, **keywords
 class EnergyCallback(TrainerCallback):  # type: ignore[misc]
     """Adds `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` to what the Trainer logs.
 
+    If a price or a carbon intensity is given, also `zeus/kwh`, `zeus/money` and `zeus/gco2e`.
+
     They appear in `trainer.state.log_history` and in every tool of `report_to`. It never waits for a sensor: a log
     shows the newest stretch of steps whose energy is already known. With real sensors this is usually the previous one.
     At the end of a training, one line on stderr says what it used.

@@ -32,6 +32,8 @@ except ImportError as missing:
 class EnergyCallback(Callback):  # type: ignore[misc]
     """Logs `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` with the Trainer's logger.
 
+    If a price or a carbon intensity is given, also `zeus/kwh`, `zeus/money` and `zeus/gco2e`.
+
     It never waits for a sensor: a log shows the newest stretch of steps whose energy is already known. With an
     optimizer it also logs `zeus/power_limit`, `zeus/saved_joules` and `zeus/saved_joules_error` once they are known. At
     the end of a training, one line on stderr says what it used and saved.

@@ -258,7 +258,9 @@ class Session:
 
     def _paid(self, outcome: job.Outcome) -> Footprint:
         """What the run came to so far, or in total once it is over."""
-        hourly = (outcome if self._run.outcome is not None else self._run.priced(outcome)).hourly
+        if self._run.outcome is None:  # it still runs, so nothing is waited for
+            outcome = self._run.recorder.priced(outcome, wait=False)
+        hourly = outcome.hourly
         if hourly is None:
             return Footprint(math.nan if outcome.joules is None else outcome.joules)
         return hourly.footprint

@@ -410,7 +410,7 @@ def test_what_cannot_be_used_is_refused_before_anything_is_trained(tmp_path: Pat
     with pytest.raises(InputError, match="init_process_group"):
         BatchSizeOptimizer(bench.monitor, job=SPEC, rank=1, store=bench.store).get_batch_size()
     blind = ZeusMonitor(gpus={})
-    with pytest.raises(InputError, match=r"highest power limit of the GPUs here \(0 found\)"):
+    with pytest.raises(InputError, match=r"no GPU is visible .* the highest power limit of the GPUs"):
         BatchSizeOptimizer(blind, job=SPEC, store=bench.store).get_batch_size()
 
 

@@ -1,0 +1,192 @@
+"""`CarbonEmissionMonitor`, under the name that users of the existing package know. It is a `ZeusMonitor` with a rate.
+
+New code needs none of this: `ZeusMonitor(prices=...)` measures money and carbon in every window.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+from urllib.parse import urlencode
+
+from zeus import env
+from zeus.errors import ZeusError
+from zeus.monitor.measurement import Measurement
+from zeus.monitor.window import ZeusMonitor
+from zeus.tariff.online import OnlineRate
+from zeus.tariff.rates import SECONDS_PER_HOUR, Prices, hour_time
+
+ELECTRICITY_MAPS = "https://api.electricitymap.org/v3/carbon-intensity/history"
+
+
+class ZeusCarbonIntensityHTTPError(ZeusError):
+    """The source of carbon intensities did not answer."""
+
+
+class ZeusCarbonIntensityNotFoundError(ZeusError):
+    """The source does not know the carbon intensity."""
+
+
+class CarbonIntensityProvider(abc.ABC):
+    """Tells carbon intensities in gCO2e per kWh."""
+
+    @abc.abstractmethod
+    def get_current_carbon_intensity(self) -> float:
+        """The intensity now."""
+
+    @abc.abstractmethod
+    def get_recent_carbon_intensity(self) -> dict[datetime, float]:
+        """The intensities of the last hours, by the time from which each holds."""
+
+    @property
+    @abc.abstractmethod
+    def update_period(self) -> timedelta:
+        """For how long each value holds."""
+
+    @property
+    @abc.abstractmethod
+    def history_length(self) -> int:
+        """How many values the recent intensities hold."""
+
+
+class ElectrictyMapsClient(CarbonIntensityProvider):  # the known name is spelt so
+    """Electricity Maps. Its token is that of ZEUS_GCO2E_TOKEN.
+
+    Args:
+        location: Latitude and longitude.
+        estimate: Whether estimated values are wanted where there are no measured ones.
+        emission_factor_type: "direct" or "lifecycle".
+        url: Another address that answers in the same form.
+    """
+
+    def __init__(
+        self,
+        location: tuple[float, float],
+        estimate: bool = False,
+        emission_factor_type: Literal["direct", "lifecycle"] = "direct",
+        *,
+        url: str = ELECTRICITY_MAPS,
+    ) -> None:
+        self.lat, self.long = location
+        self.estimate = estimate
+        self.emission_factor_type = emission_factor_type
+        asked = {
+            "lat": self.lat,
+            "lon": self.long,
+            "disableEstimations": str(not estimate).lower(),
+            "emissionFactorType": emission_factor_type,
+        }
+        self._rate = OnlineRate(f"{url}?{urlencode(asked)}", env.gco2e_token())
+
+    def get_current_carbon_intensity(self) -> float:
+        now = int(datetime.now(UTC).timestamp()) // SECONDS_PER_HOUR
+        found = self._rate.at(now)
+        if found is None:
+            raise ZeusCarbonIntensityNotFoundError(
+                f"the carbon intensity at {(self.lat, self.long)} is not known now. Set ZEUS_GCO2E_TOKEN if the source "
+                "needs a token, or allow estimates with estimate=True."
+            )
+        return found
+
+    def get_recent_carbon_intensity(self) -> dict[datetime, float]:
+        now = int(datetime.now(UTC).timestamp()) // SECONDS_PER_HOUR
+        hours = range(now - self.history_length, now + 1)
+        found = {hour_time(hour): value for hour in hours if (value := self._rate.at(hour)) is not None}
+        if not found:
+            raise ZeusCarbonIntensityHTTPError(f"no carbon intensities at {(self.lat, self.long)} were answered.")
+        return found
+
+    @property
+    def update_period(self) -> timedelta:
+        return timedelta(hours=1)
+
+    @property
+    def history_length(self) -> int:
+        return 24
+
+
+@dataclass
+class CarbonEmissionMeasurement:
+    """Time, energy in joules, and carbon in gCO2e by GPU and by CPU. Unknown is NaN."""
+
+    time: float
+    gpu_energy: dict[int, float]
+    gpu_carbon_emission: dict[int, float]
+    cpu_energy: dict[int, float] | None = None
+    cpu_carbon_emission: dict[int, float] | None = None
+    dram_energy: dict[int, float] | None = None
+    dram_carbon_emission: dict[int, float] | None = None
+
+
+class CarbonEmissionMonitor:
+    """Measures the time, energy and carbon of windows.
+
+    Args:
+        carbon_intensity_provider: Tells the carbon intensity. What it does not know is unknown (NaN).
+        gpu_indices: As of `ZeusMonitor`.
+        cpu_indices: As of `ZeusMonitor`.
+        sync_execution_with: As of `ZeusMonitor`.
+    """
+
+    def __init__(
+        self,
+        carbon_intensity_provider: CarbonIntensityProvider,
+        gpu_indices: Sequence[int] | None = None,
+        cpu_indices: Sequence[int] | None = None,
+        sync_execution_with: str | None = "torch",
+    ) -> None:
+        self.carbon_intensity_provider = carbon_intensity_provider
+        prices = Prices(gco2e_per_kwh=_rate_of(carbon_intensity_provider))
+        self.zeus_monitor = ZeusMonitor(
+            gpu_indices, cpu_indices, sync_execution_with=sync_execution_with, prices=prices
+        )
+
+    def begin_window(self, key: str, sync_execution: bool = True) -> None:
+        """Open a window."""
+        self.zeus_monitor.begin_window(key, sync_execution)
+
+    def end_window(self, key: str, sync_execution: bool = True) -> CarbonEmissionMeasurement:
+        """Close a window and measure it."""
+        found = self.zeus_monitor.end_window(key, sync_execution)
+        gpu, cpu, dram = amounts(found, lambda part: part.gco2e)
+        return CarbonEmissionMeasurement(
+            found.time, found.gpu_energy, gpu, found.cpu_energy, cpu, found.dram_energy, dram
+        )
+
+
+def amounts(
+    found: Measurement, amount: Callable[..., float | None]
+) -> tuple[dict[int, float], dict[int, float] | None, dict[int, float] | None]:
+    """Money or carbon of each GPU, CPU and memory. Unknown is NaN; None where nothing was measured."""
+
+    def of(energies: Mapping[int, float] | None, name: str) -> dict[int, float] | None:
+        if energies is None:
+            return None
+        rows = {}
+        for index in energies:
+            footprint = found.footprint_of(lambda part, index=index: getattr(part, name)[index])  # type: ignore[misc]
+            value = amount(footprint)
+            rows[index] = math.nan if value is None else value
+        return rows
+
+    gpu = of(found.gpu_energy, "gpu_energy") or {}
+    return gpu, of(found.cpu_energy, "cpu_energy"), of(found.dram_energy, "dram_energy")
+
+
+def _rate_of(provider: CarbonIntensityProvider) -> Callable[[datetime], float | None]:
+    """The provider as a rate. Each hour is asked for once; what it raises makes the hour unknown."""
+    known: dict[datetime, float] = {}
+
+    def rate(hour: datetime) -> float | None:
+        if hour not in known:
+            recent = provider.get_recent_carbon_intensity()
+            known.update({time.astimezone(UTC).replace(minute=0, second=0): value for time, value in recent.items()})
+        if hour not in known and hour <= datetime.now(UTC) < hour + timedelta(hours=1):
+            known[hour] = provider.get_current_carbon_intensity()
+        return known.get(hour)
+
+    return rate

@@ -1,0 +1,97 @@
+"""`EnergyCostMonitor`, under the name that users of the existing package know. It is a `ZeusMonitor` with a price."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from zeus.errors import ZeusError
+from zeus.monitor.carbon import amounts
+from zeus.monitor.window import ZeusMonitor
+from zeus.tariff.rates import Prices
+
+SATURDAY = 5
+
+
+class ZeusElectricityPriceHTTPError(ZeusError):
+    """The source of prices did not answer."""
+
+
+class ZeusElectricityPriceNotFoundError(ZeusError):
+    """The source does not know the price."""
+
+
+class ElectricityPriceProvider(abc.ABC):
+    """Tells a tariff."""
+
+    @abc.abstractmethod
+    def get_current_electricity_prices(self) -> dict[str, list[Any]]:
+        """The tariff.
+
+        `energy_rate_structure` has a list for each period of the tariff, whose first object has the `rate` per kWh.
+        `energy_weekday_schedule` and `energy_weekend_schedule` have the number of the period by month and hour.
+        """
+
+
+@dataclass
+class EnergyCostMeasurement:
+    """Time, energy in joules, and its cost by GPU and by CPU. Unknown is NaN."""
+
+    time: float
+    gpu_energy: dict[int, float]
+    gpu_energy_cost: dict[int, float]
+    cpu_energy: dict[int, float] | None = None
+    cpu_energy_cost: dict[int, float] | None = None
+    dram_energy: dict[int, float] | None = None
+    dram_energy_cost: dict[int, float] | None = None
+
+
+class EnergyCostMonitor:
+    """Measures the time, energy and energy cost of windows.
+
+    Args:
+        electricity_price_provider: Tells the tariff. What it does not know is unknown (NaN). Hours are in UTC.
+        gpu_indices: As of `ZeusMonitor`.
+        cpu_indices: As of `ZeusMonitor`.
+        sync_execution_with: As of `ZeusMonitor`.
+    """
+
+    def __init__(
+        self,
+        electricity_price_provider: ElectricityPriceProvider,
+        gpu_indices: Sequence[int] | None = None,
+        cpu_indices: Sequence[int] | None = None,
+        sync_execution_with: str | None = "torch",
+    ) -> None:
+        self.electricity_price_provider = electricity_price_provider
+        prices = Prices(per_kwh=_rate_of(electricity_price_provider))
+        self.zeus_monitor = ZeusMonitor(
+            gpu_indices, cpu_indices, sync_execution_with=sync_execution_with, prices=prices
+        )
+
+    def begin_window(self, key: str, sync_execution: bool = True) -> None:
+        """Open a window."""
+        self.zeus_monitor.begin_window(key, sync_execution)
+
+    def end_window(self, key: str, sync_execution: bool = True) -> EnergyCostMeasurement:
+        """Close a window and measure it."""
+        found = self.zeus_monitor.end_window(key, sync_execution)
+        gpu, cpu, dram = amounts(found, lambda part: part.money)
+        return EnergyCostMeasurement(found.time, found.gpu_energy, gpu, found.cpu_energy, cpu, found.dram_energy, dram)
+
+
+def _rate_of(provider: ElectricityPriceProvider) -> Callable[[datetime], float | None]:
+    """The tariff as a rate by the hour. It is asked for once."""
+    tariff: dict[str, list[Any]] = {}
+
+    def rate(hour: datetime) -> float | None:
+        if not tariff:
+            tariff.update(provider.get_current_electricity_prices())
+        days = "weekday" if hour.weekday() < SATURDAY else "weekend"
+        period = tariff[f"energy_{days}_schedule"][hour.month - 1][hour.hour]
+        return float(tariff["energy_rate_structure"][period][0]["rate"])
+
+    return rate
