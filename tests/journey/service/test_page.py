@@ -437,6 +437,20 @@ def test_money_is_not_claimed_where_no_difference_is_seen(browser: Any, tmp_path
     assert not {"Saved money", "Extra money", "Saved CO₂e"} & set(tiles(opened(browser, tmp_path, data).page))
 
 
+def test_what_was_used_is_told_as_money_and_carbon_and_an_unknown_part_is_said(browser: Any, tmp_path: Path) -> None:
+    data = everything()
+    data["full"]["speech"] |= {"joules": 7.2e6, "unknown_tries": 0}
+    whole = {"kwh": 2.0, "money": 0.6, "known_money": 0.6, "money_covers": 1.0, "currency": "EUR", "hours_by": "curve"}
+    grams = {"gco2e": None, "known_gco2e": 400.0, "gco2e_covers": 0.5}
+    data["full"]["speech"]["footprint"] = {**whole, **grams}
+    told = tiles(opened(browser, tmp_path, data).page)["Energy used"]
+    part = "400 g CO₂e for 50 % of it (the intensity of the rest is unknown)"
+    assert told == f"2 kWh\nV100\n2 kWh, 0.60 EUR, {part}"
+    data["full"]["speech"]["footprint"] |= {"gco2e": None, "known_gco2e": None, "gco2e_covers": 0.0, "hours_by": "time"}
+    told = tiles(opened(browser, tmp_path, data).page)["Energy used"]
+    assert told.endswith("0.60 EUR, CO₂e unknown; the energy of an hour is estimated from the time")
+
+
 def test_running_trials_are_listed_before_anything_else(browser: Any, tmp_path: Path) -> None:
     look = opened(browser, tmp_path, everything())
     card = look.page.get_by_role("region", name="Trial 9 is running")
