@@ -64,7 +64,9 @@ PUBLIC = {
         "Time",
         "ZeusCost",
     ],
+    "zeus.tuning.measured_trial": ["MeasuredTrial"],
     "zeus.tuning.optuna": ["CostPruner", "OptunaTrial"],
+    "zeus.tuning.ray_tune": ["CostStopper", "RayTrial"],
     "zeus.device.find": ["Slice", "find", "machine", "mine", "no_gpu", "torch_uuids"],
     "zeus.device.gpu": [
         "Capability",

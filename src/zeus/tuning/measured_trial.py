@@ -27,7 +27,7 @@ from zeus.training.energy_log import EnergyLog
 from zeus.tuning.cost_bound import COST
 
 log = logging.getLogger(__name__)
-Batch = TypeVar("Batch")
+_Batch = TypeVar("_Batch")
 
 
 class MeasuredTrial:
@@ -117,7 +117,7 @@ class MeasuredTrial:
         if self._own_monitor:
             self.monitor.close()
 
-    def steps(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+    def steps(self, batches: Iterable[_Batch]) -> Iterator[_Batch]:
         """Iterate over the batches of a pass of training steps. Power limits are profiled only during these.
 
         Raises:
@@ -127,7 +127,7 @@ class MeasuredTrial:
             raise InputError("steps() was called outside of the trial's `with` block. Call it inside.")
         return self._steps(batches)
 
-    def _steps(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+    def _steps(self, batches: Iterable[_Batch]) -> Iterator[_Batch]:
         self._end_steps()
         self._pass += 1
         mine, self._in_steps = self._pass, True

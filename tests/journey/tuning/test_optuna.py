@@ -54,6 +54,7 @@ def test_a_trial_has_its_energy_and_cost_whether_it_completes_is_pruned_or_fails
             for _ in measured.steps(range(400)):
                 pass
             assert card.limit() < FOUND
+            card.machine.run([0], seconds=5, watts=100)  # an evaluation
             if trial.number == 1:
                 raise optuna.TrialPruned
             if trial.number == 2:
