@@ -51,8 +51,21 @@ EXTRAS_OF = {
     "training/huggingface": ("huggingface",),
     "training/lightning": ("lightning",),
     "training/loader": ("torch",),
+    "tuning/optuna": ("optuna",),
+    "tuning/ray_tune": ("ray",),
 }
-SHIPPED_EXTRAS = ("torch", "huggingface", "lightning", "amd", "postgres", "prometheus", "service", "plots")
+SHIPPED_EXTRAS = (
+    "torch",
+    "huggingface",
+    "lightning",
+    "optuna",
+    "ray",
+    "amd",
+    "postgres",
+    "prometheus",
+    "service",
+    "plots",
+)
 
 
 def test_the_sdist_holds_what_is_published_and_nothing_else(built: Path) -> None:
@@ -61,7 +74,9 @@ def test_the_sdist_holds_what_is_published_and_nothing_else(built: Path) -> None
     with tarfile.open(file) as packed:
         members = {Path(*Path(one.name).parts[1:]): one.size for one in packed.getmembers() if one.isfile()}
     assert {path.parts[0] for path in members} == PUBLISHED
-    assert [path for path in members if NEVER & set(path.parts) or path.suffix in ENDINGS] == []
+    ours = Path("benchmarks/h200/traces")  # measured by us; no other data is published
+    strange = [path for path in members if NEVER & set(path.parts) or path.suffix in ENDINGS]
+    assert [path for path in strange if path.parent != ours] == []
     assert [path for path, size in members.items() if size > LARGEST_BYTES] == []
     assert sum(members.values()) < ALL_BYTES
     assert {path.relative_to("src") for path in members if path.parts[0] == "src"} == sources()
