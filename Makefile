@@ -59,7 +59,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/robust.py
 	$(BIN)/python benchmarks/regret.py
 	$(BIN)/python benchmarks/cluster.py
-	$(BIN)/python benchmarks/tuners.py
+	$(BIN)/python benchmarks/tuners.py --only optuna  # Ray would listen on all interfaces
 	$(BIN)/python benchmarks/service.py --check
 	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/journey/service/test_schema.py
 
