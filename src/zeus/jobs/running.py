@@ -87,6 +87,10 @@ class RunningTrial:
         found = None if trial is None else self._try("looking up earlier trials", lambda job: job.knowledge(trial))
         return found or Knowledge()
 
+    def so_far(self) -> Outcome | None:
+        """What the trial had used when it last reported; None if it has not, or the store does not answer."""
+        return self._try("looking up what it has used", lambda job: job.so_far(self.number))
+
     def answer(self, question: AskPolicy) -> bool:
         """Whether to go on: the policy decides, or the cost limit if the policy cannot be asked."""
         self._so_far = question.so_far

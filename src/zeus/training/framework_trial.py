@@ -47,14 +47,20 @@ class FrameworkTrial:
     def finished(self) -> bool:
         return self._training and self._optimizer is not None and self._optimizer.training_finished
 
-    def begin(self, steps_per_epoch: int | None = None) -> None:
-        """Training begins. Give the steps per epoch if they are known."""
+    def begin(self, steps_per_epoch: int | None = None, epochs_before: int = 0) -> None:
+        """Training begins.
+
+        Args:
+            steps_per_epoch: If they are known.
+            epochs_before: Finished epochs in the checkpoint from which training resumes.
+        """
         order = orders()
         if self._optimizer is None and order.job_id is not None and order.trial is not None:
             self._optimizer = BatchSizeOptimizer(ZeusMonitor())
         self._training, self._begun = True, False
         if self._optimizer is not None:
             self._optimizer.steps_per_epoch = steps_per_epoch
+            self._optimizer.epochs_before = epochs_before
             self._optimizer.on_train_begin()
 
     def step_end(self) -> None:

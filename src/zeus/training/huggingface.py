@@ -159,7 +159,8 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         join(state)
-        self._follower.begin(_steps_per_epoch(args, kwargs.get("train_dataloader")))
+        done = int(state.epoch or 0) if state.global_step else 0  # in the checkpoint of a resumed training
+        self._follower.begin(_steps_per_epoch(args, kwargs.get("train_dataloader")), done)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._follower.epoch_begin()

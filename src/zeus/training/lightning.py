@@ -219,7 +219,8 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
         known = batches and batches != float("inf")  # infinite if the data set has no length
         join(trainer)
         self._stepped = trainer.global_step
-        self._follower.begin(math.ceil(batches / max(1, folded)) if known else None)
+        done = trainer.current_epoch if trainer.global_step else 0  # in the checkpoint of a resumed training
+        self._follower.begin(math.ceil(batches / max(1, folded)) if known else None, done)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self._follower.epoch_begin()

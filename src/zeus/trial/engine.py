@@ -146,6 +146,7 @@ class Terms:
     found_watts: float | None = None  # the power limit before Zeus changed it
     before: Use = NOTHING  # by earlier starts of this trial, which ran out of memory; charged to it
     micro_batch_size: int | None = None  # samples on each GPU at once, if gradients are accumulated
+    epochs_before: int = 0  # in a checkpoint from which this start goes on
 
     @classmethod
     def of(cls, spec: JobSpec, cost: CostModel, cost_limit: float | None, **more: object) -> Terms:
@@ -200,6 +201,22 @@ class TrialEngine:
     _steps_per_epoch: int | None = None
     _paces: tuple[float, ...] = ()  # cost of a step in each measurement of this epoch
     _inside: bool = False  # the policy was asked inside this epoch
+
+    @classmethod
+    def resumed(cls, terms: Terms, known: Knowledge, epochs: int, so_far: Outcome | None) -> TrialEngine:
+        """A trial that goes on from a checkpoint.
+
+        Args:
+            terms: Its terms.
+            known: What earlier trials tell.
+            epochs: Finished epochs in the checkpoint.
+            so_far: What the trial had used when it last reported. None: it had not begun, so the epochs belong to
+                another trial. What the whole training uses is then unknown.
+        """
+        used = NOTHING if so_far is None else Use(math.nan if so_far.joules is None else so_far.joules, so_far.seconds)
+        before = Use(math.nan, terms.before.seconds) if so_far is None else used
+        units = {} if so_far is None else {(one.kind, one.limit_watts, one.cold): one for one in so_far.stretches}
+        return cls(replace(terms, before=before, epochs_before=epochs), known, epochs=epochs, stretches=units)
 
     @property
     def charged(self) -> Use:
@@ -270,7 +287,7 @@ class TrialEngine:
         return now._look_inside() if steps and now._in_epoch else (now, ())
 
     def _added(self, event: Measured) -> dict[tuple[Kind, float | None, bool], Stretch]:
-        cold = self.epochs == int(self._pending)
+        cold = self.epochs - self.terms.epochs_before == int(self._pending)
         joules = event.use.joules if event.use.is_known else None
         one = Stretch.of(
             event.kind, event.limit, cold, event.count, None if joules is None else max(0.0, joules), event.use.seconds
@@ -372,7 +389,8 @@ class TrialEngine:
         now = replace(now, ending=ending, next_epoch_cost=following)
         tell: tuple[Action, ...] = ()
         whole = ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)
-        if whole and now.epochs == 1 and now.spent.is_known and now.spent.joules > 0 < now.spent.seconds:
+        alone = now.epochs - now.terms.epochs_before == 1
+        if whole and alone and now.spent.is_known and now.spent.joules > 0 < now.spent.seconds:
             tell = (TellEpoch(now.spent),)  # a training of one epoch has no better estimate
         return now, (*tell, Finish(now.outcome(ending)))
 

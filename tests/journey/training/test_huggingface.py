@@ -382,6 +382,194 @@ def test_under_zeus_run_a_trainer_gets_its_part_of_the_batch(tmp_path: Path, mon
     assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (8, 4)
 
 
+# ---------------------------------------------------------------------------------------------- trainings of today
+
+
+class FailsAfter(TrainerCallback):  # type: ignore[misc]
+    """Raises when an epoch and its checkpoint are done."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.epoch > self.epochs:
+            raise RuntimeError("the node went away")
+
+
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalJob:
+    """A trial that a launcher has opened."""
+    url = f"sqlite:///{tmp_path}/zeus.db"
+    job = LocalJob.register(open_store(url), spec(batch_sizes=(8,), default_batch_size=8))
+    trial = job.ask(gpus_of(ZeusMonitor()))
+    told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
+    for name, value in (told | {"OUTCOME_FILE": tmp_path / "outcome.json"}).items():
+        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    return job
+
+
+def test_a_training_resumed_within_its_trial_goes_on_where_the_trial_was(
+    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = launched(tmp_path, monkeypatch)
+    options: dict[str, Any] = {"num_train_epochs": 9, "eval_strategy": "epoch", "save_strategy": "epoch"}
+    first = trainer(tmp_path, [BatchSizeCallback("eval_accuracy"), FailsAfter(2)], 80, **options)
+    first.compute_metrics = accuracy([0.1, 0.2])
+    with pytest.raises(RuntimeError, match="went away"):
+        first.train()
+    reported = job.so_far(1)
+    assert reported is not None and reported.epochs == 2 and reported.joules is not None
+    again = trainer(tmp_path, [BatchSizeCallback("eval_accuracy")], 80, **options)
+    again.compute_metrics = accuracy([0.3, 0.9])
+    before = card.energy()
+    again.train(resume_from_checkpoint=True)
+    outcome = job.trial(1).outcome
+    assert outcome is not None
+    assert (outcome.ending, outcome.epochs, outcome.metric) == (Ending.CONVERGED, 4, 0.9)
+    assert outcome.joules == pytest.approx(reported.joules + card.energy() - before, rel=0.01)
+    assert [point.number for point in outcome.curve] == [3, 4]
+
+
+def test_a_training_resumed_from_the_checkpoint_of_another_trial_has_an_unknown_energy(
+    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    options: dict[str, Any] = {"eval_strategy": "epoch", "save_strategy": "epoch"}
+    earlier = trainer(tmp_path, [], 80, **options)
+    earlier.train()
+    job = launched(tmp_path, monkeypatch)
+    again = trainer(tmp_path, [BatchSizeCallback("eval_accuracy")], 80, num_train_epochs=9, **options)
+    again.compute_metrics = accuracy([0.9])
+    again.train(resume_from_checkpoint=True)
+    outcome = job.trial(1).outcome
+    assert outcome is not None
+    assert (outcome.ending, outcome.epochs, outcome.joules) == (Ending.CONVERGED, 3, None)
+    assert "goes on after epoch 2 of another trial" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bf16": True},
+        {"gradient_accumulation_steps": 4},
+        {"eval_strategy": "steps", "eval_steps": 5},
+        {"torch_compile": True, "torch_compile_backend": "aot_eager"},  # the default one needs a C++ compiler
+        {"max_steps": 20},
+    ],
+    ids=["bf16", "accumulated", "evaluated by steps", "compiled", "a number of steps"],
+)
+def test_a_fine_tune_of_one_epoch_is_measured_limited_and_reported(
+    card: VirtualGpu,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: dict[str, Any],
+) -> None:
+    job = launched(tmp_path, monkeypatch)
+    power, energy = HFGlobalPowerLimitOptimizer(ZeusMonitor()), EnergyCallback()
+    callbacks = [power, energy, BatchSizeCallback("eval_accuracy")]
+    trained = trainer(tmp_path, callbacks, 1600, **({"num_train_epochs": 1, "eval_strategy": "epoch"} | options))
+    trained.compute_metrics = accuracy([0.9] if "eval_steps" not in options else [0.1] * 30 + [0.9] * 99)
+    trained.train()
+    outcome = job.trial(1).outcome
+    assert outcome is not None and outcome.ending is Ending.CONVERGED and outcome.epochs == 1
+    steps = options.get("max_steps", 200 // options.get("gradient_accumulation_steps", 1))
+    assert trained.state.global_step == (155 if "eval_steps" in options else steps)
+    assert energy.joules == pytest.approx(card.energy(), rel=1e-6) == pytest.approx(outcome.joules, rel=0.02)
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
+    assert line.startswith("zeus: reached 0.9 after 1 epoch, ")
+    if power.best_limit is not None:  # there were steps enough
+        assert f"{power.best_limit:g} W" in line
+    assert card.limit() == 250
+
+
+@pytest.mark.filterwarnings("ignore:Cannot ")  # from dill, which `datasets` pickles with
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_trls_trainer_for_fine_tuning_takes_the_same_callbacks_and_arguments(
+    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trl = pytest.importorskip("trl", reason="needs `pip install trl`, of 270 MB with what it needs")
+    datasets = pytest.importorskip("datasets")
+    from tokenizers import Tokenizer, models
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    job = launched(tmp_path, monkeypatch)
+    monkeypatch.setenv("ZEUS_PER_DEVICE_BATCH_SIZE", "4")
+    monkeypatch.setenv("ZEUS_ACCUMULATION_STEPS", "2")
+    words = Tokenizer(models.WordLevel({str(n): n for n in range(20)}, unk_token="0"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="0", eos_token="1", unk_token="0")
+    config = LlamaConfig(vocab_size=20, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+    rows = [[index % 18 + 2] * 4 for index in range(800)]
+    data, few = (
+        datasets.Dataset(datasets.table.InMemoryTable.from_pydict({"input_ids": some}), fingerprint=str(len(some)))
+        for some in (rows, rows[:8])
+    )
+    args = training_arguments(
+        trl.SFTConfig,
+        output_dir=str(tmp_path / "out"),
+        num_train_epochs=1,
+        per_device_train_batch_size=99,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
+        eval_strategy="epoch",
+        save_strategy="no",
+        report_to="none",
+        use_cpu=True,
+        bf16=False,
+        disable_tqdm=True,
+    )
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    tuned = trl.SFTTrainer(
+        LlamaForCausalLM(config),
+        args,
+        train_dataset=data,
+        eval_dataset=few,
+        processing_class=tokenizer,
+        callbacks=[power, EnergyCallback(), BatchSizeCallback("eval_loss")],
+    )
+    tuned.train()
+    assert tuned.state.global_step == 100
+    outcome = job.trial(1).outcome
+    assert outcome is not None and outcome.epochs == 1 and outcome.micro_batch_size == 4
+    assert outcome.joules == pytest.approx(card.energy(), rel=0.01)
+    assert f"{power.best_limit:g} W in place of 250 W" in capsys.readouterr().err
+    assert card.limit() == 250
+
+
+LAUNCHED = """
+import sys
+from pathlib import Path
+sys.path[:0] = [TESTS, JOURNEY]
+from test_huggingface import EnergyCallback, HFGlobalPowerLimitOptimizer, ZeusMonitor, trainer
+power, energy = HFGlobalPowerLimitOptimizer(ZeusMonitor()), EnergyCallback()
+trainer(Path("."), [power, energy], size=1600, num_train_epochs=1).train()
+print("best", power.best_limit, energy.joules)
+"""
+
+
+def test_accelerate_launch_needs_no_change(card: VirtualGpu, tmp_path: Path) -> None:
+    names = {"TESTS": str(TESTS), "JOURNEY": str(Path(__file__).parent)}
+    text = LAUNCHED
+    for name, value in names.items():
+        text = text.replace(name, repr(value))
+    (tmp_path / "train.py").write_text(text)
+    path = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1", "train.py"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    _, best, joules = next(line for line in done.stdout.splitlines() if line.startswith("best")).split()
+    assert float(best) < 250
+    assert float(joules) == pytest.approx(card.energy())
+    assert sum(line.startswith("zeus: ended after 1 epoch") for line in done.stderr.splitlines()) == 1
+    assert card.limit() == 250
+
+
 def test_under_zeus_run_the_callback_finds_its_trial_and_without_it_does_nothing(
     card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ if importlib.util.find_spec("lightning") is None:
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -96,7 +97,12 @@ def data(size: int) -> DataLoader[Any]:
 
 
 def fit(
-    tmp_path: Path, callbacks: list[Callback], size: int = 800, model: LightningModule | None = None, **options: Any
+    tmp_path: Path,
+    callbacks: list[Callback],
+    size: int = 800,
+    model: LightningModule | None = None,
+    ckpt_path: Path | None = None,
+    **options: Any,
 ) -> list[dict[str, float]]:
     """Train; the lines that the logger wrote."""
     logger = CSVLogger(tmp_path, name="log")
@@ -111,7 +117,7 @@ def fit(
         "enable_checkpointing": False,
         "callbacks": callbacks,
     }
-    Trainer(**(defaults | options)).fit(model or Model(), data(size), data(24))
+    Trainer(**(defaults | options)).fit(model or Model(), data(size), data(24), ckpt_path=ckpt_path)
     with (Path(logger.log_dir) / "metrics.csv").open() as lines:
         return [{name: float(text) for name, text in row.items() if text} for row in csv.DictReader(lines)]
 
@@ -289,6 +295,46 @@ def test_a_trainer_that_raises_has_crashed(card: VirtualGpu, tmp_path: Path) -> 
         fit(tmp_path, [callback, Watch(card, fail_at=15)], size=80, model=Scored([0.1] * 9))
     trial = store.trial("asr", 1).trial
     assert (trial.ending, trial.outcome and trial.outcome.epochs) == (Ending.CRASHED, 1)
+
+
+@pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`")
+def test_a_training_resumed_within_its_trial_goes_on_where_the_trial_was(
+    card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/zeus.db"
+    store = open_store(url)
+    spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8,), default_batch_size=8, target_metric=0.8)
+    job = LocalJob.register(store, spec)
+    told = {"JOB_ID": "asr", "TRIAL": job.ask(gpus_of(ZeusMonitor())).number, "BATCH_SIZE": 8, "STORE": url}
+    for name, value in (told | {"OUTCOME_FILE": tmp_path / "outcome.json"}).items():
+        monkeypatch.setenv(f"ZEUS_{name}", str(value))
+    options: dict[str, Any] = {"max_epochs": 9, "num_sanity_val_steps": 0, "precision": "bf16-mixed"}
+    saved = ModelCheckpoint(dirpath=tmp_path / "saved", save_last=True)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fit(
+            tmp_path,
+            [BatchSizeCallback("score"), saved, Watch(card, fail_at=25)],
+            size=80,
+            model=Scored([0.1, 0.2]),
+            enable_checkpointing=True,
+            **options,
+        )
+    reported = job.so_far(1)
+    assert reported is not None and reported.epochs == 2 and reported.joules is not None
+    before = card.energy()
+    fit(
+        tmp_path,
+        [BatchSizeCallback("score")],
+        size=80,
+        model=Scored([0.3, 0.9]),
+        ckpt_path=tmp_path / "saved" / "last.ckpt",
+        **options,
+    )
+    outcome = job.trial(1).outcome
+    store.close()
+    assert outcome is not None
+    assert (outcome.ending, outcome.epochs) == (Ending.CONVERGED, 4)
+    assert outcome.joules == pytest.approx(reported.joules + card.energy() - before, rel=0.01)
 
 
 def test_by_itself_the_callback_for_the_batch_size_does_nothing(card: VirtualGpu, tmp_path: Path) -> None:

@@ -467,3 +467,33 @@ def test_a_slow_start_is_no_change_of_units() -> None:
     stored = (row(150.0, True, 200.0), row(150.0, False, 80.0))
     assert not is_due((profiled, stored), 250.0)
     assert not is_due((profiled, (*stored, row(0.0, False, 500.0))), 250.0)
+
+
+# ---------------------------------------------------------------------------------------------- several starts
+
+
+def _trained(engine: TrialEngine, epochs: int) -> TrialEngine:
+    for _ in range(epochs):
+        for event in (EpochBegan(), Measured(Kind.EPOCH, 1, Use(100.0, 2.0), 250.0), EpochEnded(), Evaluated(0.1)):
+            engine, _ = engine.handle(event)
+    return engine
+
+
+def test_what_earlier_starts_used_is_charged_but_is_no_epoch() -> None:
+    terms = Terms(target_metric=0.9, max_epochs=9, cost=COST, before=Use(30.0, 1.0), micro_batch_size=16)
+    outcome = _trained(TrialEngine(terms), 2).so_far
+    assert (outcome.joules, outcome.seconds, outcome.epochs, outcome.micro_batch_size) == (230.0, 5.0, 2, 16)
+    assert [point.joules for point in outcome.curve or _trained(TrialEngine(terms), 2).curve] == [100.0, 100.0]
+    unknown = replace(terms, before=Use(math.nan, 1.0))
+    assert _trained(TrialEngine(unknown), 2).so_far.joules is None
+
+
+def test_a_trial_resumed_from_a_checkpoint_counts_on() -> None:
+    terms = Terms(target_metric=0.9, max_epochs=9, cost=COST)
+    reported = _trained(TrialEngine(terms), 3).so_far
+    resumed = TrialEngine.resumed(terms, Knowledge(), 2, reported)  # the third epoch is trained again
+    outcome = _trained(resumed, 2).so_far
+    assert (outcome.epochs, outcome.joules, outcome.seconds) == (4, 500.0, 10.0)
+    assert sum(one.count for one in outcome.stretches) == 5
+    foreign = _trained(TrialEngine.resumed(terms, Knowledge(), 2, None), 1).so_far
+    assert (foreign.epochs, foreign.joules) == (3, None)

@@ -127,6 +127,7 @@ class BatchSizeOptimizer(Callback):
         self._is_unit = False  # whether the next piece is a whole epoch whose steps are not reported
         self._again: int | None = None
         self.steps_per_epoch: int | None = None  # set by a framework that knows it before the first epoch
+        self.epochs_before = 0  # set by a framework that resumes a training from a checkpoint
         self.training_finished = False
         self.converged = False
 
@@ -318,7 +319,7 @@ class BatchSizeOptimizer(Callback):
             steps_per_epoch=steps,
             **(start_terms(self._orders) if self._from_launcher else {}),
         )
-        engine = TrialEngine(terms, self._given.known)
+        engine = self._engine(terms, self._given.known)
         quick = ProfileFolder.of(self._orders) if self._from_launcher else None
         self._run = (
             TrialRun(engine, recorder, self._crew, quick=quick)
@@ -329,6 +330,18 @@ class BatchSizeOptimizer(Callback):
         recorder.begin()
         self._run.feed(Started())
         self._end_if_over()
+
+    def _engine(self, terms: Terms, known: Knowledge) -> TrialEngine:
+        """The engine of this trial, which may go on from a checkpoint. Every rank must call this."""
+        done = self.epochs_before
+        if not done:
+            return TrialEngine(terms, known)
+        so_far = broadcast(self._running.so_far() if self._running is not None else None)
+        if so_far is None and self._crew.writes:
+            log.warning(
+                "training goes on after epoch %s of another trial, so the energy of the whole training is unknown", done
+            )
+        return TrialEngine.resumed(terms, known, done, so_far)
 
     def on_epoch_begin(self) -> None:
         """An epoch begins. If a loop never calls this, each evaluation ends an epoch."""
