@@ -195,7 +195,8 @@ def test_other_trainings_that_show_their_steps_are_profiled_too(
     (place.folder / "train.py").write_text(script)
     place.job(metrics="", command=command, batch_sizes=[16], default_batch_size=16)
     (row,) = profile(place)["sizes"]
-    assert (row["failure"], row["limits_compared"], row["steps_per_epoch"]) == (None, True, 20_000 // 16)
+    steps = 20_000 // (16 // gpus)  # each rank has its part of the batch, and here all of the data
+    assert (row["failure"], row["limits_compared"], row["steps_per_epoch"]) == (None, True, steps)
     assert place.store().get_profile(ProfileKey("toy", 16, V100, gpus)) is not None
     assert place.store().count("toy") == 0 and not (place.folder / "model").exists()
 
