@@ -38,7 +38,6 @@ def main() -> None:
     for module, panel in panels:
         shown = replace(panel, title=panel.title if "H200" in panel.title else f"{panel.title}, H200")
         (options.out / f"{panel.name}.png").write_bytes(style.picture(shown, module.draw, dpi=110))
-        (options.out / f"{panel.name}.csv").write_text(panel.csv(), encoding="utf-8")
         print(options.out / f"{panel.name}.png")
 
 

@@ -33,7 +33,7 @@ NEVER = {"__pycache__", ".hypothesis", ".mypy_cache", ".ruff_cache", "node_modul
 ENDINGS = {".pyc", ".db", ".sqlite", ".csv", ".log", ".so", ".whl"}
 
 # The name under which a distribution is imported, where it is another.
-IMPORTED_AS = {"nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client"}
+IMPORTED_AS = {"nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client", "pillow": "PIL"}
 BROUGHT_BY = {"pytorch_lightning": "lightning"}  # the same callbacks under the name of the older package
 # Declared though nothing in src imports it: SQLAlchemy loads the driver, transformers its trainer's back end.
 LOADED_BY_OTHERS = {"psycopg", "accelerate"}

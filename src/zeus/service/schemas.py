@@ -257,6 +257,8 @@ class MeasuredLimit(Body):
     energy: NotBelow
     time: Above
     steps: Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)] = 1
+    energy_error: NotBelow | None = None
+    time_error: NotBelow | None = None
 
 
 class Profile(Body):

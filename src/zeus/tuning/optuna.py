@@ -8,13 +8,14 @@ from zeus.env import Mode
 from zeus.monitor import ZeusMonitor
 from zeus.tuning.cost_bound import CostBound
 from zeus.tuning.measured_trial import MeasuredTrial
+from zeus_energy import install_command
 
 try:
     from optuna.pruners import BasePruner
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial, TrialState
 except ImportError as missing:
-    raise ImportError("zeus.tuning.optuna needs Optuna: `pip install 'zeus-energy[optuna]'`.") from missing
+    raise ImportError(f"zeus.tuning.optuna needs Optuna. Run `{install_command('optuna')}`.") from missing
 
 
 class OptunaTrial(MeasuredTrial):

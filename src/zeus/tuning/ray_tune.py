@@ -7,11 +7,12 @@ from typing import Any
 
 from zeus.tuning.cost_bound import CostBound
 from zeus.tuning.measured_trial import MeasuredTrial
+from zeus_energy import install_command
 
 try:
     from ray import tune
 except ImportError as missing:
-    raise ImportError("zeus.tuning.ray_tune needs Ray Tune: `pip install 'zeus-energy[ray]'`.") from missing
+    raise ImportError(f"zeus.tuning.ray_tune needs Ray Tune. Run `{install_command('ray')}`.") from missing
 
 
 class RayTrial(MeasuredTrial):

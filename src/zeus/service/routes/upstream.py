@@ -78,7 +78,7 @@ class UpstreamReport(OldTrial):
     """What a trial has used since it began, and its latest metric."""
 
     time: schemas.Above
-    energy: schemas.NotBelow  # 0: not known, as in epochs shorter than a step of the GPU's counter
+    energy: schemas.Above | Annotated[float, schemas.Field(ge=0, le=0, strict=True)]  # 0: unknown (a short epoch)
     metric: schemas.Number
     current_epoch: schemas.Whole
 
