@@ -9,7 +9,7 @@ MINUTES ?= 30
 DATA := $(or $(ZEUS_DATA),../shared/data)
 OUT ?= build/reproduced
 
-.PHONY: demo quick test lint lint-js format hooks chaos bench reproduce docs dist clean system
+.PHONY: demo quick test peers lint lint-js format hooks chaos bench reproduce docs dist clean system
 
 demo: $(VENV)/.torch
 	$(BIN)/zeus demo
@@ -20,7 +20,11 @@ quick: $(VENV)/.quick
 
 test: system lint
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not peers"
+
+# With others: the published client and releases of the existing package, mixed environments, and Ray.
+peers: system $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m peers
 
 lint: $(VENV)/.dev lint-js
 	$(BIN)/ruff check .

@@ -18,6 +18,8 @@ import zeus
 from support.environments import empty, skip_without_index
 from support.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.peers
+
 Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
 OLD = ("zeus==0.16.0", "zeus-ml==0.11.0.post1")
 IMPORT = "python -c 'import zeus; print(zeus.__version__)'"

@@ -75,6 +75,7 @@ def attempt(module: str, name: str) -> str | None:
     return None
 
 
+@pytest.mark.peers
 def test_every_public_name_is_here_or_says_what_to_use_instead(release: Path) -> None:
     wrong, names = [], 0
     for file in sorted((release / "zeus").rglob("*.py")):
@@ -88,6 +89,7 @@ def test_every_public_name_is_here_or_says_what_to_use_instead(release: Path) ->
     assert [one for one in wrong if one] == []
 
 
+@pytest.mark.peers
 def test_every_import_of_its_examples_works_or_says_what_to_use_instead(release: Path) -> None:
     files = sorted((release / "examples").rglob("*.py"))
     assert len(files) > 10

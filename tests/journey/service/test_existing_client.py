@@ -22,6 +22,8 @@ from support.nvml.fake import FakeNvml
 from support.served import Served
 from zeus.job import Ending, Trial
 
+pytestmark = pytest.mark.peers
+
 PEER = "zeus==0.16.0"
 WATTS = 100.0
 JOB = {

@@ -24,6 +24,8 @@ if importlib.util.find_spec("ray") is None:
 
 from zeus.tuning.ray_tune import CostStopper
 
+pytestmark = pytest.mark.peers
+
 FOUND = 250.0
 CARD = "virtual:v100?clock=virtual&load=resnet50"
 ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
