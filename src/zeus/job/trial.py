@@ -15,6 +15,7 @@ complete: a trial carries its η, its GPUs and the power limits that its units r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,6 +25,7 @@ from zeus.cost import GPU_ONLY, Include, counted_as, counted_in, included
 from zeus.job.checks import LEAST, MOST, is_number, need, need_whole
 from zeus.job.hourly import HourlyUse
 from zeus.job.spec import JobSpec, Target
+from zeus.tariff.rates import Footprint
 
 MAX_TRIES = 20  # trials after which a recurrence has failed
 
@@ -184,6 +186,13 @@ class Outcome:
         need(self.metric is None or is_number(self.metric), "metric", self.metric, "a finite number, or None")
         if self.micro_batch_size is not None:
             need_whole("micro_batch_size", self.micro_batch_size, 1)
+
+    @property
+    def footprint(self) -> Footprint:
+        """What its energy came to, at the rates that were known then."""
+        if self.hourly is not None:
+            return self.hourly.footprint
+        return Footprint(math.nan if self.joules is None else self.joules)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,7 @@ class LimitRecord:
         optimizer, best = self._optimizer, self._optimizer.best_limit
         if best is None or optimizer.mode is not Mode.OPTIMIZE or optimizer.why_not is not None:
             return {}
-        outcome = self._engine.so_far
-        saving = limit_saving(optimizer, outcome, (), self._paid(outcome))
+        saving = limit_saving(optimizer, self._engine.so_far, (), Footprint())  # a log has no money: nothing is priced
         values = {"zeus/power_limit": best}
         if saving is not None:
             values |= {"zeus/saved_joules": saving.joules, "zeus/saved_joules_error": saving.joules_error}
@@ -122,7 +121,7 @@ class LimitRecord:
 
     def summary(self) -> Summary:
         optimizer, outcome = self._optimizer, self._engine.so_far
-        paid = self._paid(outcome)
+        paid = self._recorder.priced(outcome, wait=False).footprint
         best, found = optimizer.best_limit, optimizer.found_limit
         joules = math.nan if outcome.joules is None else outcome.joules
         selector = optimizer.selector
@@ -144,10 +143,6 @@ class LimitRecord:
             include=optimizer.include,
             footprint=paid,
         )
-
-    def _paid(self, outcome: Outcome) -> Footprint:
-        hourly = self._recorder.priced(outcome).hourly
-        return Footprint(math.nan if outcome.joules is None else outcome.joules) if hourly is None else hourly.footprint
 
 
 def limit_saving(

@@ -235,7 +235,9 @@ class Session:
     def summary(self) -> Summary:
         """What the run used so far, or in total once it is over."""
         outcome = self._run.outcome or self._run.engine.so_far
-        paid = self._paid(outcome)
+        if self._run.outcome is None:  # it still runs, so nothing is waited for
+            outcome = self._run.recorder.priced(outcome, wait=False)
+        paid = outcome.footprint
         joules = math.nan if outcome.joules is None else outcome.joules
         best, found = self._optimizer.best_limit, self._optimizer.found_limit
         return Summary(
@@ -255,15 +257,6 @@ class Session:
             include=self._optimizer.include,
             footprint=paid,
         )
-
-    def _paid(self, outcome: job.Outcome) -> Footprint:
-        """What the run came to so far, or in total once it is over."""
-        if self._run.outcome is None:  # it still runs, so nothing is waited for
-            outcome = self._run.recorder.priced(outcome, wait=False)
-        hourly = outcome.hourly
-        if hourly is None:
-            return Footprint(math.nan if outcome.joules is None else outcome.joules)
-        return hourly.footprint
 
     def _saving(self, outcome: job.Outcome, paid: Footprint) -> LimitSaving | None:
         """What the run saved against the limit found, or in observer mode would have saved at the best limit."""
