@@ -14,6 +14,7 @@ import click
 
 from zeus.cli.jobs_text import many
 from zeus.cli.output import joules, print_json, seconds, warnings
+from zeus.cli.run_places import LOCAL, place_options, refuse_strange, submit
 from zeus.env import quiet
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
@@ -52,8 +53,9 @@ class Interrupted(KeyboardInterrupt):
     is_flag=True,
     help="Continue the job even if its command, target, higher_is_better or include has changed.",
 )
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
-def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
+def run(job_file: Path, recurrences: int, revise: bool, place: str, as_json: bool, **flags: Any) -> int:
     """Run the recurring job described in JOB_FILE.
 
     Zeus chooses the batch size and the power limit. If a trial does not reach the target, Zeus tries another
@@ -71,6 +73,9 @@ def run(job_file: Path, recurrences: int, revise: bool, as_json: bool) -> int:
     from zeus.launch.job_file.reader import read_job_file
     from zeus.launch.launcher import Hooks, Launcher
 
+    refuse_strange(place, flags)
+    if place != LOCAL:
+        return submit(place, job_file, recurrences, revise, flags)
     click.get_current_context().with_resource(warnings(silent=quiet()))
     said = read_job_file(job_file)
     trials: dict[int, Trial] = {}

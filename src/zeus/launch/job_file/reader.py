@@ -15,7 +15,7 @@ from zeus.cost import GPU_ONLY
 from zeus.env import CARBON, CURRENCY, PRICE, Mode, ProfilingPlan, gco2e_token, profiling_plan
 from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
-from zeus.launch.job_file.schema import NEEDED, SPEC, TABLES, TOP, Kind
+from zeus.launch.job_file.schema import NEEDED, PLACES, SPEC, TABLES, TOP, Kind
 from zeus.launch.job_file.toml_lines import key_lines
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource, uses
 from zeus.policy.registry import find_policy
@@ -92,6 +92,7 @@ class _Reader:
             max_tries=data.get("max_tries", MAX_TRIES),
             prices=prices,
             micro_batch_size=data.get("micro_batch_size", 0),
+            places={name: data[name] for name in PLACES if name in data},
         )
 
     def _check_sizes(self, command: Sequence[str], several: bool, micro: bool) -> None:

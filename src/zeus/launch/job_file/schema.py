@@ -66,6 +66,28 @@ SPEC: Mapping[str, tuple[str, Kind]] = {  # key in the file -> field of JobSpec
     "mab_seed": ("mab_seed", WHOLE),
 }
 TABLE = (lambda value: isinstance(value, dict), "a table")
+TEXTS = (lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value), "a list of texts")
+COUNT = (lambda value: is_whole(value, 1), "a whole number of at least 1")
+# Where else a recurrence can run (`zeus run --on`). A flag of the same name overrides a key.
+PLACES: Mapping[str, Mapping[str, Kind]] = {
+    "slurm": {
+        "partition": TEXT,
+        "gres": TEXT,
+        "time": TEXT,
+        "constraint": TEXT,
+        "array": TEXT,
+        "nodes": COUNT,
+        "options": TEXTS,  # further lines for `#SBATCH`
+    },
+    "ray": {
+        "address": TEXT,
+        "gpus": (lambda value: is_number(value) and value >= 0, "a number of GPUs"),
+    },
+    "kubernetes": {
+        "image": TEXT,
+        "namespace": TEXT,
+    },
+}
 TOP: Mapping[str, Kind] = {
     **{key: kind for key, (_, kind) in SPEC.items()},
     "command": TEXT,
@@ -79,8 +101,10 @@ TOP: Mapping[str, Kind] = {
     "env": TABLE,
     "baseline": TABLE,
     "cost": TABLE,
+    **dict.fromkeys(PLACES, TABLE),
 }
 TABLES: Mapping[str, Mapping[str, Kind]] = {
+    **PLACES,
     "learning_rate": {
         "base": (lambda value: is_number(value) and value > 0, "a number above 0"),
         "rule": (lambda value: value in RULES, " or ".join(f'"{rule}"' for rule in RULES)),

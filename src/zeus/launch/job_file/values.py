@@ -7,6 +7,7 @@ import string
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from zeus.env import Mode, ProfilingPlan
 from zeus.job import MAX_TRIES, JobSpec
@@ -60,6 +61,7 @@ class JobFile:
     max_tries: int = MAX_TRIES
     prices: Mapping[str, str] = field(default_factory=dict)  # [cost], as the variables that the script gets
     micro_batch_size: int | str = 0  # most samples on each GPU at once; 0: any number; AUTO: what fits in memory
+    places: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # [slurm], [ray], [kubernetes]
 
     def rate(self, batch_size: int) -> float | None:
         if self.learning_rate is None:
