@@ -22,8 +22,10 @@ test: system lint
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
 	$(BIN)/python -m pytest -n 2 -m "not peers"
 
-# With others: the published client and releases of the existing package, mixed environments, and Ray.
-peers: system $(VENV)/.dev
+# With others: the published client and releases of the existing package, mixed environments, Ray, TRL, loggers, and
+# PyTorch's compiler.
+peers: system $(VENV)/.peers
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v g++ >/dev/null; then apt-get update -qq && apt-get install -y -qq g++; fi
 	$(BIN)/python -m pytest -n 2 -m peers
 
 lint: $(VENV)/.dev lint-js
@@ -116,6 +118,10 @@ $(VENV)/.plots: $(VENV)/.core
 
 $(VENV)/.dev: $(VENV)/.core
 	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+$(VENV)/.peers: $(VENV)/.dev
+	$(INSTALL) --editable '.[peers]'
 	touch $@
 
 # No lock file: the one package is named by its exact version and needs nothing but its own binary.

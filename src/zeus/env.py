@@ -228,11 +228,6 @@ def notify_socket(environ: Mapping[str, str] = HERE) -> str:
 # ---------------------------------------------------------------------------------------------------- ranks
 
 
-def global_rank(environ: Mapping[str, str] = HERE) -> str:
-    """RANK: this process's rank among all ranks of the training. The default is "0"."""
-    return environ.get("RANK", "0")
-
-
 def has_several_ranks(environ: Mapping[str, str] = HERE) -> bool:
     """WORLD_SIZE: whether a launcher started several processes."""
     return environ.get("WORLD_SIZE", "1") != "1"

@@ -18,6 +18,7 @@ from zeus.device.cpu_counters import CpuCounters, counters_of
 from zeus.device.find import find, no_gpu
 from zeus.device.gpu import Clock, Gpu, Ticker
 from zeus.device.queued_work import FRAMEWORKS, wait_for
+from zeus.device.ranks import is_first
 from zeus.distributed import counting
 from zeus.errors import InputError, WindowError
 from zeus.monitor.energy import EnergyEstimate
@@ -119,10 +120,9 @@ class ZeusMonitor:
         if not self._gpus and gpu_indices is None and gpus is None:
             _warn_of_no_gpu(" and CPU energy" if self.cpu_indices else "")
         self._log = None if log_file is None else WindowLog(Path(log_file), self.gpu_indices)
-        me = counting.rank() if gpu_indices is None and gpus is None else None
-        self._roll = counting.enrol(me, [gpu.spec.uuid for gpu in self._gpus.values()])
-        me = counting.rank() if self.cpu_indices and cpu_indices is None else None
-        self._cpu_roll = counting.enrol(me, [counting.CPUS])
+        shared = [gpu.spec.uuid for gpu in self._gpus.values()] if gpu_indices is None and gpus is None else []
+        shared_cpus = [counting.CPUS] if self.cpu_indices and cpu_indices is None else []
+        self._roll = counting.Roll([*shared, *shared_cpus])
         listener = None if self._log is None else self._log.write
         self._meters = {index: meter_for(gpu, self._clock, listener) for index, gpu in self._gpus.items()}
         self._cpu_ticker = _keep_counting(self._cpus)
@@ -134,7 +134,7 @@ class ZeusMonitor:
             self,
             _close,
             list(self._meters.values()),
-            [self._roll, self._cpu_roll],
+            self._roll,
             self._log,
             self._cpu_ticker,
             self._hours,
@@ -149,7 +149,7 @@ class ZeusMonitor:
     @property
     def counted(self) -> dict[int, Gpu]:
         """The cards whose energy this process's measurements include: all that no lower rank counts."""
-        return {i: gpu for i, gpu in self._gpus.items() if self._roll is None or self._roll.mine(gpu.spec.uuid)}
+        return {i: gpu for i, gpu in self._gpus.items() if self._roll.mine(gpu.spec.uuid)}
 
     @property
     def why_no_cpu(self) -> str:
@@ -170,6 +170,7 @@ class ZeusMonitor:
             self._synchronise()
         if self.prices.is_given:
             self._hours.start()
+        self._roll.join()
         with self._lock:
             if key in self._open and not restart:
                 raise WindowError(f"window '{key}' is already open. End it first, or begin it with restart=True.")
@@ -249,12 +250,12 @@ class ZeusMonitor:
     def _measure(self, begin: Instant, end: Instant, hours: Sequence[Instant] = ()) -> Measurement:
         meters, roll = self._meters, self._roll
         # Decide now: a lower rank may end before this is read, but it has counted the GPU.
-        counted = [i for i, gpu in self._gpus.items() if roll is None or roll.mine(gpu.spec.uuid)]
+        counted = [i for i, gpu in self._gpus.items() if roll.mine(gpu.spec.uuid)]
 
         def resolve() -> dict[int, EnergyEstimate]:
             return {i: meters[i].read(begin.marks[i], end.marks[i]) for i in counted}
 
-        is_mine = bool(self.cpu_indices) and (self._cpu_roll is None or self._cpu_roll.mine(counting.CPUS))
+        is_mine = bool(self.cpu_indices) and roll.mine(counting.CPUS)
         cpu, dram = self._cpus.between(begin.cpus, end.cpus) if is_mine else ({}, {})
         of_none = 0.0 if meters else math.nan  # 0 if another rank counts the GPUs, NaN if there are none
         of_no_cpu = 0.0 if self.cpu_indices else math.nan  # likewise
@@ -278,7 +279,7 @@ class ZeusMonitor:
 @cache  # once in a process, however many monitors it makes
 def _warn_of_no_gpu(also: str) -> None:
     """Say that no GPU is visible, on stderr: who runs a script sees no log. Ranks other than the first are silent."""
-    if not env.quiet() and env.global_rank() == "0":
+    if not env.quiet() and is_first():
         warnings.warn(f"zeus: {no_gpu()} Zeus measures only time{also}.", RuntimeWarning, stacklevel=3)
 
 
@@ -317,7 +318,7 @@ def _keep_counting(cpus: CpuCounters) -> Ticker | None:
 
 def _close(
     meters: list[Meter],
-    rolls: list[counting.Roll | None],
+    roll: counting.Roll,
     window_log: WindowLog | None,
     cpu_ticker: Ticker | None,
     hours: HourMarks,
@@ -329,6 +330,4 @@ def _close(
         cpu_ticker.stop(wait=0)
     for meter in meters:
         meter.close()
-    for roll in rolls:
-        if roll is not None:
-            roll.close()
+    roll.close()

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from zeus import env
+from zeus.device.ranks import connected
 from zeus.distributed.crew import Alone, Crew, crew
 from zeus.env import orders
 from zeus.monitor import ZeusMonitor
@@ -44,7 +45,7 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
         self.monitor: ZeusMonitor = self._given.arguments["monitor"]
         # Several ranks can exchange values only after the Trainer has connected them.
-        self._optimizer = None if env.has_several_ranks() else self._made(Alone())
+        self._optimizer = None if env.has_several_ranks() or connected() else self._made(Alone())
         self._record: LimitRecord | None = None
         self._in_epoch = False
         self._running = False

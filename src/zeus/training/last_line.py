@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from zeus import env
+from zeus.device.ranks import is_first
 from zeus.env import quiet
 from zeus.training.summary import Summary, sentence
 
@@ -71,6 +71,6 @@ def merged(told: dict[Part, Summary]) -> Summary:
 
 def say(line: str) -> None:
     """Print a line on stderr, on the first rank and unless ZEUS_QUIET is set."""
-    if not quiet() and env.global_rank() == "0":
+    if not quiet() and is_first():
         with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed, full or None
             sys.stderr.write(f"zeus: {line}\n")

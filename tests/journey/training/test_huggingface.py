@@ -451,10 +451,11 @@ def test_a_training_resumed_from_the_checkpoint_of_another_trial_has_an_unknown_
         {"bf16": True},
         {"gradient_accumulation_steps": 4},
         {"eval_strategy": "steps", "eval_steps": 5},
-        {"torch_compile": True, "torch_compile_backend": "aot_eager"},  # the default one needs a C++ compiler
+        {"torch_compile": True, "torch_compile_backend": "aot_eager"},
+        pytest.param({"torch_compile": True}, marks=pytest.mark.peers),  # by inductor, which needs a C++ compiler
         {"max_steps": 20},
     ],
-    ids=["bf16", "accumulated", "evaluated by steps", "compiled", "a number of steps"],
+    ids=["bf16", "accumulated", "evaluated by steps", "traced", "compiled", "a number of steps"],
 )
 def test_a_fine_tune_of_one_epoch_is_measured_limited_and_reported(
     card: VirtualGpu,
@@ -481,6 +482,7 @@ def test_a_fine_tune_of_one_epoch_is_measured_limited_and_reported(
     assert card.limit() == 250
 
 
+@pytest.mark.peers
 @pytest.mark.filterwarnings("ignore:Cannot ")  # from dill, which `datasets` pickles with
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_trls_trainer_for_fine_tuning_takes_the_same_callbacks_and_arguments(

@@ -17,7 +17,7 @@ import pytest
 
 from support.waiting import PATIENCE_SECONDS
 
-pytestmark = pytest.mark.filterwarnings("default")  # what loggers warn of is theirs
+pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("default")]  # what loggers warn of is theirs
 NAMES = {
     *("zeus/joules_per_step", "zeus/joules_per_sample", "zeus/watts", "zeus/joules"),
     *("zeus/kwh", "zeus/money", "zeus/gco2e"),
