@@ -14,7 +14,7 @@ from zeus.errors import InputError
 F = TypeVar("F", bound=Callable[..., Any])
 LOCAL = "local"
 
-# name -> module whose `submit` runs a request there
+# name -> module whose `submit` takes a submission
 PLACES: Mapping[str, str] = {}
 
 # flag -> (places that know it, kind, help)
@@ -35,10 +35,10 @@ def place_options(command: F) -> F:
 def submit(place: str, job_file: Path, recurrences: int, revise: bool, flags: Mapping[str, Any]) -> int:
     """Run the job elsewhere. Returns the exit code."""
     from zeus.launch.job_file.reader import read_job_file
-    from zeus.launch.placement.request import Request, place_settings
+    from zeus.launch.placement.submission import Submission, place_settings
 
     file = read_job_file(job_file)
-    request = Request(
+    submission = Submission(
         file=file,
         path=job_file.absolute(),
         folder=Path.cwd(),
@@ -46,7 +46,7 @@ def submit(place: str, job_file: Path, recurrences: int, revise: bool, flags: Ma
         revise=revise,
         settings=place_settings(file, place, flags),
     )
-    status: int = importlib.import_module(PLACES[place]).submit(request)
+    status: int = importlib.import_module(PLACES[place]).submit(submission)
     return status
 
 

@@ -18,7 +18,7 @@ OF_THIS_MACHINE = frozenset({"ZEUS_KEEPER", "ZEUS_KEEPER_STATE", "ZEUS_VIRTUAL_T
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Submission:
     """Recurrences of a job to run elsewhere.
 
     Args:
@@ -74,4 +74,4 @@ def place_settings(file: JobFile, place: str, flags: Mapping[str, Any]) -> dict[
     return {**file.places.get(place, {}), **{name: value for name, value in flags.items() if value is not None}}
 
 
-Place = Callable[[Request], int]  # submits a request, shows it, and returns the exit code of the command line
+Place = Callable[[Submission], int]  # submits, shows what happens, and returns the exit code
