@@ -232,9 +232,7 @@ class _Watch(Driver):
     def _split(self) -> Measurement:
         """Measure what was used since the last split."""
         with self._lock:
-            measured = self._by.monitor.end_window(WINDOW, sync_execution=False, cancel=True)
-            self._by.monitor.begin_window(WINDOW, sync_execution=False)
-            return measured
+            return self._by.monitor.split_window(WINDOW, sync_execution=False)
 
     def _with_hours(self, outcome: Outcome) -> Outcome:
         """The outcome with its energy by hour, spread as all that was measured since the script began."""

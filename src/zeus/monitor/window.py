@@ -187,18 +187,19 @@ class ZeusMonitor:
         Raises:
             WindowError: No window of this name is open.
         """
-        if sync_execution:
-            self._synchronise()
-        end = self._now()
-        with self._lock:
-            begin = self._open.pop(key, None)
-            if begin is None:
-                names = ", ".join(f"'{name}'" for name in self._open) or "none"
-                raise WindowError(f"window '{key}' is not open. Open windows: {names}.")
-        measurement = self._measure(begin, end, self._hours.between(begin, end))
-        if self._log is not None and not cancel:
-            self._log.add(key, begin.wall, measurement)
-        return measurement
+        return self._end(key, sync_execution, log=None if cancel else self._log)
+
+    def split_window(self, key: str, sync_execution: bool = True) -> Measurement:
+        """Measure a window so far, and begin it again at the same moment, so that nothing between is lost.
+
+        Args:
+            key: The window's name.
+            sync_execution: Wait for queued GPU work first.
+
+        Raises:
+            WindowError: No window of this name is open.
+        """
+        return self._end(key, sync_execution, again=True)
 
     @contextmanager
     def window(self, key: str, sync_execution: bool = True) -> Iterator[Window]:
@@ -246,6 +247,22 @@ class ZeusMonitor:
         self._close()
 
     # ------------------------------------------------------------------ inside
+
+    def _end(self, key: str, sync_execution: bool, *, again: bool = False, log: WindowLog | None = None) -> Measurement:
+        if sync_execution:
+            self._synchronise()
+        end = self._now()
+        with self._lock:
+            begin = self._open.pop(key, None)
+            if begin is None:
+                names = ", ".join(f"'{name}'" for name in self._open) or "none"
+                raise WindowError(f"window '{key}' is not open. Open windows: {names}.")
+            if again:
+                self._open[key] = end
+        measurement = self._measure(begin, end, self._hours.between(begin, end))
+        if log is not None:
+            log.add(key, begin.wall, measurement)
+        return measurement
 
     def _measure(self, begin: Instant, end: Instant, hours: Sequence[Instant] = ()) -> Measurement:
         meters, roll = self._meters, self._roll

@@ -95,9 +95,8 @@ class Recorder:
         """
         if not self._is_open:
             return
-        measurement = self._close(wait)
+        measurement = self._split(wait)
         ended = self._clock.now()
-        self._monitor.begin_window(self._window, sync_execution=False, restart=True)
         now, changes = self.limit(), limit_changes()
         self._pieces.append(_Piece(kind, count, self._limit_of_piece(ended, now), measurement))
         self._limit, self._changes, self._began = now, changes, ended
@@ -148,13 +147,13 @@ class Recorder:
             self._is_open = False
             self._monitor.end_window(self._window, sync_execution=False, cancel=True)
 
-    def _close(self, wait: bool) -> Measurement:
-        """End the window, even if the GPU's work failed: the user must see that failure, not one of the measurement."""
+    def _split(self, wait: bool) -> Measurement:
+        """Split the window, even if the GPU's work failed: the user must see that failure, not one of measuring."""
         try:
-            return self._monitor.end_window(self._window, sync_execution=wait, cancel=True)
+            return self._monitor.split_window(self._window, sync_execution=wait)
         except RuntimeError as failed:
             log.warning("could not wait for the GPU to finish its work: %s", failed)
-            return self._monitor.end_window(self._window, sync_execution=False, cancel=True)
+            return self._monitor.split_window(self._window, sync_execution=False)
 
     def priced(self, outcome: Outcome, *, wait: bool = True) -> Outcome:
         """The outcome with its energy by hour. With several ranks, it is spread as this rank's energy is.

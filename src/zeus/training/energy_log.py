@@ -54,7 +54,8 @@ class EnergyLog:
 
     def begin(self) -> None:
         self._steps = self._samples = 0
-        self._open_window()
+        self._monitor.begin_window(_WINDOW, sync_execution=False, restart=True)
+        self._open = True
 
     def batch(self, samples: int) -> None:
         """Count a batch of so many samples on this rank."""
@@ -68,8 +69,7 @@ class EnergyLog:
         """End a stretch. All ranks must do this at the same step."""
         if self._open:
             self._learn(self._known())
-            self._close_window()
-            self._open_window()
+            self._keep(self._monitor.split_window(_WINDOW, sync_execution=False))
             if self._crew.size == 1:
                 self._learn(self._known())
 
@@ -78,7 +78,8 @@ class EnergyLog:
         if self._open:
             if wait:
                 barrier(self._crew)
-            self._close_window()
+            self._open = False
+            self._keep(self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True))
         if wait:
             self._learn(len(self._pending))
         self._pending.clear()
@@ -142,12 +143,6 @@ class EnergyLog:
                 if not math.isfinite(joules):
                     self._latest = {}
 
-    def _open_window(self) -> None:
-        self._monitor.begin_window(_WINDOW, sync_execution=False, restart=True)
-        self._open = True
-
-    def _close_window(self) -> None:
-        self._open = False
-        measurement = self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True)
+    def _keep(self, measurement: Measurement) -> None:
         self._pending.append(_Stretch(self._steps, self._samples, measurement))
         self._steps = self._samples = 0

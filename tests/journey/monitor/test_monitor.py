@@ -19,6 +19,7 @@ from support.nvml.fake import FakeNvml
 from support.nvml.fake_time import FakeTime
 from support.paths import SOURCES
 from support.waiting import eventually
+from zeus.device.clock import VirtualClock
 from zeus.device.cpu import CounterValue, CpuPackage
 from zeus.device.cpu_counters import CpuCounters
 from zeus.device.nvml import nvml_gpus
@@ -71,6 +72,23 @@ def test_a_window_begun_twice_is_an_error_unless_restarted(machine: VirtualMachi
     monitor.reset_windows()
     with pytest.raises(WindowError, match="Open windows: none"):
         monitor.end_window("a")
+
+
+def test_a_card_that_is_busy_while_a_window_is_split_loses_nothing(machine: VirtualMachine) -> None:
+    class Passing(VirtualClock):
+        """Time passes with each look at it, as it does for a monitor whose process is slow."""
+
+        def now(self) -> float:
+            self._now += 1.0
+            return self._now
+
+    monitor = ZeusMonitor(gpus=dict(enumerate(machine.gpus)), clock=(clock := Passing()))
+    monitor.begin_window("epoch")
+    begun = clock._now
+    seconds = [monitor.split_window("epoch").time for _ in range(3)] + [monitor.end_window("epoch").time]
+    assert sum(seconds) == pytest.approx(clock._now - begun, abs=1.0)  # the wall clock looks at the time once more
+    with pytest.raises(WindowError, match="'epoch' is not open"):
+        monitor.split_window("epoch")
 
 
 def test_a_block_that_raises_is_measured_and_its_window_closed(machine: VirtualMachine, monitor: ZeusMonitor) -> None:
