@@ -11,13 +11,13 @@ import pytest
 
 from support.keeper_place import Place
 
-_ENTER = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+ENTER = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
 def _obstacle() -> str:
     if os.geteuid() != 0 or not shutil.which("unshare"):
         return "only root can make a container, and only with unshare"
-    tried = subprocess.run([*_ENTER, "mount", "-t", "tmpfs", "tmpfs", "/run"], capture_output=True, check=False)
+    tried = subprocess.run([*ENTER, "mount", "-t", "tmpfs", "tmpfs", "/run"], capture_output=True, check=False)
     return "" if tried.returncode == 0 else f"no container can be made here: {tried.stderr.decode().strip()}"
 
 
@@ -37,7 +37,7 @@ def contained(place: Place, *arguments: str, shared: bool, **env: str) -> subpro
         mounts += f" && mount --bind {folder} /run/zeus"
     apart = {name: value for name, value in place.env.items() if name not in ("ZEUS_KEEPER", "ZEUS_KEEPER_STATE")}
     process = subprocess.Popen(
-        [*_ENTER, "sh", "-c", f'{mounts} && exec "$@"', "sh", sys.executable, *arguments],
+        [*ENTER, "sh", "-c", f'{mounts} && exec "$@"', "sh", sys.executable, *arguments],
         env={**apart, **env},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

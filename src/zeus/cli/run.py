@@ -75,7 +75,7 @@ def run(job_file: Path, recurrences: int, revise: bool, place: str, as_json: boo
 
     refuse_strange(place, flags)
     if place != LOCAL:
-        return submit(place, job_file, recurrences, revise, flags)
+        return submit(place, job_file, recurrences, revise, flags, as_json)
     click.get_current_context().with_resource(warnings(silent=quiet()))
     said = read_job_file(job_file)
     trials: dict[int, Trial] = {}

@@ -15,16 +15,38 @@ F = TypeVar("F", bound=Callable[..., Any])
 LOCAL = "local"
 
 # name -> module whose `submit` takes a submission
-PLACES: Mapping[str, str] = {}
+PLACES: Mapping[str, str] = {
+    "kubernetes": "zeus.launch.placement.kubernetes.output",
+}
 
-# flag -> (places that know it, kind, help)
-FLAGS: Mapping[str, tuple[tuple[str, ...], Any, str]] = {}
+
+def _pairs(text: str) -> dict[str, str]:
+    """Read `NAME=VALUE`, or several separated by commas."""
+    pairs = [one.partition("=") for one in text.split(",")]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise click.BadParameter(f"{text!r}: give NAME=VALUE, or several separated by commas.")
+    return {name: value for name, _, value in pairs}
+
+
+# key of the job file, which is the flag too -> (places that know it, kind, help)
+FLAGS: Mapping[str, tuple[tuple[str, ...], Any, str]] = {
+    "gpus": (("kubernetes",), float, "GPUs of each pod."),
+    "image": (("kubernetes",), str, "Container image that holds Zeus and the training script."),
+    "namespace": (("kubernetes",), str, "Namespace of the job."),
+    "kind": (("kubernetes",), click.Choice(["job", "cronjob", "pytorchjob"]), "What to make."),
+    "schedule": (("kubernetes",), str, 'When a cronjob runs, as in "0 3 * * *".'),
+    "workers": (("kubernetes",), int, "Pods of a pytorchjob beside its master."),
+    "secret": (("kubernetes",), str, "Name of the Secret that holds ZEUS_STORE and ZEUS_TOKEN."),
+    "keeper_socket": (("kubernetes",), str, "Socket of the keeper on each node."),
+    "node_selector": (("kubernetes",), _pairs, "Labels of the nodes to run on."),
+    "service_account": (("kubernetes",), str, "Service account of the pods."),
+}
 
 
 def place_options(command: F) -> F:
     """Give a command `--on` and the flags of all places."""
     for name, (places, kind, about) in reversed(list(FLAGS.items())):
-        option = click.option(f"--{name}", name, type=kind, help=f"{about} (--on {' or '.join(places)})")
+        option = click.option(_flag(name), name, type=kind, help=f"{about} (--on {' or '.join(places)})")
         command = option(command)
     choices = click.Choice([LOCAL, *PLACES])
     return click.option("--on", "place", type=choices, default=LOCAL, show_default=True, help="Where to run the job.")(
@@ -32,7 +54,9 @@ def place_options(command: F) -> F:
     )
 
 
-def submit(place: str, job_file: Path, recurrences: int, revise: bool, flags: Mapping[str, Any]) -> int:
+def submit(
+    place: str, job_file: Path, recurrences: int, revise: bool, flags: Mapping[str, Any], as_json: bool = False
+) -> int:
     """Run the job elsewhere. Returns the exit code."""
     from zeus.launch.job_file.reader import read_job_file
     from zeus.launch.placement.submission import Submission, place_settings
@@ -45,6 +69,7 @@ def submit(place: str, job_file: Path, recurrences: int, revise: bool, flags: Ma
         recurrences=recurrences,
         revise=revise,
         settings=place_settings(file, place, flags),
+        as_json=as_json,
     )
     status: int = importlib.import_module(PLACES[place]).submit(submission)
     return status
@@ -55,4 +80,9 @@ def refuse_strange(place: str, flags: Mapping[str, Any]) -> None:
     for name, value in flags.items():
         places = FLAGS[name][0]
         if value is not None and place not in places:
-            raise InputError(f"--{name} needs --on {' or --on '.join(places)}. Leave it out, or add --on.")
+            raise InputError(f"{_flag(name)} needs --on {' or --on '.join(places)}. Leave it out, or add --on.")
+
+
+def _flag(name: str) -> str:
+    """The flag for a key: `--node-selector` for node_selector."""
+    return f"--{name.replace('_', '-')}"

@@ -86,6 +86,18 @@ PLACES: Mapping[str, Mapping[str, Kind]] = {
     "kubernetes": {
         "image": TEXT,
         "namespace": TEXT,
+        "kind": TEXT,
+        "schedule": TEXT,
+        "gpus": (lambda value: is_whole(value, 0), "a whole number of GPUs"),
+        "gpu_resource": TEXT,
+        "workers": (lambda value: is_whole(value, 0), "a whole number of pods"),
+        "secret": TEXT,
+        "keeper_socket": TEXT,
+        "keeper_group": COUNT,
+        "user": COUNT,
+        "node_selector": TABLE,
+        "service_account": TEXT,
+        "claims": TABLE,
     },
 }
 TOP: Mapping[str, Kind] = {

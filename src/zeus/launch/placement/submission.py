@@ -28,6 +28,7 @@ class Submission:
         recurrences: How often to run the job.
         revise: Whether to continue the job although its command or target has changed.
         settings: The table of the place in the job file, and over it the flags of the command line.
+        as_json: Whether stdout must hold nothing but JSON.
     """
 
     file: JobFile
@@ -36,6 +37,7 @@ class Submission:
     recurrences: int = 1
     revise: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    as_json: bool = False
 
     def command(self, recurrences: int | None = None, python: str = sys.executable) -> list[str]:
         """The command of a node. Without a number, it runs all recurrences one after the other."""

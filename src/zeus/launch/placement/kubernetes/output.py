@@ -1,0 +1,80 @@
+"""Prints the manifests of a submission as YAML, or as JSON, which kubectl reads too."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from zeus.errors import InputError
+from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, uses
+from zeus.launch.placement.kubernetes.manifests import JOB_FILE, Work, render
+from zeus.launch.placement.kubernetes.settings import KubernetesSettings
+from zeus.launch.placement.submission import Submission
+from zeus_energy import install_command
+
+SUFFIX_BYTES = 3
+SAME_EVERYWHERE = ("epochs", "target_metric", "python")  # placeholders whose value does not depend on the trial
+
+
+def submit(submission: Submission) -> int:
+    """Print the manifests. Nothing is applied, and nothing is asked of a cluster or a store."""
+    settings = KubernetesSettings(**submission.settings)
+    together = settings.kind == "pytorchjob"
+    work = Work(
+        job_id=submission.file.spec.id,
+        job_file=submission.path.read_text(encoding="utf-8-sig"),
+        command=replace(submission, path=Path(JOB_FILE)).command(None if together else 1, python="python3"),
+        training=_training(submission.file) if settings.workers else (),
+        variables={**submission.file.env, **submission.file.prices},
+        recurrences=submission.recurrences,
+    )
+    found = render(settings, work, secrets.token_hex(SUFFIX_BYTES))
+    sys.stdout.write(_json(found) if submission.as_json else to_yaml(found))
+    return 0
+
+
+def _training(file: JobFile) -> list[str]:
+    """The command of a worker, which learns the batch size from the first rank."""
+    unknown = [name for name in PLACEHOLDERS if name not in SAME_EVERYWHERE and uses(file.command, name)]
+    if unknown or file.metrics is not None:
+        what = f"{{{unknown[0]}}} in the command" if unknown else "[metrics]"
+        raise InputError(
+            f"--on kubernetes: {what} is only known to the master of a pytorchjob. With workers, the script must take "
+            "its batch size from Zeus, as ZeusDataLoader does. Leave that out, or leave out workers."
+        )
+    values = {"epochs": file.spec.max_epochs, "target_metric": file.spec.target_metric, "python": "python3"}
+    return [part.format(**values) for part in file.command]
+
+
+def _json(manifests: Sequence[dict[str, Any]]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)}, indent=2) + "\n"
+
+
+def to_yaml(manifests: Sequence[dict[str, Any]]) -> str:
+    """One YAML document for each manifest."""
+    try:
+        import yaml
+    except ImportError as missing:
+        raise InputError(
+            f"--on kubernetes: to write YAML, run `{install_command('kubernetes')}`. Or add --json: kubectl reads JSON "
+            "too."
+        ) from missing
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        """Writes what appears twice twice, without anchors, and texts of several lines as blocks."""
+
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    Dumper.add_representer(
+        str,
+        lambda dumper, text: dumper.represent_scalar(
+            "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
+        ),
+    )
+    return "---\n".join(yaml.dump(one, Dumper=Dumper, sort_keys=False, allow_unicode=True) for one in manifests)
