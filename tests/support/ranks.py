@@ -172,8 +172,8 @@ def sizes(folder: Path) -> dict[str, Any]:
             optimizer.on_evaluate(0.9 if epochs == reaches_after and rank == 0 else 0.1)
     told: dict[str, Any] = {"sizes": chosen, "epochs": epochs, "converged": optimizer.converged}
     if rank == 0:
-        optimizer._job = None
-        optimizer._where = "nonsense"  # a failure is every rank's, so that none is left waiting
+        optimizer._source._job = None
+        optimizer._source._where = "nonsense"  # a failure is every rank's, so that none is left waiting
     try:
         optimizer.get_batch_size()
     except InputError as refused:

@@ -12,25 +12,20 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import count
-from socket import gethostname
+from dataclasses import replace
 
 from zeus.callback import Callback
-from zeus.cost import GPU_ONLY, CostModel, Include, included
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
-from zeus.distributed.crew import Alone, Board, Crew, board, broadcast, crew
-from zeus.env import Orders, orders
-from zeus.errors import InputError, ZeusError
-from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome
-from zeus.jobs.api import RecurringJob
-from zeus.jobs.open import gpus_like, gpus_of, register_job
+from zeus.distributed.crew import Alone, Crew, broadcast, crew
+from zeus.errors import InputError
+from zeus.job import Ending, JobSpec, Kind, Outcome
+from zeus.jobs.open import gpus_of
 from zeus.jobs.profile_folder import ProfileFolder
-from zeus.jobs.running import RunningTrial, launched, start_terms
+from zeus.jobs.running import RunningTrial, start_terms
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.all_ranks import need_included, refuse_without_cpu
+from zeus.monitor.all_ranks import need_included
+from zeus.optimizer.batch_size.trial_source import GivenTrial, TrialSource
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.store import Store
@@ -38,22 +33,6 @@ from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Evaluated, Started,
 from zeus.trial.knowledge import Knowledge
 
 log = logging.getLogger(__name__)
-
-_serials = count(1)
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """What every rank knows about the trial."""
-
-    number: int
-    batch_size: int
-    spec: JobSpec
-    cost: CostModel
-    cost_limit: float | None
-    known: Knowledge
-    again: int | None  # the recurrence to try again if this trial does not reach the target
-    include: Include  # whose energy its costs count
 
 
 class BatchSizeOptimizer(Callback):
@@ -99,27 +78,13 @@ class BatchSizeOptimizer(Callback):
     ) -> None:
         if server_url is not None and store is not None:
             raise InputError("server_url and store both name a store: give only one of them.")
-        self._orders = orders()
-        self._from_launcher = launched(self._orders) is not None
-        if job is None and not self._from_launcher:
-            raise InputError("job=None: give a JobSpec, or start this script with `zeus run`.")
         self.monitor = monitor
-        self._wanted = job
-        self._revise = revise
-        self._where = server_url if store is None else store
         self.rank = rank
-        self._clock = clock
+        self._source = TrialSource(
+            monitor, job, server_url if store is None else store, rank, clock=clock, revise=revise
+        )
         self._crew: Crew = Alone()
-        self._serial = next(_serials)  # the same on all ranks, as they make the same optimizers
-        self._posted = False
-        self._asked = 0
-        self._post_cards()
-        self._job: RecurringJob | None = None
-        if job is not None and not self._from_launcher and crew().size == 1:
-            need_included(monitor, Alone(), job.include)  # several ranks find out together, in `get_batch_size`
-        if rank == 0 and not self._from_launcher:
-            self._registered()  # raises now, before any training, if the store or the job cannot be used
-        self._given: _Given | None = None
+        self._given: GivenTrial | None = None
         self._running: RunningTrial | None = None  # only on the rank that writes
         self._run: TrialRun | None = None  # None: training has not begun
         self._has_epochs = False  # whether the loop reports epochs
@@ -136,13 +101,13 @@ class BatchSizeOptimizer(Callback):
     @property
     def job(self) -> JobSpec | None:
         """The job with its id, as registered. None under `zeus run`, until there is a batch size."""
-        spec = self._given.spec if self._given else self._job.spec if self._job else self._wanted
+        spec = self._given.spec if self._given else self._source.spec
         return None if spec is None else replace(spec, job_id=spec.id)
 
     @property
     def server_url(self) -> str | None:
         """The address of the store or service that was given; None: ZEUS_STORE, else the user's own file."""
-        return self._where if self._where is None or isinstance(self._where, str) else self._where.address
+        return self._source.address
 
     @property
     def max_power(self) -> float:
@@ -195,49 +160,13 @@ class BatchSizeOptimizer(Callback):
             ZeusError: The store failed.
         """
         if self._given is None or self.training_finished:
-            match self._given_to_all():
-                case _Given() as given:
-                    self._given = given
-                case ZeusError() as failed:
-                    raise failed
+            self._given = self._source.next(self._again, is_over=self.training_finished)
+            self._running = self._source.running
+            if self._running is not None and not self._source.from_launcher:
+                atexit.register(self._at_exit)
             self._run, self.training_finished, self.converged = None, False, False
         assert self._given is not None
         return self._given.batch_size
-
-    def _given_to_all(self) -> _Given | ZeusError:
-        """The trial that the first rank opens. It waits for the cards of the others, but not for their calls."""
-        ranks = board()
-        if ranks is None or not ranks.everyone():
-            if self.rank != 0:
-                raise InputError(
-                    f"rank={self.rank}: this rank gets its batch size from the first over torch.distributed, which is "
-                    "not set up. Call init_process_group() before get_batch_size()."
-                )
-            return self._open(lambda: gpus_of(self.monitor, include=self._counts))
-        self._post_cards()
-        self._asked += 1
-        key = f"optimizer {self._serial} trial {self._asked}"
-        if ranks.rank == 0:
-            ranks.post(key, self._open(lambda: self._all_cards(ranks)))
-        given: _Given | ZeusError = ranks.read(key)
-        return given
-
-    def _post_cards(self) -> None:
-        """Tell the other ranks which cards this one sees, as soon as there are other ranks."""
-        ranks = None if self._posted else board()
-        if ranks is not None:
-            cards = {(gethostname(), gpu.spec.uuid): gpu.spec.max_watts for gpu in self.monitor.gpus.values()}
-            ranks.post(f"optimizer {self._serial} cards {ranks.rank}", (cards, self.monitor.why_no_cpu))
-            self._posted = True
-
-    def _all_cards(self, ranks: Board) -> Gpus:
-        """The cards of all ranks, each once."""
-        rows = [ranks.read(f"optimizer {self._serial} cards {rank}") for rank in range(ranks.size)]
-        refuse_without_cpu(self._counts, (why for _, why in rows))
-        cards: dict[tuple[str, str], float] = {}
-        for seen, _ in rows:
-            cards |= seen
-        return gpus_like(self.monitor, len(cards), sum(cards.values()), self._counts)
 
     def _agree(self, known: int, said: int, name: str) -> None:
         """A script hands the trial on to the other ranks by itself: make sure that it is this one."""
@@ -246,59 +175,6 @@ class BatchSizeOptimizer(Callback):
             known = getattr(self, name)
         if said != known:
             raise InputError(f"{name}={said!r}: it is {known}, and get_batch_size() alone changes it.")
-
-    @property
-    def _counts(self) -> Include:
-        """Whose energy the job of this script counts. The launcher's trial says so itself."""
-        return GPU_ONLY if self._from_launcher or self._wanted is None else self._wanted.include
-
-    def _open(self, gpus: Callable[[], Gpus]) -> _Given | ZeusError:
-        """Open a trial, or return the error. Every rank must get it, so that none waits for the others."""
-        try:
-            return self._take(self._orders, gpus()) if self._from_launcher else self._ask(gpus())
-        except ZeusError as why:
-            return why
-        except Exception as failed:
-            return ZeusError(f"there is no batch size, because the store failed: {failed}")
-
-    def _ask(self, gpus: Gpus) -> _Given:
-        job = self._registered()
-        trial = job.ask(gpus, self._again)
-        log.info("job %r, trial %s: %s", job.spec.id, trial.number, trial.decision.reason)
-        limit = trial.decision.cost_limit
-        self._running = RunningTrial(job.spec.id, trial.number, lambda: job, cost_limit=limit)
-        self._running.hold(self._clock)
-        atexit.register(self._at_exit)
-        again = None if trial.ask.last else trial.ask.recurrence
-        cost = CostModel(trial.ask.eta, trial.ask.max_watts)
-        known = self._running.knowledge()
-        return _Given(trial.number, trial.batch_size, job.spec, cost, limit, known, again, gpus.include)
-
-    def _take(self, orders: Orders, gpus: Gpus) -> _Given:
-        """The launcher's trial, from its store and its environment."""
-        if self.training_finished:
-            raise InputError(f"trial {orders.trial} is over. `zeus run` starts the script again for the next one.")
-        self._running = launched(orders)
-        assert self._running is not None
-        trial, size = self._running.trial, orders.batch_size
-        if size is None:
-            size = trial.batch_size if trial is not None else self._wanted.default_batch_size if self._wanted else None
-        if size is None:
-            raise InputError(
-                f"trial {orders.trial}: its batch size is not known. Set ZEUS_BATCH_SIZE, or use `zeus run`."
-            )
-        spec = self._running.spec or self._wanted or _spec(orders, size)
-        eta = trial.ask.eta if trial is not None else spec.eta_knob if orders.eta is None else orders.eta
-        cost = CostModel(eta, trial.ask.max_watts if trial else gpus.max_watts)
-        include = included(orders.include or spec.include) if trial is None else trial.ask.gpus.include
-        known = self._running.knowledge()
-        return _Given(self._running.number, size, spec, cost, orders.cost_limit, known, None, include)
-
-    def _registered(self) -> RecurringJob:
-        if self._job is None:
-            assert self._wanted is not None
-            self._job = register_job(self._wanted, self._where, revise=self._revise)
-        return self._job
 
     # ------------------------------------------------------------------ calls of the training loop
 
@@ -317,10 +193,10 @@ class BatchSizeOptimizer(Callback):
             self._given.cost_limit,
             found_watts=found,
             steps_per_epoch=steps,
-            **(start_terms(self._orders) if self._from_launcher else {}),
+            **(start_terms(self._source.orders) if self._source.from_launcher else {}),
         )
         engine = self._engine(terms, self._given.known)
-        quick = ProfileFolder.of(self._orders) if self._from_launcher else None
+        quick = ProfileFolder.of(self._source.orders) if self._source.from_launcher else None
         self._run = (
             TrialRun(engine, recorder, self._crew, quick=quick)
             if running is None
@@ -417,7 +293,7 @@ class BatchSizeOptimizer(Callback):
         if self._given is None or self.training_finished:
             return
         run, running = self._run, self._running
-        crashed = not self._from_launcher and isinstance(error, Exception)
+        crashed = not self._source.from_launcher and isinstance(error, Exception)
         if run is not None:
             run.close(alone=True)
             run.feed(Ended(Ending.CRASHED if crashed else Ending.LOST))
@@ -462,24 +338,3 @@ class BatchSizeOptimizer(Callback):
         self._again = None if self.converged or self._given is None else self._given.again
         self._running = None
         atexit.unregister(self._at_exit)
-
-
-def _spec(orders: Orders, size: int) -> JobSpec:
-    """The job as far as the launcher's environment describes it."""
-    target, higher, epochs, eta = orders.target_metric, orders.higher_is_better, orders.max_epochs, orders.eta
-    if target is None or higher is None or epochs is None or orders.job_id is None:
-        raise InputError(
-            f"job {orders.job_id!r}: its store does not answer, and the environment has no full description of it. "
-            "Start the script with `zeus run`, or give BatchSizeOptimizer a job."
-        )
-    return JobSpec(
-        job_id=orders.job_id,
-        job_id_prefix=orders.job_id,
-        batch_sizes=(size,),
-        default_batch_size=size,
-        eta_knob=0.5 if eta is None else eta,
-        target_metric=target,
-        higher_is_better_metric=higher,
-        max_epochs=epochs,
-        include=orders.include or GPU_ONLY,
-    )
