@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +32,7 @@ from zeus.errors import DeviceError, InputError, ZeusError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.chunks import Chunks
+from zeus.optimizer.power_limit.drift_watch import DriftWatch
 from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Done, Measuring, Settling, State, Waiting
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.optimizer.power_limit.setup import Wishes, set_up
@@ -42,7 +41,6 @@ from zeus.profile import PowerProfile, ProfileKey, Profiles
 log = logging.getLogger(__name__)
 
 COMPARED = 2  # after this pass an evaluation runs at another limit than the rest, so that both are measured
-COLD = 0.1  # relative change of step time that shows that the first epoch, in which limits were profiled, was cold
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +159,9 @@ class GlobalPowerLimitOptimizer(Callback):
         self._phase: Phase = Idle()
         self._chunks = Chunks(monitor, self._crew, self._setup.clock, self._setup.include)
         self._ailment: str | None = None  # what failed on this rank; the other ranks learn it at the next exchange
-        self._recheck = recheck
+        self._drift = DriftWatch(recheck, self._crew)
         self._passes = 0  # passes of training steps: an epoch has one, or several around evaluations
-        self._profiled_cold = False  # whether limits were profiled in the first pass, which may have been slow
         self._pace: float | None = None  # seconds per step, the same on all ranks
-        self._drift: deque[float] = deque(maxlen=10)
         self._last_end: float | None = None  # when the last step ended; None outside of epochs
 
     @property
@@ -247,7 +243,7 @@ class GlobalPowerLimitOptimizer(Callback):
             case Profiling():
                 with self._unharmed():
                     self._advance(seconds)
-            case Holding() if self._recheck is not None or (self._profiled_cold and self._passes > 1):
+            case Holding() if self._drift.is_due(self._passes):
                 with self._unharmed():
                     self._watch_for_drift(seconds)
 
@@ -370,7 +366,7 @@ class GlobalPowerLimitOptimizer(Callback):
         if not isinstance(self._profiler, Done) or (profile := self.profile) is None:
             return
         self._best = best = self._profiler.best_limit
-        self._profiled_cold = self._passes == 1
+        self._drift.profiled(is_cold=self._passes == 1)
         self._settle()
         if any(self._crew.gather(self._ailment is not None)):
             raise DeviceError(self._ailment or "another rank could not set its power limit")
@@ -391,21 +387,8 @@ class GlobalPowerLimitOptimizer(Callback):
         plan, profile = self._setup.plan, self.profile
         if not isinstance(self._phase, Holding) or self.best_limit is None or plan is None or profile is None:
             return
-        self._drift.append(seconds)
-        if len(self._drift) < (self._drift.maxlen or 0):
-            return
-        now = sorted(self._drift)[len(self._drift) // 2]
-        if self._crew.size > 1:
-            self._drift.clear()  # ranks compare their step times once in a while, not after every step
-            now = max(self._crew.gather(now))
         here = self.best_limit if self.mode is Mode.OPTIMIZE else self.found_limit
-        then = next((one for one in profile.slices if one.limit_watts == here), None)
-        if then is None:
-            return
-        beyond, self._profiled_cold = self._recheck or (COLD if self._profiled_cold else math.inf), False
-        if abs(now / (then.seconds / then.steps) - 1) > beyond:
-            log.info("profiling again: steps take %.3g s now, and took %.3g s before", now, then.seconds / then.steps)
-            self._drift.clear()
+        if self._drift.has_changed(seconds, profile, here):
             self._profile(self._phase.lease, profiler.start(plan))
 
     # ------------------------------------------------------------------ restoring limits
