@@ -19,6 +19,7 @@ from zeus.errors import InputError, suggest
 HERE: Mapping[str, str] = os.environ  # this process's variables, always up to date
 
 PATIENCE_SECONDS = 20.0  # enough for a service or a database to restart
+RANK_PATIENCE_SECONDS = 30.0  # a rank shows that it is alive every two seconds
 
 
 class Mode(StrEnum):
@@ -226,6 +227,14 @@ def notify_socket(environ: Mapping[str, str] = HERE) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------- ranks
+
+
+def rank_patience(environ: Mapping[str, str] = HERE) -> float:
+    """ZEUS_RANK_PATIENCE: after how many seconds without a sign of life a rank is lost. The default is 30."""
+    seconds = _number(environ, "ZEUS_RANK_PATIENCE")
+    if seconds is not None and seconds <= 0:
+        raise InputError(f"ZEUS_RANK_PATIENCE={seconds:g}: give seconds above 0.")
+    return RANK_PATIENCE_SECONDS if seconds is None else seconds
 
 
 def has_several_ranks(environ: Mapping[str, str] = HERE) -> bool:

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ def main(folder: Path, what: str) -> dict[str, Any]:
             "some": some,
             "leave": leave,
             "loader": loader,
+            "slow": slow,
+            "ddp": partial(wrapped, kind="ddp"),
+            "fsdp": partial(wrapped, kind="fsdp"),
             "sizes": sizes,
             "handed": handed,
             "hf": hf,
@@ -147,6 +151,58 @@ def loader(folder: Path) -> dict[str, Any]:
         "batch_size": batches.batch_size,
         "accumulation_steps": batches.accumulation_steps,
     }
+
+
+def slow(folder: Path) -> dict[str, Any]:
+    """Listing 1, in which rank 1 has twice as much to do as rank 0."""
+    import torch
+
+    from zeus import ZeusDataLoader
+    from zeus.device.find import find
+    from zeus.device.virtual import step
+
+    data = torch.utils.data.TensorDataset(torch.zeros(256 * STEPS, 1))
+    batches = ZeusDataLoader(data, BATCH_SIZE, max_epochs=2, eta=0.5, mode="off")
+    for _ in batches.epochs():
+        for _ in batches:
+            if os.environ["RANK"] == "1":
+                step(find().values(), BATCH_SIZE)
+    summary = batches.summary
+    return {
+        "waited": summary.waiting.seconds,
+        "waited_cost": summary.waiting.cost,
+        "seconds": summary.seconds,
+        "cost": summary.cost,
+    }
+
+
+def wrapped(folder: Path, kind: str) -> dict[str, Any]:
+    """Listing 1 with a model that all ranks train together."""
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.nn.parallel import DistributedDataParallel
+
+    from zeus import ZeusDataLoader
+
+    torch.manual_seed(0)
+    plain = torch.nn.Linear(8, 1)
+    model: Any = (
+        DistributedDataParallel(plain)
+        if kind == "ddp"
+        else FullyShardedDataParallel(plain, device_id=torch.device("cpu"))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    data = torch.utils.data.TensorDataset(torch.ones(256 * STEPS, 8))
+    batches = ZeusDataLoader(data, BATCH_SIZE, max_epochs=5)
+    for _ in batches.epochs():
+        for (batch,) in batches:
+            optimizer.zero_grad()
+            loss = model(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+        batches.report_metric(1 - float(loss))
+    summary = batches.summary
+    return {"limit": summary.limit, "joules": summary.joules, "epochs": summary.epochs, "why_not": summary.why_not}
 
 
 def sizes(folder: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from zeus.env import (
     patience,
     profiling_plan,
     quiet,
+    rank_patience,
 )
 from zeus.errors import InputError
 
@@ -136,3 +137,11 @@ def test_patience_is_seconds_and_may_be_none() -> None:
     assert patience({"ZEUS_PATIENCE": "0"}) == 0.0
     with pytest.raises(InputError, match="ZEUS_PATIENCE=-1: give seconds"):
         patience({"ZEUS_PATIENCE": "-1"})
+
+
+def test_the_patience_with_a_rank_is_given_in_seconds_above_0() -> None:
+    assert rank_patience({}) == 30.0
+    assert rank_patience({"ZEUS_RANK_PATIENCE": "2.5"}) == 2.5
+    for wrong in ("0", "-1", "soon"):
+        with pytest.raises(InputError, match=f"ZEUS_RANK_PATIENCE={wrong}|ZEUS_RANK_PATIENCE='{wrong}'"):
+            rank_patience({"ZEUS_RANK_PATIENCE": wrong})

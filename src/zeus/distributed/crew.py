@@ -1,11 +1,16 @@
 """The processes that train one model together, and how they agree on values.
 
-Every rank must make the same calls in the same order, at the same step counts.
+There is one way to exchange values: a board where ranks post and read. `Crew.gather` is made of it: all ranks post, and
+all read one verdict. So every rank must make the same calls in the same order, at the same step counts. A script that
+asks only on its first rank cannot keep that promise, so it is served by `Board.post` and `Board.read` alone.
+
+Every wait is bounded. If a rank does not come, the others get DeviceError, and whoever can restore something does so.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +23,9 @@ class Crew(Protocol):
     lowest rank of a node.
     """
 
+    rank: int
+    waited: float  # seconds that this rank has spent waiting for slower ones in `gather`
+
     @property
     def size(self) -> int:
         """The number of ranks."""
@@ -27,10 +35,20 @@ class Crew(Protocol):
         """Whether this rank writes what all share. Exactly one rank of the job does."""
 
     def gather(self, value: T) -> list[T]:
-        """The value of every rank, in rank order. Waits until all ranks have called it."""
+        """The value of every rank, in rank order. Waits until all ranks have called it.
+
+        Raises:
+            DeviceError: A rank is lost, or this rank is cut off from the others.
+        """
 
     def broadcast(self, value: T) -> T:
-        """Rank 0's value."""
+        """Rank 0's value. Raises like `gather`."""
+
+    def on_loss(self, react: Callable[[str], str | None]) -> None:
+        """Call this function with the reason when a rank is lost, before `gather` raises.
+
+        It returns what it did, to complete "This rank ...", or None. A method does not keep its object alive.
+        """
 
 
 class Board(Protocol):
@@ -42,11 +60,11 @@ class Board(Protocol):
     def post(self, key: str, value: object) -> None:
         """Leave a value, which can be pickled, under a key of its own."""
 
-    def read(self, key: str) -> Any:
-        """The value that a rank left under this key, or will leave soon. DeviceError if it never comes."""
+    def read(self, key: str, by: int = 0) -> Any:
+        """The value that rank `by` left under this key, or will leave. DeviceError if that rank is lost."""
 
     def everyone(self) -> bool:
-        """Whether all ranks use Zeus. The first rank waits for the others, and they for its answer."""
+        """Whether all ranks use Zeus. Ranks wait for each other once, and all get the same answer."""
 
 
 class Alone:
@@ -56,14 +74,19 @@ class Alone:
     (['here'], 'go on')
     """
 
+    rank = 0
     size = 1
     writes = True
+    waited = 0.0
 
     def gather(self, value: T) -> list[T]:
         return [value]
 
     def broadcast(self, value: T) -> T:
         return value
+
+    def on_loss(self, react: Callable[[str], str | None]) -> None:
+        pass
 
 
 def crew() -> Crew:
@@ -72,7 +95,11 @@ def crew() -> Crew:
     >>> crew().size
     1
     """
-    return _torch_crew().crew() if "torch.distributed" in sys.modules else Alone()
+    if "torch.distributed" not in sys.modules:
+        return Alone()
+    from zeus.distributed import torch_crew
+
+    return torch_crew.crew()
 
 
 def board() -> Board | None:
@@ -81,8 +108,11 @@ def board() -> Board | None:
     >>> board() is None
     True
     """
-    found: Board | None = _torch_crew().board() if "torch.distributed" in sys.modules else None
-    return found
+    if "torch.distributed" not in sys.modules:
+        return None
+    from zeus.distributed import torch_board
+
+    return torch_board.board()
 
 
 def broadcast(value: T) -> T:
@@ -107,9 +137,3 @@ def together(ranks: Crew, joules: float, seconds: float) -> tuple[float, float]:
     """
     rows = ranks.gather((joules, seconds))
     return sum(row[0] for row in rows), max(row[1] for row in rows)
-
-
-def _torch_crew() -> Any:
-    from zeus.distributed import torch_crew
-
-    return torch_crew

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from socket import gethostname
 
 from zeus.cost import Include
-from zeus.distributed.crew import Crew, barrier
+from zeus.distributed.crew import Crew
 from zeus.errors import InputError
 from zeus.monitor.window import ZeusMonitor
 
+Cards = Mapping[tuple[str, str], float]  # highest limits in watts, by node and UUID
+
+
+def cards_of(monitor: ZeusMonitor) -> Cards:
+    """The cards that this rank sees. Several ranks of a node may see the same."""
+    node = gethostname()
+    return {(node, gpu.spec.uuid): gpu.spec.max_watts for gpu in monitor.gpus.values()}
+
+
+def counted_once(rows: Iterable[Cards]) -> tuple[int, float]:
+    """The number of different cards, and the sum of their highest limits in watts.
+
+    >>> counted_once([{("node", "a"): 250.0, ("node", "b"): 250.0}, {("node", "b"): 250.0}])
+    (2, 500.0)
+    """
+    cards = {card: watts for row in rows for card, watts in row.items()}
+    return len(cards), sum(cards.values())
+
 
 def count_gpus(monitor: ZeusMonitor, ranks: Crew) -> tuple[int, float]:
-    """The number of GPUs that all ranks count, and the sum of their highest limits in watts. Every rank must call."""
-    barrier(ranks)  # from here on every rank has a monitor, so it is clear who counts what
-    counted = monitor.counted.values()
-    rows = ranks.gather((len(counted), sum(gpu.spec.max_watts for gpu in counted)))
-    return sum(count for count, _ in rows), sum(watts for _, watts in rows)
+    """The number of GPUs of all ranks, and the sum of their highest limits in watts. Every rank must call this.
+
+    From here on every rank has a monitor, so it is clear who counts what.
+    """
+    return counted_once(ranks.gather(cards_of(monitor)))
 
 
 def need_included(monitor: ZeusMonitor, ranks: Crew, include: Include) -> None:

@@ -6,6 +6,7 @@ one. Several ranks cut at the same steps and add up what each measures.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 from collections import deque
@@ -63,7 +64,8 @@ class Recorder:
         self._monitor.begin_window(self._window, restart=True)
         self._is_open = True
         self._limit, self._changes, self._began = self.limit(), limit_changes(), self._clock.now()
-        barrier(self._crew)  # no rank may start work before all ranks measure
+        with contextlib.suppress(DeviceError):  # a rank is lost; training begins all the same
+            barrier(self._crew)  # no rank may start work before all ranks measure
 
     def found(self) -> float | None:
         """The lowest limit before this process set any, or None if a GPU does not report it."""
@@ -171,5 +173,9 @@ class Recorder:
 
     def _take(self, piece: _Piece) -> Measured:
         self._tally(piece.measurement)
-        joules, seconds = together(self._crew, *piece.measurement.use(self._include))
+        joules, seconds = piece.measurement.use(self._include)
+        try:
+            joules, seconds = together(self._crew, joules, seconds)
+        except DeviceError:  # a rank is lost, and with it what its GPUs used
+            joules = math.nan
         return Measured(piece.kind, piece.units, Use(joules, seconds), piece.limit)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from zeus.cost import Use
 from zeus.device.keeper.client import limit_changes
 from zeus.distributed.crew import Crew, broadcast
+from zeus.errors import DeviceError
 from zeus.job import Ending, Kind
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.optimizer.recorder import Recorder
@@ -46,7 +47,7 @@ class TrialRun(Driver):
     ) -> None:
         super().__init__(
             engine,
-            ask=lambda question: broadcast(ask(question) if crew.writes else True),
+            ask=lambda question: _for_all(ask(question) if crew.writes else True),
             tell_epoch=lambda use: tell_epoch(use) if crew.writes else None,
             priced=recorder.priced if crew.writes else lambda outcome: outcome,
         )
@@ -130,3 +131,11 @@ class TrialRun(Driver):
         self.feed(*(self.recorder.alone() if alone else self.recorder.all()))
         if self.engine.ending is Ending.STOPPED:  # perhaps inside an epoch: what it used since is charged too
             self.outcome = self.priced(self.engine.outcome(self.engine.ending))
+
+
+def _for_all(go_on: bool) -> bool:
+    """The first rank's answer. If a rank is lost, all go on: they must not stop at different epochs."""
+    try:
+        return broadcast(go_on)
+    except DeviceError:
+        return True

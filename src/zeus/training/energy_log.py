@@ -5,14 +5,17 @@ A training is cut into stretches of steps. The log shows the newest stretch whos
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections import deque
 from dataclasses import dataclass
 
-from zeus.cost import GPU_ONLY, included
+from zeus.cost import GPU_ONLY, Use, included
 from zeus.distributed.crew import Alone, Crew, barrier, together
+from zeus.distributed.waiting import WaitRecord
 from zeus.env import Mode, orders
+from zeus.errors import DeviceError
 from zeus.job.hourly import HourTally
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.training.summary import Summary, TrainingEnd
@@ -44,6 +47,7 @@ class EnergyLog:
         self._monitor = monitor
         self._include = included(orders().include or GPU_ONLY)  # under `zeus run`, what the job's costs count
         self._crew: Crew = crew or Alone()
+        self._waits = WaitRecord(self._crew)
         self._pending: deque[_Stretch] = deque()
         self._steps = self._samples = 0
         self._open = False
@@ -77,7 +81,8 @@ class EnergyLog:
         """End the log. Set `wait` to false if other ranks may be gone; what is not known yet is then dropped."""
         if self._open:
             if wait:
-                barrier(self._crew)
+                with contextlib.suppress(DeviceError):  # a rank is lost; `_learn` finds out too
+                    barrier(self._crew)
             self._open = False
             self._keep(self._monitor.end_window(_WINDOW, sync_execution=False, cancel=True))
         if wait:
@@ -100,6 +105,7 @@ class EnergyLog:
             why_not=None,
             batch_size=0,
             include=self._include,
+            waiting=self._waits.so_far(None, Use(self.joules, self.seconds)),
         )
 
     def values(self) -> dict[str, float]:
@@ -123,7 +129,14 @@ class EnergyLog:
         return sum(1 for _ in itertools.takewhile(lambda stretch: stretch.measurement.is_ready, self._pending))
 
     def _learn(self, ready: int) -> None:
-        """Add up the stretches whose energy is known on every rank."""
+        """Add up the stretches whose energy is known on every rank. If a rank is lost, the sum is unknown."""
+        try:
+            self._add_up(ready)
+        except DeviceError:
+            self.joules, self._latest = math.nan, {}
+            self._pending.clear()
+
+    def _add_up(self, ready: int) -> None:
         count = min(self._crew.gather(ready))
         for _ in range(int(count)):
             stretch = self._pending.popleft()

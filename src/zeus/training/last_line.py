@@ -5,14 +5,11 @@ each callback: join ──▶ training ──▶ leave with what it knows ──
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import weakref
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
-from zeus.device.ranks import is_first
-from zeus.env import quiet
+from zeus.distributed.notice import say, say_here
 from zeus.training.summary import Summary, sentence
 
 
@@ -50,8 +47,16 @@ def leave(trainer: object, part: Part, summary: Summary | None) -> None:
     if summary is not None:
         line.told[part] = summary
     if not line.open and line.told:
-        say(sentence(merged(line.told)))
+        tell(merged(line.told))
         line.told = {}
+
+
+def tell(summary: Summary) -> None:
+    """Print the line of a training on the first rank. Another rank tells only how long it waited, if that was long."""
+    say(sentence(summary))
+    waiting = summary.waiting
+    if waiting.rank and waiting.is_noticeable(summary.seconds):
+        say_here(f"rank {waiting.rank} {waiting}")
 
 
 def merged(told: dict[Part, Summary]) -> Summary:
@@ -61,16 +66,10 @@ def merged(told: dict[Part, Summary]) -> Summary:
         return first
     return replace(
         first,
+        waiting=power.waiting,
         limit=power.limit,
         found_limit=power.found_limit,
         mode=power.mode,
         saving=power.saving,
         why_not=power.why_not,
     )
-
-
-def say(line: str) -> None:
-    """Print a line on stderr, on the first rank and unless ZEUS_QUIET is set."""
-    if not quiet() and is_first():
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed, full or None
-            sys.stderr.write(f"zeus: {line}\n")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from zeus.cost import CostModel
+from zeus.cost import CostModel, Use
 from zeus.distributed.crew import Crew
+from zeus.distributed.waiting import WaitRecord
 from zeus.env import Mode
 from zeus.job import Kind, Outcome
 from zeus.job.amount import ZERO, Amount
@@ -35,6 +36,7 @@ class LimitRecord:
     def __init__(self, optimizer: GlobalPowerLimitOptimizer, ranks: Crew) -> None:
         self._optimizer = optimizer
         self._several = ranks.size > 1
+        self._waits = WaitRecord(ranks)
         self._recorder = Recorder(optimizer.monitor, ranks, optimizer.include, WINDOW)
         terms = Terms(target_metric=None, max_epochs=ANY, cost=None, found_watts=optimizer.found_limit)
         self._engine = TrialEngine(terms)
@@ -127,13 +129,14 @@ class LimitRecord:
         selector = optimizer.selector
         eta = selector.eta_knob if isinstance(selector, ZeusCost) else None
         known = eta is not None and optimizer.max_watts > 0
+        cost = CostModel(eta or 0.0, optimizer.max_watts) if known else None
         return Summary(
             ending=TrainingEnd.ENDED,
             epochs=outcome.epochs,
             metric=None,
             joules=joules,
             seconds=outcome.seconds,
-            cost=CostModel(eta or 0.0, optimizer.max_watts).cost(joules, outcome.seconds) if known else math.nan,
+            cost=math.nan if cost is None else cost.cost(joules, outcome.seconds),
             limit=best if best is not None else found,
             found_limit=found,
             mode=optimizer.mode,
@@ -142,6 +145,7 @@ class LimitRecord:
             batch_size=optimizer.key.batch_size,
             include=optimizer.include,
             footprint=paid,
+            waiting=self._waits.so_far(cost, Use(joules, outcome.seconds)),
         )
 
 

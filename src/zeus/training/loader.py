@@ -24,10 +24,10 @@ from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import power_arguments
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.profile import Profiles
-from zeus.training.last_line import say
+from zeus.training.last_line import tell
 from zeus.training.script_trial import ScriptTrial, open_report
 from zeus.training.session import Session
-from zeus.training.summary import Summary, sentence
+from zeus.training.summary import Summary
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class ZeusDataLoader(DataLoader[Any]):
         try:
             yield from epochs
         finally:
-            say(sentence(session.summary))
+            tell(session.summary)
 
     def __iter__(self) -> Any:
         """Iterate over the batches. A step lasts from one batch to the next."""

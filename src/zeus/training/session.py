@@ -15,8 +15,9 @@ from dataclasses import replace
 from zeus import job
 from zeus.cost import CostModel, Use, fits
 from zeus.distributed.crew import Alone, Crew
+from zeus.distributed.waiting import WaitRecord
 from zeus.env import Mode
-from zeus.errors import InputError
+from zeus.errors import DeviceError, InputError
 from zeus.job import Kind
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.monitor import ZeusMonitor
@@ -121,6 +122,7 @@ class Session:
             tell_epoch=tell_epoch,
             quick=quick,
         )
+        self._waits = WaitRecord(self._crew)
         self._ending = TrainingEnd.RUNNING
         self._begun = False
         self._in_epochs = False
@@ -210,7 +212,7 @@ class Session:
 
     def report_metric(self, metric: float, higher_is_better: bool | None = None) -> bool:
         """Report the validation metric of this epoch. Returns whether the target is reached, which ends the run."""
-        value, engine = self._first(float(metric)), self._run.engine
+        value, engine = self._agreed(float(metric)), self._run.engine
         if self._run.is_over or not self._in_epochs:
             return self._ending is TrainingEnd.REACHED
         if higher_is_better is not None:
@@ -218,11 +220,20 @@ class Session:
         self.end_steps()
         self._run.cut(Kind.EVALUATION, 0 if self._reported else 1)
         self._reported = True
+        if value is None:
+            return False
         self._run.feed(Evaluated(value))
         if self._run.engine.ending is job.Ending.CONVERGED and self._run.outcome is not None:
             self._ending, self._told = TrainingEnd.REACHED, True
             self._over(self._run.outcome)
         return self._ending is TrainingEnd.REACHED
+
+    def _agreed(self, metric: float) -> float | None:
+        """The first rank's metric. None if a rank is lost: by metrics of their own, ranks would end at other epochs."""
+        try:
+            return self._first(metric)
+        except DeviceError:
+            return None
 
     # ------------------------------------------------------------------ the end
 
@@ -256,6 +267,7 @@ class Session:
             next_epoch_cost=outcome.next_epoch_cost,
             include=self._optimizer.include,
             footprint=paid,
+            waiting=self._waits.so_far(self._cost, Use(joules, outcome.seconds)),
         )
 
     def _saving(self, outcome: job.Outcome, paid: Footprint) -> LimitSaving | None:

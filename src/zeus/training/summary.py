@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zeus.cost import GPU_ONLY, Include
+from zeus.distributed.waiting import RankWait
 from zeus.env import Mode
 from zeus.tariff.rates import Footprint
 from zeus.tariff.text import grams, money, worth
 from zeus.training.saving import LimitSaving
 
 NOTHING = Footprint()
+NO_WAITING = RankWait()
 
 
 class TrainingEnd(StrEnum):
@@ -45,10 +47,16 @@ class Summary:
     next_epoch_cost: float | None = None  # predicted cost of the epoch that was not begun because of it
     include: Include = GPU_ONLY  # whose energy `joules`, `cost` and `saving` count
     footprint: Footprint = NOTHING  # what the run came to: kWh, money and carbon
+    waiting: RankWait = NO_WAITING  # for slower ranks, of this rank
 
 
 def sentence(summary: Summary) -> str:
     """The line that a run prints at its end."""
+    waiting = summary.waiting
+    return _main(summary) + (f"; {waiting}" if waiting.is_noticeable(summary.seconds) else "")
+
+
+def _main(summary: Summary) -> str:
     ending = {
         TrainingEnd.REACHED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
         TrainingEnd.MAX_EPOCHS: "ran all its epochs",

@@ -144,7 +144,7 @@ def test_a_rank_whose_fellows_do_not_use_zeus_goes_on_alone(cards: list[VirtualG
 @needs("torch")
 def test_a_rank_that_fails_waits_for_nobody(cards: list[VirtualGpu], tmp_path: Path) -> None:
     one, other = launch(tmp_path, "leave")
-    assert "can no longer communicate" in one["why_not"]
+    assert one["why_not"] == "rank 1 has ended"
     assert other["best"] is None
     assert [gpu.limit() for gpu in cards] == [250, 250]
 
@@ -197,6 +197,27 @@ def test_listing_1_on_two_nodes(cards: list[VirtualGpu], tmp_path: Path) -> None
     ranks = launch(tmp_path, "loader", nodes=2)
     assert all(told == ranks[0] for told in ranks)
     assert ranks[0]["epochs"] == 6 and ranks[0]["limit"] < 250
+
+
+@needs("torch")
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_model_of_several_ranks_is_trained_at_one_limit(cards: list[VirtualGpu], tmp_path: Path, kind: str) -> None:
+    one, other = launch(tmp_path, kind)
+    assert one == other
+    assert one["limit"] < 250 and one["epochs"] == 5 and one["why_not"] is None
+    assert one["joules"] == pytest.approx(sum(gpu.energy() for gpu in cards), rel=0.01)
+
+
+@needs("torch")
+def test_each_rank_tells_how_long_it_waited_for_the_slowest_and_what_that_cost(
+    cards: list[VirtualGpu], tmp_path: Path
+) -> None:
+    fast, slow = launch(tmp_path, "slow")
+    step = operate(presets.card("v100"), presets.load("v100", "resnet50"), 256, 250)
+    assert fast["waited"] == pytest.approx(2 * 20 * step.seconds)  # two epochs of 20 steps that only rank 1 had to do
+    assert slow["waited"] == pytest.approx(0, abs=1e-9)
+    # Equation 3 at the training's average power, which is its cost by its time; one of two ranks waited
+    assert fast["waited_cost"] == pytest.approx(fast["cost"] / fast["seconds"] * fast["waited"] / 2)
 
 
 @needs("torch")

@@ -173,6 +173,11 @@ def position() -> float:
     return max((clock.now() for clock in _rank_clocks), default=0.0)
 
 
+def has_position() -> bool:
+    """Whether this process is a rank with a virtual clock."""
+    return len(_rank_clocks) > 0
+
+
 def meet(moment: float) -> None:
     """Move this rank's clock forward to `moment`, when the last rank arrived at a point where all wait."""
     for clock in list(_rank_clocks):

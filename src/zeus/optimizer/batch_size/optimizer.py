@@ -18,7 +18,7 @@ from zeus.callback import Callback
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.distributed.crew import Alone, Crew, broadcast, crew
-from zeus.errors import InputError
+from zeus.errors import DeviceError, InputError
 from zeus.job import Ending, JobSpec, Kind, Outcome
 from zeus.jobs.open import gpus_of
 from zeus.jobs.profile_folder import ProfileFolder
@@ -264,14 +264,17 @@ class BatchSizeOptimizer(Callback):
         if (run := self._open_run()) is None:
             return
         mine = metric.detach() if hasattr(metric, "detach") else metric  # a tensor with a gradient
-        value = broadcast(float(mine))
+        try:
+            evaluated = [Evaluated(broadcast(float(mine)))]
+        except DeviceError:  # a rank is lost: with metrics of their own, ranks would stop at different epochs
+            evaluated = []
         if self._has_epochs:
             self._cut_unit(run, otherwise=1)  # if on_epoch_end comes later, the epoch ends here
-            run.feed(Evaluated(value))
+            run.feed(*evaluated)
         else:
             run.feed(EpochBegan())
             run.cut(Kind.EVALUATION if self._has_steps else Kind.EPOCH, 1)
-            run.feed(EpochEnded(), Evaluated(value))
+            run.feed(EpochEnded(), *evaluated)
         self._end_if_over()
         if not run.is_over:
             run.end_if_profiled()

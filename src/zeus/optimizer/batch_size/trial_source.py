@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from socket import gethostname
 
 from zeus.cost import GPU_ONLY, CostModel, Include, included
 from zeus.device.gpu import Clock
@@ -23,7 +22,7 @@ from zeus.jobs.api import RecurringJob
 from zeus.jobs.open import gpus_like, gpus_of, register_job
 from zeus.jobs.running import RunningTrial, launched
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.all_ranks import need_included, refuse_without_cpu
+from zeus.monitor.all_ranks import cards_of, counted_once, need_included, refuse_without_cpu
 from zeus.store import Store
 from zeus.trial.knowledge import Knowledge
 
@@ -140,18 +139,15 @@ class TrialSource:
         """Tell the other ranks which cards this one sees, as soon as there are other ranks."""
         ranks = None if self._posted else board()
         if ranks is not None:
-            cards = {(gethostname(), gpu.spec.uuid): gpu.spec.max_watts for gpu in self._monitor.gpus.values()}
-            ranks.post(f"optimizer {self._serial} cards {ranks.rank}", (cards, self._monitor.why_no_cpu))
+            seen = cards_of(self._monitor), self._monitor.why_no_cpu
+            ranks.post(f"optimizer {self._serial} cards {ranks.rank}", seen)
             self._posted = True
 
     def _all_cards(self, ranks: Board) -> Gpus:
         """The cards of all ranks, each once."""
-        rows = [ranks.read(f"optimizer {self._serial} cards {rank}") for rank in range(ranks.size)]
+        rows = [ranks.read(f"optimizer {self._serial} cards {rank}", by=rank) for rank in range(ranks.size)]
         refuse_without_cpu(self._counts, (why for _, why in rows))
-        cards: dict[tuple[str, str], float] = {}
-        for seen, _ in rows:
-            cards |= seen
-        return gpus_like(self._monitor, len(cards), sum(cards.values()), self._counts)
+        return gpus_like(self._monitor, *counted_once(cards for cards, _ in rows), self._counts)
 
     @property
     def _counts(self) -> Include:

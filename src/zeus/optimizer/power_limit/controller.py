@@ -154,6 +154,7 @@ class GlobalPowerLimitOptimizer(Callback):
             None if include is None else included(include),
         )
         self._setup = set_up(monitor, self._crew, wishes)
+        self._crew.on_loss(self._lose_rank)
         self._profiler: State | None = self._setup.begin()  # None: there is nothing to profile, or profiling failed
         self._best = self._profiler.best_limit if isinstance(self._profiler, Done) else None
         self._phase: Phase = Idle()
@@ -397,8 +398,18 @@ class GlobalPowerLimitOptimizer(Callback):
     def _lease(self) -> Lease | None:
         return self._phase.lease if isinstance(self._phase, Profiling | Holding) else None
 
+    def _lose_rank(self, why: str) -> str | None:
+        """A rank is lost, whoever noticed: the others no longer choose limits together, so each restores its own."""
+        if not isinstance(self._phase, Profiling | Holding):
+            return None
+        sets = self._lease is not None
+        self._give_up(DeviceError(why))
+        return "restored the power limits of its GPUs" if sets else "sets no power limits, and stopped tuning them"
+
     def _give_up(self, why: Exception) -> None:
         """Restore the limit found, as far as it can still be set. Training continues."""
+        if isinstance(self._phase, GivenUp):
+            return
         log.warning("power limits are restored and not changed any more: %s", why)
         self._chunks.forget()
         self.monitor.watch_closely(False)
