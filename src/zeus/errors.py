@@ -20,6 +20,7 @@
     ├── KeeperLost                          the keeper is gone; limits can no longer be set
     ├── NotHere (also an ImportError)       a name of the existing package that this one does not have
     ├── LaunchError                         a command did not do what a trial of its job must do
+    ├── EngineError                         the workers of a simulation cannot be started, or are lost again and again
     └── StoreError                          the store did not answer; training goes on without it
 
 Messages say what happened, with which value, and what to do.
@@ -104,6 +105,10 @@ class NotHere(ZeusError, ImportError):
 
 class LaunchError(ZeusError):
     """A command did not do what a trial of its job must do."""
+
+
+class EngineError(ZeusError):
+    """The workers of a simulation cannot be reached or started, or the same task lost its worker again and again."""
 
 
 class StoreError(ZeusError):

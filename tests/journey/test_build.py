@@ -51,6 +51,7 @@ EXTRAS_OF = {
     "training/huggingface": ("huggingface",),
     "training/lightning": ("lightning",),
     "training/loader": ("torch",),
+    "simulate/engine": ("ray",),
     "tuning/optuna": ("optuna",),
     "tuning/ray_tune": ("ray",),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,25 @@ import click
 from click.core import ParameterSource
 
 from zeus import env
-from zeus.cli.output import joules, print_json, seconds
+from zeus.cli.output import joules, print_json, seconds, warnings
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
-from zeus.cli.simulate_options import BETA, ETA, JSON, SEEDS, SMALLEST_BATCH_SIZE, policies, window
+from zeus.cli.simulate_options import (
+    BETA,
+    ENGINE,
+    ETA,
+    JSON,
+    SEEDS,
+    SMALLEST_BATCH_SIZE,
+    WORKERS,
+    bar,
+    policies,
+    window,
+)
 
 if TYPE_CHECKING:
-    from zeus.simulate.results import ReplayResult
+    from zeus.simulate.engine.engine import Engine
+    from zeus.simulate.results import ReplayResult, SweepTask
     from zeus.simulate.workload import Workload
 
 VIRTUAL = "virtual:"
@@ -58,6 +70,8 @@ VIRTUAL = "virtual:"
     show_default=True,
     help="Number of recurrences that run at the same time.",
 )
+@ENGINE
+@WORKERS
 @JSON
 @click.pass_context
 def simulate(
@@ -70,6 +84,8 @@ def simulate(
     smallest: int,
     policies: str,
     seeds: int,
+    engine: Engine,
+    workers: int | None,
     as_json: bool,
     **knobs: Any,
 ) -> None:
@@ -86,7 +102,7 @@ def simulate(
         check(name)
     where, found = load(traces, gpu, None if workloads == "all" else split(workloads), file, smallest=smallest)
     pairs = _defined(found.values(), names, named=workloads != "all")
-    runs = list(_progress([(one, name, seed) for one, name in pairs for seed in range(seeds)], knobs))
+    runs = _replay([(one, name, seed, knobs) for one, name in pairs for seed in range(seeds)], engine, workers)
     if as_json:
         print_json({"gpu": where, "runs": [run.to_json() for run in runs]})
     else:
@@ -153,19 +169,18 @@ def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: b
     return pairs
 
 
-def _progress(replays: Sequence[tuple[Workload, str, int]], knobs: dict[str, Any]) -> Iterator[ReplayResult]:
-    """Run the replays one by one, with a progress bar on a terminal."""
-    from rich.console import Console
-    from rich.progress import track
+def _replay(tasks: Sequence[SweepTask], engine: Engine, workers: int | None) -> list[ReplayResult]:
+    """Run the replays, with a progress bar on a terminal."""
+    from zeus.simulate.engine.shards import answers
+    from zeus.simulate.results import replay_task
 
-    from zeus.simulate.results import simulate as one
-
-    console = Console(stderr=True)
-    shown = sys.stderr.isatty() and len(replays) > 1
-    for workload, name, seed in track(
-        replays, description="Replaying", console=console, transient=True, disable=not shown
-    ):
-        yield one(workload, name, seed, **knobs)
+    total = sum(knobs["recurrences"] or workload.horizon for workload, _, _, knobs in tasks)
+    runs: list[ReplayResult] = []
+    with warnings(env.quiet()), bar("Replays", len(tasks)) as progress, engine.open(workers, total) as opened:
+        for run in answers(replay_task, tasks, opened):
+            runs.append(run)
+            progress(1)
+    return runs
 
 
 def _tell(gpu: str, runs: Sequence[ReplayResult]) -> None:

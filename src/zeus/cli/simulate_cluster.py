@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from zeus.cli.output import joules, print_json
-from zeus.cli.simulate_options import BETA, ETA, JSON, SEEDS, SMALLEST_BATCH_SIZE, policies, window
+from zeus.cli.output import joules, print_json, warnings
+from zeus.cli.simulate_options import (
+    BETA,
+    ENGINE,
+    ETA,
+    JSON,
+    SEEDS,
+    SMALLEST_BATCH_SIZE,
+    WORKERS,
+    bar,
+    policies,
+    window,
+)
+from zeus.env import quiet
 
 if TYPE_CHECKING:
     from zeus.simulate.cluster.groups import GroupRow
     from zeus.simulate.cluster.match import Cluster
     from zeus.simulate.cluster.tables import ClusterTrace
+    from zeus.simulate.engine.engine import Engine
 
 
 @click.command()
@@ -40,7 +51,8 @@ if TYPE_CHECKING:
 @BETA
 @window(0)
 @SEEDS
-@click.option("--workers", type=click.IntRange(1), help="Number of processes. Default: all cores.")
+@ENGINE
+@WORKERS
 @JSON
 def cluster(
     groups: Path | None,
@@ -53,6 +65,7 @@ def cluster(
     beta: float,
     window: int,
     seeds: int,
+    engine: Engine,
     workers: int | None,
     as_json: bool,
 ) -> None:
@@ -63,7 +76,7 @@ def cluster(
     """
     from zeus.cli.simulate import load, split
     from zeus.simulate.baselines import check
-    from zeus.simulate.cluster.groups import TASK_JOBS, Knobs, simulate
+    from zeus.simulate.cluster.groups import Knobs, simulate
     from zeus.simulate.cluster.match import match
 
     names = split(policies)
@@ -73,12 +86,10 @@ def cluster(
     where, found = load(traces, gpu, None if workloads == "all" else split(workloads), smallest=smallest)
     clusters = match(trace, found)
     total = trace.jobs * len(names) * seeds
-    if workers is None:  # for a few thousand jobs, starting processes takes longer than the replay
-        workers = len(os.sched_getaffinity(0)) if total > 4 * TASK_JOBS else 1
     rows: list[GroupRow] = []
-    with bar("Jobs", total) as progress:
+    with warnings(quiet()), bar("Jobs", total) as progress, engine.open(workers, total) as opened:
         for seed in range(seeds):
-            rows += simulate(clusters, names, Knobs(eta, beta, window), seed=seed, workers=workers, progress=progress)
+            rows += simulate(clusters, names, Knobs(eta, beta, window), seed=seed, workers=opened, progress=progress)
     if as_json:
         print_json(_json(where, trace, clusters, rows, {"eta": eta, "beta": beta, "window": window}))
     else:
@@ -143,15 +154,3 @@ def _tell(gpu: str, trace: ClusterTrace, clusters: Sequence[Cluster], rows: Sequ
         table.add_section()
     Console(width=None if sys.stdout.isatty() else 120).print(table)
     click.echo("Energy and time cover all trials. They are relative to the expected use of Default (= 1).")
-
-
-@contextmanager
-def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.advance(task, done)

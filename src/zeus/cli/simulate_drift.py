@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from zeus.cli.output import joules, print_json
-from zeus.cli.simulate_cluster import bar
-from zeus.cli.simulate_options import BETA, ETA, JSON, window
+from zeus.cli.simulate_options import BETA, ETA, JSON, bar, window
 
 if TYPE_CHECKING:
     from zeus.simulate.drift.capriccio import DataSlice

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from zeus.simulate.engine.engine import Engine
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -38,6 +43,27 @@ SEEDS = click.option(
     show_default=True,
     help="Number of replays, each with its own random seed.",
 )
+WORKERS = click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Number of processes. Default: all cores, or one if there is little to do.",
+)
+
+
+def _engine(ctx: click.Context, param: click.Parameter, text: str) -> Engine:
+    from zeus.simulate.engine.engine import parse
+
+    return parse(text)
+
+
+ENGINE = click.option(
+    "--engine",
+    default="local",
+    show_default=True,
+    metavar="local|ray[:ADDRESS]",
+    callback=_engine,
+    help="Where to run: processes on this machine, a Ray started for this, or the Ray cluster at an address.",
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -49,3 +75,15 @@ def window(default: int) -> Option:
 def policies(default: str) -> Option:
     help_text = "Policies to compare, separated by commas."
     return click.option("--policy", "policies", default=default, show_default=True, help=help_text)
+
+
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.advance(task, done)

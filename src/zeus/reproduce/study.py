@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from zeus.errors import InputError
 from zeus.simulate.baselines import contender
 from zeus.simulate.cluster.tables import ClusterTrace, read_groups
-from zeus.simulate.parallel import spread
+from zeus.simulate.engine.local import spread
 from zeus.simulate.replay import ReplayedRecurrence, job_of, replay
 from zeus.simulate.traces import published
 from zeus.simulate.traces.published import SMALLEST

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from statistics import fmean
@@ -16,6 +16,7 @@ from zeus.simulate.regret import cumulative, optimum
 from zeus.simulate.replay import ReplayedRecurrence, job_of, replay
 from zeus.simulate.workload import Workload
 
+SweepTask = tuple[Workload, str, int, Mapping[str, Any]]  # workload, policy, seed, and the options of `simulate`
 LAST = 5  # recurrences at the end that show what a policy converged to
 
 
@@ -62,6 +63,12 @@ def simulate(
     steps = replay(workload, who.policy, job, seed, limits=who.limits, concurrency=concurrency, recurrences=recurrences)
     past = [one if who.failures_charged else one.charged_if_converged() for one in steps]
     return summarize(workload, policy, seed, past, eta=eta, beta=beta)
+
+
+def replay_task(task: SweepTask) -> ReplayResult:
+    """One replay of a sweep, as a worker runs it."""
+    workload, policy, seed, knobs = task
+    return simulate(workload, policy, seed, **knobs)
 
 
 def why_not(workload: Workload, policy: str) -> str | None:

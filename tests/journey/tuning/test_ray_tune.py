@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.paths import EXAMPLES, SOURCES
+from support.paths import EXAMPLES
+from support.ray_place import ALONE, ray_folder, ray_variables
 from support.waiting import PATIENCE_SECONDS
 from zeus.errors import InputError
 
@@ -28,37 +26,19 @@ pytestmark = pytest.mark.peers
 
 FOUND = 250.0
 CARD = "virtual:v100?clock=virtual&load=resnet50"
-ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    if subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs a network of its own: root, and the commands unshare and ip")
-    made = Path(tempfile.mkdtemp(prefix="zeus-"))  # the paths of Ray's sockets must be short
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
+    with ray_folder() as made:
+        yield made
 
 
 def run(folder: Path, name: str, *command: str) -> str:
     """What a program prints, with folders of its own."""
-    here = folder / name
-    (here / "ray").mkdir(parents=True)
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ZEUS_", "RAY_"))}
     done = subprocess.run(
         [*ALONE, sys.executable, *command],
-        env={
-            **kept,
-            "HOME": str(here),  # for Ray's results
-            "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")]),
-            "RAY_AUTH_MODE": "disabled",
-            "RAY_TMPDIR": str(here / "ray"),
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "XDG_DATA_HOME": str(here / "data"),
-            "ZEUS_GPU": CARD,
-            "ZEUS_KEEPER_STATE": str(here / "keeper"),
-            "ZEUS_VIRTUAL_STATE": str(here / "cards"),
-        },
+        env={**ray_variables(folder / name), "ZEUS_GPU": CARD},
         text=True,
         capture_output=True,
         timeout=3 * PATIENCE_SECONDS,

@@ -19,7 +19,8 @@ from typing import NamedTuple
 from zeus.simulate import baselines, regret
 from zeus.simulate.cluster.match import Cluster
 from zeus.simulate.cluster.tables import Group
-from zeus.simulate.parallel import spread
+from zeus.simulate.engine.local import spread
+from zeus.simulate.engine.shards import Workers
 from zeus.simulate.replay import Flight, ReplayedRecurrence, World, job_of
 from zeus.simulate.workload import Workload
 
@@ -81,12 +82,13 @@ def simulate(
     knobs: Knobs = Knobs(),  # noqa: B008
     *,
     seed: int = 0,
-    workers: int = 1,
+    workers: int | Workers = 1,
     progress: Callable[[int], None] = lambda jobs: None,
 ) -> list[GroupRow]:
-    """Replay each cluster under each policy. The rows do not depend on the number of workers.
+    """Replay each cluster under each policy. The rows do not depend on the workers.
 
-    `progress` is called with the number of jobs done since its last call.
+    `workers` is a number of processes, or workers that are open. `progress` is called with the number of jobs done
+    since its last call.
     """
     tasks: list[_Task] = []
     for policy in policies:
