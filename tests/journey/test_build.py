@@ -33,7 +33,7 @@ NEVER = {"__pycache__", ".hypothesis", ".mypy_cache", ".ruff_cache", "node_modul
 ENDINGS = {".pyc", ".db", ".sqlite", ".csv", ".log", ".so", ".whl"}
 
 # The name under which a distribution is imported, where it is another.
-IMPORTED_AS = {"nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client", "pillow": "PIL"}
+IMPORTED_AS = {"nvidia-ml-py": "pynvml", "prometheus-client": "prometheus_client", "pillow": "PIL", "pyyaml": "yaml"}
 BROUGHT_BY = {"pytorch_lightning": "lightning"}  # the same callbacks under the name of the older package
 # Declared though nothing in src imports it: SQLAlchemy loads the driver, transformers its trainer's back end.
 LOADED_BY_OTHERS = {"psycopg", "accelerate"}
@@ -46,6 +46,7 @@ EXTRAS_OF = {
     "device/amd": ("amd",),
     "distributed": ("torch",),
     "training/hf_power_limit": ("huggingface",),
+    "launch/placement/kubernetes": ("kubernetes",),
     "reproduce": ("plots",),
     "service": ("service",),
     "training/huggingface": ("huggingface",),
@@ -61,6 +62,7 @@ SHIPPED_EXTRAS = (
     "lightning",
     "optuna",
     "ray",
+    "kubernetes",
     "amd",
     "postgres",
     "prometheus",
@@ -128,7 +130,7 @@ def test_every_package_that_is_imported_is_declared() -> None:
 def test_every_package_that_is_declared_is_used() -> None:
     used = {package for _, package in imports()} | LOADED_BY_OTHERS
     assert importable(*SHIPPED_EXTRAS) - used == set()
-    assert set(project()["optional-dependencies"]) - set(SHIPPED_EXTRAS) == {"test", "dev", "docs"}
+    assert set(project()["optional-dependencies"]) - set(SHIPPED_EXTRAS) == {"test", "dev", "docs", "peers"}
 
 
 def test_every_requirement_says_its_lowest_version_and_no_highest() -> None:
