@@ -37,8 +37,12 @@ class RecurringJob(Profiles, Protocol):
     def life(self) -> str:
         """Unique id of the job's history since it was made or last reset. Empty if not known yet."""
 
-    def ask(self, gpus: Gpus, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
+    def ask(
+        self, gpus: Gpus, recurrence: int | None = None, max_tries: int = MAX_TRIES, *, key: str | None = None
+    ) -> Trial:
         """Open a trial of a new recurrence, or another try of the given one.
+
+        If an ask with this `key` has opened a trial of the job before, that trial is returned, whatever became of it.
 
         Raises:
             InputError: No batch size is left to offer, or the recurrence has converged or used up its tries.

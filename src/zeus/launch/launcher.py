@@ -36,7 +36,7 @@ from zeus.training.micro_batch import BatchSplit, smaller
 from zeus.trial.engine import NOTHING
 
 NOT_ALWAYS = (
-    *("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "PROFILE_DIR", "TRIAL_ID"),
+    *("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "PROFILE_DIR", "RUN_ID", "SLURM_COMMENT", "TRIAL_ID"),
     *("PER_DEVICE_BATCH_SIZE", "ACCUMULATION_STEPS", "SPENT_JOULES", "SPENT_SECONDS"),
 )
 ORDERS = frozenset(f"ZEUS_{name}" for name in NOT_ALWAYS)  # not inherited from a launcher around this one
@@ -135,8 +135,10 @@ class Launcher:
     def cost(self) -> CostModel:
         return CostModel(self.job.spec.eta_knob, self.gpus.max_watts)
 
-    def recur(self) -> LaunchedRecurrence:
+    def recur(self, key: str | None = None) -> LaunchedRecurrence:
+        """Run one recurrence, or continue the one that an interrupted run began with this key."""
         tried: list[Trial] = []
+        earlier = set() if key is None else self._opened()
 
         def changed(trial: Trial) -> None:
             self._hooks.on_trial(trial, self.ran.get(trial.number))
@@ -145,7 +147,15 @@ class Launcher:
                 self._blame(tried)
 
         try:
-            return recur(self.job, self.gpus, self._run, max_tries=self.file.max_tries, on_change=changed)
+            return recur(
+                self.job,
+                self.gpus,
+                self._run,
+                max_tries=self.file.max_tries,
+                on_change=changed,
+                key=key,
+                earlier=earlier,
+            )
         except (AlreadyDone, NotAllowed, NotKnown):  # the store refuses to go on; there may be sizes left
             raise
         except InputError:
@@ -182,6 +192,13 @@ class Launcher:
             f"{[one.batch_size for one in crashes]}, and did not run out of memory. The command itself fails. {now} "
             f"The last lines of {last.log}:\n" + "\n".join(f"  {line}" for line in last.last_lines)
         )
+
+    def _opened(self) -> set[int]:
+        """The numbers of all trials until now; none if the store does not answer, because then none is continued."""
+        try:
+            return {one["number"] for one in self.jobs.full(self.job.spec.id)["tries"]}
+        except ZeusError:
+            return set()
 
     def _worked(self) -> set[int]:
         """Batch sizes that ever completed an epoch: of the job, or of this run alone if the job cannot be read.

@@ -4,13 +4,16 @@
      ▲                 │
      └── tries left ───┴───▶ the last try, or every size has missed the target twice ────▶ over, failed
 
+If a run is interrupted, a later one with the same key continues its recurrence. It asks as the first one did, and the
+store returns the same trials: those that ended are not run again, and an open one is given up as LOST.
+
 This module starts no process: `run` may start a command or call a function.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from zeus.job import MAX_TRIES, Ending, Gpus, Outcome, Trial
@@ -51,6 +54,8 @@ def recur(
     *,
     max_tries: int = MAX_TRIES,
     on_change: Callable[[Trial], None] = lambda trial: None,
+    key: str | None = None,
+    earlier: Container[int] = (),
 ) -> LaunchedRecurrence:
     """Run one recurrence: try until the target is reached or no try is left.
 
@@ -58,10 +63,13 @@ def recur(
         job: The job.
         gpus: The GPUs that each try runs on.
         run: Runs one trial and returns its outcome, which it may also have reported itself. If it raises, the trial
-            is given up as LOST with the use of its last renewal, and the recurrence stays unfinished.
+            is given up as LOST with the use of its last renewal, and the recurrence stays unfinished. The same holds
+            if it returns LOST, but then nothing is raised.
         max_tries: The last try runs the best size so far with no cost limit. A size whose first epoch would exceed
             its cost limit is not run and costs nothing, but counts as a try, so that every recurrence ends.
         on_change: Called for each trial when it is opened and when it has ended.
+        key: Identifies the recurrence, so that it can be continued. No two runs at a time may use the same key.
+        earlier: Numbers of trials that were opened before this run. With a key, these are continued and not run.
 
     >>> from zeus.job import JobSpec
     >>> from zeus.jobs.local import LocalJob
@@ -77,8 +85,13 @@ def recur(
     """
     tries: list[Trial] = []
     while not is_over(job.spec, tries):
-        trial = job.ask(gpus, tries[0].ask.recurrence if tries else None, max_tries)
-        on_change(trial)
+        asked = None if key is None else f"{key}.{len(tries) + 1}"
+        trial = job.ask(gpus, tries[0].ask.recurrence if tries else None, max_tries, key=asked)
+        on_change(Trial(ask=trial.ask, decision=trial.decision, asked=trial.asked))
+        if trial.ending is not Ending.OPEN or trial.number in earlier:
+            tries.append(_given_up(job, trial) if trial.ending is Ending.OPEN else trial)
+            on_change(tries[-1])
+            continue
         try:
             outcome = run(trial)
         except BaseException:
@@ -86,13 +99,19 @@ def recur(
             raise
         tries.append(job.tell(trial.number, outcome))
         on_change(tries[-1])
+        if tries[-1].ending is Ending.LOST:
+            break
     return LaunchedRecurrence(tuple(tries))
+
+
+def _given_up(job: RecurringJob, trial: Trial) -> Trial:
+    """The trial, told to be LOST with what it had used at its last renewal."""
+    return job.tell(trial.number, job.so_far(trial.number) or Outcome(ending=Ending.LOST))
 
 
 def _give_up(job: RecurringJob, trial: Trial, on_change: Callable[[Trial], None]) -> None:
     """Give up a trial. This never raises, because the user must see the exception that ended it."""
     try:
-        so_far = job.so_far(trial.number)
-        on_change(job.tell(trial.number, so_far or Outcome(ending=Ending.LOST)))
+        on_change(_given_up(job, trial))
     except Exception as failed:
         log.warning("trial %s could not be given up; it is lost when its lease lapses: %s", trial.number, failed)

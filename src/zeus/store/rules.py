@@ -140,7 +140,7 @@ def next_ask(
             f"{_named(request.gpus.include)}. Either the job was revised or the client is too old to count the rest. "
             "Start the client again, or update it."
         )
-    attempt = len(tries) + 1
+    attempt = 1 + sum(one.ending is not Ending.LOST for one in tries)  # a loss says nothing about its batch size
     if attempt > request.max_tries:
         raise AlreadyDone(
             f"job {job_id!r}: recurrence {recurrence} has used up its {request.max_tries} "
@@ -161,8 +161,9 @@ def next_ask(
 def is_over(job: JobSpec, tries: Sequence[Trial]) -> bool:
     """Whether a recurrence needs no further trial: it converged, used up its trials, or cannot reach the target.
 
-    The target counts as out of reach when each offered size has missed it twice.
+    The target counts as out of reach when each offered size has missed it twice. Lost trials do not count.
     """
+    tries = [one for one in tries if one.ending is not Ending.LOST]
     if not tries:
         return False
     last = tries[-1]

@@ -231,6 +231,25 @@ def test_another_try_is_of_the_same_recurrence_until_that_is_over(job: Recurring
         job.ask(HERE, 7)
 
 
+def test_a_key_finds_the_trial_that_it_opened_whatever_became_of_it(job: RecurringJob) -> None:
+    first = job.ask(HERE, key="run-7.1")
+    assert job.ask(HERE, key="run-7.1") == first
+    ended = job.tell(first.number, STOPPED)
+    assert job.ask(HERE, key="run-7.1") == ended
+    assert job.ask(HERE, first.ask.recurrence, key="run-7.2").number == 2
+    assert job.ask(HERE).ask.recurrence == 2
+
+
+def test_a_lost_try_is_not_one_of_the_tries_that_a_recurrence_may_have(job: RecurringJob) -> None:
+    lost = job.ask(HERE, max_tries=1)
+    job.tell(lost.number, SO_FAR)
+    again = job.ask(HERE, lost.ask.recurrence, 1)
+    assert (again.number, again.ask.recurrence, again.ask.attempt, again.ask.last) == (2, 1, 1, True)
+    job.tell(again.number, STOPPED)
+    with pytest.raises(AlreadyDone, match="used up its 1 try"):
+        job.ask(HERE, lost.ask.recurrence, 1)
+
+
 def test_what_was_used_so_far_is_remembered_and_outlives_a_loss(job: RecurringJob) -> None:
     number = job.ask(HERE).number
     assert job.so_far(number) is None

@@ -54,6 +54,11 @@ def sizes(recurrence: LaunchedRecurrence) -> list[int]:
     return [one.batch_size for one in recurrence.tries]
 
 
+def opened(this: LocalJob) -> set[int]:
+    """The numbers of all trials until now."""
+    return {kept.trial.number for kept in this._store.trials(this.spec.id)}
+
+
 def cost(one: LaunchedRecurrence) -> float | None:
     use = one.use(1.0)
     return None if use is None else use.cost
@@ -112,6 +117,49 @@ def test_a_run_that_raises_gives_its_trial_up_with_what_it_had_used() -> None:
     assert lost.outcome is not None and lost.outcome.joules == 70.0
     following = recur(this, PLACE, bounded({8: 1.0, 16: 1.0, 32: 1.0}))
     assert (following.number, following.converged) == (2, True)
+
+
+def test_a_run_with_the_key_of_one_that_was_interrupted_continues_its_recurrence() -> None:
+    this, run = job(), bounded({8: 5000.0, 16: 1000.0, 32: 900.0})
+    recur(this, PLACE, run)
+
+    def preempted(trial: Trial) -> Outcome:
+        if trial.ask.attempt == 1:
+            return run(trial)
+        this.renew(trial.number, Outcome(ending=Ending.LOST, joules=70.0, seconds=1.0, epochs=1))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recur(this, PLACE, preempted, key="k")
+    recur(this, PLACE, run)  # another run meanwhile
+    ran: list[Trial] = []
+
+    def again(trial: Trial) -> Outcome:
+        ran.append(trial)
+        return run(trial)
+
+    continued = recur(this, PLACE, again, key="k", earlier=opened(this))
+    assert (continued.number, continued.converged) == (2, True)
+    assert [one.ending for one in continued.tries] == [Ending.STOPPED, Ending.LOST, Ending.CONVERGED]
+    assert sizes(continued)[1] == sizes(continued)[2]  # a loss teaches nothing about its size
+    assert [one.number for one in ran] == [continued.tries[-1].number]
+    assert recur(this, PLACE, again, key="k", earlier=opened(this)) == continued  # over: nothing runs
+    assert len(ran) == 1
+
+
+def test_an_open_trial_of_a_killed_run_is_given_up_with_what_it_had_used() -> None:
+    this, run = job(), bounded({8: 1.0, 16: 1.0, 32: 1.0})
+    killed = this.ask(PLACE, key="k.1")
+    this.renew(killed.number, Outcome(ending=Ending.LOST, joules=70.0, seconds=1.0, epochs=1))
+    continued = recur(this, PLACE, run, key="k", earlier={killed.number})
+    assert [(one.number, one.ending) for one in continued.tries] == [(1, Ending.LOST), (2, Ending.CONVERGED)]
+    assert cost(continued) == 71.0
+    assert {one.ask.recurrence for one in continued.tries} == {1}
+
+
+def test_a_run_that_returns_a_loss_ends_its_recurrence_unfinished() -> None:
+    lost = recur(job(), PLACE, lambda trial: Outcome(ending=Ending.LOST))
+    assert (len(lost.tries), lost.converged) == (1, False)
 
 
 def test_a_try_that_told_its_own_outcome_is_not_told_twice() -> None:

@@ -53,9 +53,9 @@ class Backend(Protocol):
         """Register the job, or revise it if it exists. `void` is as in `Store.register`."""
 
     def ask(
-        self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, patience: Patience
+        self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, key: str, patience: Patience
     ) -> tuple[Trial, Registered]:
-        """Open a trial, only one however often the request is retried. Also returns the job as it is now."""
+        """Open a trial, only one for each key however often it is asked for. Also returns the job as it is now."""
 
     def trial(self, spec: JobSpec, which: Which, patience: Patience) -> tuple[Trial, Outcome | None]:
         """The current state of a trial, and what it has used so far."""

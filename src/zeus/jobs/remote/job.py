@@ -95,14 +95,18 @@ class ResilientJob:
 
     # ------------------------------------------------------------------ beginning
 
-    def ask(self, gpus: Gpus, recurrence: int | None = None, max_tries: int = MAX_TRIES) -> Trial:
+    def ask(
+        self, gpus: Gpus, recurrence: int | None = None, max_tries: int = MAX_TRIES, *, key: str | None = None
+    ) -> Trial:
         """Open a trial in the store. If it is unreachable, begin one here with the default batch size."""
         stored = recurrence if recurrence is None or recurrence < ALONE else None
         try:
             if not self._is_registered:
                 self._register()
             self._outbox.deliver(self._backend.begin)
-            trial, now = self._backend.ask(self._spec, gpus, stored, max_tries, self._backend.begin)
+            # Even without a key of the caller: a retry after a lost answer must not open a second trial.
+            key = key or uuid4().hex
+            trial, now = self._backend.ask(self._spec, gpus, stored, max_tries, key, self._backend.begin)
             self._is(now)
             self.hand(trial.number, trial.id)
         except StoreError as away:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
 from zeus.errors import NotKnown
 from zeus.job import Gpus, JobSpec, Outcome, Trial
@@ -32,15 +31,14 @@ class ServiceBackend:
         return self.service.call("POST", "/jobs", _registered, body=body, query=query, patience=patience)
 
     def ask(
-        self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, patience: Patience
+        self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, key: str, patience: Patience
     ) -> tuple[Trial, Registered]:
         def read(data: Any) -> tuple[Trial, Registered]:
             now = spec if "spec" not in data else from_json(data["spec"], JobSpec)
             return _trial(data, spec.eta_knob), Registered(now, str(data.get("generation", "")))
 
         body = {**gpus_to_json(gpus), "recurrence": recurrence, "max_tries": max_tries}
-        path, key = of_job(spec.id, "/ask"), uuid4().hex
-        return self.service.call("POST", path, read, body=body, key=key, patience=patience)
+        return self.service.call("POST", of_job(spec.id, "/ask"), read, body=body, key=key, patience=patience)
 
     def trial(self, spec: JobSpec, which: Which, patience: Patience) -> tuple[Trial, Outcome | None]:
         def read(data: Any) -> tuple[Trial, Outcome | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from typing import TypeVar
-from uuid import uuid4
 
 from zeus.env import patience as patience_to_begin
 from zeus.errors import InputError, StoreError
@@ -79,10 +78,8 @@ class StoreBackend:
         return Registered(job.spec, job.life)
 
     def ask(
-        self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, patience: Patience
+        self, spec: JobSpec, gpus: Gpus, recurrence: int | None, max_tries: int, key: str, patience: Patience
     ) -> tuple[Trial, Registered]:
-        key = uuid4().hex  # a retry after a lost answer must not open a second trial
-
         def ask(job: LocalJob) -> tuple[Trial, Registered]:
             return job.ask(gpus, recurrence, max_tries, key=key), Registered(job.spec, job.life)
 
