@@ -87,7 +87,7 @@ dist: $(VENV)/.dev
 	$(BIN)/python -m build
 
 # gcc builds the test library that speaks NVML; PostgreSQL is one of the stores; chromium looks at the page; faketime
-# gives processes wrong clocks. Elsewhere the tests that need them skip and say what to install.
+# gives processes wrong clocks; Slurm with munge runs jobs. Elsewhere the tests that need them skip and say what to install.
 system:
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  wanted=; \
@@ -95,6 +95,7 @@ system:
 	  command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || wanted="$$wanted postgresql"; \
 	  command -v chromium >/dev/null || wanted="$$wanted chromium"; \
 	  command -v faketime >/dev/null || wanted="$$wanted faketime"; \
+	  command -v slurmctld >/dev/null && command -v munged >/dev/null || wanted="$$wanted slurm-wlm munge"; \
 	  if [ -n "$$wanted" ]; then apt-get update -qq && apt-get install -y -qq $$wanted; fi; fi
 
 $(VENV)/bin/python:

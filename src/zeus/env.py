@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from zeus.errors import InputError, suggest
 
 HERE: Mapping[str, str] = os.environ  # this process's variables, always up to date
 
+RUN_ID = re.compile(r"[\w.:-]{0,100}", re.ASCII)
 PATIENCE_SECONDS = 20.0  # enough for a service or a database to restart
 RANK_PATIENCE_SECONDS = 30.0  # a rank shows that it is alive every two seconds
 
@@ -253,6 +255,19 @@ def store(environ: Mapping[str, str] = HERE) -> str:
 def token(environ: Mapping[str, str] = HERE) -> str:
     """ZEUS_TOKEN: the token for a service. Empty if there is none."""
     return environ.get("ZEUS_TOKEN", "").strip()
+
+
+def run_id(environ: Mapping[str, str] = HERE) -> str:
+    """ZEUS_RUN_ID: a run with the id of an earlier one that was interrupted continues it. Empty if there is none."""
+    text = environ.get("ZEUS_RUN_ID", "").strip()
+    if not RUN_ID.fullmatch(text):
+        raise InputError(f"ZEUS_RUN_ID={text!r}: give up to 100 letters, digits and any of . _ : -")
+    return text
+
+
+def slurm_job(environ: Mapping[str, str] = HERE) -> str:
+    """ZEUS_SLURM_COMMENT and SLURM_JOB_ID: the job of Slurm whose comment gets the energy. Empty for none."""
+    return environ.get("SLURM_JOB_ID", "") if environ.get("ZEUS_SLURM_COMMENT", "0") not in ("", "0") else ""
 
 
 def log_dir(environ: Mapping[str, str] = HERE) -> str | None:

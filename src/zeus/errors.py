@@ -19,7 +19,7 @@
     │       └── LeaseRefused                the keeper does not lend this GPU: it is on lease, or the user may not
     ├── KeeperLost                          the keeper is gone; limits can no longer be set
     ├── NotHere (also an ImportError)       a name of the existing package that this one does not have
-    ├── LaunchError                         a command did not do what a trial of its job must do
+    ├── LaunchError                         a command did not do what a trial of its job must do, or was not started
     ├── EngineError                         the workers of a simulation cannot be started, or are lost again and again
     └── StoreError                          the store did not answer; training goes on without it
 
@@ -104,7 +104,7 @@ class NotHere(ZeusError, ImportError):
 
 
 class LaunchError(ZeusError):
-    """A command did not do what a trial of its job must do."""
+    """A command did not do what a trial of its job must do, or could not be started where it was to run."""
 
 
 class EngineError(ZeusError):

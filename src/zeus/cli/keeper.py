@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -52,19 +54,51 @@ def unit(path: Path, group: str | None) -> str:
 
 
 @click.command()
+@click.option("--check", is_flag=True, help="Then fail if the power limit of a visible GPU is below its default.")
+@click.option(
+    "--least",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="WATTS",
+    help="With --check: the power limit that each visible GPU must have, in place of its default.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
-def restore(as_json: bool) -> None:
-    """Restore GPU power limits that a dead keeper left behind. The exit code is 1 if a limit cannot be restored."""
+def restore(check: bool, least: float | None, as_json: bool) -> None:
+    """Restore GPU power limits that a dead keeper left behind.
+
+    The exit code is 1 if a limit cannot be restored, or with --check if a GPU is throttled.
+    """
     from zeus.device.keeper import run
     from zeus.device.keeper.restore import Restoration
 
+    if least is not None and not check:
+        raise click.UsageError("--least needs --check.")
     returned = run.restore()
+    slow = _throttled(least) if check else []
     if as_json:
         fields = ("uuid", "ending", "found_watts", "limit_watts", "message")
-        click.echo(json.dumps({"gpus": [{f: getattr(r, f) for f in fields} for r in returned]}))
+        gpus = {"gpus": [{f: getattr(r, f) for f in fields} for r in returned]}
+        click.echo(json.dumps({**gpus, "throttled": slow} if check else gpus))
     else:
         for r in returned:
             click.echo(r.message)
-        if not returned:
+        for one in slow:
+            click.echo(f"GPU {one['uuid']}: throttled to {one['limit_watts']:g} W, below {one['least_watts']:g} W.")
+        if not returned and not slow:
             click.echo("Nothing to restore.")
-    sys.exit(1 if any(r.ending is Restoration.FAILED for r in returned) else 0)
+    sys.exit(1 if slow or any(r.ending is Restoration.FAILED for r in returned) else 0)
+
+
+def _throttled(least: float | None) -> list[dict[str, Any]]:
+    """The visible GPUs whose limit is below `least` watts, or if that is None below their own default."""
+    from zeus.device.find import find
+    from zeus.device.gpu import Capability
+    from zeus.device.keeper.restore import near
+
+    slow = []
+    for gpu in find().values():
+        expected, name = gpu.spec.default_watts if least is None else least, gpu.spec.uuid
+        if Capability.LIMITS not in gpu.spec.capabilities or math.isnan(expected):
+            continue
+        if (limit := gpu.limit()) < expected and not near(limit, expected):
+            slow.append({"uuid": name, "limit_watts": limit, "least_watts": expected})
+    return slow

@@ -15,7 +15,7 @@ import click
 from zeus.cli.jobs_text import many
 from zeus.cli.output import joules, print_json, seconds, warnings
 from zeus.cli.run_places import LOCAL, place_options, refuse_strange, submit
-from zeus.env import quiet
+from zeus.env import quiet, run_id, slurm_job
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
 from zeus.launch.process.guard import shell_status
@@ -77,7 +77,7 @@ def run(job_file: Path, recurrences: int, revise: bool, place: str, as_json: boo
     if place != LOCAL:
         return submit(place, job_file, recurrences, revise, flags, as_json)
     click.get_current_context().with_resource(warnings(silent=quiet()))
-    said = read_job_file(job_file)
+    said, continued = read_job_file(job_file), run_id()
     trials: dict[int, Trial] = {}
     with view(silent=quiet()) as shown:
 
@@ -88,8 +88,13 @@ def run(job_file: Path, recurrences: int, revise: bool, place: str, as_json: boo
         launcher = Launcher(said, Hooks(changed, shown.live, shown.restart), revise=revise)
         if launcher.revision and not quiet():
             click.echo(f"zeus: job {said.spec.id!r} was revised: {launcher.revision}", err=True)
-        status, why = _recurrences(launcher, recurrences)
+        status, why = _recurrences(launcher, recurrences, continued)
     told = _told(launcher, list(trials.values()))
+    if job := slurm_job():
+        from zeus.cli.run_slurm import note_energy
+
+        mine = _numbers(trials)
+        note_energy(job, [row for row in told["history"] if row["number"] in mine])
     if as_json:
         print_json(_report(launcher, trials, told))
     elif not quiet():
@@ -102,12 +107,15 @@ def run(job_file: Path, recurrences: int, revise: bool, place: str, as_json: boo
     return status
 
 
-def _recurrences(launcher: Launcher, count: int) -> tuple[int, str]:
-    """Run recurrences until one misses the target. Returns the exit code, and the reason if it is not 0."""
+def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:
+    """Run recurrences until one misses the target. Returns the exit code, and the reason if it is not 0.
+
+    If an earlier process had the same `run` id, its recurrences are continued. Those that are over are not run again.
+    """
     try:
         with interruptible():
-            for _ in range(count):
-                this = launcher.recur()
+            for number in range(1, count + 1):
+                this = launcher.recur(f"{run}.{number}" if run else None)
                 if not this.converged:
                     return NOT_REACHED, _not_reached(launcher, this)
     except ZeusError as failed:  # the job file has been read, so the input is not at fault

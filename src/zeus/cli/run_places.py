@@ -16,6 +16,7 @@ LOCAL = "local"
 
 # name -> module whose `submit` takes a submission
 PLACES: Mapping[str, str] = {
+    "slurm": "zeus.cli.run_slurm",
     "kubernetes": "zeus.launch.placement.kubernetes.output",
 }
 
@@ -28,8 +29,15 @@ def _pairs(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-# key of the job file, which is the flag too -> (places that know it, kind, help)
+# key of the job file, which is the flag too -> (places that know it, kind, help); a flag of kind `bool` takes no value
 FLAGS: Mapping[str, tuple[tuple[str, ...], Any, str]] = {
+    "partition": (("slurm",), str, "Partition of the job."),
+    "gres": (("slurm",), str, "GPUs of each node, such as gpu:2."),
+    "time": (("slurm",), str, "Time limit, such as 12:00:00."),
+    "constraint": (("slurm",), str, "Features that the nodes must have."),
+    "array": (("slurm",), str, "Run a recurrence in each task of an array, such as 1-10%2."),
+    "watch": (("slurm",), bool, "Wait until the job has ended, and show its progress."),
+    "dry_run": (("slurm",), bool, "Print what would be submitted, and submit nothing."),
     "gpus": (("kubernetes",), float, "GPUs of each pod."),
     "image": (("kubernetes",), str, "Container image that holds Zeus and the training script."),
     "namespace": (("kubernetes",), str, "Namespace of the job."),
@@ -46,8 +54,8 @@ FLAGS: Mapping[str, tuple[tuple[str, ...], Any, str]] = {
 def place_options(command: F) -> F:
     """Give a command `--on` and the flags of all places."""
     for name, (places, kind, about) in reversed(list(FLAGS.items())):
-        option = click.option(_flag(name), name, type=kind, help=f"{about} (--on {' or '.join(places)})")
-        command = option(command)
+        takes: dict[str, Any] = {"is_flag": True, "default": None} if kind is bool else {"type": kind}
+        command = click.option(_flag(name), name, help=f"{about} (--on {' or '.join(places)})", **takes)(command)
     choices = click.Choice([LOCAL, *PLACES])
     return click.option("--on", "place", type=choices, default=LOCAL, show_default=True, help="Where to run the job.")(
         command

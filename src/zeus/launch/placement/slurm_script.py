@@ -1,0 +1,105 @@
+"""The batch script of a Slurm job: some `#SBATCH` lines, and `zeus run` in place of the shell. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from zeus.errors import InputError
+
+# Before Slurm kills a job at its time limit, it sends SIGTERM this much earlier. The command then has 20 s to end, and
+# the trial is told.
+GRACE_SECONDS = 60
+ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?")
+VALUES = ("partition", "gres", "time", "constraint", "array", "nodes")  # settings that are options of sbatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchJob:
+    """One job for `sbatch`.
+
+    Args:
+        name: The recurring job's name.
+        folder: Where the command is run. The compute nodes must see it.
+        command: The `zeus run` of the compute node.
+        run_id: Identifies the run. A requeued job finds by it what it had begun.
+        settings: The table [slurm] of the job file, and over it the flags of the command line.
+    """
+
+    name: str
+    folder: str
+    command: Sequence[str]
+    run_id: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        array = self.settings.get("array")
+        if array is not None and not ARRAY.fullmatch(array):
+            raise InputError(f"array={array!r}: give task numbers such as 1-10, 1,3,5 or 1-10%2 (two at a time).")
+        options = self.settings.get("options", ())
+        if wrong := next((one for one in options if not one.startswith("-")), None):
+            raise InputError(f"[slurm] options: {wrong!r}: give options of sbatch, such as '--qos=long'.")
+        for text in (self.folder, *self.command, *options, *(str(self.settings.get(name, "")) for name in VALUES)):
+            if any(ord(letter) < 32 for letter in text):
+                raise InputError(f"{text!r}: a batch script cannot hold line breaks and other control characters.")
+
+
+def batch_script(job: BatchJob) -> str:
+    r"""The text of the script. It holds no secret: the store and the token come from the environment of `sbatch`.
+
+    >>> job = BatchJob(name="asr", folder="/home/me", command=["zeus", "run", "job.toml"], run_id="5f0c",
+    ...                settings={"gres": "gpu:2", "options": ["--qos=long"]})
+    >>> print(batch_script(job))
+    #!/bin/sh
+    #SBATCH --job-name=zeus-asr
+    #SBATCH --chdir=/home/me
+    #SBATCH --gres=gpu:2
+    #SBATCH --export=ALL
+    #SBATCH --requeue
+    #SBATCH --open-mode=append
+    #SBATCH --signal=B:TERM@60
+    #SBATCH --qos=long
+    <BLANKLINE>
+    # A requeued job continues the recurrence that it had begun.
+    export ZEUS_RUN_ID=5f0c${SLURM_ARRAY_TASK_ID:+.$SLURM_ARRAY_TASK_ID}
+    export ZEUS_SLURM_COMMENT=1
+    # In place of the shell, so that the signals of Slurm reach it.
+    exec zeus run job.toml
+    <BLANKLINE>
+    """
+    given = {name: job.settings[name] for name in VALUES if job.settings.get(name) is not None}
+    if given.get("nodes", 1) > 1:
+        given["ntasks-per-node"] = 1  # `srun torchrun` starts one torchrun on each node
+    options = [
+        f"--job-name={_word('zeus-' + re.sub(r'[^A-Za-z0-9_.-]', '_', job.name))}",
+        f"--chdir={_word(job.folder)}",
+        *(f"--{name}={_word(str(value))}" for name, value in given.items()),
+        "--export=ALL",
+        "--requeue",
+        "--open-mode=append",
+        f"--signal=B:TERM@{GRACE_SECONDS}",
+        *job.settings.get("options", ()),  # last, because the last of two equal options counts
+    ]
+    lines = [
+        "#!/bin/sh",
+        *(f"#SBATCH {option}" for option in options),
+        "",
+        "# A requeued job continues the recurrence that it had begun.",
+        f"export ZEUS_RUN_ID={job.run_id}${{SLURM_ARRAY_TASK_ID:+.$SLURM_ARRAY_TASK_ID}}",
+        "export ZEUS_SLURM_COMMENT=1",
+        "# In place of the shell, so that the signals of Slurm reach it.",
+        f"exec {shlex.join(job.command)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _word(text: str) -> str:
+    r"""One word of a `#SBATCH` line, which has quotes, escapes and comments of its own.
+
+    >>> print(_word("/home/my data#2"))
+    /home/my\ data\#2
+    """
+    return re.sub(r"([\s\\\"'#])", r"\\\1", text)
