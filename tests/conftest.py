@@ -33,6 +33,7 @@ def own_data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test leaves anything in the data folder of whoever runs it, where messages to a test's store would wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+        patch.setenv("ZEUS_CONFIG", "")  # nor does a configuration file of this machine decide
         yield
 
 

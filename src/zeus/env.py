@@ -1,6 +1,7 @@
 """Every environment variable that Zeus reads, one function each. No other module touches `os.environ`.
 
-Each function takes the environment to read as an argument. The default is this process's own.
+Each function takes the environment to read as an argument. The default is this process's own, with the settings of
+configuration files below it (`zeus.config`).
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from zeus.config import PATH, SECONDS, TEXT, YES_NO, ConfigKey, Layered, is_path
 from zeus.errors import InputError, suggest
-
-HERE: Mapping[str, str] = os.environ  # this process's variables, always up to date
+from zeus.toml_reader import Kind
 
 RUN_ID = re.compile(r"[\w.:-]{0,100}", re.ASCII)
 PATIENCE_SECONDS = 20.0  # enough for a service or a database to restart
@@ -32,6 +33,55 @@ class Mode(StrEnum):
     OFF = "off"  # only measure
 
 
+class ProfilingPlan(StrEnum):
+    """How power limits are profiled. Both are plans of one profiler (`zeus.optimizer.power_limit.plans`)."""
+
+    WALK = "walk"  # short looks, from limit to limit, until the next ones cannot be better
+    PAPER = "paper"  # every limit for five seconds (§4.2 and §5)
+
+
+def _one_of(names: Iterable[str]) -> Kind:
+    known = list(names)
+    return (lambda value: isinstance(value, str) and value.lower() in known), " or ".join(f'"{one}"' for one in known)
+
+
+def _is_rate(value: object) -> bool:
+    if isinstance(value, str):
+        return is_path(value) or value.startswith(("http://", "https://"))
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_RATE: Kind = (_is_rate, 'a number, or the absolute path of a file of hourly values in "quotes"')
+_STORES = ("sqlite:///", "postgresql://", "postgresql+psycopg://", "http://", "https://")
+_STORE: Kind = (
+    lambda value: isinstance(value, str) and value.startswith(_STORES),
+    "sqlite:///path, postgresql+psycopg://user@host/name or http://host:port",
+)
+
+# The settings that a configuration file may have.
+SETTINGS = (
+    ConfigKey("store", "ZEUS_STORE", _STORE, is_secret=True),  # it may hold a password
+    ConfigKey("token_file", "ZEUS_TOKEN_FILE", PATH),
+    ConfigKey("patience", "ZEUS_PATIENCE", SECONDS, default=f"{PATIENCE_SECONDS:g}"),
+    ConfigKey("mode", "ZEUS_MODE", _one_of(Mode), default=Mode.OPTIMIZE),
+    ConfigKey("profiling", "ZEUS_PROFILING", _one_of(ProfilingPlan), default=ProfilingPlan.WALK),
+    ConfigKey("gpu", "ZEUS_GPU", TEXT, default="auto"),
+    ConfigKey("read_only", "ZEUS_READ_ONLY", YES_NO, default="0"),
+    ConfigKey("quiet", "ZEUS_QUIET", YES_NO, default="0"),
+    ConfigKey("log_dir", "ZEUS_LOG_DIR", PATH),
+    ConfigKey("data", "ZEUS_DATA", PATH),
+    ConfigKey("cost.price", "ZEUS_PRICE_PER_KWH", _RATE),
+    ConfigKey("cost.currency", "ZEUS_CURRENCY", TEXT),
+    ConfigKey("cost.carbon", "ZEUS_GCO2E_PER_KWH", _RATE),
+    ConfigKey("cost.carbon_token_file", "ZEUS_GCO2E_TOKEN_FILE", PATH),
+    ConfigKey("keeper.socket", "ZEUS_KEEPER", (lambda value: value == "private" or is_path(value), PATH[1])),
+    ConfigKey("keeper.state", "ZEUS_KEEPER_STATE", PATH),
+)
+
+# This process's variables, always up to date, and below them the settings of configuration files.
+HERE = Layered(os.environ, SETTINGS)
+
+
 def mode(given: str | Mode | None = None, environ: Mapping[str, str] = HERE) -> Mode:
     """The given mode, or else that of ZEUS_MODE, or else `optimize`."""
     text = given if given is not None else environ.get("ZEUS_MODE") or Mode.OPTIMIZE
@@ -40,13 +90,6 @@ def mode(given: str | Mode | None = None, environ: Mapping[str, str] = HERE) -> 
     except ValueError:
         name = "mode" if given is not None else "ZEUS_MODE"
         raise InputError(f"{name}={str(text)!r}: give optimize, observe or off.") from None
-
-
-class ProfilingPlan(StrEnum):
-    """How power limits are profiled. Both are plans of one profiler (`zeus.optimizer.power_limit.plans`)."""
-
-    WALK = "walk"  # short looks, from limit to limit, until the next ones cannot be better
-    PAPER = "paper"  # every limit for five seconds (§4.2 and §5)
 
 
 def profiling_plan(given: str | ProfilingPlan | None = None, environ: Mapping[str, str] = HERE) -> ProfilingPlan:
@@ -156,8 +199,8 @@ def gco2e_per_kwh(environ: Mapping[str, str] = HERE) -> str:
 
 
 def gco2e_token(environ: Mapping[str, str] = HERE) -> str:
-    """ZEUS_GCO2E_TOKEN: the token for an online source of carbon intensity. Empty if there is none."""
-    return environ.get("ZEUS_GCO2E_TOKEN", "").strip()
+    """ZEUS_GCO2E_TOKEN, or the content of ZEUS_GCO2E_TOKEN_FILE: the token for an online source of carbon intensity."""
+    return _secret(environ, "ZEUS_GCO2E_TOKEN")
 
 
 def currency(environ: Mapping[str, str] = HERE) -> str:
@@ -223,6 +266,12 @@ def keeper_state(environ: Mapping[str, str] = HERE) -> str | None:
     return environ.get("ZEUS_KEEPER_STATE") or None
 
 
+def job_name(environ: Mapping[str, str] = HERE) -> str:
+    """What the keeper's audit calls this process's job: ZEUS_JOB_ID, or the number of a Slurm job. May be empty."""
+    slurm = environ.get("SLURM_JOB_ID", "")
+    return environ.get("ZEUS_JOB_ID", "") or (f"slurm:{slurm}" if slurm else "")
+
+
 def notify_socket(environ: Mapping[str, str] = HERE) -> str:
     """NOTIFY_SOCKET: the socket on which systemd expects a service to report its state."""
     return environ.get("NOTIFY_SOCKET", "")
@@ -253,8 +302,8 @@ def store(environ: Mapping[str, str] = HERE) -> str:
 
 
 def token(environ: Mapping[str, str] = HERE) -> str:
-    """ZEUS_TOKEN: the token for a service. Empty if there is none."""
-    return environ.get("ZEUS_TOKEN", "").strip()
+    """ZEUS_TOKEN, or the content of ZEUS_TOKEN_FILE: the token for a service. Empty if there is none."""
+    return _secret(environ, "ZEUS_TOKEN")
 
 
 def run_id(environ: Mapping[str, str] = HERE) -> str:
@@ -334,6 +383,21 @@ def put(variables: Mapping[str, str | None]) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- reading
+
+
+def _secret(environ: Mapping[str, str], name: str) -> str:
+    """The value of a variable, or else the content of the file that NAME_FILE names."""
+    text, path = environ.get(name, "").strip(), environ.get(f"{name}_FILE", "").strip()
+    if text or not path:
+        return text
+    try:
+        return Path(path).expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as wrong:
+        why = wrong.strerror if isinstance(wrong, OSError) else "it is not text"
+        raise InputError(
+            f"{name}_FILE={path}: the token cannot be read: {why}. Make the file readable for this user, or name "
+            "another."
+        ) from wrong
 
 
 def _number(environ: Mapping[str, str], name: str) -> float | None:

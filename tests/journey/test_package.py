@@ -67,7 +67,7 @@ PUBLIC = {
     "zeus.tuning.measured_trial": ["MeasuredTrial"],
     "zeus.tuning.optuna": ["CostPruner", "OptunaTrial"],
     "zeus.tuning.ray_tune": ["CostStopper", "RayTrial"],
-    "zeus.device.find": ["Slice", "find", "machine", "mine", "no_gpu", "torch_uuids"],
+    "zeus.device.find": ["Slice", "find", "machine", "mine", "no_gpu", "torch_uuids", "why_none"],
     "zeus.device.gpu": [
         "Capability",
         "Clock",
@@ -79,7 +79,7 @@ PUBLIC = {
         "check_power",
         "refuse_if_read_only",
     ],
-    "zeus.device.keeper": ["Lease", "Observing", "lend", "status"],
+    "zeus.device.keeper": ["Lease", "Observing", "lend", "permitted", "status"],
     "zeus.device.virtual": [
         "RankClock",
         "StateClock",

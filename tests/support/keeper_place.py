@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from support.nvml.fake import FakeNvml
+from support.paths import SOURCES
 from support.waiting import eventually
 from zeus.device.find import machine
 from zeus.device.gpu import Gpu
@@ -119,6 +122,32 @@ def nvidia(folder: Path, request: pytest.FixtureRequest) -> Place:
         pytest.skip("only root is given a private keeper for NVIDIA cards")
     driver: FakeNvml = request.getfixturevalue("fake_nvml")
     return Place(driver.env(ZEUS_GPU="nvml"), machine({"ZEUS_GPU": "nvml"}), folder)
+
+
+def inhabited(
+    provide: Callable[[Path, pytest.FixtureRequest], Place],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Place]:
+    """A place for one test, for this process and those that it starts. All of them are gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="zeus-keeper-"))  # pytest's own are too deep for the name of a socket
+    for name in ("ZEUS_KEEPER", "ZEUS_READ_ONLY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(folder / "cards"))
+    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(folder / "notes"))
+    place = provide(folder, request)
+    for name in ("ZEUS_GPU", "LD_LIBRARY_PATH"):  # for the private keepers and commands of this process
+        if name in place.env:
+            monkeypatch.setenv(name, place.env[name])
+    place.env = {**os.environ, **place.env, "PYTHONPATH": str(SOURCES)}
+    yield place
+    for process in place.running:
+        process.kill()
+        process.communicate()
+    try:
+        eventually(lambda: not place.notes() and not inhabitants(folder))
+    finally:
+        shutil.rmtree(folder)
 
 
 def says(process: subprocess.Popen[str], word: str) -> str:

@@ -192,6 +192,7 @@ def _store_url(folder: Path) -> str:
 def _environment(folder: Path, cards: Path) -> Iterator[None]:
     """The demo's own virtual GPU, keeper and store, without the user's settings."""
     ours = {
+        "ZEUS_CONFIG": "",
         "ZEUS_GPU": GPU,
         "ZEUS_VIRTUAL_STATE": str(cards / "cards"),
         "ZEUS_KEEPER_STATE": str(cards / "keeper"),

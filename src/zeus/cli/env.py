@@ -10,7 +10,10 @@ import click
 from zeus import __version__
 from zeus.cli.output import known, print_json
 from zeus.device.gpu import Capability, Gpu
+from zeus.env import HERE, SETTINGS
 from zeus.errors import DeviceError, InputError
+
+SECRETS = {"token": "ZEUS_TOKEN", "cost.carbon_token": "ZEUS_GCO2E_TOKEN"}  # only in the environment
 
 
 @click.command()
@@ -26,6 +29,17 @@ def env(as_json: bool) -> None:
 
 def environment() -> dict[str, Any]:
     """The report of `zeus env --json`."""
+    return {
+        "zeus": __version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        **devices(),
+        "store": store(),
+        "settings": settings(),
+    }
+
+
+def devices() -> dict[str, Any]:
+    """The parts of the report that ask the driver."""
     from zeus.device.cpu_counters import counters_of
     from zeus.device.find import find
     from zeus.device.keeper import status
@@ -34,21 +48,35 @@ def environment() -> dict[str, Any]:
     keeper = status(list(gpus.values()))
     cpus = counters_of(gpus.values())
     return {
-        "zeus": __version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
         "gpus": [_gpu(index, gpu, keeper) for index, gpu in gpus.items()],
         "cpu": {"packages": cpus.names, "readable": not cpus.why_not, "why_not": cpus.why_not or None},
         "keeper": keeper,
-        "store": _store(),
     }
 
 
-def _store() -> dict[str, Any]:
+def settings() -> list[dict[str, Any]]:
+    """Each setting, its value without secrets, and where the value comes from."""
+    from zeus.store.address import shown
+
+    found = []
+    for one in SETTINGS:
+        text = HERE.get(one.variable)
+        value = (one.default or None) if not text else shown(text) if one.is_secret or "://" in text else text
+        origin = HERE.origin(one.variable) if text else "default"
+        found.append({"name": one.key, "variable": one.variable, "value": value, "from": origin})
+    for key, variable in SECRETS.items():
+        if HERE.get(variable):
+            found.append({"name": key, "variable": variable, "value": "***", "from": "environment"})
+    return found
+
+
+def store() -> dict[str, Any]:
     """Where jobs are kept, and whether a training can use that store."""
     from zeus.store.check import check
 
     found = check()
-    report = {"url": found.url, "kind": found.kind, "ok": found.ok, "why_not": found.why_not, "waiting": 0}
+    report: dict[str, Any] = {"url": found.url, "kind": found.kind, "ok": found.ok, "why_not": found.why_not}
+    report |= {"version": found.version, "waiting": 0}
     if found.kind is None:
         return report
     from zeus.jobs.remote.client import Service
@@ -89,10 +117,21 @@ def _gpu(index: int, gpu: Gpu, keeper: dict[str, Any]) -> dict[str, Any]:
         "limit_watts": limit,
         "min_watts": known(spec.min_watts),
         "max_watts": known(spec.max_watts),
+        "default_watts": known(spec.default_watts),
+        "slowdowns": _slowdowns(gpu),
         "capabilities": sorted(c.value for c in spec.capabilities),
         "can_set_limit": why_not is None,
         "why_not": why_not,
     }
+
+
+def _slowdowns(gpu: Gpu) -> list[str] | None:
+    """Why the driver holds the clocks down now. None if it does not tell."""
+    try:
+        reasons: list[str] = gpu.slowdowns()  # type: ignore[attr-defined]  # beyond the port: only some drivers tell
+    except (AttributeError, DeviceError):
+        return None
+    return reasons
 
 
 def _print_report(report: dict[str, Any]) -> None:
@@ -124,3 +163,8 @@ def _print_report(report: dict[str, Any]) -> None:
     if store["waiting"]:
         reports = "1 report waits" if store["waiting"] == 1 else f"{store['waiting']} reports wait"
         console.print(f"{reports} to be delivered when Zeus next reaches the store.", markup=False)
+    for setting in report["settings"]:
+        if setting["from"] != "default":
+            console.print(f"Setting {setting['name']} = {setting['value']} (from {setting['from']})", markup=False)
+    for mistake in HERE.mistakes():
+        console.print(mistake, markup=False)

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from zeus import env
 from zeus.device.keeper.client import DEFAULT_SOCKET, PRIVATE
 
 RULE = "ExecStart=/usr/bin/python3 "
@@ -20,9 +21,8 @@ RULE = "ExecStart=/usr/bin/python3 "
     "--socket",
     "path",
     type=click.Path(path_type=Path),
-    default=str(DEFAULT_SOCKET),
-    show_default=True,
-    envvar="ZEUS_KEEPER",
+    default=lambda: env.keeper() or DEFAULT_SOCKET,
+    show_default=str(DEFAULT_SOCKET),
     help="Unix socket to listen on.",
 )
 @click.option("--group", help="Group whose members may set limits. Root always may.  [default: zeus]")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from zeus import __version__
+from zeus import __version__, env
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, INTERRUPTED, exit_status
 
@@ -36,6 +36,10 @@ COMMANDS = {
 }
 
 
+# These say what is wrong with a configuration file, or restore limits whatever it says.
+WITH_BROKEN_FILES = {"doctor", "env", "keeper", "restore"}
+
+
 class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -54,8 +58,11 @@ class _Lazy(click.Group):
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="zeus")
-def zeus() -> None:
+@click.pass_context
+def zeus(ctx: click.Context) -> None:
     """Measure the energy of DNN training on GPUs, and reduce it."""
+    if ctx.invoked_subcommand not in WITH_BROKEN_FILES:
+        env.HERE.refuse_mistakes()
 
 
 def main(args: list[str] | None = None) -> Any:

@@ -57,6 +57,17 @@ def no_gpu(environ: Mapping[str, str] | None = None) -> str:
     return f"no GPU is visible ({_masks(env.HERE if environ is None else environ)}). {TO_SEE_GPUS}"
 
 
+def why_none() -> list[str]:
+    """What each driver says if it finds no card, without advice."""
+    reasons = []
+    for source in (_nvidia, _amd):
+        try:
+            source()
+        except DeviceError as why:
+            reasons.append(str(why).replace(TO_SEE_GPUS, "").strip())
+    return reasons
+
+
 def machine(environ: Mapping[str, str] | None = None) -> list[Gpu]:
     """Every card of this machine, in the driver's order. ZEUS_GPU says where to look; `auto` may find none.
 

@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _VALUE_FIELDS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # in the order of nvmlValueType_t
 
+# Bits of nvmlClocksEventReasons. Others are usual: no work, the power limit, clocks that somebody set.
+_SLOWDOWNS = {0x08: "hardware slowdown", 0x20: "too hot", 0x40: "too hot (hardware)", 0x80: "power brake"}
+
 # How often this process opened the driver: (process id, count). Handles of an earlier opening, or of the process that
 # this one was forked from, are invalid and are made again.
 _opening = (0, 0)
@@ -153,6 +156,11 @@ class NvmlGpu:
         except Unsupported:
             processes = self._call("nvmlDeviceGetComputeRunningProcesses_v2")
         return sorted({int(process.pid) for process in processes})
+
+    def slowdowns(self) -> list[str]:
+        """Why the driver holds the clocks down now, other than by the power limit or for want of work."""
+        bits = int(self._call("nvmlDeviceGetCurrentClocksThrottleReasons"))
+        return [name for bit, name in _SLOWDOWNS.items() if bits & bit]
 
     def speed(self) -> float:
         """Cores times highest SM clock, to rank cards as CUDA's FASTEST_FIRST does. NaN if unknown."""

@@ -6,7 +6,7 @@ import os
 import socket
 import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from zeus.errors import InputError
 from zeus.store.address import file_of, instead, named, resolve, shown
 from zeus_energy import install_command
 
+VERSION = "SELECT version_num FROM zeus_version"
 PATIENCE_SECONDS = 3.0  # how long a server may take to answer
 
 
@@ -29,6 +30,7 @@ class Found:
     ok: bool
     exists: bool  # a missing file is created when it is needed
     why_not: str | None = None
+    version: str | None = None  # of its tables; None if unknown, or if there are none yet
 
 
 def check(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> Found:
@@ -40,10 +42,13 @@ def check(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> Foun
     path = file_of(url)
     if path is not None:
         trouble = _file_trouble(path, partial(instead, url, "another file", environ))
-        return Found(shown(url), "sqlite", trouble is None, path.exists(), trouble)
-    kind = "postgresql" if url.startswith("postgresql") else "service"
-    trouble = _database_trouble(url) if kind == "postgresql" else _service_trouble(url)
-    return Found(shown(url), kind, trouble is None, trouble is None, trouble)
+        version = _file_version(path) if trouble is None else None
+        return Found(shown(url), "sqlite", trouble is None, path.exists(), trouble, version)
+    if not url.startswith("postgresql"):
+        trouble = _service_trouble(url)
+        return Found(shown(url), "service", trouble is None, trouble is None, trouble)
+    trouble, version = _database_trouble(url)
+    return Found(shown(url), "postgresql", trouble is None, trouble is None, trouble, version)
 
 
 def _file_trouble(path: Path, advice: Callable[[], str]) -> str | None:
@@ -61,23 +66,35 @@ def _file_trouble(path: Path, advice: Callable[[], str]) -> str | None:
     return None
 
 
-def _database_trouble(url: str) -> str | None:
-    from sqlalchemy import create_engine
+def _file_version(path: Path) -> str | None:
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as file:
+            found = file.execute(VERSION).fetchone()
+    except sqlite3.Error:  # no file, or no tables yet
+        return None
+    return None if found is None else str(found[0])
+
+
+def _database_trouble(url: str) -> tuple[str | None, str | None]:
+    """Why the database cannot be used, and the version of its tables."""
+    from sqlalchemy import create_engine, text
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
     try:
         engine = create_engine(url, connect_args={"connect_timeout": int(PATIENCE_SECONDS)})
-        with closing(engine.connect()):
-            pass
+        with closing(engine.connect()) as connection:
+            version = None
+            with suppress(DBAPIError):  # there are no tables yet
+                version = connection.scalar(text(VERSION))
         engine.dispose()
     except ImportError as missing:
-        return f"{missing}. Run `{install_command('postgres')}`, or use another store."
+        return f"{missing}. Run `{install_command('postgres')}`, or use another store.", None
     except DBAPIError as wrong:
         message = str(wrong.orig).strip().splitlines()
-        return f"{message[0] if message else type(wrong.orig).__name__}. Check {named(url)}."
+        return f"{message[0] if message else type(wrong.orig).__name__}. Check {named(url)}.", None
     except (SQLAlchemyError, ValueError):  # its own message would show the password
-        return f"{shown(url)} is not the address of a database. Check {named(url)}."
-    return None
+        return f"{shown(url)} is not the address of a database. Check {named(url)}.", None
+    return None, version
 
 
 def _service_trouble(url: str) -> str | None:

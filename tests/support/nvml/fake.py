@@ -64,7 +64,7 @@ class _Card(ctypes.Structure):
     _fields_ = [
         *((name, c_char * TEXT) for name in ("uuid", "name", "bus_id")),
         *((name, c_int64) for name in ("min_mw", "max_mw", "default_mw", "limit_mw", "persistence", "temperature",
-                                       "sm_mhz", "cores", "n_pids")),
+                                       "sm_mhz", "cores", "slowdowns", "n_pids")),
         ("pids", c_int64 * PIDS), ("n_migs", c_int64), ("migs", (c_char * TEXT) * MIGS),
         *((name, c_int64) for name in ("counter_period_ns", "sample_period_ns", "sample_latency_ns", "sample_means",
                                        "sample_type", "average_ns", "stuck_at_ns")),
@@ -129,6 +129,7 @@ class FakeCard:
     temperature = _scaled("temperature", 1)
     sm_mhz = _scaled("sm_mhz", 1)
     cores = _scaled("cores", 1)
+    slowdowns = _scaled("slowdowns", 1)  # why its clocks are held down, as NVML's bits
     counter_period = _scaled("counter_period_ns", 1e9)  # 0: exact
     sample_period = _scaled("sample_period_ns", 1e9)  # 0: no sample buffer
     sample_latency = _scaled("sample_latency_ns", 1e9)  # the newest is this old, plus up to a period

@@ -324,6 +324,11 @@ int nvmlDeviceGetMaxClockInfo(void *handle, int clock, unsigned int *megahertz) 
     return clock == 1 ? (*megahertz = c->sm_mhz, SUCCESS) : NOT_SUPPORTED; /* 1: NVML_CLOCK_SM */
 }
 
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *handle, unsigned long long *reasons) {
+    ASK(SPEED);
+    return *reasons = c->slowdowns, SUCCESS;
+}
+
 int nvmlDeviceGetNumGpuCores(void *handle, unsigned int *cores) {
     ASK(SPEED);
     return *cores = c->cores, SUCCESS;

@@ -18,7 +18,7 @@ struct garbage { int64_t from_ns, until_ns; double value; };
 struct segment { int64_t start_ns; double high_mw, low_mw; int64_t period_ns, on_ns, phase_ns; double base_mj; };
 struct card {
     char uuid[TEXT], name[TEXT], bus_id[TEXT];
-    int64_t min_mw, max_mw, default_mw, limit_mw, persistence, temperature, sm_mhz, cores;
+    int64_t min_mw, max_mw, default_mw, limit_mw, persistence, temperature, sm_mhz, cores, slowdowns;
     int64_t n_pids, pids[PIDS], n_migs;
     char migs[MIGS][TEXT];
     int64_t counter_period_ns, sample_period_ns, sample_latency_ns, sample_means, sample_type, average_ns, stuck_at_ns;

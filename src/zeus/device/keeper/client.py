@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import weakref
 from collections.abc import Sequence
@@ -28,11 +29,15 @@ from types import TracebackType
 from typing import Any
 
 from zeus import env
+from zeus.device import container
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
-from zeus.device.keeper import container, protocol
-from zeus.device.keeper.channel import LEASE_SECONDS, Channel, connect
+from zeus.device.keeper import protocol
+from zeus.device.keeper.channel import ANSWER_SECONDS, LEASE_SECONDS, Channel, connect
+from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import Notes
+from zeus.device.keeper.peer import Peer
+from zeus.device.keeper.policy import Allowed, policy_of
 from zeus.device.keeper.private import reap, recover, start_private
 from zeus.errors import DeviceError, InputError, KeeperLost, ReadOnly, ZeusError
 
@@ -72,7 +77,7 @@ class Lease:
         self._channel = channel
         self._clock = clock_of(gpus[0])
         self.kind = kind  # "private" or "system"
-        answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus])
+        answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=env.job_name())
         self.found: dict[str, float] = answer["found"]  # watts by UUID, restored at the end
         _leases.add(self)
 
@@ -167,26 +172,72 @@ def lend(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> L
     return observing
 
 
+def permitted(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> tuple[float, float]:
+    """The lowest and the highest limit that this machine's policy lets us set on all of these GPUs, in watts.
+
+    Without a policy, or if no keeper can be asked, there is no bound.
+    """
+    ranges: list[tuple[float, float]] = []
+    try:
+        if (path := _system_socket(gpus, socket)) is not None:
+            asked = [gpu.spec.uuid for gpu in gpus]
+            ranges = list(_ask_status(path, LEASE_SECONDS, gpus=asked).get("ranges", {}).values())
+        elif isinstance(allowed := policy_of(env.HERE.policy_file()).rule_for(Peer.here()), Allowed):
+            ranges = [allowed.range_on(gpu.spec) for gpu in gpus]
+    except ZeusError as e:
+        log.info("The policy for power limits is not known: %s", e)
+    return max((low for low, _ in ranges), default=0.0), min((high for _, high in ranges), default=math.inf)
+
+
 def status(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Which keeper `lend` would use, for `zeus env`. Takes no lease."""
-    found: dict[str, Any] = {"use": None, "socket": None, "lent": [], "why_not": None, "risk": None}
+    found: dict[str, Any] = {
+        "use": None, "socket": None, "lent": [], "why_not": None, "risk": None,
+        "policy": None, "dead": None, "left": [],
+    }  # fmt: skip
     if not gpus:
         return found | {"why_not": "there is no GPU."}
+    found["dead"] = _dead_socket(gpus, socket)
     match _route(gpus, socket):
         case Observing(reason):
             return found | {"why_not": reason}
         case _Private(risk):
-            return found | {"use": "private", "risk": risk}
+            policy = policy_of(env.HERE.policy_file())
+            found |= {"use": None if policy.closed else "private", "risk": risk, "policy": policy.text or None}
+            keeper = Keeper(tuple, Notes.here())
+            return found | {"lent": keeper.lent(), "left": keeper.left_behind(), "why_not": policy.closed or None}
         case Path() as path:
-            found["socket"] = str(path)
+            found |= {"socket": str(path), "left": _left_behind()}
             try:
-                channel = _greet(path)
-                try:
-                    return found | {"use": "system", "lent": channel.ask(op="status")["lent"]}
-                finally:
-                    channel.close()
+                answer = _ask_status(path)
+                return found | {"use": "system", "lent": answer["lent"], "policy": answer.get("policy") or None}
             except ZeusError as e:
                 return found | {"why_not": str(e)}
+
+
+def _dead_socket(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> str | None:
+    """A socket at which a system keeper should answer, but none does."""
+    chosen = socket or env.keeper()
+    if str(chosen) == PRIVATE or (not chosen and _are_virtual(gpus)):
+        return None
+    path = Path(chosen or DEFAULT_SOCKET)
+    return str(path) if (chosen or path.exists()) and not _is_alive(path) else None
+
+
+def _left_behind() -> list[str]:
+    """The GPUs whose limit a dead keeper left changed. Other users' notes cannot be seen, so only root sees all."""
+    try:
+        return Keeper(tuple, Notes.here()).left_behind()
+    except (OSError, ZeusError):
+        return []
+
+
+def _ask_status(path: Path, within: float = ANSWER_SECONDS, **more: Any) -> dict[str, Any]:
+    channel = _greet(path)
+    try:
+        return channel.ask(within, op="status", **more)
+    finally:
+        channel.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +251,21 @@ def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path |
     """Which keeper to use: the one at this path, a private one, or none."""
     if obstacle := _obstacle(gpus):
         return Observing(obstacle)
+    path = _system_socket(gpus, socket)
+    return path or _private(_are_virtual(gpus), risk_accepted=bool(socket or env.keeper()))
+
+
+def _system_socket(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path | None:
+    """The socket of the system keeper to use. None: there is none, or a private keeper is wanted."""
     chosen = socket or env.keeper()
-    if chosen and str(chosen) != PRIVATE:
-        return Path(chosen)
-    virtual = all(gpu.spec.vendor == "virtual" for gpu in gpus)  # the system's keeper does not know them
-    if not virtual and not chosen and _is_alive(DEFAULT_SOCKET):
-        return DEFAULT_SOCKET
-    return _private(virtual, risk_accepted=bool(chosen))
+    if chosen:
+        return None if str(chosen) == PRIVATE else Path(chosen)
+    return DEFAULT_SOCKET if not _are_virtual(gpus) and _is_alive(DEFAULT_SOCKET) else None
+
+
+def _are_virtual(gpus: Sequence[Gpu]) -> bool:
+    """Whether the system's keeper does not know these cards."""
+    return all(gpu.spec.vendor == "virtual" for gpu in gpus)
 
 
 def _private(virtual: bool, risk_accepted: bool) -> _Private | Observing:

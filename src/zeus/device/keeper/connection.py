@@ -16,11 +16,14 @@ import select
 import socket
 import time
 
+from zeus.device.gpu import Capability
 from zeus.device.keeper import protocol
+from zeus.device.keeper.audit import Borrower
 from zeus.device.keeper.core import Keeper, Loan
 from zeus.device.keeper.peer import Peer, death_of
+from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy
 from zeus.device.keeper.restore import log
-from zeus.errors import InputError, ZeusError
+from zeus.errors import InputError, LeaseRefused, ZeusError
 
 LEASELESS_SECONDS = 30.0  # a connection may be without a lease for this long, whatever it requests meanwhile
 SEND_SECONDS = 5.0  # a client that does not read an answer for this long is considered dead
@@ -29,9 +32,19 @@ SEND_SECONDS = 5.0  # a client that does not read an answer for this long is con
 class KeeperConnection:
     """Serves one client until the connection ends."""
 
-    def __init__(self, sock: socket.socket, peer: Peer, keeper: Keeper, kind: str, stop: int) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: Peer,
+        keeper: Keeper,
+        kind: str,
+        stop: int,
+        policy: KeeperPolicy | None = None,
+    ) -> None:
         self._sock = sock
         self._peer = peer
+        self._policy = policy or KeeperPolicy()
+        self._standing = self._policy.rule_for(peer)
         self._keeper = keeper
         self._kind = kind
         self._stop = stop  # a descriptor, readable once the keeper must stop
@@ -98,22 +111,36 @@ class KeeperConnection:
             case protocol.Hello():
                 self._greeted = True
                 return {"zeus": protocol.VERSION, "pid": os.getpid(), "kind": self._kind}
-            case protocol.LeaseRequest(gpus):
+            case protocol.LeaseRequest(gpus, job):
                 if self._loan is not None:
                     raise InputError("this connection already has a lease. Release it first.")
-                self._loan = self._keeper.lend(gpus, to=f"process {self._peer.pid}")
+                self._loan = self._keeper.lend(
+                    gpus,
+                    to=f"process {self._peer.pid}",
+                    allowed=self._allowed(),
+                    borrower=Borrower(self._peer.uid, self._peer.pid, job),
+                )
                 log.info("process %d: leased %s", self._peer.pid, ", ".join(self._loan.found))
                 return {"found": self._loan.found}
             case protocol.Set(watts):
                 if self._loan is None:
                     raise InputError("there is no lease. Ask for one first.")
-                limits = self._loan.set(watts)
-                log.info("process %d: set %s", self._peer.pid, ", ".join(f"{u} {w:g} W" for u, w in limits.items()))
-                return {"limits": limits, "found": self._loan.found}
+                return {"limits": self._loan.set(watts), "found": self._loan.found}
             case protocol.Release():
                 loan, self._loan = self._loan, None
                 self._deadline = time.monotonic() + LEASELESS_SECONDS
                 returned = [] if loan is None else loan.give_back()
                 return {"returned": [dataclasses.asdict(r) for r in returned]}
-            case protocol.Status():
-                return {"pid": os.getpid(), "kind": self._kind, "lent": self._keeper.lent()}
+            case protocol.Status(gpus):
+                specs = [self._keeper.card(uuid).spec for uuid in gpus]
+                able = [spec for spec in specs if Capability.LIMITS in spec.capabilities]
+                ranges = {spec.uuid: self._allowed().range_on(spec) for spec in able}
+                about = {"pid": os.getpid(), "kind": self._kind, "policy": self._policy.text}
+                return {**about, "lent": self._keeper.lent(), "ranges": ranges}
+
+    def _allowed(self) -> Allowed:
+        match self._standing:
+            case Allowed() as allowed:
+                return allowed
+            case Denied(reason):
+                raise LeaseRefused(reason)

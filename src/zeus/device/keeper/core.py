@@ -17,9 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zeus.device.gpu import Capability, Gpu, check_limit, refuse_if_read_only
+from zeus.device.keeper import audit
+from zeus.device.keeper.audit import Audit, AuditEntry, Borrower
 from zeus.device.keeper.notes import Lock, NewerNote, Note, Notes
+from zeus.device.keeper.policy import Allowed
 from zeus.device.keeper.restore import Restoration, Returned, is_foreign, log, near, put_back, same
-from zeus.errors import DeviceError, DeviceLost, InputError, LeaseRefused, NoDevice, Unsupported, ZeusError
+from zeus.errors import DeviceError, DeviceLost, InputError, LeaseRefused, NoDevice, ReadOnly, Unsupported, ZeusError
 
 RETRIES_SECONDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)  # less than a second in total: a limit must be restored within one
 PATIENCE_SECONDS = 2.0  # how long to wait for a GPU whose last holder has just died and is being cleaned up
@@ -41,22 +44,43 @@ class Keeper:
     """Lends the GPUs of one machine."""
 
     def __init__(
-        self, cards: Callable[[], Sequence[Gpu]], notes: Notes, pause: Callable[[float], None] = time.sleep
+        self,
+        cards: Callable[[], Sequence[Gpu]],
+        notes: Notes,
+        pause: Callable[[float], None] = time.sleep,
+        write_audit: Audit = audit.write,
     ) -> None:
         self.notes = notes
+        self.audit = write_audit
         self._find = cards
         self._pause = pause
         self._cards: dict[str, Gpu] = {}
         self._finding = threading.Lock()
         self._reported: set[str] = set()
 
-    def lend(self, uuids: Iterable[str], to: str = "", patience: float = PATIENCE_SECONDS) -> Loan:
-        """Lend all of these GPUs, or raise and lend none."""
+    def lend(
+        self,
+        uuids: Iterable[str],
+        to: str = "",
+        patience: float = PATIENCE_SECONDS,
+        *,
+        allowed: Allowed | None = None,
+        borrower: Borrower | None = None,
+    ) -> Loan:
+        """Lend all of these GPUs, or raise and lend none.
+
+        Args:
+            uuids: The GPUs.
+            to: Who wants them, in words for others who want them too.
+            patience: How long to wait for a GPU, in seconds.
+            allowed: What the policy lets the borrower set. Default: what the card accepts.
+            borrower: For whom, for the audit.
+        """
         wanted = sorted(set(uuids))  # sorted, so that two clients who want the same GPUs cannot each get a part
         if not wanted:
             raise InputError("a lease needs at least one GPU.")
         refuse_if_read_only("lending a power limit")
-        loan = Loan(self)
+        loan = Loan(self, allowed or Allowed(), str(borrower or Borrower(os.geteuid(), os.getpid())))
         cards = [self.card(uuid) for uuid in wanted]  # before the deadline starts: opening the driver is slow
         deadline = time.monotonic() + patience
         try:
@@ -65,7 +89,7 @@ class Keeper:
                     raise Unsupported(f"GPU {uuid} ({gpu.spec.name}) has no power limit that can be set.")
                 lock = self._lock(uuid, to or f"process {os.getpid()}", deadline)
                 try:
-                    loan.add(self._begin(gpu, lock))
+                    loan.add(self._begin(gpu, lock, loan.borrower))
                 except BaseException:
                     lock.release()
                     raise
@@ -96,6 +120,22 @@ class Keeper:
             else:
                 lock.release()
         return lent
+
+    def left_behind(self) -> list[str]:
+        """The GPUs whose limit a dead keeper left changed, or may have."""
+        left = []
+        for uuid in self.notes.uuids():
+            if (lock := self.notes.lock(uuid)) is None:
+                continue
+            with lock:
+                try:
+                    note = self.notes.read(uuid)
+                except (NewerNote, ValueError):
+                    left.append(uuid)
+                    continue
+            if note is not None and not self.notes.is_void(note):
+                left.append(uuid)
+        return left
 
     def card(self, uuid: str) -> Gpu:
         """The card with this UUID. Looks for cards again if it is unknown: cards appear and drivers load late."""
@@ -142,7 +182,16 @@ class Keeper:
                         self._forget_cards()
                 if not again:
                     pending.remove((gpu, note))
+        for _, note in cards:
+            self._audit(note, returned[note.uuid])
         return list(returned.values())
+
+    def _audit(self, note: Note, returned: Returned) -> None:
+        who, ours = note.borrower or str(Borrower()), next(iter(note.ours_watts), None)
+        if returned.ending is Restoration.RESTORED:
+            self.audit(AuditEntry("restore", "allowed", note.uuid, ours, returned.limit_watts, who))
+        elif returned.ending is Restoration.FAILED and note.uuid not in self._reported:  # once, however often it fails
+            self.audit(AuditEntry("restore", "failed", note.uuid, ours, note.found_watts, who, returned.message))
 
     def _forget_cards(self) -> None:
         """Look for the cards again next time: one that comes back has another handle."""
@@ -159,12 +208,12 @@ class Keeper:
             self._pause(_POLL_SECONDS)
         return lock
 
-    def _begin(self, gpu: Gpu, lock: Lock) -> _Lent:
+    def _begin(self, gpu: Gpu, lock: Lock, borrower: str) -> _Lent:
         uuid = gpu.spec.uuid
         left = self._settle(uuid)  # first, or a limit that a dead keeper lowered would count as the one found
         if left is not None and left.ending is Restoration.FAILED:
             raise DeviceError(left.message)
-        note = Note(uuid, self.notes.boot, gpu.limit(), _persistence(gpu))
+        note = Note(uuid, self.notes.boot, gpu.limit(), _persistence(gpu), borrower=borrower)
         self.notes.write(note)
         try:
             while not same(now := gpu.limit(), note.found_watts):  # somebody else set it meanwhile
@@ -214,8 +263,10 @@ class Keeper:
 class Loan:
     """Some GPUs lent together."""
 
-    def __init__(self, keeper: Keeper) -> None:
+    def __init__(self, keeper: Keeper, allowed: Allowed, borrower: str) -> None:
         self._keeper = keeper
+        self._allowed = allowed
+        self.borrower = borrower  # in words for the audit
         self._lent: dict[str, _Lent] = {}
 
     @property
@@ -229,6 +280,22 @@ class Loan:
 
     def set(self, watts: Mapping[str, float]) -> dict[str, float]:
         """Set these limits, all or none, and return those now in force."""
+        before = {uuid: one.in_force_watts for uuid, one in self._lent.items()}
+        try:
+            limits = self._set_all(watts)
+        except Exception as e:
+            for uuid, value in watts.items():
+                verdict = "refused" if isinstance(e, InputError | ReadOnly) else "failed"
+                self._audit(verdict, uuid, before.get(uuid), value, str(e))
+            raise
+        for uuid, value in limits.items():
+            self._audit("allowed", uuid, before[uuid], value)
+        return limits
+
+    def _audit(self, verdict: str, uuid: str, old: float | None, new: float, reason: str = "") -> None:
+        self._keeper.audit(AuditEntry("set", verdict, uuid, old, new, self.borrower, reason))
+
+    def _set_all(self, watts: Mapping[str, float]) -> dict[str, float]:
         refuse_if_read_only("setting a power limit")
         if not watts:
             raise InputError("no GPU is named. Name at least one to set a limit on.")
@@ -238,6 +305,7 @@ class Loan:
         before = {uuid: self._in_force(self._lent[uuid]) for uuid in watts}
         for uuid, value in watts.items():
             _check(self._lent[uuid], value)
+            self._permit(self._lent[uuid], value)
         touched: list[_Lent] = []
         try:
             for uuid, value in watts.items():
@@ -248,6 +316,12 @@ class Loan:
                 self._undo(one, before[one.note.uuid])
             raise
         return {uuid: self._lent[uuid].in_force_watts for uuid in watts}
+
+    def _permit(self, one: _Lent, watts: float) -> None:
+        """Raise InputError if the policy does not allow this limit. To return to the limit found is always allowed."""
+        refusal = self._allowed.refusal(one.gpu.spec, watts)
+        if refusal and not same(watts, one.note.found_watts):
+            raise InputError(refusal)
 
     def give_back(self) -> list[Returned]:
         """Restore the limits found. May be called twice."""

@@ -44,6 +44,7 @@ class Note:
     pid: int = field(default_factory=os.getpid)
     time: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     setting_watts: float | None = None  # about to be set; after a crash it may be in force, rounded by the driver
+    borrower: str = ""  # for whom, in words for the audit
 
     def to_json(self) -> str:
         fields = {name: getattr(self, name) for name in self.__slots__}
@@ -70,7 +71,7 @@ class Note:
             persistence = d["found_persistence"]
             return cls(
                 str(d["uuid"]), str(d["boot"]), found, None if persistence is None else bool(persistence), ours,
-                bool(d["switched_persistence"]), int(d["pid"]), str(d["time"]), setting,
+                bool(d["switched_persistence"]), int(d["pid"]), str(d["time"]), setting, str(d.get("borrower", "")),
             )  # fmt: skip
         except (KeyError, TypeError, OverflowError, RecursionError) as e:
             raise ValueError(f"not a keeper's note: {e!r}") from e

@@ -25,6 +25,11 @@ class Peer:
     groups: frozenset[int]
 
     @classmethod
+    def here(cls) -> Peer:
+        """This process."""
+        return cls(os.getpid(), os.geteuid(), frozenset([os.getegid(), *os.getgroups()]))
+
+    @classmethod
     def of(cls, sock: socket.socket) -> Peer:
         pid, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
         try:
@@ -33,10 +38,6 @@ class Peer:
         except OSError:  # an old kernel, or too many groups: ask the user database
             others = _listed_groups(uid, gid)
         return cls(pid, uid, frozenset([gid, *others]))
-
-    def may_lease(self, group: int | None) -> bool:
-        """Whether this is root, the keeper's own user, or a member of the allowed group."""
-        return self.uid in (0, os.geteuid()) or (group is not None and group in self.groups)
 
 
 def death_of(sock: socket.socket, pid: int) -> int | None:

@@ -76,7 +76,7 @@ def _environment() -> dict[str, str]:
     masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
     variables = env.inherited(own)
-    for name in ("ZEUS_VIRTUAL_STATE", "ZEUS_KEEPER_STATE"):
+    for name in ("ZEUS_VIRTUAL_STATE", "ZEUS_KEEPER_STATE", "ZEUS_CONFIG"):
         if variables.get(name):
             variables[name] = str(Path(variables[name]).absolute())
     folders = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]

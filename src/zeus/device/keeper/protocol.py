@@ -2,10 +2,10 @@
 
     client                                          keeper
     {"op": "hello", "zeus": 1}                      {"ok": true, "zeus": 1, "pid": 4711, "kind": "system"}
-    {"op": "lease", "gpus": ["GPU-a", "GPU-b"]}     {"ok": true, "found": {"GPU-a": 250.0, "GPU-b": 250.0}}
+    {"op": "lease", "gpus": [...], "job": "asr"}    {"ok": true, "found": {"GPU-a": 250.0, "GPU-b": 250.0}}
     {"op": "set", "watts": {"GPU-a": 150.0}}        {"ok": true, "limits": {"GPU-a": 150.0}, "found": {...}}
     {"op": "release"}                               {"ok": true, "returned": [{"ending": "restored", ...}]}
-    {"op": "status"}                                {"ok": true, "lent": ["GPU-a"], ...}
+    {"op": "status", "gpus": ["GPU-a"]}             {"ok": true, "lent": [], "ranges": {"GPU-a": [100.0, 250.0]}, ...}
     anything else                                   {"ok": false, "error": "InputError", "message": "..."}
 
 Each request gets one line as its answer. An error carries the name of its class in `zeus.errors`, and the client
@@ -54,9 +54,10 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """Asks for these GPUs, all or none."""
+    """Asks for these GPUs, all or none. `job` is what the client calls its job, for the audit."""
 
     gpus: tuple[str, ...]
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,9 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Asks which GPUs are lent."""
+    """Asks which GPUs are lent, and which limits this client may set on some GPUs."""
+
+    gpus: tuple[str, ...] = ()
 
 
 Request = Hello | LeaseRequest | Set | Release | Status
@@ -83,7 +86,7 @@ def parse(line: bytes) -> Request:
     """Read a request. Raises `InputError` if anything is wrong with it.
 
     >>> parse(b'{"op": "lease", "gpus": ["GPU-a"]}')
-    LeaseRequest(gpus=('GPU-a',))
+    LeaseRequest(gpus=('GPU-a',), job='')
     """
     match _load(line):
         case {"op": "hello", "zeus": int(version)}:
@@ -92,14 +95,16 @@ def parse(line: bytes) -> Request:
                     f"the keeper's protocol has version {VERSION}, the client's {version}. Use the same Zeus for both."
                 )
             return Hello()
-        case {"op": "lease", "gpus": list(gpus)} if all(isinstance(g, str) for g in gpus):
-            return LeaseRequest(tuple(gpus))
+        case {"op": "lease", "gpus": list(gpus), **more} if all(isinstance(g, str) for g in gpus):
+            job = more.get("job", "")
+            return LeaseRequest(tuple(gpus), job if isinstance(job, str) else "")
         case {"op": "set", "watts": dict(watts)} if all(_is_number(w) for w in watts.values()):
             return Set({uuid: float(w) for uuid, w in watts.items()})
         case {"op": "release"}:
             return Release()
-        case {"op": "status"}:
-            return Status()
+        case {"op": "status", **more}:
+            asked = more.get("gpus")
+            return Status(tuple(g for g in asked if isinstance(g, str)) if isinstance(asked, list) else ())
         case _:
             raise InputError(f"the keeper does not know this request: {line[:200]!r}")
 

@@ -8,15 +8,21 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
+from zeus import env
+from zeus.device import container
 from zeus.device.gpu import Gpu
-from zeus.device.keeper import container
+from zeus.device.keeper import audit
 from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import Notes
+from zeus.device.keeper.peer import group_id
+from zeus.device.keeper.policy import KeeperPolicy, policy_of
 from zeus.device.keeper.restore import Returned
 from zeus.device.keeper.server import serve_private, serve_system
-from zeus.errors import ZeusError
+from zeus.errors import InputError, ZeusError
 from zeus.exit_codes import exit_status
 
 log = logging.getLogger("zeus.device.keeper")
@@ -35,7 +41,9 @@ def run_private(sock: socket.socket) -> int:
     notes = Notes.here()
     with contextlib.suppress(OSError):
         _log_to(logging.FileHandler(notes.folder / "keeper.log"), logging.WARNING)
-    serve_private(sock, Keeper(cards, notes))
+    policy = site_policy()
+    _audit_to(policy.audit)
+    serve_private(sock, Keeper(cards, notes), policy)
     return 0
 
 
@@ -47,7 +55,12 @@ def run_system(path: Path, group: str | None) -> int:
         notes = Notes.here()
         if risk := container.risk(notes.folder):
             log.warning("%s Mount the host's /run/zeus at /run/zeus.", risk)
-        serve_system(path, group, Keeper(cards, notes))
+        if group is not None and group_id(group) is None:
+            raise InputError(
+                f"there is no group '{group}'. Create it with `groupadd --system {group}`, or name another."
+            )
+        _audit_to(site_policy().audit)
+        serve_system(path, Keeper(cards, notes), partial(site_policy, group))
     except ZeusError as e:
         log.error("%s", e)
         return exit_status(e)[0]
@@ -57,8 +70,14 @@ def run_system(path: Path, group: str | None) -> int:
     return 0
 
 
+def site_policy(group: str | None = None) -> KeeperPolicy:
+    """The policy of this machine, as its file says now."""
+    return policy_of(env.HERE.policy_file(), group)
+
+
 def restore() -> list[Returned]:
     """Restore what dead keepers left behind, on GPUs that no live keeper holds."""
+    _audit_to(site_policy().audit)
     return Keeper(cards, Notes.here()).recover()
 
 
@@ -68,9 +87,28 @@ def _survive_shortage() -> None:
         Path("/proc/self/oom_score_adj").write_text("-900")
 
 
+def _audit_to(path: str) -> None:
+    """Write audit lines to this file too, if one is given. It may be moved away at any time, as logrotate does."""
+    if not path:
+        return
+    try:
+        handler = WatchedFileHandler(path)
+    except OSError as e:  # the keeper must restore limits all the same
+        log.error("audit lines cannot be written to %s: %s. They go to the log only.", path, e.strerror)
+        return
+    handler.setFormatter(_with_time("%(message)s"))
+    audit.log.addHandler(handler)
+    audit.log.setLevel(logging.INFO)
+
+
 def _log_to(handler: logging.Handler, level: int) -> None:
-    form = logging.Formatter("%(asctime)s keeper %(process)d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%SZ")
-    form.converter = time.gmtime
-    handler.setFormatter(form)
+    handler.setFormatter(_with_time("keeper %(process)d %(levelname)s %(message)s"))
+    handler.setLevel(level)
     log.addHandler(handler)
     log.setLevel(level)
+
+
+def _with_time(text: str) -> logging.Formatter:
+    form = logging.Formatter(f"%(asctime)s {text}", "%Y-%m-%dT%H:%M:%SZ")
+    form.converter = time.gmtime
+    return form

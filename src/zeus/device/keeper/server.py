@@ -4,56 +4,58 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import grp
 import os
 import select
 import signal
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zeus import env
 from zeus.device.keeper import protocol
+from zeus.device.keeper.audit import AuditEntry, Borrower
 from zeus.device.keeper.connection import KeeperConnection
 from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import make_open
-from zeus.device.keeper.peer import Peer, group_id
+from zeus.device.keeper.peer import Peer
+from zeus.device.keeper.policy import DEFAULT_GROUP, Denied, KeeperPolicy, group_name
 from zeus.device.keeper.restore import log
 from zeus.errors import InputError, LeaseRefused, NotPermitted
 
-DEFAULT_GROUP = "zeus"
 MAX_CONNECTIONS = 256
 RECOVER_SECONDS = 5.0  # how often the system keeper looks for limits left behind by a dead private keeper
 
 
-def serve_private(sock: socket.socket, keeper: Keeper) -> None:
+def serve_private(sock: socket.socket, keeper: Keeper, policy: KeeperPolicy) -> None:
     """Serve the trainer at the other end. Returns when it is gone and its limits are restored."""
     with stop_signal() as stop:
         keeper.recover()
-        KeeperConnection(sock, Peer.of(sock), keeper, "private", stop).serve()
+        KeeperConnection(sock, Peer.of(sock), keeper, "private", stop, policy).serve()
 
 
-def serve_system(path: Path, group: str | None, keeper: Keeper) -> None:
-    """Serve root and the members of a group on a unix socket, until SIGTERM, SIGINT or SIGHUP.
+def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPolicy]) -> None:
+    """Serve root and whom the policy names on a unix socket, until SIGTERM, SIGINT or SIGHUP.
 
-    `group` None means the default group. If that does not exist, only root is served.
+    The policy is read for each new connection. So a change is in force for the next lease, without a restart.
     """
-    gid = group_id(group or DEFAULT_GROUP)
-    if gid is None and group is not None:
-        raise InputError(f"there is no group '{group}'. Create it with `groupadd --system {group}`, or name another.")
-    if gid is None:
+    policy = read_policy()
+    if policy.closed:
+        log.error("%s Limits that were left changed are restored meanwhile.", policy.closed)
+    elif policy.group is None and not policy.is_open_to_many:
         log.warning(
             "There is no group '%s', so only root may take leases. Create it with `groupadd --system %s`, add users "
             "with `usermod -aG %s USER`, and restart the keeper.", DEFAULT_GROUP, DEFAULT_GROUP, DEFAULT_GROUP,
         )  # fmt: skip
-    with stop_signal() as stop, _listening(path, gid) as listener:
+    for name in policy.unknown:
+        log.warning("The policy has a rule for the %s, but this machine has none. The rule is ignored.", name)
+    with stop_signal() as stop, _listening(path, policy) as listener:
         recovering = threading.Thread(target=_recover, args=(keeper, stop), daemon=True)
         recovering.start()
-        log.info("serving on %s for root and %s", path, _group_name(gid))
+        log.info("serving on %s for root and %s%s", path, policy.members(), policy.text and f" ({policy.text})")
         notify("READY=1")
-        serving = _accept(listener, gid, keeper, stop)
+        serving = _accept(listener, keeper, read_policy, stop)
         notify("STOPPING=1")
         log.info("stopping: restoring the limits of all leases")
         for thread in (recovering, *serving):
@@ -73,7 +75,9 @@ def _recover(keeper: Keeper, stop: int) -> None:
             return
 
 
-def _accept(listener: socket.socket, gid: int | None, keeper: Keeper, stop: int) -> list[threading.Thread]:
+def _accept(
+    listener: socket.socket, keeper: Keeper, read_policy: Callable[[], KeeperPolicy], stop: int
+) -> list[threading.Thread]:
     """Accept connections until told to stop. Returns the threads that still serve one; they see the same `stop`."""
     serving: dict[threading.Thread, int] = {}  # with the user id
     poll = select.poll()
@@ -90,14 +94,15 @@ def _accept(listener: socket.socket, gid: int | None, keeper: Keeper, stop: int)
             log.warning("could not accept a connection: %s", e)
             continue
         try:
-            peer = Peer.of(sock)
-            if not peer.may_lease(gid):
-                raise LeaseRefused(
-                    f"user {peer.uid} may not set power limits here: only root and {_group_name(gid)} may. "
-                    f"Ask an administrator to run `usermod -aG {_group_name(gid, bare=True)} USER`, then log in again."
-                )
+            peer, policy = Peer.of(sock), read_policy()
+            if isinstance(standing := policy.rule_for(peer), Denied):
+                who = str(Borrower(peer.uid, peer.pid))
+                keeper.audit(AuditEntry("lease", "refused", "-", None, None, who, standing.reason))
+                _refuse(sock, LeaseRefused(standing.reason))
+                continue
             _check_share(peer.uid, list(serving.values()))
-            thread = threading.Thread(target=KeeperConnection(sock, peer, keeper, "system", stop).serve, daemon=True)
+            connection = KeeperConnection(sock, peer, keeper, "system", stop, policy)
+            thread = threading.Thread(target=connection.serve, daemon=True)
             thread.start()
             serving[thread] = peer.uid
         except Exception as e:  # no client can stop the keeper
@@ -146,8 +151,11 @@ def stop_signal() -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
-    """A socket at this path that only we and the group can use. Replaces a dead keeper's, not a live one's."""
+def _listening(path: Path, policy: KeeperPolicy) -> Iterator[socket.socket]:
+    """A socket at this path that only we and the group can use. Replaces a dead keeper's, not a live one's.
+
+    If the policy names more users than one group has, everybody can connect, and the keeper refuses the others.
+    """
     make_open(path.parent)
     lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -159,7 +167,7 @@ def _listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
             ) from None
         _check_replaceable(path)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            _appear(listener, path, gid)
+            _appear(listener, path, policy)
             try:
                 yield listener
             finally:
@@ -168,7 +176,7 @@ def _listening(path: Path, gid: int | None) -> Iterator[socket.socket]:
         os.close(lock)
 
 
-def _appear(listener: socket.socket, path: Path, gid: int | None) -> None:
+def _appear(listener: socket.socket, path: Path, policy: KeeperPolicy) -> None:
     """Listen under a temporary name first, so that whoever sees the socket gets an answer, and nobody else gets in."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
@@ -180,8 +188,10 @@ def _appear(listener: socket.socket, path: Path, gid: int | None) -> None:
     finally:
         os.umask(umask)
     try:
-        if gid is not None:
-            _open_to(new, gid)
+        if policy.is_open_to_many:
+            new.chmod(0o666)
+        elif policy.group is not None:
+            _open_to(new, policy.group)
         listener.listen(128)
         listener.setblocking(False)
         new.replace(path)
@@ -195,7 +205,7 @@ def _open_to(path: Path, gid: int) -> None:
         os.chown(path, -1, gid)
     except PermissionError as e:
         raise NotPermitted(
-            f"cannot give {_group_name(gid)} access to {path}: user {os.geteuid()} is not in that group. "
+            f"cannot give the group '{group_name(gid)}' access to {path}: user {os.geteuid()} is not in it. "
             "Run the keeper as root."
         ) from e
     path.chmod(0o660)
@@ -205,14 +215,6 @@ def _check_replaceable(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise InputError(f"{path} exists and is not a socket. Choose another --socket.")
-
-
-def _group_name(gid: int | None, bare: bool = False) -> str:
-    try:
-        name = DEFAULT_GROUP if gid is None else grp.getgrgid(gid).gr_name
-    except KeyError:
-        name = str(gid)
-    return name if bare else f"members of the group '{name}'"
 
 
 def notify(state: str) -> None:

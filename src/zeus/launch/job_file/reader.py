@@ -7,7 +7,7 @@ import re
 import shlex
 import string
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ from zeus.cost import GPU_ONLY
 from zeus.env import CARBON, CURRENCY, PRICE, Mode, ProfilingPlan, gco2e_token, profiling_plan
 from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
-from zeus.launch.job_file.schema import NEEDED, PLACES, SPEC, TABLES, TOP, Kind
-from zeus.launch.job_file.toml_lines import key_lines
+from zeus.launch.job_file.schema import NEEDED, PLACES, SPEC, TABLES, TOP
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource, uses
 from zeus.policy.registry import find_policy
 from zeus.tariff.rates import HourlyRate
 from zeus.tariff.settings import read_rate
+from zeus.toml_reader import TomlReader, shown
 
 
 def read_job_file(path: Path) -> JobFile:
@@ -44,16 +44,11 @@ def parse_job_file(text: str, name: str = "job.toml") -> JobFile:
         raise InputError(
             f"{name} is not valid TOML: {wrong}. Write texts in quotes and lists in [brackets]."
         ) from wrong
-    return _Reader(name, text).read(data)
+    return _Reader(name, text, TOP, secret=("env",)).read(data)
 
 
-class _Reader:
-    """Collects all mistakes of a file."""
-
-    def __init__(self, name: str, text: str) -> None:
-        self._name = name
-        self._lines = key_lines(text)
-        self._wrong: list[tuple[int, str]] = []
+class _Reader(TomlReader):
+    """Reads a job file."""
 
     def read(self, data: dict[str, Any]) -> JobFile:
         self._check(data, TOP)
@@ -112,15 +107,6 @@ class _Reader:
             )
 
     # ------------------------------------------------------------------ keys and kinds
-
-    def _check(self, data: dict[str, Any], known: Mapping[str, Kind], table: str = "") -> None:
-        for key, value in data.items():
-            path = (table, key) if table else (key,)
-            if key not in known:
-                self._blame(path, _unknown(key, known, table))
-            elif not known[key][0](value):
-                what = key if key == "env" else f"{key} = {_shown(value)}"  # env may hold secrets
-                self._blame(path, f"{what}: give {known[key][1]}.")
 
     def _check_env(self, env: dict[str, Any]) -> None:
         for key, value in env.items():
@@ -193,12 +179,12 @@ class _Reader:
             try:
                 groups = re.compile(metrics.get(key, "()") or "()").groups
             except re.error as wrong:
-                self._blame(("metrics", key), f"{key} = {_shown(metrics[key])} is not a regular expression: {wrong}.")
+                self._blame(("metrics", key), f"{key} = {shown(metrics[key])} is not a regular expression: {wrong}.")
                 continue
             if groups != 1:
                 self._blame(
                     ("metrics", key),
-                    f"{key} = {_shown(metrics[key])} has {groups} groups, not 1: put only the {_MEANS[key]} in "
+                    f"{key} = {shown(metrics[key])} has {groups} groups, not 1: put only the {_MEANS[key]} in "
                     "parentheses, and use (?:...) for other groups.",
                 )
 
@@ -230,30 +216,5 @@ class _Reader:
         elif "learning_rate" in names and not has_rate:
             self._blame(("command",), "command: {learning_rate} needs a [learning_rate] table with a `base`.")
 
-    # ------------------------------------------------------------------ mistakes
-
-    def _blame(self, path: tuple[str, ...], what: str) -> None:
-        line = next((self._lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._lines), 0)
-        self._say(line, what)
-
-    def _say(self, line: int, what: str) -> None:
-        self._wrong.append((line, what))
-
-    def _raise(self) -> None:
-        if self._wrong:
-            ordered = sorted(self._wrong, key=lambda one: one[0])
-            raise InputError("\n".join(f"{self._name}{f', line {line}' if line else ''}: {it}" for line, it in ordered))
-
 
 _MEANS = {"regex": "metric", "epoch_regex": "number of the epoch"}
-
-
-def _unknown(key: str, known: Mapping[str, Kind], table: str) -> str:
-    if table and key in TOP:
-        return f"{key} is below [{table}] and so belongs to that table: move it above the first [table]."
-    where = f"{key} is not known in [{table}]" if table else f"{key} is not known"
-    return f"{where}. {suggest(key, known)}"
-
-
-def _shown(value: Any) -> str:
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from zeus.env import Mode
 from zeus.job.checks import is_number, is_whole
 from zeus.launch.job_file.values import AUTO
+from zeus.toml_reader import Kind
 from zeus.training.learning_rate import RULES
 
 EPOCH_LINES = ("", "begin", "end")
@@ -43,7 +44,6 @@ WHOLE = (_int, "a whole number")
 YES_NO = (lambda value: isinstance(value, bool), "true or false")
 SIZES = (lambda value: isinstance(value, list) and all(map(_int, value)), "a list of whole numbers such as [32, 64]")
 WATTS = (lambda value: isinstance(value, list) and all(map(is_number, value)), "a list of watts such as [250, 200]")
-Kind = tuple[Callable[[Any], bool], str]
 
 SPEC: Mapping[str, tuple[str, Kind]] = {  # key in the file -> field of JobSpec
     "job_id": ("job_id", TEXT),

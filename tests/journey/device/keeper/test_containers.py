@@ -11,7 +11,7 @@ from support.keeper_container import contained, needs_unshare
 from support.keeper_place import TRAINER, Place, nvidia, says, virtual
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.keeper import keeper as keeper_command
-from zeus.device.keeper.container import is_shared, mark
+from zeus.device.container import is_shared, mark
 from zeus.device.keeper.notes import Notes
 
 HOST = """\

@@ -1,0 +1,329 @@
+"""Settings of a site and of a user, in files below the environment.
+
+    /etc/zeus/config.toml  ◀  $XDG_CONFIG_HOME/zeus/config.toml  ◀  the environment        (the right one wins)
+
+ZEUS_CONFIG names one file to read instead of both, or none if it is empty. Files are read once, when a setting is first
+needed. A mistake in a file never stops a training: it is logged, and the wrong setting is ignored. Commands refuse to
+start instead (`refuse_mistakes`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zeus.errors import InputError
+from zeus.toml_reader import Kind, TomlReader, shown
+
+log = logging.getLogger(__name__)
+
+SYSTEM = Path("/etc/zeus/config.toml")
+VARIABLE = "ZEUS_CONFIG"
+KEEPER = "keeper"
+
+
+def _is_number(value: Any, least: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < 1e9
+
+
+def is_path(value: Any) -> bool:
+    """Whether it is the name of a file wherever a process runs."""
+    return isinstance(value, str) and value.startswith(("/", "~/")) and "\0" not in value
+
+
+def _is_limit(value: Any) -> bool:
+    return _is_number(value, 1) if not isinstance(value, str) else percent(value) is not None
+
+
+def percent(text: str) -> float | None:
+    """The share that a text such as "60 %" stands for. None if it is not a percentage from 1 to 100.
+
+    >>> percent("60 %"), percent("60%"), percent("0 %"), percent("sixty")
+    (0.6, 0.6, None, None)
+    """
+    digits, sign, rest = text.partition("%")
+    try:
+        share = float(digits) / 100
+    except ValueError:
+        return None
+    return share if sign and not rest.strip() and 0.01 <= share <= 1 else None
+
+
+TEXT: Kind = (lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value, 'a text in "quotes"')
+YES_NO: Kind = (lambda value: isinstance(value, bool), "true or false")
+SECONDS: Kind = (lambda value: _is_number(value, 0), "seconds of at least 0")
+PATH: Kind = (is_path, 'an absolute path in "quotes"; it may begin with ~/')
+TABLE: Kind = (lambda value: isinstance(value, dict), "a table")
+LIMIT: Kind = (_is_limit, 'watts such as 150, or a share of the card\'s highest limit such as "60 %"')
+
+# [keeper]: who may set which power limits. Only a system's file may say so.
+POLICY: Mapping[str, Kind] = {
+    "group": TEXT,
+    "floor": LIMIT,
+    "ceiling": LIMIT,
+    "audit": PATH,
+    "groups": TABLE,
+    "users": TABLE,
+}
+RULE: Mapping[str, Kind] = {
+    "floor": LIMIT,
+    "ceiling": LIMIT,
+    "allow": YES_NO,
+}  # [keeper.groups.NAME], [keeper.users.NAME]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """A key of the files, and the variable that overrides it. The key may be in a table: `cost.price`."""
+
+    key: str
+    variable: str
+    kind: Kind
+    default: str = ""  # in words, if it is always the same
+    is_secret: bool = False
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return tuple(self.key.split("."))
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value in a file, as the variable would have it."""
+
+    text: str
+    path: Path
+    line: int
+
+    @property
+    def origin(self) -> str:
+        return f"{self.path}, line {self.line}" if self.line else str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file that was read. Wrong settings are left out of `values`."""
+
+    path: Path
+    values: Mapping[str, Value] = field(default_factory=dict)  # by variable
+    policy: Mapping[str, Any] = field(default_factory=dict)  # the keys of POLICY in [keeper]
+    mistakes: tuple[str, ...] = ()
+    policy_mistakes: tuple[str, ...] = ()  # those that leave open what the policy is
+
+
+class Layered(Mapping[str, str]):
+    """The variables of an environment, and below them the settings of files.
+
+    >>> Layered({"ZEUS_CONFIG": "", "ZEUS_MODE": "observe"}, [])["ZEUS_MODE"]
+    'observe'
+    """
+
+    def __init__(self, environ: Mapping[str, str], settings: Sequence[ConfigKey]) -> None:
+        self._environ = environ
+        self._settings = settings
+        self._variables = {one.variable for one in settings}
+        self._read: dict[tuple[str | None, ...], tuple[ConfigFile, ...]] = {}
+
+    def __getitem__(self, name: str) -> str:
+        found = self._environ.get(name)
+        if found is not None:
+            return found
+        if name not in self._variables:
+            raise KeyError(name)
+        return self._below()[name].text
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**dict.fromkeys(self._environ), **self._below()})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def origin(self, name: str) -> str:
+        """Where the value of this variable comes from: "environment", a file with its line, or "default"."""
+        if name in self._environ:
+            return "environment"
+        found = self._below().get(name)
+        return "default" if found is None else found.origin
+
+    def files(self) -> tuple[ConfigFile, ...]:
+        """The files that exist, lowest first. They are read once."""
+        names = tuple(map(self._environ.get, (VARIABLE, "XDG_CONFIG_HOME", "HOME")))
+        if names not in self._read:
+            found = [self._file(path) for path in config_paths(self._environ)]
+            self._read[names] = files = tuple(one for one in found if one is not None)
+            for mistake in (mistake for file in files for mistake in file.mistakes):
+                log.warning("%s This setting is ignored.", mistake)
+        return self._read[names]
+
+    def policy_file(self) -> ConfigFile:
+        """The file with the policy of this machine's keeper, read again each time. Empty if there is none."""
+        paths = config_paths(self._environ)
+        return (self._file(paths[0]) if paths else None) or ConfigFile(paths[0] if paths else SYSTEM)
+
+    def mistakes(self) -> list[str]:
+        """Everything that is wrong with the files."""
+        return [mistake for file in self.files() for mistake in file.mistakes]
+
+    def refuse_mistakes(self) -> None:
+        """Raise InputError if a file is wrong."""
+        if mistakes := self.mistakes():
+            raise InputError("\n".join(mistakes))
+
+    def _file(self, path: Path) -> ConfigFile | None:
+        is_named = bool(self._environ.get(VARIABLE))
+        found = read_config(path, self._settings, is_system=is_named or path == SYSTEM)
+        if found is None and is_named:
+            return _broken(path, f"{VARIABLE} names this file, but it does not exist. Create it, or unset {VARIABLE}.")
+        return found
+
+    def _below(self) -> dict[str, Value]:
+        found: dict[str, Value] = {}
+        for file in self.files():
+            found.update(file.values)
+        return found
+
+
+def config_paths(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """The files to read, lowest first, whether or not they exist.
+
+    >>> config_paths({"XDG_CONFIG_HOME": "/home/me/.config"})
+    (PosixPath('/etc/zeus/config.toml'), PosixPath('/home/me/.config/zeus/config.toml'))
+    >>> config_paths({"ZEUS_CONFIG": ""})
+    ()
+    """
+    given = environ.get(VARIABLE)
+    if given is not None:
+        return (Path(given).absolute(),) if given.strip() else ()
+    if folder := environ.get("XDG_CONFIG_HOME"):
+        return SYSTEM, Path(folder) / "zeus" / "config.toml"
+    try:
+        return SYSTEM, Path.home() / ".config" / "zeus" / "config.toml"
+    except RuntimeError:  # the user has no home, as in some containers
+        return (SYSTEM,)
+
+
+def read_config(path: Path, settings: Sequence[ConfigKey], *, is_system: bool) -> ConfigFile | None:
+    """Read and check a file. None if there is none."""
+    try:
+        with path.open("rb") as file:
+            trouble = _danger(os.fstat(file.fileno()), path)
+            text = file.read().decode("utf-8-sig")  # some editors write a byte order mark
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except UnicodeDecodeError:
+        return _broken(path, "it is not text in UTF-8. Save it as UTF-8.")
+    except OSError as failed:
+        return _broken(path, f"it cannot be read: {failed.strerror}. Let every user read it: `chmod a+r {path}`.")
+    if trouble:
+        return _broken(path, trouble)
+    import tomllib  # imported late: most machines have no such file
+
+    try:
+        data = tomllib.loads(text)
+    except ValueError as wrong:
+        return _broken(path, f"it is not valid TOML: {wrong}. Write texts in quotes and lists in [brackets].")
+    return _Reader(str(path), text, settings, is_system).read(path, data)
+
+
+def _broken(path: Path, why: str) -> ConfigFile:
+    """A file of which nothing can be used."""
+    return ConfigFile(path, mistakes=(f"{path}: {why}",), policy_mistakes=(f"{path}: {why}",))
+
+
+def _danger(found: os.stat_result, path: Path) -> str:
+    """Why the file cannot be trusted. Empty if it can."""
+    if found.st_mode & stat.S_IWOTH:
+        return f"every user can change it, so it is ignored. Run `chmod o-w {path}`."
+    if os.geteuid() == 0 and found.st_uid != 0:
+        return f"it belongs to user {found.st_uid}, so root ignores it. Run `chown root {path}`."
+    return ""
+
+
+class _Reader(TomlReader):
+    """Reads a configuration file."""
+
+    def __init__(self, name: str, text: str, settings: Sequence[ConfigKey], is_system: bool) -> None:
+        self._settings = settings
+        tables = {one.path[0] for one in settings if len(one.path) > 1} | {KEEPER}
+        self._tables: dict[str, dict[str, Kind]] = {table: {} for table in sorted(tables)}
+        top = {one.key: one.kind for one in settings if len(one.path) == 1}
+        for one in settings:
+            if len(one.path) > 1:
+                self._tables[one.path[0]][one.path[1]] = one.kind
+        self._tables[KEEPER] |= POLICY
+        super().__init__(
+            name, text, {**top, **dict.fromkeys(self._tables, TABLE)}, [one.key for one in settings if one.is_secret]
+        )
+        self._is_system = is_system
+
+    def read(self, path: Path, data: dict[str, Any]) -> ConfigFile:
+        self._check({key: value for key, value in data.items() if key != KEEPER}, self._top)
+        for table, known in self._tables.items():
+            if table != KEEPER and isinstance(data.get(table), dict):
+                self._check(data[table], known, table)
+        others = len(self._wrong)
+        policy = self._policy(data.get(KEEPER, {}))
+        return ConfigFile(
+            path, self._values(path, data), policy, tuple(self._mistakes()), tuple(self._mistakes(since=others))
+        )
+
+    def _policy(self, keeper: Any) -> dict[str, Any]:
+        if not isinstance(keeper, dict):
+            self._check({KEEPER: keeper}, self._top)
+            return {}
+        self._check(keeper, self._tables[KEEPER], KEEPER)
+        self._check_order(keeper, KEEPER)
+        policy = {key: value for key, value in keeper.items() if key in POLICY}
+        if policy and not self._is_system:
+            key = next(iter(policy))
+            self._blame((KEEPER, key), f"{key} is part of the keeper's policy, which only {SYSTEM} can set.")
+            return {}
+        for kind in ("groups", "users"):
+            rules = policy.get(kind)
+            for name, rule in rules.items() if isinstance(rules, dict) else ():
+                if isinstance(rule, dict):
+                    self._check(rule, RULE, KEEPER, kind, name)
+                    self._check_order(rule, KEEPER, kind, name)
+                else:
+                    self._blame((KEEPER, kind, name), f"{name}: write `[keeper.{kind}.{name}]`, and its limits below.")
+        return policy
+
+    def _check_order(self, rule: Mapping[str, Any], *table: str) -> None:
+        floor, ceiling = (_size(rule.get(name)) for name in ("floor", "ceiling"))
+        if floor is not None and ceiling is not None and floor[0] == ceiling[0] and floor[1] > ceiling[1]:
+            what = f"floor = {shown(rule['floor'])} is above ceiling = {shown(rule['ceiling'])}"
+            self._blame((*table, "floor"), f"{what}: give a floor of at most the ceiling.")
+
+    def _values(self, path: Path, data: Mapping[str, Any]) -> dict[str, Value]:
+        """The right values, by variable."""
+        found = {}
+        for one in self._settings:
+            value: Any = data
+            for key in one.path:
+                value = value.get(key) if isinstance(value, dict) else None
+            if value is not None and one.kind[0](value):
+                found[one.variable] = Value(_text(value), path, self._line(one.path))
+        return found
+
+
+def _size(limit: Any) -> tuple[str, float] | None:
+    """A limit as its unit and its number. None if it is not a limit."""
+    if not _is_limit(limit):
+        return None
+    return ("%", percent(limit) or 0.0) if isinstance(limit, str) else ("W", float(limit))
+
+
+def _text(value: Any) -> str:
+    """A value as a variable.
+
+    >>> _text(True), _text(0.3), _text("observe")
+    ('1', '0.3', 'observe')
+    """
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(Path(value).expanduser()) if is_path(value) and value.startswith("~/") else str(value)

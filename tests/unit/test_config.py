@@ -1,0 +1,204 @@
+"""Configuration files: below the environment, checked with file and line, and never in a training's way."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeus import config, env
+from zeus.config import Layered, read_config
+from zeus.env import SETTINGS, Mode
+from zeus.errors import InputError
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the site."""
+    path = tmp_path / "etc" / "config.toml"
+    path.parent.mkdir()
+    monkeypatch.setattr(config, "SYSTEM", path)
+    return path
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The user's file."""
+    path = tmp_path / "home" / "zeus" / "config.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def layered(own: Path | None = None, **variables: str) -> Layered:
+    folder = {} if own is None else {"XDG_CONFIG_HOME": str(own.parents[1])}
+    return Layered({"HOME": "/nowhere", **folder, **variables}, SETTINGS)
+
+
+def mistakes(text: str, path: Path, *, is_system: bool = True) -> list[str]:
+    path.write_text(text)
+    found = read_config(path, SETTINGS, is_system=is_system)
+    assert found is not None
+    return list(found.mistakes)
+
+
+def test_the_environment_goes_before_the_users_file_and_that_before_the_sites(site: Path, own: Path) -> None:
+    site.write_text('store = "http://site:7070"\nmode = "observe"\nquiet = true\n')
+    own.write_text('mode = "off"\n\n[cost]\nprice = 0.31\n')
+    here = layered(own, ZEUS_QUIET="0")
+    assert (env.store(here), env.mode(None, here), env.quiet(here)) == ("http://site:7070", Mode.OFF, False)
+    assert env.price_per_kwh(here) == "0.31"
+    assert here.origin("ZEUS_STORE") == f"{site}, line 1"
+    assert here.origin("ZEUS_MODE") == f"{own}, line 1"
+    assert here.origin("ZEUS_PRICE_PER_KWH") == f"{own}, line 4"
+    assert here.origin("ZEUS_QUIET") == "environment"
+    assert here.origin("ZEUS_GPU") == "default"
+
+
+def test_a_variable_that_is_set_but_empty_hides_the_file(site: Path) -> None:
+    site.write_text('store = "http://site:7070"\n')
+    assert env.store(layered(ZEUS_STORE="")) == ""
+
+
+def test_without_files_there_is_nothing_but_the_environment(site: Path) -> None:
+    assert dict(layered(ZEUS_MODE="off")) == {"HOME": "/nowhere", "ZEUS_MODE": "off"}
+    assert "ZEUS_STORE" not in layered()
+
+
+def test_zeus_config_names_one_file_instead_of_both_or_none(site: Path, own: Path, tmp_path: Path) -> None:
+    site.write_text('mode = "observe"\n')
+    own.write_text('gpu = "amd"\n')
+    other = tmp_path / "other.toml"
+    other.write_text('gpu = "nvml"\n')
+    named = layered(own, ZEUS_CONFIG=str(other))
+    assert (env.gpu(named), env.mode(None, named)) == ("nvml", Mode.OPTIMIZE)
+    assert layered(own, ZEUS_CONFIG="").files() == ()
+    assert "does not exist" in layered(ZEUS_CONFIG=str(tmp_path / "none.toml")).mistakes()[0]
+
+
+def test_every_setting_can_be_set_in_a_file(site: Path) -> None:
+    values = {
+        "store": '"sqlite:////srv/zeus.db"', "token_file": '"/etc/zeus/token"', "patience": "5", "mode": '"observe"',
+        "profiling": '"paper"', "gpu": '"nvml"', "read_only": "true", "quiet": "true", "log_dir": '"~/logs"',
+        "data": '"/srv/data"', "cost.price": '"/etc/zeus/prices.csv"', "cost.currency": '"EUR"', "cost.carbon": "350",
+        "cost.carbon_token_file": '"/etc/zeus/carbon"', "keeper.socket": '"/run/zeus/keeper.sock"',
+        "keeper.state": '"/run/zeus/keeper"',
+    }  # fmt: skip
+    assert set(values) == {one.key for one in SETTINGS}
+    site.write_text("".join(f"{key} = {value}\n" for key, value in values.items()))
+    here = layered()
+    assert here.mistakes() == []
+    assert env.read_only(here)
+    assert env.patience(here) == 5.0
+    assert env.keeper(here) == "/run/zeus/keeper.sock"
+    assert env.log_dir(here) == str(Path("~/logs").expanduser())
+    assert all(here.origin(one.variable).startswith(str(site)) for one in SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("quiet = true\nsotre = 'x'", "line 2: sotre is not known. Did you mean 'store'?"),
+        ("token = 'abc'", "line 1: token is not known. Did you mean 'token_file'?"),
+        ("\nread_only = 1", "line 2: read_only = 1: give true or false."),
+        ("mode = 'fast'", "line 1: mode = 'fast': give \"optimize\" or \"observe\" or \"off\"."),
+        ("patience = -1", "line 1: patience = -1: give seconds of at least 0."),
+        ("log_dir = 'logs'", "line 1: log_dir = 'logs': give an absolute path"),
+        ("[cost]\ncurency = 'EUR'", "line 2: curency is not known in [cost]. Did you mean 'currency'?"),
+        ("[cost]\nprice = 'cheap'", "line 2: price = 'cheap': give a number, or the absolute path"),
+        ("[cost]\nmode = 'off'", "line 2: mode is below [cost] and so belongs to that table"),
+        ("keeper = '/run/zeus.sock'", "line 1: keeper = '/run/zeus.sock': give a table."),
+        ("[keeper]\nflor = 100", "line 2: flor is not known in [keeper]. Did you mean 'floor'?"),
+        ("[keeper]\nfloor = '120 %'", "line 2: floor = '120 %': give watts such as 150"),
+        ("[keeper.groups.gpu]\nceil = 1", "line 2: ceil is not known in [keeper.groups.gpu]. Did you mean 'ceiling'?"),
+        ("[keeper.users]\nann = 5", "line 2: ann: write `[keeper.users.ann]`, and its limits below."),
+        ("[keeper]\nfloor = 200\nceiling = 150", "line 2: floor = 200 is above ceiling = 150"),
+        ("mode = ", "it is not valid TOML"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_named_with_its_file_and_line(text: str, message: str, tmp_path: Path) -> None:
+    (found,) = mistakes(text, tmp_path / "config.toml")
+    assert found.startswith(str(tmp_path / "config.toml"))
+    assert message in found
+
+
+def test_the_address_of_a_store_is_never_shown(tmp_path: Path) -> None:
+    (found,) = mistakes("store = 'postgres//me:secret@host/zeus'", tmp_path / "config.toml")
+    assert "line 1: store: give sqlite:///path" in found
+    assert "secret" not in found
+
+
+def test_only_the_sites_file_can_set_a_policy(tmp_path: Path) -> None:
+    text = "[keeper]\nsocket = '/run/zeus/keeper.sock'\nfloor = 100"
+    assert mistakes(text, tmp_path / "config.toml") == []
+    (found,) = mistakes(text, tmp_path / "config.toml", is_system=False)
+    assert "line 3: floor is part of the keeper's policy, which only /etc/zeus/config.toml can set." in found
+
+
+def test_a_file_that_every_user_can_change_is_ignored(site: Path) -> None:
+    site.write_text('mode = "off"\n')
+    site.chmod(0o666)
+    here = layered()
+    assert here.mistakes() == [f"{site}: every user can change it, so it is ignored. Run `chmod o-w {site}`."]
+    assert env.mode(None, here) is Mode.OPTIMIZE
+    site.chmod(0o644)
+    assert env.mode(None, layered()) is Mode.OFF
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_root_ignores_a_file_of_somebody_else(site: Path, own: Path) -> None:
+    own.write_text('gpu = "nvml"\n')
+    os.chown(own, 65534, 65534)
+    here = layered(own)
+    assert env.gpu(here) == "auto"
+    assert "it belongs to user 65534, so root ignores it" in here.mistakes()[0]
+
+
+def test_a_file_that_cannot_be_read_is_named(site: Path) -> None:
+    site.mkdir()
+    assert layered().mistakes()[0].startswith(f"{site}: it cannot be read: Is a directory.")
+
+
+def test_a_wrong_file_never_stops_a_training_and_its_right_settings_hold(
+    site: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.write_text('store = "http://site:7070"\nmode = "fast"\n')
+    with caplog.at_level(logging.WARNING, "zeus"):
+        here = layered()
+        assert (env.store(here), env.mode(None, here), env.gpu(here)) == ("http://site:7070", Mode.OPTIMIZE, "auto")
+    assert [one.message for one in caplog.records if "line 2: mode" in one.message and "ignored" in one.message]
+    assert len(caplog.records) == 1  # said once
+
+
+def test_a_command_refuses_a_wrong_file_with_all_its_mistakes(site: Path) -> None:
+    site.write_text('mode = "fast"\nquite = true\n')
+    with pytest.raises(InputError, match=r"(?s)line 1: mode = 'fast'.*line 2: quite is not known"):
+        layered().refuse_mistakes()
+
+
+def test_files_are_read_once_but_the_policy_each_time(site: Path) -> None:
+    here = layered()
+    assert env.mode(None, here) is Mode.OPTIMIZE
+    site.write_text('mode = "off"\n[keeper]\nfloor = 100\n')
+    assert env.mode(None, here) is Mode.OPTIMIZE
+    assert here.policy_file().policy == {"floor": 100}
+
+
+def test_a_token_is_read_from_its_file(site: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    site.write_text(f'token_file = "{token}"\n')
+    with pytest.raises(InputError, match=r"ZEUS_TOKEN_FILE=.*token: the token cannot be read: No such file"):
+        env.token(layered())
+    token.write_text("abc\n")
+    assert env.token(layered()) == "abc"
+    assert env.token(layered(ZEUS_TOKEN="other")) == "other"
+
+
+@given(st.dictionaries(st.text(max_size=5), st.text(max_size=5)))
+def test_what_the_environment_has_is_passed_through(variables: dict[str, str]) -> None:
+    here = Layered({"ZEUS_CONFIG": "", **variables}, SETTINGS)
+    assert dict(here) == {"ZEUS_CONFIG": "", **variables}
+    assert len(here) == len(dict(here))
