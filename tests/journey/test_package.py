@@ -95,6 +95,7 @@ PUBLIC = {
 }
 COMMANDS = [
     "demo",
+    "doctor",
     "env",
     "export",
     "jobs",

@@ -1,0 +1,149 @@
+"""`zeus doctor`: what works on this node, what does not, and the command that mends it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import queue
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from zeus import __version__, env
+from zeus.cli import env as report
+from zeus.cli.doctor_checks import Check, Health, NodeFacts, examine
+from zeus.cli.output import print_json
+from zeus.exit_codes import DONE, FAILED
+
+TIMEOUT_SECONDS = 30.0
+UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+INSTALLERS = ("apt-get", "dnf", "zypper")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object to stdout.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=TIMEOUT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for the driver, and for the store. Both are asked at once.",
+)
+def doctor(as_json: bool, timeout: float) -> None:
+    """Say what works on this node, what does not, and which command mends it.
+
+    It changes nothing. The exit code is 0 if nothing is broken, else 1.
+    """
+    checks = examine(node_facts(timeout))
+    is_ok = all(check.state is not Health.BROKEN for check in checks)
+    host, stamp = platform.node(), datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if as_json:
+        fields = {"zeus": __version__, "host": host, "time": stamp, "ok": is_ok}
+        print_json({**fields, "checks": [check.to_json() for check in checks]})
+    else:
+        click.echo(f"Zeus {__version__} on {host}, {stamp}")
+        for check in checks:
+            _print_check(check)
+        broken = sum(check.state is Health.BROKEN for check in checks)
+        click.echo("All is well." if is_ok else f"{broken} {'is' if broken == 1 else 'are'} broken.")
+    sys.stdout.flush()
+    sys.exit(DONE if is_ok else FAILED)
+
+
+def _print_check(check: Check) -> None:
+    word, colour = {
+        Health.OK: ("ok", "green"),
+        Health.BROKEN: ("BROKEN", "red"),
+        Health.NOT_APPLICABLE: ("-", None),
+    }[check.state]
+    click.echo(f"{click.style(f'{word:6}', fg=colour)}  {check.name:13}  {check.message}")
+    if check.command:
+        click.echo(f"{'':23}$ {check.command}")
+
+
+def node_facts(timeout: float) -> NodeFacts:
+    """Ask the node, each part for at most so many seconds."""
+    from zeus.device import container
+    from zeus.store.sql.upgrade import HEAD
+
+    found = ask_all({"devices": _devices, "store": report.store}, timeout)
+    devices = found["devices"]
+    return NodeFacts(
+        devices=devices,
+        store=found["store"],
+        mistakes=tuple(env.HERE.mistakes()),
+        is_root=os.geteuid() == 0,
+        user=_user(),
+        has_systemd=Path("/run/systemd/system").is_dir(),
+        has_unit=any(Path(folder, "zeus-keeper.service").exists() for folder in UNITS),
+        container=container.mark(),
+        masked=_masked(),
+        installer=next((f"{one} install" for one in INSTALLERS if shutil.which(one)), "apt-get install"),
+        read_only=env.read_only(),
+        newest=HEAD,
+        ceilings={} if isinstance(devices, str) else _ceilings(devices["gpus"]),
+        now=time.time(),
+    )
+
+
+def ask_all(questions: Mapping[str, Callable[[], Any]], timeout: float) -> dict[str, Any]:
+    """The answers, asked for at once. An error or a missing answer becomes a sentence.
+
+    The threads are daemons: nothing can end a call that hangs in a driver, and the command must end all the same.
+    """
+    answers: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+
+    def ask(name: str, question: Callable[[], Any]) -> None:
+        try:
+            answers.put((name, question()))
+        except Exception as failed:
+            answers.put((name, str(failed) or type(failed).__name__))
+
+    for name, question in questions.items():
+        threading.Thread(target=ask, args=(name, question), daemon=True).start()
+    found: dict[str, Any] = {}
+    deadline = time.monotonic() + timeout
+    while len(found) < len(questions):
+        try:
+            name, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        found[name] = answer
+    silent = f"did not answer within {timeout:g} s."
+    words = {"devices": "The GPU driver or the keeper", "store": "The store"}
+    return {name: found.get(name, f"{words.get(name, name)} {silent}") for name in questions}
+
+
+def _devices() -> dict[str, Any]:
+    """The devices, and if there is no GPU, why."""
+    from zeus.device.find import why_none
+
+    found = report.devices()
+    return found if found["gpus"] else {**found, "why_none": " ".join(why_none())}
+
+
+def _ceilings(gpus: list[dict[str, Any]]) -> dict[str, float]:
+    from zeus.device.keeper.policy import policy_of
+
+    ceiling = policy_of(env.HERE.policy_file()).base.ceiling
+    known = [gpu for gpu in gpus if gpu["max_watts"] is not None]
+    return {} if ceiling is None else {gpu["uuid"]: ceiling.on(gpu["max_watts"]) for gpu in known}
+
+
+def _user() -> str:
+    from zeus.device.keeper.policy import user_name
+
+    return user_name(os.getuid())
+
+
+def _masked() -> str:
+    """The variable that hides all GPUs. Empty if none does."""
+    return next((name for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if env.HERE.get(name) == ""), "")

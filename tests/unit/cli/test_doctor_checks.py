@@ -1,0 +1,110 @@
+"""What the doctor concludes: every fault has a command, and nobody is sent to mend what is well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zeus.cli.doctor_checks import RELEASED, Check, Health, NodeFacts, examine
+
+GPU: dict[str, Any] = {
+    "index": 0, "uuid": "GPU-1", "name": "H200", "vendor": "nvidia", "limit_watts": 700.0, "min_watts": 200.0,
+    "max_watts": 700.0, "default_watts": 700.0, "slowdowns": [], "capabilities": ["counter", "limits", "power"],
+    "can_set_limit": True, "why_not": None,
+}  # fmt: skip
+KEEPER: dict[str, Any] = {
+    "use": "system", "socket": "/run/zeus/keeper.sock", "lent": [], "why_not": None, "risk": None, "policy": None,
+    "dead": None, "left": [],
+}  # fmt: skip
+CPU = {"packages": ["package-0"], "readable": True, "why_not": None}
+STORE: dict[str, Any] = {
+    "url": "http://zeus:7070", "kind": "service", "ok": True, "why_not": None, "version": None, "waiting": 0,
+}  # fmt: skip
+
+
+def node(gpu: dict[str, Any] | None = None, keeper: dict[str, Any] | None = None, **facts: Any) -> NodeFacts:
+    devices = {"gpus": [{**GPU, **(gpu or {})}], "keeper": {**KEEPER, **(keeper or {})}, "cpu": CPU}
+    return NodeFacts(**{"devices": devices, "store": STORE, "newest": "0006", "now": RELEASED + 1, **facts})
+
+
+def broken(facts: NodeFacts) -> list[Check]:
+    return [check for check in examine(facts) if check.state is Health.BROKEN]
+
+
+def test_a_healthy_node_is_all_well() -> None:
+    assert all(check.state is Health.OK and check.command is None for check in examine(node()))
+
+
+@given(
+    can_set=st.booleans(), root=st.booleans(), systemd=st.booleans(), unit=st.booleans(),
+    dead=st.sampled_from([None, "/run/zeus/keeper.sock"]), use=st.sampled_from([None, "system", "private"]),
+    limit=st.sampled_from([None, 200.0, 700.0]), left=st.sampled_from([[], ["GPU-1"]]),
+    store=st.booleans(), kind=st.sampled_from(["sqlite", "postgresql", "service", None]),
+    vendor=st.sampled_from(["nvidia", "amd", "virtual"]), container=st.sampled_from([None, "a container"]),
+)  # fmt: skip
+def test_whatever_is_broken_has_a_command_and_a_sentence(
+    can_set: bool, root: bool, systemd: bool, unit: bool, dead: str | None, use: str | None, limit: float | None,
+    left: list[str], store: bool, kind: str | None, vendor: str, container: str | None,
+) -> None:  # fmt: skip
+    facts = node(
+        {"can_set_limit": can_set, "why_not": None if can_set else "no.", "limit_watts": limit, "vendor": vendor},
+        {"dead": dead, "use": use, "left": left, "why_not": "no."},
+        store={**STORE, "ok": store, "why_not": None if store else "no.", "kind": kind},
+        is_root=root, user="ann", has_systemd=systemd, has_unit=unit, container=container,
+    )  # fmt: skip
+    for check in examine(facts):
+        assert check.message
+        if check.state is Health.BROKEN:
+            assert check.command
+            assert not (root and check.command.startswith("sudo ") and check.name != "store")
+
+
+def test_with_systemd_the_keeper_is_its_service() -> None:
+    dead = {"dead": "/run/zeus/keeper.sock", "use": None, "why_not": "no keeper answers"}
+    (keeper,) = broken(node(keeper=dead, has_systemd=True, has_unit=True, is_root=False))
+    assert keeper.command == "sudo systemctl restart zeus-keeper"
+
+
+def test_somebody_outside_the_group_is_told_which_group() -> None:
+    reason = "user 1000 may not set power limits here: only root and members of the group 'gpu' may. Ask an " \
+        "administrator to run `usermod -aG gpu USER`, then log in again."  # fmt: skip
+    checks = broken(node({"can_set_limit": False, "why_not": reason}, {"use": None, "why_not": reason}, user="ann"))
+    assert {check.command for check in checks} == {"usermod -aG gpu ann"}
+
+
+def test_a_card_at_the_sites_ceiling_is_not_throttled() -> None:
+    low = node({"limit_watts": 500.0})
+    assert [check.name for check in broken(low)] == ["left limits"]
+    assert broken(replace(low, ceilings={"GPU-1": 500.0})) == []
+    assert broken(node({"limit_watts": 500.0}, {"lent": ["GPU-1"]})) == []  # a training holds it
+
+
+def test_a_store_of_a_newer_zeus_asks_for_the_newer_zeus() -> None:
+    (store,) = broken(node(store={**STORE, "kind": "sqlite", "version": "0007"}))
+    assert "version 0007" in store.message
+    assert store.command == "pip install --upgrade zeus-energy"
+
+
+def test_a_clock_before_this_zeus_is_wrong() -> None:
+    (clock,) = broken(node(now=0.0))
+    assert (clock.name, clock.command) == ("clock", "timedatectl set-ntp true")
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "why", "command"),
+    [
+        ("http://zeus.site:7070", "service", "no answer", "ssh zeus.site sudo systemctl restart zeus-serve"),
+        ("http://zeus.site:7070", "service", "no token", "ssh zeus.site zeus token create ann"),
+        ("postgresql://db.site/zeus", "postgresql", "refused", "ssh db.site sudo systemctl restart postgresql"),
+        ("sqlite:////srv/zeus.db", "sqlite", "this user may not read and write it", "sudo chown ann /srv/zeus.db"),
+        ("sqlite:////srv/z/zeus.db", "sqlite", "it cannot be created", "sudo install -d -o ann /srv/z"),
+    ],
+)  # fmt: skip
+def test_each_store_has_its_command(url: str, kind: str, why: str, command: str) -> None:
+    store = {**STORE, "url": url, "kind": kind, "ok": False, "why_not": why}
+    (check,) = broken(node(store=store, user="ann", is_root=False))
+    assert check.command == command
