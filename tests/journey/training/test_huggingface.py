@@ -452,7 +452,9 @@ def test_a_training_resumed_from_the_checkpoint_of_another_trial_has_an_unknown_
         {"gradient_accumulation_steps": 4},
         {"eval_strategy": "steps", "eval_steps": 5},
         {"torch_compile": True, "torch_compile_backend": "aot_eager"},
-        pytest.param({"torch_compile": True}, marks=pytest.mark.peers),  # by inductor, which needs a C++ compiler
+        pytest.param(  # by inductor, which needs a C++ compiler, and which warns of what torch itself uses
+            {"torch_compile": True}, marks=[pytest.mark.peers, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+        ),
         {"max_steps": 20},
     ],
     ids=["bf16", "accumulated", "evaluated by steps", "traced", "compiled", "a number of steps"],
