@@ -225,9 +225,15 @@ def test_totals_alone_are_taken_as_they_ran() -> None:
     assert default.use == Spent(800.0, 7.0, COST.cost(800.0, 7.0))
 
 
-def test_the_first_run_of_the_default_alone_is_off_by_5_percent_where_nothing_shows_more() -> None:
+def test_the_first_run_of_the_default_alone_may_have_been_lucky_by_10_percent() -> None:
     default = open_ledger(SPEC, [plain(1, 1, 16, Ending.CONVERGED, 900.0)]).defaults["V100"]
-    assert (default.joules_error, default.seconds_error) == (45.0, 0.05 * 7.0)
+    assert close(default.joules_error, 90.0) and close(default.seconds_error, 0.7)
+
+
+def test_runs_of_equal_length_show_by_and_by_that_luck_plays_no_part() -> None:
+    trials = [plain(number, number, 16, Ending.CONVERGED, 900.0) for number in range(1, 11)]
+    errors = [open_ledger(SPEC, trials[:count]).defaults["V100"].joules_error for count in (1, 2, 5, 10)]
+    assert all(close(error, 90.0 / count) for error, count in zip(errors, (1, 2, 5, 10), strict=True))
 
 
 def test_a_default_that_never_reached_the_target_is_no_measure_of_saving() -> None:
@@ -301,7 +307,7 @@ def test_several_jobs_together_count_each_joule_alike() -> None:
     both = totals([*ledgers, open_ledger(SPEC, [])])
     assert both is not None
     assert (both.saved.joules, both.default.joules, both.recurrences) == (50.0, 400.0, 4)
-    assert math.isclose(both.joules_error, math.hypot(5.0, 5.0))
+    assert math.isclose(both.joules_error, math.hypot(10.0, 10.0))
     assert totals([]) is None
 
 
@@ -587,9 +593,15 @@ def size_by_size(world: World, rng: random.Random) -> None:
         seen.add(size)
 
 
-@pytest.mark.parametrize("life", [survey_first, size_by_size])
+def once_each(world: World, rng: random.Random) -> None:
+    """The first recurrences of a job: no size runs twice, so nothing shows how much luck there is."""
+    for n, size in enumerate((16, 8, 32)[: rng.randint(2, 3)]):
+        world.run(n + 1, size, [TOP, *LIMITS])
+
+
+@pytest.mark.parametrize(("life", "width"), [(survey_first, 0.05), (size_by_size, 0.05), (once_each, 0.08)])
 def test_savings_told_of_noisy_runs_are_within_two_errors_of_the_truth_95_times_in_100(
-    life: Callable[[World, random.Random], None],
+    life: Callable[[World, random.Random], None], width: float
 ) -> None:
     rng, hits, tried, widths = random.Random(1), 0, 0, []
     for _ in range(250):
@@ -611,7 +623,7 @@ def test_savings_told_of_noisy_runs_are_within_two_errors_of_the_truth_95_times_
         tried += 2
         widths.append(saving.joules_error / saving.default.joules)
     assert hits / tried >= 0.95
-    assert sorted(widths)[len(widths) // 2] < 0.05  # a saving of a tenth is mostly seen
+    assert sorted(widths)[len(widths) // 2] < width  # at 0.05, a saving of a tenth is mostly seen
 
 
 def noisy(rng: random.Random) -> World:
