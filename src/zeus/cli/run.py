@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zeus.cli.jobs_text import many
+from zeus.cli.options import STORE_DEFAULT
 from zeus.cli.output import joules, print_json, seconds, warnings
 from zeus.cli.run_places import LOCAL, place_options, refuse_strange, submit
-from zeus.env import quiet, run_id, slurm_job
+from zeus.env import put, quiet, run_id, slurm_job
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
 from zeus.launch.process.guard import shell_status
@@ -53,9 +54,12 @@ class Interrupted(KeyboardInterrupt):
     is_flag=True,
     help="Continue the job even if its command, target, higher_is_better or include has changed.",
 )
+@click.option("--store", "url", metavar="URL", help=f"Store or service that keeps the job. {STORE_DEFAULT}")
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
-def run(job_file: Path, recurrences: int, revise: bool, place: str, as_json: bool, **flags: Any) -> int:
+def run(
+    job_file: Path, recurrences: int, revise: bool, url: str | None, place: str, as_json: bool, **flags: Any
+) -> int:
     """Run the recurring job described in JOB_FILE.
 
     Zeus chooses the batch size and the power limit. If a trial does not reach the target, Zeus tries another
@@ -69,15 +73,20 @@ def run(job_file: Path, recurrences: int, revise: bool, place: str, as_json: boo
       3        a recurrence did not reach the target
       128 + N  signal N ended the run (130 after Ctrl-C, 143 after SIGTERM)
     """
+    from zeus.cli.run_plan import tell_plan
     from zeus.cli.run_view import view
     from zeus.launch.job_file.reader import read_job_file
     from zeus.launch.launcher import Hooks, Launcher
 
     refuse_strange(place, flags)
+    if url:
+        put({"ZEUS_STORE": url})  # the command uses the same store, and its logs lie beside it
     if place != LOCAL:
         return submit(place, job_file, recurrences, revise, flags, as_json)
     click.get_current_context().with_resource(warnings(silent=quiet()))
     said, continued = read_job_file(job_file), run_id()
+    if flags["dry_run"]:
+        return tell_plan(said, revise, as_json)
     trials: dict[int, Trial] = {}
     with view(silent=quiet()) as shown:
 

@@ -37,7 +37,7 @@ FLAGS: Mapping[str, tuple[tuple[str, ...], Any, str]] = {
     "constraint": (("slurm",), str, "Features that the nodes must have."),
     "array": (("slurm",), str, "Run a recurrence in each task of an array, such as 1-10%2."),
     "watch": (("slurm",), bool, "Wait until the job has ended, and show its progress."),
-    "dry_run": (("slurm",), bool, "Print what would be submitted, and submit nothing."),
+    "dry_run": ((LOCAL, *PLACES), bool, "Check everything and show what would be run, but run nothing."),
     "gpus": (("kubernetes",), float, "GPUs of each pod."),
     "image": (("kubernetes",), str, "Container image that holds Zeus and the training script."),
     "namespace": (("kubernetes",), str, "Namespace of the job."),
@@ -55,7 +55,8 @@ def place_options(command: F) -> F:
     """Give a command `--on` and the flags of all places."""
     for name, (places, kind, about) in reversed(list(FLAGS.items())):
         takes: dict[str, Any] = {"is_flag": True, "default": None} if kind is bool else {"type": kind}
-        command = click.option(_flag(name), name, help=f"{about} (--on {' or '.join(places)})", **takes)(command)
+        where = "" if LOCAL in places else f" (--on {' or '.join(places)})"
+        command = click.option(_flag(name), name, help=f"{about}{where}", **takes)(command)
     choices = click.Choice([LOCAL, *PLACES])
     return click.option("--on", "place", type=choices, default=LOCAL, show_default=True, help="Where to run the job.")(
         command

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
+from zeus.errors import NotKnown
 from zeus.job import JobSpec
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.local import LocalJob
@@ -16,7 +17,8 @@ from zeus.jobs.remote.service_backend import ServiceBackend
 from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.policy.registry import find_policy
 from zeus.store import Store, open_store
-from zeus.store.address import address_of, is_service, resolve, shown
+from zeus.store.address import address_of, file_of, is_service, resolve, shown
+from zeus.store.memory import MemoryStore
 from zeus.tariff.settings import prices
 
 Json = dict[str, Any]
@@ -42,6 +44,21 @@ def open_jobs(where: str | Store | None = None) -> Jobs:
     if is_service(url):
         return RemoteJobs(Service(url))
     return StoredJobs(StoreBackend(lambda: open_store(url), address_of(url)), shown(url))
+
+
+def copy_job(job_id: str, where: str | None = None) -> MemoryStore:
+    """A store in memory with this job as it is now, or with none if it does not exist yet. Nothing is created."""
+    copy, path = MemoryStore(), file_of(resolve(where))
+    if path is not None and not path.exists():
+        return copy
+    jobs = open_jobs(where)
+    try:
+        copy.import_lines(jobs.export([job_id]))
+    except NotKnown:
+        pass
+    finally:
+        jobs.close()
+    return copy
 
 
 class Jobs(Protocol):

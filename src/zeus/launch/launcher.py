@@ -64,6 +64,14 @@ class Start:
 class Launcher:
     """Runs one job file. Everything is checked before anything is registered, set or started.
 
+    Args:
+        file: The job file.
+        hooks: Called as trials go on.
+        store: A store, or the address of a store or service. Default: ZEUS_STORE, else the user's own file.
+        grace: How many seconds a command has to end by itself.
+        revise: Continue the job even if its command or target has changed.
+        dry: Make no folder for logs, because nothing is going to be run.
+
     Raises:
         InputError: A GPU, a power limit, the CPU's energy or the command of the file is not available here.
     """
@@ -75,6 +83,7 @@ class Launcher:
         store: Store | str | None = None,
         grace: float = GRACE_SECONDS,
         revise: bool = False,
+        dry: bool = False,
     ) -> None:
         self.file = file
         self._grace = grace
@@ -88,14 +97,16 @@ class Launcher:
         self.gpus = gpus_of(self._monitor, include=file.spec.include)
         if file.metrics is None and file.micro_batch_size != AUTO:
             self._monitor.close()  # the script measures itself
-        candidates(list(self.devices.values()), STEP_WATTS, file.spec.power_limits)  # raises if a limit is out of range
+        # Raises if a limit is out of range.
+        self.power_limits = candidates(list(self.devices.values()), STEP_WATTS, file.spec.power_limits)
         _check_command(file)
         _check_sizes(file, self.gpus.count)
         self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
         self.jobs = open_jobs(store)
         self.revision = self._revision(revise)  # what registering changes, as text; empty: nothing
         self.job = self.jobs.register(file.spec, void=revise)
-        _make(self.logs)
+        if not dry:
+            _make(self.logs)
         self.ran: dict[int, FinishedTrial] = {}
         self._worked_here: set[int] = set()  # batch sizes that completed an epoch in this run
         self._fitting: int | None = None  # samples on each GPU that fit, once that was found out

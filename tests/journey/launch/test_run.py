@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,37 @@ def limit(monkeypatch: pytest.MonkeyPatch, place: Place):  # type: ignore[no-unt
         return find()[0].limit()
 
     return read
+
+
+def test_a_dry_run_tells_the_next_trial_and_stores_nothing(place: Place, limit: Callable[[], float]) -> None:
+    new = json.loads(place.run("--dry-run", "--json").stdout)
+    assert (new["job"], new["recurrences"], new["batch_size"]) == ("toy", None, 16)
+    assert new["command"] == ["python", "train.py", "16", "x"]
+    assert not (place.folder / "zeus.db").exists() and not (place.folder / "logs").exists() and limit() == LIMIT
+    place.report()
+    planned = json.loads(place.run("--dry-run", "--json").stdout)
+    assert planned["recurrences"] == 1
+    tried = tries(place.report())[0]
+    names = ("batch_size", "reason", "cost_limit", "phase")
+    assert [tried[name] for name in names] == [planned[name] for name in names]
+    assert "Nothing was run or stored." in place.run("--dry-run").stdout
+
+
+def test_a_dry_run_refuses_what_a_run_refuses(place: Place) -> None:
+    place.report()
+    place.job(target_metric=0.5)
+    for flags in ((), ("--dry-run",)):
+        done = place.run(*flags)
+        assert done.returncode == 2 and "--revise" in done.stderr
+    revised = place.run("--dry-run", "--revise")
+    assert revised.returncode == 0 and "target_metric 0.9 -> 0.5" in revised.stdout
+
+
+def test_a_store_that_is_named_is_used_for_logs_too(place: Place) -> None:
+    other = f"sqlite:///{place.folder}/other/zeus.db"
+    report = place.report("--store", other)
+    assert report["store"] == other and Path(report["logs"]).is_relative_to(place.folder / "other")
+    assert not (place.folder / "zeus.db").exists()
 
 
 def test_the_report_has_the_promised_shape_and_nothing_else_is_on_stdout(place: Place) -> None:

@@ -1,0 +1,69 @@
+"""`zeus run --dry-run`: checks the job and shows its next trial, but runs and records nothing."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zeus.cli.jobs_text import many
+from zeus.cli.output import joules, print_json
+from zeus.exit_codes import DONE
+
+if TYPE_CHECKING:
+    from zeus.launch.job_file.values import JobFile
+
+Json = dict[str, Any]
+
+
+def tell_plan(file: JobFile, revise: bool, as_json: bool) -> int:
+    """Print what `zeus run` would do now. Raises like `zeus run` if the job could not be run."""
+    plan = _plan(file, revise)
+    if as_json:
+        print_json(plan)
+        return DONE
+    known = "is new" if plan["recurrences"] is None else f"has run {many(plan['recurrences'], 'recurrence')}"
+    click.echo(
+        f"job {plan['job']!r} {known}" + (f"; it would be revised: {plan['revision']}" if plan["revision"] else "")
+    )
+    limits = ", ".join(f"{watts:g}" for watts in plan["power_limits"])
+    click.echo(f"GPUs:    {plan['gpus']}; mode {plan['mode']}; power limits {limits or 'that cannot be set'} W")
+    bound = "" if plan["cost_limit"] is None else f" It would be stopped above a cost of {joules(plan['cost_limit'])}."
+    click.echo(f"next:    batch size {plan['batch_size']}: {plan['reason'].rstrip('.')}.{bound}")
+    click.echo(f"command: {shlex.join(plan['command'])}")
+    click.echo(f"store:   {plan['store']}")
+    click.echo("Nothing was run or stored.")
+    return DONE
+
+
+def _plan(file: JobFile, revise: bool) -> Json:
+    """The next trial, asked of a copy of the job in memory. A decision depends on the job and its past alone."""
+    from zeus.jobs.catalog import copy_job
+    from zeus.launch.job_file.values import trial_seed
+    from zeus.launch.launcher import Launcher
+    from zeus.store.address import resolve, shown
+
+    copy = copy_job(file.spec.id)
+    known = file.spec.id in copy.pulse()
+    launcher = Launcher(file, store=copy, revise=revise, dry=True)
+    try:
+        recurrences = launcher.jobs.full(file.spec.id)["recurrences"] if known else None
+        trial = launcher.job.ask(launcher.gpus, None, file.max_tries)
+        seed = trial_seed(launcher.job.spec.mab_seed, trial.number)
+        return {
+            "job": file.spec.id,
+            "recurrences": recurrences,
+            "revision": launcher.revision or None,
+            "gpus": launcher.gpus.label,
+            "mode": launcher.mode.value,
+            "power_limits": launcher.power_limits,
+            "batch_size": trial.batch_size,
+            "phase": trial.decision.phase.value,
+            "reason": trial.decision.reason,
+            "cost_limit": trial.decision.cost_limit,
+            "command": launcher.command(trial.batch_size, seed, launcher.first_start),
+            "store": shown(resolve()),
+        }
+    finally:
+        launcher.close()
