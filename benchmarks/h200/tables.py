@@ -117,7 +117,7 @@ def regrets(folder: Path, seeds: int, recurrences: int) -> None:
         for size in workload.sizes:
             one = replace(workload, default=size)
             least = regret.optimum(one, ETA)
-            usual = one.cost_model(ETA).cost(*one.expected(size, LIMIT_WATTS)) / least
+            usual = one.cost_model(ETA).of(one.expected(size, LIMIT_WATTS)) / least
             shown = f"{usual:.2f}" if one.always_converges(size) else "misses"
             means = []
             for policy in ("paper", "structured", "default"):

@@ -9,8 +9,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from zeus.cost import Use
 from zeus.job import Ask, Decision, Ending, EpochPoint, Gpus, JobSpec, Kept, Kind, Outcome, Phase, Stretch, Trial
-from zeus.job.amount import Amount
 
 LIMITS = (250.0, 200.0, 150.0)
 TOP = LIMITS[0]
@@ -26,23 +26,23 @@ class World:
     """One job, run by run."""
 
     kind: Kind  # of its units
-    epoch: dict[tuple[int, float], Amount]  # training, by size and limit, in the first recurrence
-    evaluation: dict[float, Amount]  # after each epoch, by limit
-    warm_up: Amount  # more of the first epoch, whatever the limit
+    epoch: dict[tuple[int, float], Use]  # training, by size and limit, in the first recurrence
+    evaluation: dict[float, Use]  # after each epoch, by limit
+    warm_up: Use  # more of the first epoch, whatever the limit
     epochs: dict[int, int]  # that a run of each size needs
     growth: float = 1.0  # of the data, from recurrence to recurrence
     noise: float = 0.0  # relative standard deviation of a measurement
     luck: float = 0.0  # relative standard deviation of the epochs that a run needs
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     kepts: list[Kept] = field(default_factory=list)
-    at_top: dict[int, Amount] = field(default_factory=dict)  # of each trial: what it would have used at the highest
+    at_top: dict[int, Use] = field(default_factory=dict)  # of each trial: what it would have used at the highest
 
     def level(self, recurrence: int) -> float:
         """How data have grown; whole steps only."""
         exact = self.growth ** (recurrence - 1)
         return round(STEPS * exact) / STEPS if self.kind is Kind.STEP else exact
 
-    def default(self, recurrence: int) -> Amount:
+    def default(self, recurrence: int) -> Use:
         """What a run with the defaults is expected to use then."""
         one = self.epoch[SPEC.default_batch_size, TOP] + self.evaluation[TOP]
         run = one.times(self.epochs[SPEC.default_batch_size]) + self.warm_up
@@ -56,10 +56,10 @@ class World:
         count = len(limits) or 1
         if ending is Ending.CONVERGED:
             count = max(1, round(self.epochs[size] * (1 + self.luck * self.rng.gauss(0, 1))))
-        used, there, stretches, curve = Amount(), Amount(), dict[tuple[Kind, float, bool], Stretch](), []
+        used, there, stretches, curve = Use(), Use(), dict[tuple[Kind, float, bool], Stretch](), []
         for n in range(count):
             limit = (*limits, TOP)[min(n, max(0, len(limits) - 1))] if limits else TOP
-            epoch, top = Amount(), Amount()
+            epoch, top = Use(), Use()
             for kind, use, of_top, units in self._parts(recurrence, size, limit, cold=n == 0):
                 measured = use * self._noise()
                 row = Stretch.of(kind, limit, n == 0, units, measured.joules, measured.seconds)
@@ -90,10 +90,10 @@ class World:
                 self.run(1, size, walk, ending=Ending.STOPPED)
         self.run(1, SPEC.default_batch_size, walk)
 
-    def _parts(self, recurrence: int, size: int, limit: float, *, cold: bool) -> list[tuple[Kind, Amount, Amount, int]]:
+    def _parts(self, recurrence: int, size: int, limit: float, *, cold: bool) -> list[tuple[Kind, Use, Use, int]]:
         """What an epoch is measured as: kind, use, use at the highest limit, units."""
         level = self.level(recurrence)
-        extra = self.warm_up.times(level) if cold else Amount()
+        extra = self.warm_up.times(level) if cold else Use()
         here, top = (self.epoch[size, one].times(level) for one in (limit, TOP))
         after, after_top = (self.evaluation[one].times(level) for one in (limit, TOP))
         if self.kind is Kind.EPOCH:
@@ -105,8 +105,8 @@ class World:
         ]
         return rows if not after.joules else [*rows, (Kind.EVALUATION, after, after_top, 1)]
 
-    def _noise(self) -> Amount:
-        return Amount(*(max(0.1, 1 + self.noise * self.rng.gauss(0, 1)) for _ in range(2)))
+    def _noise(self) -> Use:
+        return Use(*(max(0.1, 1 + self.noise * self.rng.gauss(0, 1)) for _ in range(2)))
 
 
 def kept(number: int, recurrence: int, size: int, outcome: Outcome, *, gpus: Gpus = GPUS, last: bool = False) -> Kept:

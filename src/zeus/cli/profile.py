@@ -167,24 +167,23 @@ def _size_json(one: SizeProfile, cost: CostModel, epochs: float | None) -> Json:
 def _use_json(use: EpochUse, cost: CostModel) -> Json:
     return {
         "limit_watts": use.limit_watts,
-        "joules": known(use.joules),
-        "joules_error": known(use.joules_error),
-        "seconds": known(use.seconds),
-        "seconds_error": known(use.seconds_error),
+        "joules": known(use.use.joules),
+        "joules_error": known(use.error.joules),
+        "seconds": known(use.use.seconds),
+        "seconds_error": known(use.error.seconds),
         "cost": known(use.cost(cost)),
     }
 
 
 def _saving(highest: EpochUse, best: EpochUse, cost: CostModel) -> Json:
     """What the best limit saves in an epoch against the highest one."""
-    errors = None not in (highest.joules_error, best.joules_error)
-    more = (highest.joules_error or 0.0) ** 2 + (best.joules_error or 0.0) ** 2
+    saved = highest.use - best.use
     return {
-        "joules": highest.joules - best.joules,
-        "joules_error": more**0.5 if errors and highest != best else 0.0 if highest == best else None,
-        "share": 1 - best.joules / highest.joules if highest.joules else None,
-        "seconds": highest.seconds - best.seconds,
-        "time_share": 1 - best.seconds / highest.seconds,
+        "joules": saved.joules,
+        "joules_error": 0.0 if highest == best else known(highest.error.hypot(best.error).joules),
+        "share": saved.joules / highest.use.joules if highest.use.joules else None,
+        "seconds": saved.seconds,
+        "time_share": saved.seconds / highest.use.seconds,
         "cost_share": 1 - best.cost(cost) / highest.cost(cost),
     }
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zeus.cost import CostModel
-from zeus.job.amount import Amount
+from zeus.cost import CostModel, Use
 from zeus.job.trial import Kept, Outcome
 
 
@@ -31,7 +30,7 @@ class Spent:
         return Spent(self.joules * factor, self.seconds * factor, self.cost * factor)
 
 
-def charge(use: Amount, eta: float, max_watts: float) -> Spent:
+def charge(use: Use, eta: float, max_watts: float) -> Spent:
     """This energy and time, with their cost."""
     return Spent(use.joules, use.seconds, CostModel(eta, max_watts).cost(use.joules, use.seconds))
 
@@ -40,7 +39,7 @@ def spent(outcome: Outcome | None, eta: float, max_watts: float) -> Spent | None
     """What one trial used; None if its energy is unknown."""
     if outcome is None or outcome.joules is None:
         return None
-    return charge(Amount(outcome.joules, outcome.seconds), eta, max_watts)
+    return charge(Use(outcome.joules, outcome.seconds), eta, max_watts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zeus.job.amount import ONE, ZERO, Amount
+from zeus.cost import ONE, ZERO, Use
 from zeus.job.trial import Kind, Outcome, Stretch
 from zeus.job.units import SAME, UNKNOWN_SPREAD, Ratio, Units
 from zeus.profile import PowerProfile
@@ -46,22 +46,22 @@ def _profiled(profile: PowerProfile, units: Units, top: float, limit: float) -> 
         return None
     high, low = found[top], found[limit]
     steps = low.steps / high.steps
-    factor = Amount(high.joules / low.joules * steps, high.seconds / low.seconds * steps)
-    spread = units.spread(Kind.STEP) or Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)
+    factor = Use(high.joules / low.joules * steps, high.seconds / low.seconds * steps)
+    spread = units.spread(Kind.STEP) or Use(UNKNOWN_SPREAD, UNKNOWN_SPREAD)
     error = factor * spread.times((1 / high.steps + 1 / low.steps) ** 0.5)
-    return Ratio(factor.joules, factor.seconds, error.joules, error.seconds, False)
+    return Ratio(factor, error)
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
     """What a run would have used entirely at one limit."""
 
-    use: Amount
-    error: Amount  # standard error, of the converted part and of the rest
+    use: Use
+    error: Use  # standard error, of the converted part and of the rest
     measured: bool  # the run was entirely at this limit
 
 
-def convert(run: Outcome, limit: float, book: Book, growth: Amount = ONE) -> Conversion | None:
+def convert(run: Outcome, limit: float, book: Book, growth: Use = ONE) -> Conversion | None:
     """The run at this limit; None if too little is known about its units.
 
     Args:
@@ -74,7 +74,7 @@ def convert(run: Outcome, limit: float, book: Book, growth: Amount = ONE) -> Con
     if run.joules is None or not rows:
         return None
     move = _Move(rows, limit, book, growth)
-    used = left = Amount(run.joules, run.seconds)
+    used = left = Use(run.joules, run.seconds)
     change = doubt = held = base = ZERO
     units = unknown = 0
     for one in rows:
@@ -106,8 +106,8 @@ def convert(run: Outcome, limit: float, book: Book, growth: Amount = ONE) -> Con
     return Conversion(used + change + half, doubt.hypot(abs(half)), measured=False)
 
 
-def _use(one: Stretch) -> Amount:
-    return Amount(one.joules or 0.0, one.seconds)
+def _use(one: Stretch) -> Use:
+    return Use(one.joules or 0.0, one.seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class _Move:
     rows: Sequence[Stretch]
     limit: float
     book: Book
-    growth: Amount
+    growth: Use
 
     def ratio(self, one: Stretch) -> Ratio | None:
         """What such units use at the new limit, divided by what they used."""
@@ -125,7 +125,7 @@ class _Move:
             return None
         return self.book.ratio(one.kind, self.limit, one.limit_watts, cold=one.cold)
 
-    def unit(self, one: Stretch, ratio: Ratio) -> Amount:
+    def unit(self, one: Stretch, ratio: Ratio) -> Use:
         """What one unit used, in the same state (cold or steady) as the units behind the ratio.
 
         For a cold unit and a steady ratio this is the run's own steady unit, converted to this limit if needed, or
@@ -141,7 +141,7 @@ class _Move:
                 return found
         return _use(one).times(1 / one.count)
 
-    def doubt(self, one: Stretch, ratio: Ratio) -> Amount:
+    def doubt(self, one: Stretch, ratio: Ratio) -> Use:
         """The error of converting steady units by a ratio of cold ones: half of the difference that it makes."""
         cold = self._of_others(one, True) if ratio.cold and not one.cold else None
         if cold is None:
@@ -149,7 +149,7 @@ class _Move:
         more = cold.times(one.count) - _use(one)
         return abs(more * (ratio.factor - ONE)).times(0.5)
 
-    def _of_others(self, one: Stretch, cold: bool | None) -> Amount | None:
+    def _of_others(self, one: Stretch, cold: bool | None) -> Use | None:
         found = None if one.limit_watts is None else self.book.units.unit(one.kind, one.limit_watts, cold)
         if found is None:
             return None

@@ -6,22 +6,22 @@ its standard error.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
 
-from zeus.job.amount import ONE, ZERO, Amount, widening
+from zeus.cost import ONE, ZERO, Use
 from zeus.job.charge import Spent, charge
 from zeus.job.conversion import UNITS, Book, Conversion
 from zeus.job.growth import NOISE, Level
+from zeus.job.scatter import Scatter
 from zeus.job.spec import JobSpec
 from zeus.job.units import UNKNOWN_SPREAD
 
 # How much runs with the same settings differ, in epochs and so in use, by luck alone. In the paper's traces it is 10 to
 # 12 % in four of six workloads (0 and 28 % in the others), and the paper speaks of up to 14 % (§3.1).
-LUCK = Amount(0.1, 0.1)
+LUCK = Use(0.1, 0.1)
 OUTDATED = 0.2  # if data changed by more than this share, newer converted runs replace measured ones
 
 
@@ -53,8 +53,8 @@ class Default:
     epochs: float  # mean over the runs
     use: Spent
     basis: Basis
-    scatter: Amount = ZERO  # standard error of the mean over the runs
-    conversion: Amount = ZERO  # standard error of converting them to this limit and these data
+    scatter: Use = ZERO  # standard error of the mean over the runs
+    conversion: Use = ZERO  # standard error of converting them to this limit and these data
 
     @property
     def joules_error(self) -> float:
@@ -73,7 +73,7 @@ class DefaultRun:
 
     recurrence: int
     epochs: int
-    used: Amount
+    used: Use
     max_watts: float
     level: Level
     converted: Conversion | None  # to the highest limit; None if that is not possible
@@ -85,12 +85,12 @@ class DefaultRun:
         return Basis.MEASURED if self.converted.measured else Basis.ESTIMATED
 
     @property
-    def use(self) -> Amount:
+    def use(self) -> Use:
         """What it would have used at the highest limit, or what it did use if that is unknown."""
         return self.used if self.converted is None else self.converted.use
 
     @property
-    def error(self) -> Amount:
+    def error(self) -> Use:
         """Standard error of `use`."""
         return ZERO if self.converted is None else self.converted.error
 
@@ -107,13 +107,13 @@ class Defaults:
     runs: int
     runs_measured: int
     epochs: float  # mean over the runs, as is `use`
-    use: Amount
-    scatter: Amount  # standard errors of `use`, as in `Default`
-    conversion: Amount
+    use: Use
+    scatter: Use  # standard errors of `use`, as in `Default`
+    conversion: Use
     own: Mapping[int, DefaultRun]  # by recurrence: runs of the default size, which are their own default
     eta: float
     max_watts: float
-    _bounds: tuple[Amount, Amount]  # the lowest and the highest level of the runs
+    _bounds: tuple[Use, Use]  # the lowest and the highest level of the runs
 
     @classmethod
     def of(
@@ -124,7 +124,7 @@ class Defaults:
         runs: Sequence[DefaultRun],
         today: Level,
         lengths: Mapping[int, Sequence[int]],
-        warm_ups: Sequence[Amount],
+        warm_ups: Sequence[Use],
         book: Book,
     ) -> Defaults:
         """The default, computed from these runs of the default size.
@@ -145,6 +145,8 @@ class Defaults:
         use = sum(uses, ZERO).times(1 / len(uses))
         others = [some for size, some in lengths.items() if size != spec.default_batch_size or len(uses) == 1]
         levels = [run.level.use for run in chosen]
+        # A first run often takes longer to warm up than later ones.
+        warming = (Scatter.of(warm_ups).deviation if len(uses) == 1 else None) or ZERO
         return cls(
             batch_size=spec.default_batch_size,
             limit_watts=limit,
@@ -152,14 +154,12 @@ class Defaults:
             runs_measured=sum(run.basis is Basis.MEASURED for run in chosen),
             epochs=sum(run.epochs for run in chosen) / len(chosen),
             use=use,
-            scatter=(use * _spread([one / use for one in uses], others, book))
-            .hypot(_deviation(warm_ups) if len(uses) == 1 else ZERO)
-            .times(len(uses) ** -0.5),
+            scatter=(use * _spread([one / use for one in uses], others, book)).hypot(warming).times(len(uses) ** -0.5),
             conversion=sum((run.error / run.level.use for run in chosen), ZERO).times(1 / len(uses)),
             own={run.recurrence: run for run in runs if (run.converted is None) == (limit is None)},
             eta=spec.eta_knob,
             max_watts=max_watts,
-            _bounds=(reduce(Amount.least, levels), reduce(Amount.most, levels)),
+            _bounds=(reduce(Use.least, levels), reduce(Use.most, levels)),
         )
 
     def at(self, level: Level) -> Default:
@@ -214,7 +214,7 @@ def _chosen(runs: Sequence[DefaultRun], newest: Level) -> tuple[DefaultRun, ...]
     return converted or tuple(runs)
 
 
-def _spread(uses: Sequence[Amount], epochs: Iterable[Sequence[int]], book: Book) -> Amount:
+def _spread(uses: Sequence[Use], epochs: Iterable[Sequence[int]], book: Book) -> Use:
     """Relative standard deviation of what one run uses.
 
     Few runs say little about it, even if they are equal. So `LUCK` counts like one more deviation that was seen.
@@ -224,27 +224,14 @@ def _spread(uses: Sequence[Amount], epochs: Iterable[Sequence[int]], book: Book)
         epochs: How many epochs the runs of each other batch size needed, as more evidence of how runs scatter.
         book: For the default size. A single run is assumed to scatter as its units do.
     """
-    squares, freedom = ZERO, len(uses) - 1
-    for use in uses:
-        squares += (use - ONE) * (use - ONE)
+    scatter = Scatter.of(uses)
     for lengths in epochs:
         mean = sum(lengths) / len(lengths)
-        square = sum((one / mean - 1) ** 2 for one in lengths)
-        squares, freedom = squares + Amount(square, square), freedom + len(lengths) - 1
-    found = squares.times(1 / freedom).each(math.sqrt).times(widening(freedom)) if freedom else ZERO
-    found = found.most((squares + LUCK * LUCK).times(1 / (freedom + 1)).each(math.sqrt))
+        scatter += Scatter.of([ONE.times(one / mean) for one in lengths])
+    found = (scatter.deviation or ZERO).most((scatter + Scatter(LUCK * LUCK, 1)).root or ZERO)
     return found if len(uses) > 1 else found.most(_of_units(book))
 
 
-def _deviation(some: Sequence[Amount]) -> Amount:
-    """Standard deviation of warm-ups: a first run often takes longer to warm up than later ones."""
-    if len(some) < 2:
-        return ZERO
-    mean = sum(some, ZERO).times(1 / len(some))
-    squares = sum(((one - mean) * (one - mean) for one in some), ZERO)
-    return squares.times(1 / (len(some) - 1)).each(math.sqrt).times(widening(len(some) - 1))
-
-
-def _of_units(book: Book) -> Amount:
+def _of_units(book: Book) -> Use:
     known = [one for kind in UNITS if (one := book.units.spread(kind)) is not None]
-    return known[0] if known else Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)
+    return known[0] if known else Use(UNKNOWN_SPREAD, UNKNOWN_SPREAD)

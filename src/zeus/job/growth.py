@@ -17,11 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from zeus.job.amount import ONE, ZERO, Amount, widening
+from zeus.cost import ONE, ZERO, Use
+from zeus.job.scatter import Scatter
 from zeus.job.trial import Kept
 from zeus.job.units import UNKNOWN_SPREAD
 
-UNSEEN = Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)  # how much epochs scatter if no data show it
+UNSEEN = Use(UNKNOWN_SPREAD, UNKNOWN_SPREAD)  # how much epochs scatter if no data show it
 SEEN = 2.0  # standard errors above which epochs differ
 NOISE = 0.02  # levels that differ by no more than this share are the same
 LOOKED_AT = 50  # the last epochs of a curve that are compared
@@ -31,8 +32,8 @@ LOOKED_AT = 50  # the last epochs of a curve that are compared
 class Level:
     """What an epoch uses in one recurrence, divided by what the same epoch used in the first."""
 
-    use: Amount = ONE
-    error: Amount = ZERO  # relative: differences taken for noise, scatter of the epochs, half of a trend
+    use: Use = ONE
+    error: Use = ZERO  # relative: differences taken for noise, scatter of the epochs, half of a trend
 
 
 class _Setting(NamedTuple):
@@ -48,9 +49,9 @@ class _Epoch(NamedTuple):
     """The mean epoch of one recurrence."""
 
     recurrence: int
-    use: Amount
+    use: Use
     epochs: int
-    squares: Amount  # sum of squared relative deviations from the mean
+    scatter: Scatter  # of the epochs, divided by their mean
 
 
 class _Pair(NamedTuple):
@@ -60,10 +61,10 @@ class _Pair(NamedTuple):
     now: _Epoch
 
     @property
-    def ratio(self) -> Amount:
+    def ratio(self) -> Use:
         return self.now.use / self.then.use
 
-    def scatter(self, spread: Amount) -> Amount:
+    def scatter(self, spread: Use) -> Use:
         """The relative error of the ratio if single epochs scatter by `spread`."""
         return spread.times(math.sqrt(1 / self.then.epochs + 1 / self.now.epochs))
 
@@ -77,7 +78,7 @@ def levels(tries: Iterable[Kept]) -> dict[int, Level]:
     seen: dict[int, dict[_Setting, _Epoch]] = {}
     for kept in tries:
         seen.setdefault(kept.trial.ask.recurrence, {}).update(_epochs(kept))
-    spread = _spread(epoch for here in seen.values() for epoch in here.values())
+    spread = sum((one.scatter for here in seen.values() for one in here.values()), Scatter()).deviation or UNSEEN
     firsts: dict[_Setting, _Epoch] = {}
     pairs: dict[int, list[_Pair]] = {}
     for recurrence, here in seen.items():
@@ -88,7 +89,7 @@ def levels(tries: Iterable[Kept]) -> dict[int, Level]:
     return _all(pairs, _sure(start, pairs, spread), spread)
 
 
-def _sure(start: int, pairs: Mapping[int, Sequence[_Pair]], spread: Amount) -> dict[int, Level]:
+def _sure(start: int, pairs: Mapping[int, Sequence[_Pair]], spread: Use) -> dict[int, Level]:
     """The levels of recurrences that can be compared with the first, directly or through others."""
     found = {start: Level()}
     for recurrence, here in pairs.items():
@@ -98,7 +99,7 @@ def _sure(start: int, pairs: Mapping[int, Sequence[_Pair]], spread: Amount) -> d
     return found
 
 
-def _all(pairs: Mapping[int, Sequence[_Pair]], sure: Mapping[int, Level], spread: Amount) -> dict[int, Level]:
+def _all(pairs: Mapping[int, Sequence[_Pair]], sure: Mapping[int, Level], spread: Use) -> dict[int, Level]:
     """All levels: the sure ones, those compared with an earlier recurrence, and the others by the trend."""
     found: dict[int, Level] = {}
     ahead, coming = sorted(sure, reverse=True), _coming(pairs)
@@ -124,7 +125,7 @@ def _all(pairs: Mapping[int, Sequence[_Pair]], sure: Mapping[int, Level], spread
     return found
 
 
-def _moved(level: Level, slope: Amount, by: int) -> Level:
+def _moved(level: Level, slope: Use, by: int) -> Level:
     """The level `by` recurrences later, if the trend holds."""
     change = slope.times(by)
     return Level(level.use * change.each(math.exp), level.error + abs(change).times(0.5))
@@ -145,7 +146,7 @@ def _largest(pairs: Iterable[_Pair]) -> _Pair | None:
     return max(pairs, key=lambda pair: pair.now.epochs, default=None)
 
 
-def _trend(pair: _Pair, spread: Amount) -> tuple[Amount, int]:
+def _trend(pair: _Pair, spread: Use) -> tuple[Use, int]:
     """Log of the growth from one recurrence to the next, and for how many recurrences to extrapolate it.
 
     The trend is extrapolated no further than the distance it was measured over.
@@ -154,15 +155,15 @@ def _trend(pair: _Pair, spread: Amount) -> tuple[Amount, int]:
     return level.use.each(math.log).times(1 / span), span
 
 
-def _compare(pairs: Iterable[_Pair], found: Mapping[int, Level], spread: Amount) -> Level:
+def _compare(pairs: Iterable[_Pair], found: Mapping[int, Level], spread: Use) -> Level:
     """The mean level over these pairs, weighted by their epochs."""
     level, error, weights = ZERO, ZERO, 0
     for pair in pairs:
         before, scatter, weight = found[pair.then.recurrence], pair.scatter(spread), pair.now.epochs
         joules, of_joules = _without_noise(pair.ratio.joules, scatter.joules, spread is not UNSEEN)
         seconds, of_seconds = _without_noise(pair.ratio.seconds, scatter.seconds, spread is not UNSEEN)
-        level += (before.use * Amount(joules, seconds)).times(weight)
-        error += before.error.hypot(Amount(of_joules, of_seconds)).times(weight)
+        level += (before.use * Use(joules, seconds)).times(weight)
+        error += before.error.hypot(Use(of_joules, of_seconds)).times(weight)
         weights += weight
     return Level(level.times(1 / weights), error.times(1 / weights))
 
@@ -196,14 +197,4 @@ def _mean(recurrence: int, points: list[tuple[float, float]]) -> _Epoch:
     joules, seconds = (sum(some) / count for some in zip(*points, strict=True))
     of_joules = sum([(point[0] / joules - 1) ** 2 for point in points])
     of_seconds = sum([(point[1] / seconds - 1) ** 2 for point in points])
-    return _Epoch(recurrence, Amount(joules, seconds), count, Amount(of_joules, of_seconds))
-
-
-def _spread(epochs: Iterable[_Epoch]) -> Amount:
-    squares, freedom = ZERO, 0
-    for epoch in epochs:
-        if epoch.epochs > 1:
-            squares, freedom = squares + epoch.squares, freedom + epoch.epochs - 1
-    if not freedom:
-        return UNSEEN
-    return squares.times(1 / freedom).each(math.sqrt).times(widening(freedom))
+    return _Epoch(recurrence, Use(joules, seconds), count, Scatter(Use(of_joules, of_seconds), count - 1))

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import reduce
 from itertools import groupby
 
-from zeus.job.amount import Amount
+from zeus.cost import Use
 from zeus.job.charge import Spent, Tally, overshoot, spent
 from zeus.job.defaults import Basis, Default, Defaults, weakest
 from zeus.job.pareto import ParetoPoint, points
@@ -170,7 +170,7 @@ class JobLedger:
         Errors of recurrences with the same default add up, because each comparison is off by the same amount.
         """
         used, default, count, bases = Spent(), Spent(), 0, set[Basis]()
-        errors: dict[str, tuple[Amount, Amount]] = {}
+        errors: dict[str, tuple[Use, Use]] = {}
         for one in self.finished if recurrences is None else recurrences:
             usual = self.default_of(one)
             if usual is None or one.use is None:
@@ -179,11 +179,11 @@ class JobLedger:
             if one.end is RecurrenceEnd.CONVERGED:
                 default += usual.use
                 bases.add(usual.basis)
-                scatter, conversion = errors.get(one.gpu_model, (Amount(), Amount()))
+                scatter, conversion = errors.get(one.gpu_model, (Use(), Use()))
                 errors[one.gpu_model] = (scatter + usual.scatter, conversion + usual.conversion)
         if not default.joules > 0:
             return None
-        error = reduce(Amount.hypot, (part for parts in errors.values() for part in parts))
+        error = reduce(Use.hypot, (part for parts in errors.values() for part in parts))
         return Saving(default - used, default, count, weakest(bases), error.joules, error.seconds)
 
     def against(self, other: JobLedger) -> JobLedger:

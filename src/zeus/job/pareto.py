@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from zeus.job.amount import ONE, Amount
+from zeus.cost import ONE, Use
 from zeus.job.conversion import Book, convert
 from zeus.job.trial import Outcome
 from zeus.job.trial_index import TrialIndex
@@ -64,7 +64,7 @@ def front(found: Iterable[ParetoPoint]) -> list[ParetoPoint]:
     return kept
 
 
-def _runs(past: TrialIndex, label: str, batch_size: int) -> list[tuple[Outcome, Amount]]:
+def _runs(past: TrialIndex, label: str, batch_size: int) -> list[tuple[Outcome, Use]]:
     """The newest trials of this size on these GPUs, each with how much the data have grown since.
 
     If some reached the target, only those count, because their epochs contain the usual share of warm-up.
@@ -78,9 +78,9 @@ def _runs(past: TrialIndex, label: str, batch_size: int) -> list[tuple[Outcome, 
     ]
 
 
-def _epoch(runs: Iterable[tuple[Outcome, Amount]], limit: float, book: Book) -> Amount | None:
+def _epoch(runs: Iterable[tuple[Outcome, Use]], limit: float, book: Book) -> Use | None:
     """The use of an epoch at this limit with today's data."""
-    use, epochs = Amount(), 0
+    use, epochs = Use(), 0
     for run, growth in runs:
         there = convert(run, limit, book, ONE / growth)
         if there is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from zeus.job.amount import ZERO, Amount
+from zeus.cost import ZERO, Use
 from zeus.job.conversion import Book, convert
 from zeus.job.defaults import DefaultRun, Defaults
 from zeus.job.growth import Level, levels
@@ -107,7 +107,7 @@ class TrialIndex:
                 found[label] = Defaults.of(self.spec, gpus.max_watts, top, runs, self.today, lengths, warm_ups, book)
         return found
 
-    def _warm_ups(self, label: str) -> list[Amount]:
+    def _warm_ups(self, label: str) -> list[Use]:
         """What the first epoch of each trial on these GPUs used beyond a later one at the same power limit."""
         told = (kept.told for (place, _), some in self._places.items() if place == label for kept in some)
         return [one for outcome in told if outcome is not None and (one := _warm_up(outcome)) is not None]
@@ -121,7 +121,7 @@ class TrialIndex:
                 continue
             level = self.level(kept.trial.ask.recurrence)
             converted = None if top is None else convert(told, top, book, level.use / today)
-            used = Amount(told.joules, told.seconds)
+            used = Use(told.joules, told.seconds)
             ask = kept.trial.ask
             runs.append(DefaultRun(ask.recurrence, told.epochs, used, ask.max_watts, level, converted))
         return runs
@@ -131,11 +131,11 @@ class TrialIndex:
         return None if gpus is None else self.profiles.get((batch_size, gpus.kind, gpus.count))
 
 
-def _warm_up(told: Outcome) -> Amount | None:
+def _warm_up(told: Outcome) -> Use | None:
     """What the first epoch used beyond the mean of later ones at its limit; None if there are none."""
     known = [point for point in told.curve if point.joules is not None and point.limit_watts is not None]
     later = [point for point in known[1:] if point.limit_watts == known[0].limit_watts]
     if not later or known[0] is not told.curve[0]:
         return None
-    each = sum((Amount(point.joules or 0.0, point.seconds) for point in later), ZERO).times(1 / len(later))
-    return Amount(known[0].joules or 0.0, known[0].seconds) - each
+    each = sum((Use(point.joules or 0.0, point.seconds) for point in later), ZERO).times(1 / len(later))
+    return Use(known[0].joules or 0.0, known[0].seconds) - each

@@ -16,7 +16,8 @@ from functools import reduce
 from itertools import repeat
 from typing import NamedTuple
 
-from zeus.job.amount import ONE, ZERO, Amount, widening
+from zeus.cost import ONE, ZERO, Use
+from zeus.job.scatter import Scatter
 from zeus.job.trial import Kind, Stretch
 
 AGREE = 0.05  # cold and steady units that differ by no more than this share are the same
@@ -26,39 +27,23 @@ UNKNOWN_SPREAD = 0.05  # assumed relative scatter of a unit if no data show it
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one unit uses on average, with standard errors."""
+    """What one unit uses on average."""
 
-    joules: float
-    seconds: float
-    joules_error: float
-    seconds_error: float
+    use: Use
+    error: Use  # standard error; NaN if unknown
     count: int  # units behind the mean
-
-    @property
-    def use(self) -> Amount:
-        return Amount(self.joules, self.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """What a unit uses at one limit divided by what it uses at another, with standard errors."""
+    """What a unit uses at one limit divided by what it uses at another."""
 
-    joules: float
-    seconds: float
-    joules_error: float
-    seconds_error: float
-    cold: bool  # from cold units only
-
-    @property
-    def factor(self) -> Amount:
-        return Amount(self.joules, self.seconds)
-
-    @property
-    def error(self) -> Amount:
-        return Amount(self.joules_error, self.seconds_error)
+    factor: Use
+    error: Use  # standard error
+    cold: bool = False  # from cold units only
 
 
-SAME = Ratio(1.0, 1.0, 0.0, 0.0, False)
+SAME = Ratio(ONE, ZERO)
 
 
 class _Row(NamedTuple):
@@ -82,8 +67,8 @@ class _Row(NamedTuple):
         )
 
     @property
-    def each(self) -> Amount:
-        return Amount(self.joules / self.units, self.seconds / self.units)
+    def each(self) -> Use:
+        return Use(self.joules / self.units, self.seconds / self.units)
 
 
 _Sorts = tuple[bool, ...]  # True: cold units, False: steady units
@@ -97,20 +82,20 @@ class Units:
     >>> def run(*rows):
     ...     return [Stretch.of(Kind.EPOCH, limit, cold, n, n * joules, n * 1.0) for limit, cold, n, joules in rows]
     >>> book = Units.of([run((250.0, True, 1, 500.0), (250.0, False, 1, 100.0), (150.0, False, 3, 80.0))])
-    >>> book.ratio(Kind.EPOCH, 250.0, 150.0).joules, book.unit(Kind.EPOCH, 150.0).joules
+    >>> book.ratio(Kind.EPOCH, 250.0, 150.0).factor.joules, book.unit(Kind.EPOCH, 150.0).use.joules
     (1.25, 80.0)
     """
 
     _rows: dict[tuple[Kind, float, bool], _Rows]
-    _growth: tuple[Amount, ...] = ()  # of each trial; empty: the data have not grown
-    _scatters: dict[tuple[Kind, bool, bool], Amount | None] = field(default_factory=dict, compare=False, repr=False)
-    _gaps: dict[Kind, Amount | None] = field(default_factory=dict, compare=False, repr=False)
+    _growth: tuple[Use, ...] = ()  # of each trial; empty: the data have not grown
+    _scatters: dict[tuple[Kind, bool, bool], Use | None] = field(default_factory=dict, compare=False, repr=False)
+    _gaps: dict[Kind, Use | None] = field(default_factory=dict, compare=False, repr=False)
     _ratios: dict[tuple[Kind, float, float, bool], Ratio | None] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     @classmethod
-    def of(cls, trials: Iterable[Sequence[Stretch]], growth: Iterable[Amount] = ()) -> Units:
+    def of(cls, trials: Iterable[Sequence[Stretch]], growth: Iterable[Use] = ()) -> Units:
         """The units of these trials. Stretches of unknown energy or limit are left out.
 
         Args:
@@ -157,7 +142,7 @@ class Units:
         total = _newest(rows)
         each = total.each
         error = each * self._one(kind, sorts, across=False).times(total.units**-0.5)
-        return Unit(each.joules, each.seconds, error.joules, error.seconds, total.units)
+        return Unit(each, error, total.units)
 
     def is_pooled(self, kind: Kind) -> bool:
         """Whether cold and steady units agreed when they were last compared at one limit."""
@@ -177,7 +162,7 @@ class Units:
             self._ratios[asked] = self._compare(kind, top, limit, cold)
         return self._ratios[asked]
 
-    def spread(self, kind: Kind) -> Amount | None:
+    def spread(self, kind: Kind) -> Use | None:
         """Relative standard deviation of one unit, pooled over all limits; None if unknown.
 
         Steady units are preferred, because the steps of a first epoch change while it warms up. If each trial
@@ -189,7 +174,7 @@ class Units:
 
     def _compare(self, kind: Kind, top: float, limit: float, cold_first: bool) -> Ratio | None:
         gap = self._gap(kind)
-        ways: list[tuple[_Sorts, Amount]] = [((cold_first,), ZERO), ((not cold_first,), ZERO)]
+        ways: list[tuple[_Sorts, Use]] = [((cold_first,), ZERO), ((not cold_first,), ZERO)]
         if gap is not None and gap.within(AGREE):
             ways.insert(1, ((False, True), gap))
         for sorts, gap_error in ways:
@@ -205,7 +190,7 @@ class Units:
             if cold and _is_slower(factor.seconds, top, limit):
                 continue
             error = self._one(kind, sorts, across=not both).times(weight**-0.5).hypot(gap_error) * factor
-            return Ratio(factor.joules, factor.seconds, error.joules, error.seconds, cold)
+            return Ratio(factor, error, cold)
         return None
 
     def _at(self, kind: Kind, limit: float, sorts: _Sorts) -> _Rows:
@@ -217,15 +202,15 @@ class Units:
             pooled[trial] = pooled[trial].plus(row) if trial in pooled else row
         return dict(sorted(pooled.items()))
 
-    def _one(self, kind: Kind, sorts: _Sorts, *, across: bool) -> Amount:
+    def _one(self, kind: Kind, sorts: _Sorts, *, across: bool) -> Use:
         """Relative scatter of units of these sorts; 5 % if unknown."""
         ways = [(cold, way) for cold in sorts for way in ((False, True) if across else (False,))]
         known = [one for way in ways if (one := self._scatter(kind, *way)) is not None]
         if known:
-            return reduce(Amount.most, known)
-        return self.spread(kind) or Amount(UNKNOWN_SPREAD, UNKNOWN_SPREAD)
+            return reduce(Use.most, known)
+        return self.spread(kind) or Use(UNKNOWN_SPREAD, UNKNOWN_SPREAD)
 
-    def _gap(self, kind: Kind) -> Amount | None:
+    def _gap(self, kind: Kind) -> Use | None:
         """Relative difference of cold and steady units in the newest trial that had both at one limit."""
         if kind not in self._gaps:
             newest, found = -1, None
@@ -240,7 +225,7 @@ class Units:
             self._gaps[kind] = found
         return self._gaps[kind]
 
-    def _scatter(self, kind: Kind, cold: bool, across: bool) -> Amount | None:
+    def _scatter(self, kind: Kind, cold: bool, across: bool) -> Use | None:
         """Relative scatter of units within trials, or across trials, pooled over all limits.
 
         Trials with different growth of data are not compared, because the growth was derived from the same units.
@@ -254,14 +239,14 @@ class Units:
 
     def _alike(self, rows: _Rows) -> Iterable[_Row]:
         """The sums over trials with the same growth of data."""
-        sums: dict[Amount, _Row] = {}
+        sums: dict[Use, _Row] = {}
         for trial, row in rows.items():
             by = self._growth[trial] if self._growth else ONE
             sums[by] = sums[by].plus(row) if by in sums else row
         return sums.values()
 
 
-def _pooled(rows: Iterable[_Row]) -> Amount | None:
+def _pooled(rows: Iterable[_Row]) -> Use | None:
     joules, seconds, freedom = 0.0, 0.0, 0
     for row in rows:
         if row.looks > 1:
@@ -269,12 +254,10 @@ def _pooled(rows: Iterable[_Row]) -> Amount | None:
             joules += max(0.0, row.joules_squares / each.joules**2 - row.units)
             seconds += max(0.0, row.seconds_squares / each.seconds**2 - row.units)
             freedom += row.looks - 1
-    if not freedom:
-        return None
-    return Amount(joules, seconds).times(1 / freedom).each(math.sqrt).times(widening(freedom))
+    return Scatter(Use(joules, seconds), freedom).deviation
 
 
-def _within_trials(pairs: Iterable[tuple[_Row, _Row]]) -> tuple[Amount, float]:
+def _within_trials(pairs: Iterable[tuple[_Row, _Row]]) -> tuple[Use, float]:
     """The mean of each trial's own ratio, weighted by its units, and the sum of the weights."""
     joules = seconds = weights = 0.0
     for high, low in pairs:
@@ -282,10 +265,10 @@ def _within_trials(pairs: Iterable[tuple[_Row, _Row]]) -> tuple[Amount, float]:
         joules += weight * math.log(ratio.joules)
         seconds += weight * math.log(ratio.seconds)
         weights += weight
-    return Amount(math.exp(joules / weights), math.exp(seconds / weights)), weights
+    return Use(math.exp(joules / weights), math.exp(seconds / weights)), weights
 
 
-def _between_trials(high: _Row, low: _Row) -> tuple[Amount, float]:
+def _between_trials(high: _Row, low: _Row) -> tuple[Use, float]:
     return high.each / low.each, high.units * low.units / (high.units + low.units)
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from zeus.cost import Use, fits
+from zeus.cost import ONE, Use, fits
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock, Ticker
 from zeus.env import Orders
@@ -100,8 +100,7 @@ class RunningTrial:
 
     def tell_epoch(self, use: Use) -> None:
         """Report what an epoch uses: when it is first known, and when it has changed noticeably."""
-        joules, seconds = use
-        sound = all(math.isfinite(value) and value > 0 for value in (joules, seconds))
+        sound = all(math.isfinite(value) and value > 0 for value in (use.joules, use.seconds))
         if not sound or is_alike(self._profiled, use):
             return
         trial = self.trial
@@ -109,7 +108,7 @@ class RunningTrial:
             return
 
         def tell(job: RecurringJob) -> bool:
-            job.profiled(trial.batch_size, trial.ask.gpus, joules=joules, seconds=seconds)
+            job.profiled(trial.batch_size, trial.ask.gpus, joules=use.joules, seconds=use.seconds)
             return True
 
         if self._try("reporting what an epoch uses", tell):
@@ -223,4 +222,4 @@ def start_terms(orders: Orders) -> dict[str, Any]:
 
 def is_alike(before: Use | None, now: Use) -> bool:
     """Whether an epoch's use has changed too little to be reported again."""
-    return before is not None and all(abs(b - a) <= NOTICEABLE * a for a, b in zip(before, now, strict=True))
+    return before is not None and abs(now / before - ONE).within(NOTICEABLE)

@@ -93,7 +93,7 @@ class EpochLimits:
         book = Units.of([*self._before, tuple(own)])
         for cold in (None, True):
             found: dict[float, tuple[LimitSlice, ...]] = {
-                limit: (LimitSlice(limit, 1, unit.seconds, unit.joules),)
+                limit: (LimitSlice(limit, 1, unit.use.seconds, unit.use.joules),)
                 for limit in (self._plan.limits if self._plan is not None else ())
                 if (unit := book.unit(Kind.EPOCH, limit, cold)) is not None
             }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from zeus import env
-from zeus.cost import CostModel, Use
+from zeus.cost import ZERO, CostModel, Use
 from zeus.device.find import SLURM, find
 from zeus.device.gpu import Gpu
 from zeus.env import Mode, Orders, mode, profiling_plan, written
@@ -33,7 +33,6 @@ from zeus.store import Store
 from zeus.store.address import log_file, log_folder
 from zeus.tariff.settings import prices
 from zeus.training.micro_batch import BatchSplit, smaller
-from zeus.trial.engine import NOTHING
 
 NOT_ALWAYS = (
     *("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "PROFILE_DIR", "RUN_ID", "SLURM_COMMENT", "TRIAL_ID"),
@@ -58,7 +57,7 @@ class Start:
     """One start of a trial's command."""
 
     micro: int = 0  # most samples on each GPU at once; 0: any number
-    before: Use = NOTHING  # by earlier starts of the trial
+    before: Use = ZERO  # by earlier starts of the trial
 
 
 class Launcher:
@@ -259,7 +258,7 @@ class Launcher:
             if micro is None or self.job.trial(number).ended is not None:
                 return ran
             used, failed = window.use(self.gpus.include), self._split(trial.batch_size, start)
-            start = Start(micro, start.before.plus(used))
+            start = Start(micro, start.before + used)
             split = self._split(trial.batch_size, start)
             assert failed is not None and split is not None
             with contextlib.suppress(Exception):  # a store that is away: this run goes on with what it knows
@@ -319,7 +318,7 @@ class Launcher:
     ) -> dict[str, str]:
         """The launcher's own environment, the job file's [env] and ZEUS_*. Never log it: it may hold secrets."""
         spec, size = self.job.spec, trial.batch_size
-        split, (joules, seconds) = self._split(size, start), start.before
+        split, before = self._split(size, start), start.before
         orders = Orders(
             job_id=spec.id,
             trial=trial.number,
@@ -337,8 +336,8 @@ class Launcher:
             include=trial.ask.gpus.include,
             per_device_batch_size=None if split is None else split.per_device,
             accumulation_steps=None if split is None else split.accumulation_steps,
-            spent_joules=joules if seconds and start.before.is_known else None,
-            spent_seconds=seconds or None,
+            spent_joules=before.joules if before.seconds and before.is_known else None,
+            spent_seconds=before.seconds or None,
         )
         inherited = env.inherited(ORDERS)
         mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self.mode

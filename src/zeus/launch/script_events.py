@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from zeus.cost import Use
+from zeus.cost import ZERO, Use
 from zeus.job import Kind
 from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Event, Measured
-
-NOTHING = Use()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class Script:
     ends: bool | None = None  # whether an epoch line ends its epoch (else it begins it); None: not known yet
     lines: int = 0  # epoch lines; repeats of the same epoch do not count
     name: str | None = None  # of the last epoch line
-    last: Use = NOTHING  # used from the start to the last event
+    last: Use = ZERO  # used from the start to the last event
     held: Use | None = None  # used from the start to the first epoch line, while its meaning is not known
     metric: float | None = None  # the latest metric, while it is held back too
     metric_at: Use | None = None  # used from the start to that metric
@@ -76,7 +74,7 @@ class Script:
         If the meaning of its lines is still not known, charge the time before the first line too. One more epoch then
         lies either before the first line or after the last.
         """
-        rest: list[Event] = [Measured(Kind.EPOCH, 0, now.minus(self.last).plus(self.held or NOTHING), limit)]
+        rest: list[Event] = [Measured(Kind.EPOCH, 0, now - self.last + (self.held or ZERO), limit)]
         if self.held is None:
             return rest
         began: list[Event] = [] if self.in_epoch else [EpochBegan()]
@@ -89,10 +87,10 @@ class Script:
             ends = True  # a metric before or with the first line means that an epoch is over
         elif ends is None and self.metric_at is not None:
             # Evaluation is shorter than training, and training follows a line that begins an epoch.
-            ends = now.minus(self.metric_at).seconds > self.metric_at.minus(self.last).seconds
+            ends = (now - self.metric_at).seconds > (self.metric_at - self.last).seconds
         leads = self.leads
         if self.lines == 0 and self.metric_at is not None:  # training came before it, unless it evaluated no epoch
-            leads = self.metric_at.seconds > now.minus(self.metric_at).seconds
+            leads = self.metric_at.seconds > (now - self.metric_at).seconds
         state = replace(self, ends=ends, lines=self.lines + 1, name=line.epoch, leads=leads)
         events: list[Event] = []
         if self.lines == 0:
@@ -105,7 +103,7 @@ class Script:
         else:
             if ends is not None and self.held is not None:
                 state, events = state._resolved(limit)
-            state, more = state._epoch(now.minus(state.last), limit)
+            state, more = state._epoch(now - state.last, limit)
             events += more
         if ends is False:
             state, events = replace(state, in_epoch=True, awaits=False), [*events, EpochBegan()]
@@ -113,7 +111,7 @@ class Script:
 
     def _resolved(self, limit: float | None) -> tuple[Script, list[Event]]:
         """Emit what was held back, now that the meaning of the first line is known."""
-        held = self.held or NOTHING
+        held = self.held or ZERO
         metric: list[Event] = [] if self.metric is None else [Evaluated(self.metric)]
         state = replace(self, held=None, metric=None)
         if not self.ends:
@@ -122,7 +120,7 @@ class Script:
             return state, [EpochBegan(), Measured(Kind.EPOCH, 0, held, limit), EpochEnded(), *metric]
         state, events = state._epoch(held, limit)
         if metric and self.metric_at is not None:
-            events += _evaluation(self.metric_at.minus(self.last), limit)
+            events += _evaluation(self.metric_at - self.last, limit)
             state = replace(state, last=self.metric_at)
         return replace(state, awaits=not metric), [*events, *metric]
 
@@ -134,7 +132,7 @@ class Script:
     def _metric_line(self, metric: float, now: Use, limit: float | None, is_last: bool) -> tuple[Script, list[Event]]:
         began: list[Event] = [] if self.in_epoch or self.awaits else [EpochBegan()]
         if is_last:
-            whole = now.minus(self.last).plus(self.held or NOTHING)
+            whole = now - self.last + (self.held or ZERO)
             kind, count = (Kind.EVALUATION, 0) if self.awaits else (Kind.EPOCH, 1)
             state = replace(self, last=now, held=None, awaits=False)
             return state, [*began, Measured(kind, count, whole, limit), Evaluated(metric)]
@@ -145,7 +143,7 @@ class Script:
             state = replace(state, metric=metric)
         evaluation: list[Event] = []
         if self.awaits and self.ends:  # charged now, because the epoch that has ended may be the last
-            state, evaluation = replace(state, last=now), _evaluation(now.minus(self.last), limit)
+            state, evaluation = replace(state, last=now), _evaluation(now - self.last, limit)
         state = replace(state, in_epoch=self.in_epoch or bool(began), awaits=False)
         return state, [*began, *evaluation, Evaluated(metric)]
 

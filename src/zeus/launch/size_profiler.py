@@ -202,8 +202,8 @@ class SizeProfiler:
             job.put(key, profile.beside(job.get(key)))
         best = uses.best(launcher.cost)
         usual = best if launcher.mode is Mode.OPTIMIZE else uses.at[0]
-        if all(math.isfinite(value) and value > 0 for value in (usual.joules, usual.seconds)):
-            job.profiled(size, launcher.gpus, joules=usual.joules, seconds=usual.seconds)
+        if all(math.isfinite(value) and value > 0 for value in (usual.use.joules, usual.use.seconds)):
+            job.profiled(size, launcher.gpus, joules=usual.use.joules, seconds=usual.use.seconds)
         return best
 
     def _nothing(self, log: Path) -> str:

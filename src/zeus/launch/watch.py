@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zeus.cost import CostModel, Use
+from zeus.cost import ZERO, CostModel, Use
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.env import Mode, ProfilingPlan
@@ -40,7 +40,6 @@ from zeus.monitor import Measurement, ZeusMonitor
 from zeus.profile import ProfileKey
 from zeus.trial.driver import Driver
 from zeus.trial.engine import (
-    NOTHING,
     Ended,
     Measured,
     Started,
@@ -67,7 +66,7 @@ class Watcher:
     on_live: Callable[[Live], None] = lambda live: None
     grace: float = GRACE_SECONDS
     clock: Clock = REAL  # for lease renewals
-    before: Use = NOTHING  # by earlier starts of the trial, which ran out of memory
+    before: Use = ZERO  # by earlier starts of the trial, which ran out of memory
     micro_batch_size: int | None = None  # samples on each GPU at once, if gradients are accumulated
     most_seconds: float = math.inf  # after which it is ended with LaunchError; only `zeus profile` sets this
 
@@ -245,7 +244,7 @@ class _Watch(Driver):
         if self._by.monitor.prices.is_given:
             hourly = measured.by_hour(lambda part: part.use(include).joules)
             self._hours.add(hourly.joules, hourly.by)
-        self._used = self._used.plus(measured.use(include))
+        self._used = self._used + measured.use(include)
 
 
 def _nobody(chunk: bytes) -> None:

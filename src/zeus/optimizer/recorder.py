@@ -132,14 +132,13 @@ class Recorder:
         for piece in self._pieces:
             try:
                 self._tally(piece.measurement)
-                joules, seconds = piece.measurement.use(self._include)
+                use = piece.measurement.use(self._include)
             except Exception as failed:  # the user must see the exception that ended the training, not this one
                 log.warning("what the trial used at its end could not be measured: %s", failed)
-                joules = seconds = math.nan
-            joules = math.nan if several else joules
-            found.append(
-                Measured(piece.kind, piece.units, Use(joules, seconds if math.isfinite(seconds) else 0.0), piece.limit)
-            )
+                use = Use(math.nan, 0.0)
+            seconds = use.seconds if math.isfinite(use.seconds) else 0.0
+            known = Use(math.nan if several else use.joules, seconds)
+            found.append(Measured(piece.kind, piece.units, known, piece.limit))
         self._pieces.clear()
         return found
 
@@ -173,9 +172,9 @@ class Recorder:
 
     def _take(self, piece: _Piece) -> Measured:
         self._tally(piece.measurement)
-        joules, seconds = piece.measurement.use(self._include)
+        use = piece.measurement.use(self._include)
         try:
-            joules, seconds = together(self._crew, joules, seconds)
+            use = Use(*together(self._crew, use.joules, use.seconds))
         except DeviceError:  # a rank is lost, and with it what its GPUs used
-            joules = math.nan
-        return Measured(piece.kind, piece.units, Use(joules, seconds), piece.limit)
+            use = Use(math.nan, use.seconds)
+        return Measured(piece.kind, piece.units, use, piece.limit)

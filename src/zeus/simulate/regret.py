@@ -16,12 +16,12 @@ def best_pair(workload: Workload, eta: float) -> tuple[int, float]:
             f"{workload.name} on {workload.gpu}: no batch size reaches the target in every run, so there is no best "
             "choice. Raise max_epochs or relax the target."
         )
-    return min(pairs, key=lambda pair: workload.cost_model(eta).cost(*workload.expected(*pair)))
+    return min(pairs, key=lambda pair: workload.cost_model(eta).of(workload.expected(*pair)))
 
 
 def optimum(workload: Workload, eta: float) -> float:
     """The least expected cost over all (b, p), among sizes whose runs all reach the target."""
-    return workload.cost_model(eta).cost(*workload.expected(*best_pair(workload, eta)))
+    return workload.cost_model(eta).of(workload.expected(*best_pair(workload, eta)))
 
 
 def regrets(costs: Iterable[float], least: float) -> list[float]:

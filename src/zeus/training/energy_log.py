@@ -140,7 +140,8 @@ class EnergyLog:
         count = min(self._crew.gather(ready))
         for _ in range(int(count)):
             stretch = self._pending.popleft()
-            joules, seconds = together(self._crew, *stretch.measurement.use(self._include))
+            own = stretch.measurement.use(self._include)
+            joules, seconds = together(self._crew, own.joules, own.seconds)
             self.joules += joules
             self.seconds += seconds
             if self._monitor.prices.is_given:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from zeus.cost import CostModel, Use
+from zeus.cost import ZERO, CostModel, Use
 from zeus.distributed.crew import Crew
 from zeus.distributed.waiting import WaitRecord
 from zeus.env import Mode
 from zeus.job import Kind, Outcome
-from zeus.job.amount import ZERO, Amount
 from zeus.job.conversion import Book, Conversion, convert
 from zeus.job.units import Units
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
@@ -166,5 +165,5 @@ def limit_saving(
     book = Book(Units.of([*earlier, outcome.stretches]), profile)
     before, after = convert(outcome, found, book), convert(outcome, best, book)
     if optimizer.mode is Mode.OPTIMIZE and optimizer.why_not is None:
-        after = Conversion(Amount(outcome.joules, outcome.seconds), ZERO, measured=True)
+        after = Conversion(Use(outcome.joules, outcome.seconds), ZERO, measured=True)
     return None if before is None or after is None else difference(found, best, before, after, paid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zeus.job.amount import Amount
+from zeus.cost import Use
 from zeus.job.conversion import Conversion
 from zeus.tariff.rates import Footprint
 
@@ -37,13 +37,13 @@ def difference(
 ) -> LimitSaving:
     """The saving of a run that uses `after` instead of `before`, priced at the mean rates that the run has paid.
 
-    >>> before, after = (Conversion(Amount(joules, 10.0), Amount(3.0, 0.0), False) for joules in (200.0, 150.0))
+    >>> before, after = (Conversion(Use(joules, 10.0), Use(3.0, 0.0), False) for joules in (200.0, 150.0))
     >>> saving = difference(250, 150, before, after)
     >>> saving.share, round(saving.joules_error, 1)
     (0.25, 4.2)
     """
     saved, error = before.use - after.use, before.error.hypot(after.error)
-    share = saved / before.use if before.use.joules and before.use.seconds else Amount(0.0, 0.0)
+    share = saved / before.use if before.use.joules and before.use.seconds else Use(0.0, 0.0)
     worth = (paid or Footprint()).scaled(saved.joules)
     return LimitSaving(
         from_watts=from_watts,

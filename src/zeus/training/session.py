@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from zeus import job
-from zeus.cost import CostModel, Use, fits
+from zeus.cost import ZERO, CostModel, Use, fits
 from zeus.distributed.crew import Alone, Crew
 from zeus.distributed.waiting import WaitRecord
 from zeus.env import Mode
@@ -29,7 +29,7 @@ from zeus.tariff.rates import Footprint
 from zeus.training.limit_record import limit_saving
 from zeus.training.saving import LimitSaving
 from zeus.training.summary import Summary, TrainingEnd
-from zeus.trial.engine import NOTHING, AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
+from zeus.trial.engine import AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
 from zeus.trial.knowledge import Knowledge
 
 ENDINGS = {
@@ -79,7 +79,7 @@ class Session:
         tell_epoch: Callable[[Use], None] = lambda use: None,
         over: Callable[[job.Outcome], None] = lambda outcome: None,
         steps_per_epoch: int | None = None,
-        before: Use = NOTHING,
+        before: Use = ZERO,
         micro_batch_size: int | None = None,
         known: Knowledge | None = None,
         crew: Crew | None = None,

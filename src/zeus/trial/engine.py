@@ -26,14 +26,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from zeus.cost import CostModel, Use, fits
+from zeus.cost import ZERO, CostModel, Use, fits
 from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, Stretch
 from zeus.job.checks import LEAST, is_number
 from zeus.trial.estimate import EpochEstimate, first_epoch, next_epoch
 from zeus.trial.knowledge import Knowledge
 
 POINTS = 1000  # a longer curve drops every other point
-NOTHING = Use()
 LOOKS = 20  # measurements of steps per epoch, so that a trial passes its bound by only a small part of an epoch
 
 
@@ -144,7 +143,7 @@ class Terms:
     cost_limit: float | None = None
     steps_per_epoch: int | None = None  # if steps can be seen and counted before the first epoch
     found_watts: float | None = None  # the power limit before Zeus changed it
-    before: Use = NOTHING  # by earlier starts of this trial, which ran out of memory; charged to it
+    before: Use = ZERO  # by earlier starts of this trial, which ran out of memory; charged to it
     micro_batch_size: int | None = None  # samples on each GPU at once, if gradients are accumulated
     epochs_before: int = 0  # in a checkpoint from which this start goes on
 
@@ -183,7 +182,7 @@ class TrialEngine:
     known: Knowledge = field(default_factory=Knowledge)
     epochs: int = 0  # finished epochs
     metric: float | None = None
-    spent: Use = NOTHING  # everything that is charged to this start
+    spent: Use = ZERO  # everything that is charged to this start
     ending: Ending | None = None
     next_epoch_cost: float | None = None
     stretches: Mapping[tuple[Kind, float | None, bool], Stretch] = field(default_factory=dict)
@@ -192,9 +191,9 @@ class TrialEngine:
     _in_epoch: bool = False
     _evaluated: bool = False  # in this epoch
     _pending: bool = False  # an epoch is over, and the policy was not asked yet
-    _epoch: Use = NOTHING  # in this epoch
-    _evaluation: Use = NOTHING  # in this epoch, besides its steps
-    _last_evaluation: Use = NOTHING  # of the epoch before
+    _epoch: Use = ZERO  # in this epoch
+    _evaluation: Use = ZERO  # in this epoch, besides its steps
+    _last_evaluation: Use = ZERO  # of the epoch before
     _limits: frozenset[float | None] = frozenset()  # in this epoch
     _limit: float | None = None  # of the last steps or epoch; evaluation may run at another
     _steps: int = 0  # in this epoch
@@ -213,7 +212,7 @@ class TrialEngine:
             so_far: What the trial had used when it last reported. None: it had not begun, so the epochs belong to
                 another trial. What the whole training uses is then unknown.
         """
-        used = NOTHING if so_far is None else Use(math.nan if so_far.joules is None else so_far.joules, so_far.seconds)
+        used = ZERO if so_far is None else Use(math.nan if so_far.joules is None else so_far.joules, so_far.seconds)
         before = Use(math.nan, terms.before.seconds) if so_far is None else used
         units = {} if so_far is None else {(one.kind, one.limit_watts, one.cold): one for one in so_far.stretches}
         return cls(replace(terms, before=before, epochs_before=epochs), known, epochs=epochs, stretches=units)
@@ -221,7 +220,7 @@ class TrialEngine:
     @property
     def charged(self) -> Use:
         """Everything that is charged to the trial."""
-        return self.terms.before.plus(self.spent)
+        return self.terms.before + self.spent
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -258,7 +257,7 @@ class TrialEngine:
         if not (self._inside and self.ending is Ending.STOPPED and isinstance(event, Measured)):
             return self
         return replace(
-            self, stretches=self._added(event) if event.count else self.stretches, spent=self.spent.plus(event.use)
+            self, stretches=self._added(event) if event.count else self.stretches, spent=self.spent + event.use
         )
 
     def _before_the_first(self) -> tuple[TrialEngine, tuple[Action, ...]]:
@@ -276,9 +275,9 @@ class TrialEngine:
         now = replace(
             self,
             stretches=stretches,
-            spent=self.spent.plus(use),
-            _epoch=self._epoch.plus(use),
-            _evaluation=self._evaluation.plus(beside),
+            spent=self.spent + use,
+            _epoch=self._epoch + use,
+            _evaluation=self._evaluation + beside,
             _limit=self._limit if kind is Kind.EVALUATION else event.limit,
             _limits=self._limits if kind is Kind.EVALUATION else self._limits | {event.limit},
             _steps=self._steps + steps,
@@ -315,8 +314,8 @@ class TrialEngine:
             curve=curve,
             _stride=stride,
             _pending=False,
-            _epoch=NOTHING,
-            _evaluation=NOTHING,
+            _epoch=ZERO,
+            _evaluation=ZERO,
             _last_evaluation=self._evaluation,
             _limits=frozenset(),
             _steps=0,
@@ -352,7 +351,7 @@ class TrialEngine:
         least = Use() if found is None else found.least
         following = 0.0 if found is None else self._price(found.use)
         now = replace(self, next_epoch_cost=following)
-        return now, (AskPolicy(now.so_far, self._priced(self.charged.plus(least))),)
+        return now, (AskPolicy(now.so_far, self._priced(self.charged + least)),)
 
     def _look_inside(self) -> tuple[TrialEngine, tuple[Action, ...]]:
         """Ask the policy if this epoch will not fit under the bound, even at the pace of its cheapest steps."""
@@ -401,13 +400,13 @@ class TrialEngine:
 
     def outcome(self, ending: Ending) -> Outcome:
         """The outcome if the trial ends this way now. Unknown energy is None."""
-        (joules, seconds), following = self.charged, self.next_epoch_cost
+        charged, following = self.charged, self.next_epoch_cost
         limits = {one.limit_watts for one in self.stretches.values()} - {None, self.terms.found_watts}
         stopped = ending is Ending.STOPPED
         return Outcome(
             ending=ending,
-            joules=joules if is_number(joules, LEAST if self.epochs else 0) else None,
-            seconds=max(seconds, 1e-9) if self.epochs else max(0.0, seconds),  # a virtual clock may not have moved
+            joules=charged.joules if is_number(charged.joules, LEAST if self.epochs else 0) else None,
+            seconds=max(1e-9 if self.epochs else 0.0, charged.seconds),  # a virtual clock may not have moved
             epochs=self.epochs,
             metric=self.metric,
             next_epoch_cost=(following if following or not self.epochs else None) if stopped else None,

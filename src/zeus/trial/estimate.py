@@ -45,14 +45,14 @@ def next_epoch(
     book, before, beside = Units.of([readable(own)]), Units.of(known.trials), evaluated
     limit = UNREAD if limit is None else limit
     if not evaluated.seconds and (usual := _unit(book, before, Kind.EVALUATION, limit)) is not None:
-        beside = Use(usual.joules, usual.seconds)
+        beside = usual.use
     if steps:
         step = _unit(book, before, Kind.STEP, limit)
-        use = known.step if step is None else Use(step.joules, step.seconds)
+        use = known.step if step is None else step.use
         if use is not None:
-            return EpochEstimate(use.times(steps).plus(beside), 0.0 if step is None else _spread(step))
+            return EpochEstimate(use.times(steps) + beside, 0.0 if step is None else _spread(step))
     epoch = _unit(book, before, Kind.EPOCH, limit)
-    return None if epoch is None else EpochEstimate(Use(epoch.joules, epoch.seconds).plus(beside), _spread(epoch))
+    return None if epoch is None else EpochEstimate(epoch.use + beside, _spread(epoch))
 
 
 def first_epoch(known: Knowledge, steps: int | None, limit: float | None) -> EpochEstimate | None:
@@ -74,4 +74,5 @@ def _unit(own: Units, known: Units, kind: Kind, limit: float) -> Unit | None:
 
 
 def _spread(unit: Unit) -> float:
-    return max(unit.joules_error / unit.joules, unit.seconds_error / unit.seconds, UNKNOWN_SPREAD / unit.count)
+    relative = unit.error / unit.use
+    return max(relative.joules, relative.seconds, UNKNOWN_SPREAD / unit.count)

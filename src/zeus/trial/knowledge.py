@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from zeus.cost import Use
+from zeus.cost import ONE, Use
 from zeus.job import Gpus, Kept, Kind, Outcome, Profiled, Stretch
-from zeus.job.amount import ONE, Amount
 from zeus.job.conversion import UNITS
 from zeus.job.wire import Json, plain, stretches_from_json
 
@@ -68,7 +67,7 @@ def is_due(trials: Trials, top: float) -> bool:
 
     It should if none of the newest trials ran at it, or if units have changed since one did.
     """
-    newest: dict[_Sort, Amount] = {}
+    newest: dict[_Sort, Use] = {}
     seen = False
     for trial in reversed(trials):
         units = _units(trial)
@@ -86,10 +85,10 @@ def is_due(trials: Trials, top: float) -> bool:
 _Sort: TypeAlias = tuple[Kind, float, bool]  # of a unit: kind, limit, cold
 
 
-def _units(trial: Iterable[Stretch]) -> dict[_Sort, Amount]:
+def _units(trial: Iterable[Stretch]) -> dict[_Sort, Use]:
     """The mean unit of each sort in a trial."""
     return {
-        (one.kind, one.limit_watts, one.cold): Amount(one.joules / one.count, one.seconds / one.count)
+        (one.kind, one.limit_watts, one.cold): Use(one.joules / one.count, one.seconds / one.count)
         for one in trial
         if one.kind in UNITS and one.limit_watts and one.count and one.joules and one.seconds
     }
@@ -101,11 +100,11 @@ def readable(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
 
 
 def knowledge_to_json(known: Knowledge) -> Json:
+    uses = {"step": known.step, "epoch": known.epoch, "near": known.near}
     return {
         "trials": [plain(some) for some in known.trials],
-        **{
-            name: getattr(known, name) for name in ("step", "epoch", "near", "octaves", "lines_end", "micro_batch_size")
-        },
+        **{name: None if use is None else [use.joules, use.seconds] for name, use in uses.items()},
+        **{name: getattr(known, name) for name in ("octaves", "lines_end", "micro_batch_size")},
     }
 
 

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from zeus.cost import CostModel
+from zeus.cost import CostModel, Use
 from zeus.job import Kind, Stretch
 from zeus.job.units import Unit, Units
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.trial.engine import TrialEngine
 from zeus.trial.knowledge import UNREAD, readable
 
+UNKNOWN = Use(math.nan, math.nan)  # the scatter of one epoch
 ENOUGH_SECONDS = 5.0  # of steps, if no limits are profiled: the most that the profiler spends at one limit
 ENOUGH_LOOKS = 4  # measurements of them, so that their scatter is known
 
@@ -47,17 +48,15 @@ def _is_long(steps: Iterable[Stretch]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EpochUse:
-    """What an epoch uses at one power limit, with standard errors. An unknown error is None."""
+    """What an epoch uses at one power limit."""
 
     limit_watts: float | None  # None: it cannot be read
-    joules: float
-    seconds: float
-    joules_error: float | None
-    seconds_error: float | None
+    use: Use
+    error: Use  # standard error; NaN if unknown
 
     def cost(self, model: CostModel) -> float:
         """EpochCost of Equation 5."""
-        return model.cost(self.joules, self.seconds)
+        return model.of(self.use)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,81 +84,60 @@ def epoch_uses(
         epochs: How many epochs the training completed.
 
     >>> profile = PowerProfile.of([LimitSlice(250, 10, 1.0, 200), LimitSlice(150, 10, 1.2, 150)])
-    >>> [(one.limit_watts, one.joules) for one in epoch_uses([], profile, 100).at]
+    >>> [(one.limit_watts, one.use.joules) for one in epoch_uses([], profile, 100).at]
     [(250, 2000.0), (150, 1500.0)]
     """
     own = readable(stretches)
     book = Units.of([own])
-    whole = tuple(_epoch(limit, unit) for limit in book.limits(Kind.EPOCH) if (unit := _unit(book, Kind.EPOCH, limit)))
-    if whole:  # steps were not seen; such an epoch includes its evaluation
-        return EpochUses(whole, None, has_evaluation=True)
+    if epochs_seen := _units(book, Kind.EPOCH):  # steps were not seen; such an epoch includes its evaluation
+        whole = (
+            EpochUse(_watts(limit), one.use, one.error if one.count > 1 else UNKNOWN)
+            for limit, one in epochs_seen.items()
+        )
+        return EpochUses(tuple(whole), None, has_evaluation=True)
     counted = sum(one.count for one in own if one.kind is Kind.STEP)
     if steps is None and epochs and counted:
         steps = math.ceil(counted / epochs)
     if not steps:
         return EpochUses()
     if profile is not None and profile.slices:
-        each: dict[float, _Each | Unit] = {one.limit_watts: _step(one) for one in profile.slices}
+        each = {one.limit_watts: _step(one) for one in profile.slices}
     else:
-        each = {limit: unit for limit in book.limits(Kind.STEP) if (unit := _unit(book, Kind.STEP, limit)) is not None}
-    between = {limit: unit for limit in book.limits(Kind.EVALUATION) if (unit := _unit(book, Kind.EVALUATION, limit))}
+        each = _units(book, Kind.STEP)
+    between = _units(book, Kind.EVALUATION)
     beside = {limit: _evaluation(limit, each, between) for limit in sorted(each, reverse=True)}
     uses = tuple(_sum(limit, each[limit], steps, one) for limit, one in beside.items())
     return EpochUses(uses, steps, has_evaluation=bool(uses) and None not in beside.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Each:
-    """A step of a power profile, whose errors may be unknown."""
-
-    joules: float
-    seconds: float
-    joules_error: float | None
-    seconds_error: float | None
+def _step(one: LimitSlice) -> Unit:
+    """A step of a power profile."""
+    error = Use(*(math.nan if value is None else value for value in (one.joules_error, one.seconds_error)))
+    return Unit(Use(one.joules, one.seconds).times(1 / one.steps), error.times(1 / one.steps), one.steps)
 
 
-def _step(one: LimitSlice) -> _Each:
-    errors = (None if error is None else error / one.steps for error in (one.joules_error, one.seconds_error))
-    return _Each(one.joules / one.steps, one.seconds / one.steps, *errors)
+def _units(book: Units, kind: Kind) -> dict[float, Unit]:
+    """A steady unit at each limit, or else a cold one."""
+    found = {limit: book.unit(kind, limit) or book.unit(kind, limit, cold=True) for limit in book.limits(kind)}
+    return {limit: unit for limit, unit in found.items() if unit is not None}
 
 
-def _unit(book: Units, kind: Kind, limit: float) -> Unit | None:
-    """A steady unit, or else a cold one."""
-    return book.unit(kind, limit) or book.unit(kind, limit, cold=True)
-
-
-def _epoch(limit: float, unit: Unit) -> EpochUse:
-    """A whole epoch. The scatter of one epoch is not known."""
-    once = unit.count == 1
-    errors = (None, None) if once else (unit.joules_error, unit.seconds_error)
-    return EpochUse(_watts(limit), unit.joules, unit.seconds, *errors)
-
-
-def _evaluation(limit: float, each: Mapping[float, _Each | Unit], seen: Mapping[float, Unit]) -> Unit | None:
+def _evaluation(limit: float, each: Mapping[float, Unit], seen: Mapping[float, Unit]) -> Unit | None:
     """An evaluation at this limit. One that ran at another limit changes with the limit as the steps do."""
     if limit in seen:
         return seen[limit]
     for other, unit in seen.items():
         if other in each:
-            joules, seconds = each[limit].joules / each[other].joules, each[limit].seconds / each[other].seconds
-            return Unit(
-                unit.joules * joules,
-                unit.seconds * seconds,
-                unit.joules_error * joules,
-                unit.seconds_error * seconds,
-                unit.count,
-            )
+            by = each[limit].use / each[other].use
+            return Unit(unit.use * by, unit.error * by, unit.count)
     return next(iter(seen.values()), None)
 
 
-def _sum(limit: float, step: _Each | Unit, steps: int, beside: Unit | None) -> EpochUse:
-    joules, seconds = step.joules * steps, step.seconds * steps
-    errors = [None if error is None else error * steps for error in (step.joules_error, step.seconds_error)]
+def _sum(limit: float, step: Unit, steps: int, beside: Unit | None) -> EpochUse:
+    use, error = step.use.times(steps), step.error.times(steps)
     if beside is not None:
-        joules, seconds = joules + beside.joules, seconds + beside.seconds
-        more = beside.joules_error, beside.seconds_error
-        errors = [None if error is None else math.hypot(error, its) for error, its in zip(errors, more, strict=True)]
-    return EpochUse(_watts(limit), joules, seconds, errors[0], errors[1])
+        use, error = use + beside.use, error.hypot(beside.error)
+    return EpochUse(_watts(limit), use, error)
 
 
 def _watts(limit: float) -> float | None:

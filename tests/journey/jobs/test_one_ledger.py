@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 
 from support.worlds import GPUS, LIMITS, SIZES, SPEC, World
 from zeus.cli.run import _report, _told
+from zeus.cost import Use
 from zeus.job import Decision, Ending, Kind, Outcome, Phase, Trial
-from zeus.job.amount import Amount
 from zeus.jobs.catalog import LocalJobs
 from zeus.jobs.local import LocalJob
 from zeus.launch.launcher import Launcher
@@ -38,9 +38,9 @@ RUNS = st.lists(
 
 
 def world() -> World:
-    epoch = {(size, watts): Amount(10.0 * size * watts**0.5, size * 100 / watts) for size in SIZES for watts in LIMITS}
-    nothing = dict.fromkeys(LIMITS, Amount(1.0, 0.1))
-    return World(Kind.EPOCH, epoch, nothing, Amount(50.0, 5.0), dict.fromkeys(SIZES, 4), growth=1.02, noise=0.01)
+    epoch = {(size, watts): Use(10.0 * size * watts**0.5, size * 100 / watts) for size in SIZES for watts in LIMITS}
+    nothing = dict.fromkeys(LIMITS, Use(1.0, 0.1))
+    return World(Kind.EPOCH, epoch, nothing, Use(50.0, 5.0), dict.fromkeys(SIZES, 4), growth=1.02, noise=0.01)
 
 
 def outcomes(runs: list[Run]) -> list[tuple[int, Outcome]]:

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from zeus.cost import CostModel, Use
+from zeus.cost import ZERO, CostModel, Use
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Trial
@@ -39,7 +39,6 @@ TARGET = 0.9
 STEPS = 5  # an epoch
 MAX_WATTS = 250.0
 COST = CostModel(0.5, MAX_WATTS)
-NOTHING = Use()
 
 
 class Crash(Exception):
@@ -60,7 +59,7 @@ class Story:
     """What happens to a trial."""
 
     epochs: tuple[Epoch, ...]  # as many as max_epochs
-    evaluation: Use = NOTHING  # after each
+    evaluation: Use = ZERO  # after each
     bound: float | None = None
     set_up: float = 0.0  # seconds before the first epoch
     lost_card: int | None = None  # after so many epochs
@@ -70,13 +69,13 @@ class Story:
 
     def use(self, epoch: Epoch) -> Use:
         """Of a whole epoch."""
-        return Use(epoch.seconds * epoch.watts, epoch.seconds).plus(self.evaluation)
+        return Use(epoch.seconds * epoch.watts, epoch.seconds) + self.evaluation
 
     def after(self, epochs: int) -> Use:
         """What so many epochs use."""
         total = Use()
         for epoch in self.epochs[:epochs]:
-            total = total.plus(self.use(epoch))
+            total = total + self.use(epoch)
         return total
 
 
@@ -442,7 +441,7 @@ def test_a_trial_that_breaks_is_charged_until_then_in_any_way(story: Story, data
     how = data.draw(st.sampled_from([Crash, KeyboardInterrupt]))
     story = Story(story.epochs, story.evaluation, story.bound, story.set_up, breaks=(done, share), how=how)
     partial = story.epochs[done].seconds * share
-    use = story.after(done).plus(Use(partial * story.epochs[done].watts, partial))
+    use = story.after(done) + Use(partial * story.epochs[done].watts, partial)
     for way, tell in WAYS.items():
         outcome = tell(story)
         assert outcome.epochs == done, way

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.worlds import GPUS, LIMITS, SIZES, SPEC, TOP, World, kept
-from zeus.cost import CostModel
+from zeus.cost import CostModel, Use
 from zeus.job import Ask, Decision, Ending, EpochPoint, Gpus, Kept, Kind, Outcome, Phase, Stretch, Target, Trial
-from zeus.job.amount import Amount
 from zeus.job.charge import Spent, Tally, overshoot, spent
 from zeus.job.defaults import Basis
 from zeus.job.ledger import RecurrenceEnd, Saving, open_ledger, totals
@@ -320,15 +319,15 @@ def test_a_difference_is_seen_from_two_standard_errors_on(saved: float, error: f
 # ---------------------------------------------------------------------- worlds whose truth is known
 
 
-def amounts(least: float, most: float) -> st.SearchStrategy[Amount]:
+def amounts(least: float, most: float) -> st.SearchStrategy[Use]:
     """Joules and seconds."""
-    return st.builds(Amount, st.floats(least, most), st.floats(least, most))
+    return st.builds(Use, st.floats(least, most), st.floats(least, most))
 
 
 @st.composite
 def worlds(draw: st.DrawFn, *, growth: bool = True) -> World:
     """Some job without noise, whose first epoch is either steady or far from it."""
-    limits = {limit: draw(amounts(0.5, 1.0)) if limit < TOP else Amount(1.0, 1.0) for limit in LIMITS}
+    limits = {limit: draw(amounts(0.5, 1.0)) if limit < TOP else Use(1.0, 1.0) for limit in LIMITS}
     sizes = {size: draw(amounts(100.0, 1000.0)) for size in SIZES}
     evaluation = draw(st.sampled_from([0.0, 0.1, 0.5]))
     kind = draw(st.sampled_from([Kind.STEP, Kind.EPOCH]))
@@ -336,8 +335,8 @@ def worlds(draw: st.DrawFn, *, growth: bool = True) -> World:
     return World(
         kind=kind,
         epoch={(size, limit): use * limits[limit] for size, use in sizes.items() for limit in LIMITS},
-        evaluation={limit: Amount(100.0, 100.0).times(evaluation) * limits[limit] for limit in LIMITS},
-        warm_up=Amount(warm_up, warm_up),
+        evaluation={limit: Use(100.0, 100.0).times(evaluation) * limits[limit] for limit in LIMITS},
+        warm_up=Use(warm_up, warm_up),
         epochs={size: draw(st.integers(4, 8)) for size in SIZES},
         growth=draw(st.sampled_from([1.0, 1.05, 1.2])) if growth else 1.0,
     )
@@ -413,7 +412,7 @@ def test_nothing_is_claimed_for_limits_where_the_highest_was_never_seen(
 def test_a_cold_unit_is_never_compared_with_a_steady_one(world: World, factor: float) -> None:
     """A first epoch at the highest limit, and all others at another one: nobody knows what a steady one would use."""
     cold = world.epoch[16, TOP].joules * factor + 1e4
-    world.warm_up = Amount(cold, cold)
+    world.warm_up = Use(cold, cold)
     world.run(1, 16, (TOP, 150.0))
     default = open_ledger(SPEC, world.kepts).defaults["V100"]
     assert default.basis is Basis.AS_IT_RAN
@@ -422,9 +421,9 @@ def test_a_cold_unit_is_never_compared_with_a_steady_one(world: World, factor: f
 @given(worlds(growth=False), st.floats(0.0, 1e6))
 def test_warm_up_is_counted_once_whatever_the_limits(world: World, more: float) -> None:
     """Two jobs that differ in their warm-up alone have defaults that differ by just that, and save the same."""
-    dear = replace(world, warm_up=world.warm_up + Amount(more, more), kepts=[], at_top={})
-    world.warm_up = Amount(1e4, 1e4) + world.warm_up
-    dear.warm_up = dear.warm_up + Amount(1e4, 1e4)
+    dear = replace(world, warm_up=world.warm_up + Use(more, more), kepts=[], at_top={})
+    world.warm_up = Use(1e4, 1e4) + world.warm_up
+    dear.warm_up = dear.warm_up + Use(1e4, 1e4)
     told = []
     for one in (world, dear):
         one.survey()
@@ -443,9 +442,9 @@ def test_warm_up_is_counted_once_whatever_the_limits(world: World, more: float) 
 def test_trainings_of_one_epoch_compare_cold_with_cold(world: World, warm_up: float) -> None:
     """Whose limits run in one trial each."""
     world.epochs = dict.fromkeys(SIZES, 1)
-    world.evaluation = dict.fromkeys(LIMITS, Amount())
-    world.warm_up = Amount(warm_up, warm_up)
-    world.epoch = {at: Amount(use.joules, 100.0 + 1000.0 / at[1]) for at, use in world.epoch.items()}
+    world.evaluation = dict.fromkeys(LIMITS, Use())
+    world.warm_up = Use(warm_up, warm_up)
+    world.epoch = {at: Use(use.joules, 100.0 + 1000.0 / at[1]) for at, use in world.epoch.items()}
     for recurrence, limit in enumerate(LIMITS):
         world.run(recurrence + 1, 16, [limit])
     ledger = open_ledger(SPEC, world.kepts)
@@ -459,12 +458,12 @@ def test_trainings_of_one_epoch_compare_cold_with_cold(world: World, warm_up: fl
 @given(st.floats(1.1, 5.0), st.booleans())
 def test_steady_units_that_only_cold_ones_can_move_are_doubted(factor: float, adds: bool) -> None:
     """Steps that went through the limits in the first epoch alone, whose warm-up adds to each step or multiplies it."""
-    high, low = Amount(1.0, 1.0), Amount(0.8, 1.2)
+    high, low = Use(1.0, 1.0), Use(0.8, 1.2)
 
-    def cold(unit: Amount) -> Amount:
-        return unit + Amount(factor - 1, factor - 1) if adds else unit.times(factor)
+    def cold(unit: Use) -> Use:
+        return unit + Use(factor - 1, factor - 1) if adds else unit.times(factor)
 
-    def rows(limit: float, use: Amount, is_cold: bool, count: int) -> Stretch:
+    def rows(limit: float, use: Use, is_cold: bool, count: int) -> Stretch:
         return Stretch.of(Kind.STEP, limit, is_cold, count, use.joules * count, use.seconds * count)
 
     parts = [rows(TOP, cold(high), True, 20), rows(150.0, cold(low), True, 80), rows(150.0, low, False, 900)]
@@ -529,7 +528,7 @@ def test_a_power_profile_serves_where_units_say_nothing() -> None:
 
 def test_evaluation_that_never_ran_at_the_highest_limit_is_half_moved_and_doubted_as_much() -> None:
     world = _steady_world(kind=Kind.STEP)
-    world.evaluation = {TOP: Amount(50.0, 50.0), 200.0: Amount(50.0, 50.0), 150.0: Amount(50.0, 50.0)}
+    world.evaluation = {TOP: Use(50.0, 50.0), 200.0: Use(50.0, 50.0), 150.0: Use(50.0, 50.0)}
     world.survey()
     rows = [
         replace(kept, trial=replace(kept.trial, outcome=replace(kept.trial.outcome, stretches=tuple(some))))
@@ -610,15 +609,15 @@ def test_savings_told_of_noisy_runs_are_within_two_errors_of_the_truth_95_times_
         ledger = open_ledger(SPEC, world.kepts)
         saving = ledger.saving()
         assert saving is not None
-        truth = used = Amount()
+        truth = used = Use()
         for one in world.kepts:
             trial, told = one.trial, one.told
             assert told is not None
-            used += Amount(told.joules or 0.0, told.seconds)
+            used += Use(told.joules or 0.0, told.seconds)
             if told.ending is Ending.CONVERGED:
                 own = trial.batch_size == SPEC.default_batch_size
                 truth += world.at_top[trial.number] if own else world.default(trial.ask.recurrence)
-        off = abs(Amount(saving.saved.joules, saving.saved.seconds) - (truth - used))
+        off = abs(Use(saving.saved.joules, saving.saved.seconds) - (truth - used))
         hits += (off.joules <= 2 * saving.joules_error) + (off.seconds <= 2 * saving.seconds_error)
         tried += 2
         widths.append(saving.joules_error / saving.default.joules)
@@ -628,8 +627,8 @@ def test_savings_told_of_noisy_runs_are_within_two_errors_of_the_truth_95_times_
 
 def noisy(rng: random.Random) -> World:
     """A job whose measurements and epochs scatter."""
-    limits = {limit: Amount(rng.uniform(0.6, 1), rng.uniform(1, 1.4)) for limit in LIMITS} | {TOP: Amount(1.0, 1.0)}
-    sizes = {size: Amount(rng.uniform(100, 1000), rng.uniform(1, 10)) for size in SIZES}
+    limits = {limit: Use(rng.uniform(0.6, 1), rng.uniform(1, 1.4)) for limit in LIMITS} | {TOP: Use(1.0, 1.0)}
+    sizes = {size: Use(rng.uniform(100, 1000), rng.uniform(1, 10)) for size in SIZES}
     warm_up = rng.choice([0.0, 0.5, 5.0])
     share = rng.choice([0.0, 0.2])
     return World(
@@ -649,9 +648,9 @@ def _steady_world(kind: Kind = Kind.EPOCH, growth: float = 1.0) -> World:
     limits = {TOP: 1.0, 200.0: 0.9, 150.0: 0.8}
     return World(
         kind=kind,
-        epoch={(size, limit): Amount(100.0 * by, 10.0 / by) for size in SIZES for limit, by in limits.items()},
-        evaluation=dict.fromkeys(LIMITS, Amount()),
-        warm_up=Amount(),
+        epoch={(size, limit): Use(100.0 * by, 10.0 / by) for size in SIZES for limit, by in limits.items()},
+        evaluation=dict.fromkeys(LIMITS, Use()),
+        warm_up=Use(),
         epochs=dict.fromkeys(SIZES, 6),
         growth=growth,
     )

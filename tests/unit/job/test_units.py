@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zeus.cost import Use
 from zeus.job import Kind, Stretch
-from zeus.job.amount import Amount
 from zeus.job.units import Units
 
 uses = st.floats(1.0, 1e4)
@@ -31,15 +31,15 @@ def test_a_ratio_does_not_mind_how_much_data_each_trial_had(levels: list[float],
     ]
     ratio = Units.of(trials).ratio(Kind.EPOCH, 250.0, 150.0)
     assert ratio is not None
-    assert math.isclose(ratio.joules, 1.25) and math.isclose(ratio.seconds, 1.0)
+    assert math.isclose(ratio.factor.joules, 1.25) and math.isclose(ratio.factor.seconds, 1.0)
 
 
 @given(uses, uses)
 def test_trials_of_other_data_are_compared_as_if_they_had_those_of_today(high: float, low: float) -> None:
     trials = [[row(250.0, high)], [row(150.0, low)]]
-    ratio = Units.of(trials, [Amount(3.0, 2.0), Amount(1.0, 1.0)]).ratio(Kind.EPOCH, 250.0, 150.0)
+    ratio = Units.of(trials, [Use(3.0, 2.0), Use(1.0, 1.0)]).ratio(Kind.EPOCH, 250.0, 150.0)
     assert ratio is not None
-    assert math.isclose(ratio.joules, 3 * high / low) and math.isclose(ratio.seconds, 2.0)
+    assert math.isclose(ratio.factor.joules, 3 * high / low) and math.isclose(ratio.factor.seconds, 2.0)
 
 
 @given(uses, uses, uses)
@@ -47,10 +47,10 @@ def test_steady_units_are_compared_before_cold_ones(high: float, low: float, war
     trials = [[row(250.0, high + warm_up, cold=True), row(150.0, low + warm_up, cold=True)], [row(250.0, high)]]
     cold = Units.of(trials).ratio(Kind.EPOCH, 250.0, 150.0)
     assert cold is not None and cold.cold
-    assert math.isclose(cold.joules, (high + warm_up) / (low + warm_up))
+    assert math.isclose(cold.factor.joules, (high + warm_up) / (low + warm_up))
     steady = Units.of([*trials, [row(150.0, low)]]).ratio(Kind.EPOCH, 250.0, 150.0)
     assert steady is not None and not steady.cold
-    assert math.isclose(steady.joules, high / low)
+    assert math.isclose(steady.factor.joules, high / low)
 
 
 @given(uses, uses, st.floats(1.06, 100.0))
@@ -67,9 +67,9 @@ def test_cold_units_that_agree_with_steady_ones_count_with_them_and_the_differen
     book = Units.of([[row(250.0, 102.0, cold=True), row(150.0, 82.0, cold=True), row(150.0, 80.0)]])
     ratio, unit = book.ratio(Kind.EPOCH, 250.0, 150.0), book.unit(Kind.EPOCH, 150.0)
     assert book.is_pooled(Kind.EPOCH)
-    assert ratio is not None and math.isclose(ratio.joules, 102 / 81)
-    assert ratio.joules_error > ratio.joules * 0.025
-    assert unit is not None and (unit.joules, unit.count) == (81.0, 2)
+    assert ratio is not None and math.isclose(ratio.factor.joules, 102 / 81)
+    assert ratio.error.joules > ratio.factor.joules * 0.025
+    assert unit is not None and (unit.use.joules, unit.count) == (81.0, 2)
 
 
 def test_a_first_stretch_that_makes_the_higher_limit_look_slower_is_warm_up() -> None:
@@ -82,7 +82,7 @@ def test_a_first_stretch_that_makes_the_higher_limit_look_slower_is_warm_up() ->
 
 def test_only_the_newest_trials_say_what_a_unit_uses() -> None:
     unit = Units.of([[row(150.0, 1000.0)], *([row(150.0, 80.0)] for _ in range(5))]).unit(Kind.EPOCH, 150.0)
-    assert unit is not None and (unit.joules, unit.count) == (80.0, 5)
+    assert unit is not None and (unit.use.joules, unit.count) == (80.0, 5)
 
 
 @pytest.mark.parametrize("limit", [None, 250.0])
@@ -107,5 +107,5 @@ def test_errors_of_ratios_cover_the_truth_95_times_in_100(together: bool) -> Non
         rows = [*some(250.0, 100.0), *some(150.0, 80.0)]
         ratio = Units.of([rows] if together else [[one] for one in rows]).ratio(Kind.EPOCH, 250.0, 150.0)
         assert ratio is not None
-        hits += abs(ratio.joules - 1.25) <= 2 * ratio.joules_error
+        hits += abs(ratio.factor.joules - 1.25) <= 2 * ratio.error.joules
     assert hits >= 0.95 * 400

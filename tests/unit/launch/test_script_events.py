@@ -127,7 +127,7 @@ def test_what_follows_the_last_line_is_charged_and_is_no_epoch(
     style: str, set_up: float, train: float, share: float, epochs: int, more: float
 ) -> None:
     script, events, said = heard(style, set_up, train, share, epochs)
-    closing = script.close(said[-1][1].plus(at(more)))
+    closing = script.close(said[-1][1] + at(more))
     assert charged(events + closing) - charged(events + script.close(said[-1][1])) == pytest.approx(more, rel=1e-6)
     assert all(one.count == 0 for one in of(closing, Kind.EPOCH))
 

@@ -420,7 +420,7 @@ def test_what_the_next_epoch_will_cost_has_its_evaluation_in_it(
     for _ in range(epochs):
         driver.feed(EpochBegan(), *(Measured(kind, 1, unit, 250.0) for _ in range(steps)))
         driver.feed(Measured(Kind.EVALUATION, 1, evaluation, 250.0), EpochEnded(), Evaluated(MISS))
-    epoch = COST.of(unit.times(steps).plus(evaluation))
+    epoch = COST.of(unit.times(steps) + evaluation)
     assert epoch * (epochs + math.exp(-UNKNOWN_SPREAD)) <= asked[-1] * (1 + 1e-6)
     assert asked[-1] <= epoch * (epochs + 1) * (1 + 1e-6)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import pytest
@@ -69,34 +70,37 @@ def own(*rows: tuple[Kind, float, bool, int, float]) -> Iterable[Stretch]:
 def test_an_epoch_is_its_steps_and_an_evaluation() -> None:
     profile = PowerProfile.of([LimitSlice(250, 10, 1.0, 200, 0.02, 4.0), LimitSlice(150, 10, 1.2, 150, 0.02, 4.0)])
     alone = epoch_uses((), profile, 100)
-    assert [(one.limit_watts, one.joules, one.seconds) for one in alone.at] == [(250, 2000, 10), (150, 1500, 12)]
-    assert [(one.joules_error, one.seconds_error) for one in alone.at] == [(40.0, 0.2)] * 2
+    assert [(one.limit_watts, one.use.joules, one.use.seconds) for one in alone.at] == [
+        (250, 2000, 10),
+        (150, 1500, 12),
+    ]
+    assert [(one.error.joules, one.error.seconds) for one in alone.at] == [(40.0, 0.2)] * 2
     assert (alone.steps, alone.has_evaluation) == (100, False)
     both = epoch_uses(own((Kind.EVALUATION, 250.0, True, 1, 100.0)), profile, 100)
-    assert [one.joules for one in both.at] == [2100, 1575] and both.has_evaluation  # as steps: 3/4 of the energy
-    assert [one.joules for one in epoch_uses(own((Kind.EVALUATION, 99.0, True, 1, 100.0)), profile, 100).at] == [
+    assert [one.use.joules for one in both.at] == [2100, 1575] and both.has_evaluation  # as steps: 3/4 of the energy
+    assert [one.use.joules for one in epoch_uses(own((Kind.EVALUATION, 99.0, True, 1, 100.0)), profile, 100).at] == [
         2100,
         1600,
     ]  # nothing tells how it changes with the limit
-    assert both.at[0].joules_error is not None and both.at[0].joules_error > 40.0
+    assert both.at[0].error.joules > 40.0
     assert both.best(CostModel(1.0, 250.0)).limit_watts == 150
     assert both.best(CostModel(0.0, 250.0)).limit_watts == 250
 
 
 def test_what_a_training_measured_stands_in_for_a_profile() -> None:
     steps = own((Kind.STEP, 250.0, True, 50, 20.0))
-    assert [one.joules for one in epoch_uses(steps, None, 100).at] == [2000]
+    assert [one.use.joules for one in epoch_uses(steps, None, 100).at] == [2000]
     assert epoch_uses(steps, None, None).at == ()  # nobody knows how long an epoch is
-    assert [one.joules for one in epoch_uses(steps, None, None, epochs=2).at] == [500]
+    assert [one.use.joules for one in epoch_uses(steps, None, None, epochs=2).at] == [500]
 
 
 def test_a_steady_epoch_counts_and_a_cold_one_only_in_its_absence() -> None:
     (one,) = epoch_uses(own((Kind.EPOCH, 250.0, True, 1, 900.0), (Kind.EPOCH, 250.0, False, 1, 500.0)), None, None).at
-    assert (one.joules, one.joules_error) == (500.0, None)
+    assert one.use.joules == 500.0 and math.isnan(one.error.joules)
     (one,) = epoch_uses(own((Kind.EPOCH, 250.0, True, 1, 900.0)), None, None).at
-    assert one.joules == 900.0
+    assert one.use.joules == 900.0
 
 
 def test_a_limit_that_cannot_be_read_is_unknown() -> None:
     (one,) = epoch_uses([Stretch.of(Kind.STEP, None, True, 50, 1000.0, 5.0)], None, 10).at
-    assert (one.limit_watts, one.joules) == (None, pytest.approx(200.0))
+    assert (one.limit_watts, one.use.joules) == (None, pytest.approx(200.0))

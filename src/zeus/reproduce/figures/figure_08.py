@@ -23,7 +23,7 @@ def panel_of(study: Study, case: Case, name: str) -> Panel:
     least, model = regret.optimum(workload, case.eta), workload.cost_model(case.eta)
     lines: list[tuple[Cell, ...]] = []
     for size, limit_watts in workload.pairs:
-        cost = model.cost(*workload.expected(size, limit_watts))
+        cost = model.of(workload.expected(size, limit_watts))
         over = cost / least - 1 if workload.always_converges(size) else None
         lines.append(("configuration", None, size, limit_watts, over))
     for number, recurrence in enumerate(study.tries(case), start=1):
