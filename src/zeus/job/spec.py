@@ -11,6 +11,11 @@ from zeus.cost import GPU_ONLY, Include, included
 from zeus.job.checks import LEAST, is_number, is_whole, need, need_whole, whole_wanted
 
 
+def is_reached(target: float, metric: float, higher_is_better: bool) -> bool:
+    """Whether this metric meets a target. One that is not finite, as of a training that diverged, never does."""
+    return math.isfinite(metric) and (metric >= target if higher_is_better else metric <= target)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """The metric that a training must reach.
@@ -31,7 +36,7 @@ class Target:
 
     def reached(self, metric: float) -> bool:
         """Whether this metric meets the target."""
-        return metric >= self.metric if self.higher_is_better else metric <= self.metric
+        return is_reached(self.metric, metric, self.higher_is_better)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

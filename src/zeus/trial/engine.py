@@ -29,6 +29,7 @@ from typing import TypeAlias
 from zeus.cost import ZERO, CostModel, Use, fits
 from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, Stretch
 from zeus.job.checks import LEAST, is_number
+from zeus.job.spec import is_reached
 from zeus.trial.estimate import EpochEstimate, first_epoch, next_epoch
 from zeus.trial.knowledge import Knowledge
 
@@ -161,9 +162,8 @@ class Terms:
 
     def reached(self, metric: float) -> bool:
         """Whether this metric meets the target."""
-        if self.target_metric is None:
-            return False
-        return metric >= self.target_metric if self.higher_is_better else metric <= self.target_metric
+        target = self.target_metric
+        return target is not None and is_reached(target, metric, self.higher_is_better)
 
 
 @dataclass(frozen=True, slots=True)

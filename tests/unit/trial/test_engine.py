@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zeus.cost import CostModel, Use, fits
-from zeus.job import Ending, Kind, Outcome, Stretch
+from zeus.job import Ending, Kind, Outcome, Stretch, Target
 from zeus.job.units import UNKNOWN_SPREAD
 from zeus.trial.closed_form import run_through
 from zeus.trial.driver import Driver
@@ -497,3 +497,12 @@ def test_a_trial_resumed_from_a_checkpoint_counts_on() -> None:
     assert sum(one.count for one in outcome.stretches) == 5
     foreign = _trained(TrialEngine.resumed(terms, Knowledge(), 2, None), 1).so_far
     assert (foreign.epochs, foreign.joules) == (3, None)
+
+
+@pytest.mark.parametrize(("metric", "higher"), [(math.inf, True), (-math.inf, False), (math.nan, True)])
+def test_a_metric_that_is_not_a_number_reaches_nothing(metric: float, higher: bool) -> None:
+    """A training that diverges may report infinity. It must not become the run that others are compared with."""
+    engine = TrialEngine(Terms(target_metric=0.5, higher_is_better=higher, max_epochs=3, cost=COST))
+    for event in (EpochBegan(), Measured(Kind.EPOCH, 1, Use(100.0, 1.0), 250.0), EpochEnded(), Evaluated(metric)):
+        engine, _ = engine.handle(event)
+    assert engine.ending is None and not Target(0.5, higher).reached(metric)
