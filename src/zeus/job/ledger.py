@@ -59,9 +59,10 @@ class Recurrence:
     number: int
     end: RecurrenceEnd
     tries: int
-    batch_size: int  # this and the next two: of the trial that converged, or else of the last one
+    batch_size: int  # this and the next three: of the trial that converged, or else of the last one
     epochs: int
     gpu_model: str  # the label of its GPUs
+    top_watts: float | None  # the highest power limit that was allowed on them then; None if unknown
     use: Spent | None  # None: unknown
     known_joules: float | None  # the energy that was reported, perhaps only a part; None if none was
     unknown_tries: int  # ended trials of unknown energy
@@ -126,7 +127,8 @@ class JobLedger:
     recurrences: tuple[Recurrence, ...]
     defaults: Mapping[str, Default]
     past: TrialIndex = field(compare=False, repr=False)
-    _over_time: Mapping[str, Defaults] = field(compare=False, repr=False)
+    # By GPUs and by the highest limit that was allowed on them; the one that is allowed now comes last.
+    _over_time: Mapping[str, dict[float | None, Defaults]] = field(compare=False, repr=False)
 
     @property
     def joules(self) -> float | None:
@@ -153,12 +155,15 @@ class JobLedger:
         return tuple(sound[-RECENT:])
 
     def default_of(self, recurrence: Recurrence) -> Default | None:
-        """The default for the GPUs and the data of this recurrence; None if unknown.
+        """The default for the GPUs, their highest limit and the data of this recurrence; None if unknown.
 
         A recurrence that converged with the default batch size is its own default.
         """
-        here = self._over_time.get(recurrence.gpu_model)
-        return None if here is None else here.compared(recurrence.number, self.past.level(recurrence.number))
+        tops = self._over_time.get(recurrence.gpu_model)
+        if not tops:
+            return None
+        here = tops.get(recurrence.top_watts) or next(reversed(tops.values()))
+        return here.compared(recurrence.number, self.past.level(recurrence.number))
 
     def why_no_default(self, gpu_model: str) -> str | None:
         """Why the default on these GPUs is not known; None if it is."""
@@ -188,7 +193,10 @@ class JobLedger:
 
     def against(self, other: JobLedger) -> JobLedger:
         """This ledger, compared with the default that another job measured."""
-        over_time = {label: replace(some, own={}) for label, some in other._over_time.items()}
+        over_time = {
+            label: {top: replace(some, own={}) for top, some in tops.items()}
+            for label, tops in other._over_time.items()
+        }
         return replace(self, defaults=other.defaults, _over_time=over_time)
 
     def units(self, batch_size: int, gpu_model: str) -> Units:
@@ -219,11 +227,12 @@ def open_ledger(
     """
     past = TrialIndex.of(spec, kepts, profiles or {})
     rows = tuple(
-        _recurrence(spec, number, list(tries))
+        _recurrence(past, number, list(tries))
         for number, tries in groupby(past.tries, key=lambda kept: kept.trial.ask.recurrence)
     )
     over_time = past.defaults()
-    return JobLedger(rows, {label: some.at(past.today) for label, some in over_time.items()}, past, over_time)
+    now = {label: next(reversed(tops.values())).at(past.today) for label, tops in over_time.items()}
+    return JobLedger(rows, now, past, over_time)
 
 
 def totals(ledgers: Iterable[JobLedger]) -> Saving | None:
@@ -232,8 +241,8 @@ def totals(ledgers: Iterable[JobLedger]) -> Saving | None:
     return reduce(Saving.__add__, known) if known else None
 
 
-def _recurrence(spec: JobSpec, number: int, tries: Sequence[Kept]) -> Recurrence:
-    tally, silent = Tally(), 0
+def _recurrence(past: TrialIndex, number: int, tries: Sequence[Kept]) -> Recurrence:
+    spec, tally, silent = past.spec, Tally(), 0
     for kept in tries:
         tally = tally.add(kept.told, spec.eta_knob, kept.trial.ask.max_watts)
         silent += kept.trial.ending is Ending.OPEN and (kept.told is None or kept.told.joules is None)
@@ -246,6 +255,7 @@ def _recurrence(spec: JobSpec, number: int, tries: Sequence[Kept]) -> Recurrence
         batch_size=last.trial.batch_size,
         epochs=0 if last.told is None else last.told.epochs,
         gpu_model=last.trial.ask.gpu_model,
+        top_watts=past.top_of(last),
         use=tally.total,
         known_joules=tally.known_joules,
         unknown_tries=tally.unknown - silent,

@@ -55,8 +55,15 @@ class TrialIndex:
         return self.level(self.tries[-1].trial.ask.recurrence) if self.tries else Level()
 
     def top(self, label: str) -> float | None:
-        """The highest power limit allowed on these GPUs, in watts; None if unknown."""
-        found = self._found.get(label)
+        """The highest power limit allowed on these GPUs now, in watts; None if unknown."""
+        return self._allowed(self._found.get(label))
+
+    def top_of(self, kept: Kept) -> float | None:
+        """The highest power limit that was allowed when this trial ran. Machines differ, and owners change limits."""
+        found = None if kept.told is None else kept.told.found_watts
+        return self.top(kept.trial.ask.gpu_model) if found is None else self._allowed(found)
+
+    def _allowed(self, found: float | None) -> float | None:
         return None if found is None else max((w for w in self.spec.power_limits if w <= found), default=found)
 
     def at(self, label: str, batch_size: int) -> Sequence[Kept]:
@@ -87,7 +94,7 @@ class TrialIndex:
 
     def why_no_default(self, label: str) -> str | None:
         """Why the default on these GPUs is not known; None if it is."""
-        if self._default_runs(label):
+        if self._default_runs(label, None):
             return None
         size = self.spec.default_batch_size
         reached = [kept for kept in self.tries if kept.trial.batch_size == size and self.is_towards(kept)]
@@ -96,15 +103,20 @@ class TrialIndex:
         where = f" on {label}" if reached and label else ""
         return f"the default batch size has not reached the target{where} yet"
 
-    def defaults(self) -> dict[str, Defaults]:
-        """The default on each set of GPUs on which a run of the default size reached the target."""
-        lengths, size, found = self.epochs(), self.spec.default_batch_size, {}
+    def defaults(self) -> dict[str, dict[float | None, Defaults]]:
+        """The default at each highest limit that was allowed, on each set of GPUs where the default size converged.
+
+        The limit that is allowed now comes last.
+        """
+        lengths, found = self.epochs(), dict[str, dict[float | None, Defaults]]()
         for label, gpus in sorted(self._gpus.items()):
-            runs = self._default_runs(label)
-            if runs:
-                top, book = self.top(label), self.book(label, size)
-                warm_ups = self._warm_ups(label)
-                found[label] = Defaults.of(self.spec, gpus.max_watts, top, runs, self.today, lengths, warm_ups, book)
+            book, warm_ups = self.book(label, self.spec.default_batch_size), self._warm_ups(label)
+            tops = {self.top_of(kept) for kept in self.tries if kept.trial.ask.gpu_model == label}
+            for top in (*(tops - {self.top(label)}), self.top(label)):
+                if runs := self._default_runs(label, top):
+                    found.setdefault(label, {})[top] = Defaults.of(
+                        self.spec, gpus.max_watts, top, runs, self.today, lengths, warm_ups, book
+                    )
         return found
 
     def _warm_ups(self, label: str) -> list[Use]:
@@ -112,8 +124,9 @@ class TrialIndex:
         told = (kept.told for (place, _), some in self._places.items() if place == label for kept in some)
         return [one for outcome in told if outcome is not None and (one := _warm_up(outcome)) is not None]
 
-    def _default_runs(self, label: str) -> list[DefaultRun]:
-        size, top = self.spec.default_batch_size, self.top(label)
+    def _default_runs(self, label: str, top: float | None) -> list[DefaultRun]:
+        """The converged runs of the default size, converted to this limit."""
+        size = self.spec.default_batch_size
         book, today, runs = self.book(label, size), self.today.use, []
         for kept in self.at(label, size):
             told = kept.told

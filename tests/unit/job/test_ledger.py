@@ -758,3 +758,33 @@ def test_changes_of_two_percent_are_noise() -> None:
     assert [one.use.joules for one in told[:4]] == [300.0] * 4
     assert [one.basis for one in told] == [Basis.MEASURED] * 4 + [Basis.ESTIMATED]
     assert close(told[4].use.joules, 300.0 * 1.03)
+
+
+def found_at(watts: float, one: Kept) -> Kept:
+    """The trial on a card whose limit was this before the trial, and which set none."""
+    outcome = replace(one.trial.outcome, found_watts=watts, set_limits=False) if one.trial.outcome else None
+    return replace(one, trial=replace(one.trial, outcome=outcome))
+
+
+@pytest.mark.parametrize("founds", [(150.0, 150.0, 250.0, 250.0), (250.0, 250.0, 150.0, 150.0), (150.0, 250.0) * 2])
+def test_a_card_whose_limit_somebody_else_changes_saves_nothing(founds: tuple[float, ...]) -> None:
+    """No run set a limit: each is its own default, at the limit that its card had then."""
+    world = _steady_world()
+    for n, watts in enumerate(founds):
+        world.run(n + 1, 16, [watts])
+    ledger = open_ledger(SPEC, [found_at(watts, one) for watts, one in zip(founds, world.kepts, strict=True)])
+    for one in ledger.recurrences:
+        saving, default = ledger.saving([one]), ledger.default_of(one)
+        assert default is not None and default.basis is Basis.MEASURED and default.limit_watts == founds[one.number - 1]
+        assert saving is not None and close(saving.saved.joules, 0.0) and not saving.difference_seen
+    assert ledger.defaults["V100"].limit_watts == founds[-1] == ledger.top("V100")
+
+
+def test_another_size_is_compared_with_the_default_at_the_limit_of_its_own_card() -> None:
+    world, founds = _steady_world(), (250.0, 150.0, 150.0, 250.0)
+    for n, (size, watts) in enumerate(zip((16, 16, 8, 8), founds, strict=True)):
+        world.run(n + 1, size, [watts])
+    ledger = open_ledger(SPEC, [found_at(watts, one) for watts, one in zip(founds, world.kepts, strict=True)])
+    told = [ledger.default_of(one) for one in ledger.recurrences[2:]]
+    used = [one.trial.outcome.joules for one in world.kepts[:2] if one.trial.outcome]
+    assert [default and default.use.joules for default in told] == [pytest.approx(used[1]), pytest.approx(used[0])]
