@@ -209,7 +209,9 @@ def test_the_curve_adds_up_to_what_was_charged(epochs: list[Use]) -> None:
     curve = outcome_of(driver).curve
     assert [point.number for point in curve] == list(range(1, len(epochs) + 1))
     assert [point.metric for point in curve] == [MISS - n for n in range(1, len(epochs) + 1)]
-    assert [(point.joules, point.seconds) for point in curve] == [pytest.approx(use) for use in epochs]
+    assert [(point.joules, point.seconds) for point in curve] == [
+        pytest.approx((use.joules, use.seconds)) for use in epochs
+    ]
     assert {point.limit_watts for point in curve} == {250.0}
 
 
