@@ -269,9 +269,9 @@ def walks(pairs: Sequence[Workload], eta: float, theta: float, nearest: bool) ->
             epoch = pair.best_epoch(size, eta)
             least = model.cost(epoch.joules, epoch.seconds)
             best[size] = plan.limit_watts
-            losses.append(model.cost(*plan.rest) / least - 1)
-            extras.append(model.cost(*plan.first) / model.cost(*plan.rest) - 1)
-            measured.append(model.cost(*pair.profiling_epoch(size)) / least - 1)
+            losses.append(model.of(plan.rest) / least - 1)
+            extras.append(model.of(plan.first) / model.of(plan.rest) - 1)
+            measured.append(model.of(pair.profiling_epoch(size)) / least - 1)
     return {
         "loss": fmean(losses),
         "loss_worst": max(losses),

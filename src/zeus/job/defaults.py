@@ -7,7 +7,7 @@ its standard error.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 
@@ -97,19 +97,9 @@ class DefaultRun:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The default on one set of GPUs, from runs converted to the data of the first recurrence.
+    """The default on one set of GPUs over time."""
 
-    `at` gives the default for the data of another time.
-    """
-
-    batch_size: int
-    limit_watts: float | None
-    runs: int
-    runs_measured: int
-    epochs: float  # mean over the runs, as is `use`
-    use: Use
-    scatter: Use  # standard errors of `use`, as in `Default`
-    conversion: Use
+    first: Default  # from runs converted to the data of the first recurrence
     own: Mapping[int, DefaultRun]  # by recurrence: runs of the default size, which are their own default
     eta: float
     max_watts: float
@@ -147,38 +137,31 @@ class Defaults:
         levels = [run.level.use for run in chosen]
         # A first run often takes longer to warm up than later ones.
         warming = (Scatter.of(warm_ups).deviation if len(uses) == 1 else None) or ZERO
-        return cls(
+        first = Default(
             batch_size=spec.default_batch_size,
             limit_watts=limit,
             runs=len(chosen),
             runs_measured=sum(run.basis is Basis.MEASURED for run in chosen),
             epochs=sum(run.epochs for run in chosen) / len(chosen),
-            use=use,
+            use=charge(use, spec.eta_knob, max_watts),
+            basis=weakest(run.basis for run in chosen),
             scatter=(use * _spread([one / use for one in uses], others, book)).hypot(warming).times(len(uses) ** -0.5),
             conversion=sum((run.error / run.level.use for run in chosen), ZERO).times(1 / len(uses)),
-            own={run.recurrence: run for run in runs if (run.converted is None) == (limit is None)},
-            eta=spec.eta_knob,
-            max_watts=max_watts,
-            _bounds=(reduce(Use.least, levels), reduce(Use.most, levels)),
         )
+        own = {run.recurrence: run for run in runs if (run.converted is None) == (limit is None)}
+        bounds = reduce(Use.least, levels), reduce(Use.most, levels)
+        return cls(first, own, spec.eta_knob, max_watts, bounds)
 
     def at(self, level: Level) -> Default:
         """The default for data of this level."""
-        use = self.use * level.use
+        first, use = self.first, Use(self.first.use.joules, self.first.use.seconds) * level.use
         same = all(abs(level.use / bound - ONE).within(NOISE) for bound in self._bounds)
-        basis = Basis.AS_IT_RAN if self.limit_watts is None else Basis.MEASURED
-        if self.limit_watts is not None and (self.runs_measured < self.runs or not same):
-            basis = Basis.ESTIMATED
-        return Default(
-            batch_size=self.batch_size,
-            limit_watts=self.limit_watts,
-            runs=self.runs,
-            runs_measured=self.runs_measured,
-            epochs=self.epochs,
+        return replace(
+            first,
             use=charge(use, self.eta, self.max_watts),
-            basis=basis,
-            scatter=self.scatter * level.use,
-            conversion=self.conversion * level.use + use * level.error,
+            basis=first.basis if same else weakest((first.basis, Basis.ESTIMATED)),
+            scatter=first.scatter * level.use,
+            conversion=first.conversion * level.use + use * level.error,
         )
 
     def compared(self, recurrence: int, level: Level) -> Default:
@@ -189,14 +172,14 @@ class Defaults:
         run = self.own.get(recurrence)
         if run is None:
             return self.at(level)
-        return Default(
-            batch_size=self.batch_size,
-            limit_watts=self.limit_watts,
+        return replace(
+            self.first,
             runs=1,
             runs_measured=int(run.basis is Basis.MEASURED),
             epochs=run.epochs,
             use=charge(run.use, self.eta, run.max_watts),
             basis=run.basis,
+            scatter=ZERO,
             conversion=run.error,
         )
 

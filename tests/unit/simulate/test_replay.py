@@ -316,7 +316,7 @@ def test_default_costs_on_average_what_is_expected_of_it() -> None:
     assert {choice for run in runs for choice in run.choices} == {(16, 200.0)}
     assert fmean(run.cumulative_energy for run in runs) / 50 == pytest.approx(used.joules, rel=0.02)
     assert fmean(run.cumulative_time for run in runs) / 50 == pytest.approx(used.seconds, rel=0.02)
-    gap = SMALL.cost_model(0.5).cost(*used) - regret.optimum(SMALL, 0.5)
+    gap = SMALL.cost_model(0.5).of(used) - regret.optimum(SMALL, 0.5)
     assert fmean(run.cumulative_regret or 0 for run in runs) / 50 == pytest.approx(gap, rel=0.1)
 
 
