@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from zeus.job.checks import MOST, is_number, need
-from zeus.tariff.rates import Footprint, Prices, hour_of, hour_text
+from zeus.tariff.rates import Footprint, Prices, hour_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,39 +59,3 @@ class HourlyUse:
             has_carbon=self.has_carbon or prices.gco2e_per_kwh is not None,
             by=self.by,
         )
-
-
-@dataclass(slots=True)
-class HourTally:
-    """Adds up measured energy by hour while a trial runs.
-
-    >>> tally = HourTally()
-    >>> tally.add({498545: 60.0, 498546: 40.0}, "curve")
-    >>> [row.joules for row in tally.hourly(50.0, Prices(0.3)).rows]
-    [30.0, 20.0]
-    """
-
-    joules: dict[int, float] = field(default_factory=dict)
-    by: str = ""
-
-    def add(self, joules: Mapping[int, float], by: str) -> None:
-        for hour, used in joules.items():
-            self.joules[hour] = self.joules.get(hour, 0.0) + max(0.0, used)
-        self.by = "time" if "time" in (by, self.by) else by or self.by
-
-    def hourly(self, joules: float, prices: Prices, *, wait: bool = True) -> HourlyUse | None:
-        """These joules, spread over the hours as what was measured, with the rates of each hour.
-
-        Without `wait`, an online source is not waited for. None if nothing was measured, or neither a price nor an
-        intensity is given.
-        """
-        total = sum(self.joules.values())
-        if not prices.is_given or not total > 0:
-            return None
-        rows = tuple(
-            HourUse(hour_text(hour), joules * used / total, *prices.at(hour, wait=wait))
-            for hour, used in sorted(self.joules.items())
-        )
-        several = "curve" if len(rows) > 1 else ""
-        has_price, has_carbon = prices.per_kwh is not None, prices.gco2e_per_kwh is not None
-        return HourlyUse(rows, self.by or several, prices.currency, has_price, has_carbon)

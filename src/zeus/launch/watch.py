@@ -17,7 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from zeus.cost import ZERO, CostModel, Use
@@ -26,7 +26,6 @@ from zeus.device.gpu import Clock
 from zeus.env import Mode, ProfilingPlan
 from zeus.errors import LaunchError
 from zeus.job import Ending, Kind, Outcome, Phase, Trial
-from zeus.job.hourly import HourTally
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.running import RunningTrial
 from zeus.launch.epoch_limits import EpochLimits
@@ -37,6 +36,7 @@ from zeus.launch.progress import FinishedTrial, Live
 from zeus.launch.script_events import Line, Script
 from zeus.launch.script_lines import ScriptLines, reader_of
 from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor.hours import HourTally
 from zeus.profile import ProfileKey
 from zeus.trial.driver import Driver
 from zeus.trial.engine import (
@@ -105,8 +105,8 @@ class _Watch(Driver):
     def __init__(
         self, by: Watcher, trial: Trial, running: RunningTrial, engine: TrialEngine, limits: EpochLimits
     ) -> None:
-        super().__init__(engine, ask=running.answer, tell_epoch=running.tell_epoch, priced=self._with_hours)
-        self._hours = HourTally()
+        self._hours = HourTally(by.monitor.prices, trial.ask.gpus.include)  # since the script began
+        super().__init__(engine, ask=running.answer, tell_epoch=running.tell_epoch, priced=self._hours.priced)
         self._by, self._trial, self._running, self._limits = by, trial, running, limits
         metrics = by.metrics
         means = {"begin": False, "end": True}.get(metrics.epoch_line, engine.known.lines_end)
@@ -233,18 +233,9 @@ class _Watch(Driver):
         with self._lock:
             return self._by.monitor.split_window(WINDOW, sync_execution=False)
 
-    def _with_hours(self, outcome: Outcome) -> Outcome:
-        """The outcome with its energy by hour, spread as all that was measured since the script began."""
-        if outcome.joules is None:
-            return outcome
-        return replace(outcome, hourly=self._hours.hourly(outcome.joules, self._by.monitor.prices))
-
     def _add(self, measured: Measurement) -> None:
-        include = self._trial.ask.gpus.include
-        if self._by.monitor.prices.is_given:
-            hourly = measured.by_hour(lambda part: part.use(include).joules)
-            self._hours.add(hourly.joules, hourly.by)
-        self._used = self._used + measured.use(include)
+        self._hours.add(measured)
+        self._used += measured.use(self._trial.ask.gpus.include)
 
 
 def _nobody(chunk: bytes) -> None:

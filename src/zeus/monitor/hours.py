@@ -1,17 +1,24 @@
-"""Marks each full hour (UTC) while windows are open, so that the energy of a long window can be split by the hour."""
+"""Energy by the hour: marks each full hour (UTC) while windows are open, and adds up what was measured in each."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+from zeus.cost import GPU_ONLY, Include
 from zeus.device.cpu_counters import CpuReadings
 from zeus.device.gpu import Clock, Ticker
+from zeus.job import Outcome
+from zeus.job.hourly import HourlyUse, HourUse
 from zeus.monitor.fork import renew_after_fork
 from zeus.monitor.meter import Mark
-from zeus.tariff.rates import SECONDS_PER_HOUR
+from zeus.tariff.rates import SECONDS_PER_HOUR, Prices, hour_text
+
+if TYPE_CHECKING:
+    from zeus.monitor.measurement import Measurement
 
 MOST = 10_000  # hours kept: more than a year
 SNAP_SECONDS = 1.0  # a mark this near to a full hour is taken as the hour
@@ -91,3 +98,47 @@ def round_hour(wall: float) -> float:
     """
     nearest = round(wall / SECONDS_PER_HOUR) * float(SECONDS_PER_HOUR)
     return nearest if abs(nearest - wall) <= SNAP_SECONDS else wall
+
+
+@dataclass(slots=True)
+class HourTally:
+    """Adds up measured energy by hour while a trial runs, if a price or a carbon intensity is given.
+
+    >>> tally = HourTally(Prices(0.3), joules={498545: 60.0, 498546: 40.0})
+    >>> [row.joules for row in tally.hourly(50.0).rows]
+    [30.0, 20.0]
+    """
+
+    prices: Prices
+    include: Include = GPU_ONLY  # whose energy counts
+    joules: dict[int, float] = field(default_factory=dict)
+    by: str = ""
+
+    def add(self, measurement: Measurement) -> None:
+        if not self.prices.is_given:
+            return
+        found = measurement.by_hour(lambda part: part.use(self.include).joules)
+        for hour, used in found.joules.items():
+            self.joules[hour] = self.joules.get(hour, 0.0) + max(0.0, used)
+        self.by = "time" if "time" in (found.by, self.by) else found.by or self.by
+
+    def priced(self, outcome: Outcome, *, wait: bool = True) -> Outcome:
+        """The outcome with its energy by hour."""
+        return outcome if outcome.joules is None else replace(outcome, hourly=self.hourly(outcome.joules, wait=wait))
+
+    def hourly(self, joules: float, *, wait: bool = True) -> HourlyUse | None:
+        """These joules, spread over the hours as what was measured, with the rates of each hour.
+
+        Without `wait`, an online source is not waited for. None if nothing was measured, or neither a price nor an
+        intensity is given.
+        """
+        total, prices = sum(self.joules.values()), self.prices
+        if not prices.is_given or not total > 0:
+            return None
+        rows = tuple(
+            HourUse(hour_text(hour), joules * used / total, *prices.at(hour, wait=wait))
+            for hour, used in sorted(self.joules.items())
+        )
+        several = "curve" if len(rows) > 1 else ""
+        has_price, has_carbon = prices.per_kwh is not None, prices.gco2e_per_kwh is not None
+        return HourlyUse(rows, self.by or several, prices.currency, has_price, has_carbon)

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 from collections import deque
-from dataclasses import replace
 from typing import NamedTuple
 
 from zeus.cost import GPU_ONLY, Include, Use
@@ -19,8 +18,8 @@ from zeus.device.keeper.client import changed_at, found_limits, limit_changes
 from zeus.distributed.crew import Crew, barrier, together
 from zeus.errors import DeviceError
 from zeus.job import Kind, Outcome
-from zeus.job.hourly import HourTally
 from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor.hours import HourTally
 from zeus.trial.engine import Measured
 
 log = logging.getLogger(__name__)
@@ -57,7 +56,7 @@ class Recorder:
         self._limit: float | None = None  # in force when the piece began
         self._changes = 0
         self._began = 0.0
-        self._hours = HourTally()
+        self._hours = HourTally(monitor.prices, include)
 
     def begin(self) -> None:
         """Start measuring. Every rank must call this."""
@@ -131,7 +130,7 @@ class Recorder:
         found, several = [], self._crew.size > 1
         for piece in self._pieces:
             try:
-                self._tally(piece.measurement)
+                self._hours.add(piece.measurement)
                 use = piece.measurement.use(self._include)
             except Exception as failed:  # the user must see the exception that ended the training, not this one
                 log.warning("what the trial used at its end could not be measured: %s", failed)
@@ -161,17 +160,10 @@ class Recorder:
 
         Without `wait`, an online source is not waited for.
         """
-        if outcome.joules is None:
-            return outcome
-        return replace(outcome, hourly=self._hours.hourly(outcome.joules, self._monitor.prices, wait=wait))
-
-    def _tally(self, measurement: Measurement) -> None:
-        if self._monitor.prices.is_given:
-            hourly = measurement.by_hour(lambda part: part.use(self._include).joules)
-            self._hours.add(hourly.joules, hourly.by)
+        return self._hours.priced(outcome, wait=wait)
 
     def _take(self, piece: _Piece) -> Measured:
-        self._tally(piece.measurement)
+        self._hours.add(piece.measurement)
         use = piece.measurement.use(self._include)
         try:
             use = Use(*together(self._crew, use.joules, use.seconds))

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from zeus.cost import GPU_ONLY, Use, included
 from zeus.distributed.crew import Alone, Crew, barrier, together
 from zeus.distributed.waiting import WaitRecord
-from zeus.env import Mode, orders
+from zeus.env import orders
 from zeus.errors import DeviceError
-from zeus.job.hourly import HourTally
 from zeus.monitor import Measurement, ZeusMonitor
+from zeus.monitor.hours import HourTally
 from zeus.training.summary import Summary, TrainingEnd
 
 _WINDOW = "zeus: energy log"
@@ -54,7 +54,7 @@ class EnergyLog:
         self._latest: dict[str, float] = {}
         self.joules = 0.0  # since the training began, evaluation included; NaN if a GPU does not report it
         self.seconds = 0.0
-        self._hours = HourTally()
+        self._hours = HourTally(monitor.prices, self._include)
 
     def begin(self) -> None:
         self._steps = self._samples = 0
@@ -97,13 +97,6 @@ class EnergyLog:
             metric=None,
             joules=self.joules,
             seconds=self.seconds,
-            cost=math.nan,
-            limit=None,
-            found_limit=None,
-            mode=Mode.OFF,
-            saving=None,
-            why_not=None,
-            batch_size=0,
             include=self._include,
             waiting=self._waits.so_far(None, Use(self.joules, self.seconds)),
         )
@@ -117,7 +110,7 @@ class EnergyLog:
 
     def _worth(self) -> dict[str, float]:
         """Kilowatt-hours, money and carbon of the training so far, as far as they are given and known."""
-        hourly = self._hours.hourly(self.joules, self._monitor.prices, wait=False)
+        hourly = self._hours.hourly(self.joules, wait=False)
         if hourly is None:
             return {}
         found = hourly.footprint
@@ -144,9 +137,7 @@ class EnergyLog:
             joules, seconds = together(self._crew, own.joules, own.seconds)
             self.joules += joules
             self.seconds += seconds
-            if self._monitor.prices.is_given:
-                hourly = stretch.measurement.by_hour(lambda part: part.use(self._include).joules)
-                self._hours.add(hourly.joules, hourly.by)
+            self._hours.add(stretch.measurement)
             if stretch.steps and stretch.samples and seconds > 0:
                 samples = stretch.samples * self._crew.size
                 self._latest = {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from zeus.env import Mode, orders
+from zeus.env import orders
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
@@ -113,13 +113,7 @@ class FrameworkTrial:
             metric=outcome.metric,
             joules=math.nan if outcome.joules is None else outcome.joules,
             seconds=outcome.seconds,
-            cost=math.nan,
-            limit=None,
             found_limit=outcome.found_watts,
-            mode=Mode.OFF,
-            saving=None,
-            why_not=None,
-            batch_size=0,
             next_epoch_cost=outcome.next_epoch_cost,
         )
 

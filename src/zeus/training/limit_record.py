@@ -121,31 +121,45 @@ class LimitRecord:
         return values
 
     def summary(self) -> Summary:
-        optimizer, outcome = self._optimizer, self._engine.so_far
-        paid = self._recorder.priced(outcome, wait=False).footprint
-        best, found = optimizer.best_limit, optimizer.found_limit
-        joules = math.nan if outcome.joules is None else outcome.joules
+        optimizer, outcome = self._optimizer, self._recorder.priced(self._engine.so_far, wait=False)
         selector = optimizer.selector
         eta = selector.eta_knob if isinstance(selector, ZeusCost) else None
         known = eta is not None and optimizer.max_watts > 0
         cost = CostModel(eta or 0.0, optimizer.max_watts) if known else None
-        return Summary(
-            ending=TrainingEnd.ENDED,
-            epochs=outcome.epochs,
-            metric=None,
-            joules=joules,
-            seconds=outcome.seconds,
-            cost=math.nan if cost is None else cost.cost(joules, outcome.seconds),
-            limit=best if best is not None else found,
-            found_limit=found,
-            mode=optimizer.mode,
-            saving=limit_saving(optimizer, outcome, (), paid),
-            why_not=optimizer.why_not,
-            batch_size=optimizer.key.batch_size,
-            include=optimizer.include,
-            footprint=paid,
-            waiting=self._waits.so_far(cost, Use(joules, outcome.seconds)),
-        )
+        size = optimizer.key.batch_size
+        return summary_of(optimizer, outcome, TrainingEnd.ENDED, size, cost, self._waits)
+
+
+def summary_of(
+    optimizer: GlobalPowerLimitOptimizer,
+    outcome: Outcome,
+    ending: TrainingEnd,
+    batch_size: int,
+    cost: CostModel | None,
+    waits: WaitRecord,
+    earlier: Trials = (),
+) -> Summary:
+    """What a run used and what its power limit saved; `earlier` as in `limit_saving`."""
+    paid, best, found = outcome.footprint, optimizer.best_limit, optimizer.found_limit
+    use = Use(math.nan if outcome.joules is None else outcome.joules, outcome.seconds)
+    return Summary(
+        ending=ending,
+        epochs=outcome.epochs,
+        metric=outcome.metric,
+        joules=use.joules,
+        seconds=use.seconds,
+        cost=math.nan if cost is None else cost.of(use),
+        limit=best if best is not None else found,
+        found_limit=found,
+        mode=optimizer.mode,
+        saving=limit_saving(optimizer, outcome, earlier, paid),
+        why_not=optimizer.why_not,
+        batch_size=batch_size,
+        next_epoch_cost=outcome.next_epoch_cost,
+        include=optimizer.include,
+        footprint=paid,
+        waiting=waits.so_far(cost, use),
+    )
 
 
 def limit_saving(

@@ -25,9 +25,7 @@ from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.profile import PowerProfile
-from zeus.tariff.rates import Footprint
-from zeus.training.limit_record import limit_saving
-from zeus.training.saving import LimitSaving
+from zeus.training.limit_record import summary_of
 from zeus.training.summary import Summary, TrainingEnd
 from zeus.trial.engine import AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
 from zeus.trial.knowledge import Knowledge
@@ -248,31 +246,9 @@ class Session:
         outcome = self._run.outcome or self._run.engine.so_far
         if self._run.outcome is None:  # it still runs, so nothing is waited for
             outcome = self._run.recorder.priced(outcome, wait=False)
-        paid = outcome.footprint
-        joules = math.nan if outcome.joules is None else outcome.joules
-        best, found = self._optimizer.best_limit, self._optimizer.found_limit
-        return Summary(
-            ending=self._ending,
-            epochs=outcome.epochs,
-            metric=outcome.metric,
-            joules=joules,
-            seconds=outcome.seconds,
-            cost=self._cost.cost(joules, outcome.seconds) if self._cost is not None else math.nan,
-            limit=best if best is not None else found,
-            found_limit=found,
-            mode=self._optimizer.mode,
-            saving=self._saving(outcome, paid),
-            why_not=self._optimizer.why_not,
-            batch_size=self.batch_size,
-            next_epoch_cost=outcome.next_epoch_cost,
-            include=self._optimizer.include,
-            footprint=paid,
-            waiting=self._waits.so_far(self._cost, Use(joules, outcome.seconds)),
+        return summary_of(
+            self._optimizer, outcome, self._ending, self.batch_size, self._cost, self._waits, self._known.trials
         )
-
-    def _saving(self, outcome: job.Outcome, paid: Footprint) -> LimitSaving | None:
-        """What the run saved against the limit found, or in observer mode would have saved at the best limit."""
-        return limit_saving(self._optimizer, outcome, self._known.trials, paid)
 
 
 def _per_step(profile: PowerProfile, limit: float | None) -> Use | None:

@@ -37,13 +37,13 @@ class Summary:
     metric: float | None
     joules: float
     seconds: float
-    cost: float
-    limit: float | None  # watts: the best limit, or the limit found if none was chosen
-    found_limit: float | None
-    mode: Mode
-    saving: LimitSaving | None
-    why_not: str | None  # why no limits were set, if none were
-    batch_size: int
+    cost: float = math.nan
+    limit: float | None = None  # watts: the best limit, or the limit found if none was chosen
+    found_limit: float | None = None
+    mode: Mode = Mode.OFF
+    saving: LimitSaving | None = None
+    why_not: str | None = None  # why no limits were set, if none were
+    batch_size: int = 0
     next_epoch_cost: float | None = None  # predicted cost of the epoch that was not begun because of it
     include: Include = GPU_ONLY  # whose energy `joules`, `cost` and `saving` count
     footprint: Footprint = NOTHING  # what the run came to: kWh, money and carbon
