@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -137,6 +137,14 @@ class Gpu(Protocol):
 
     def processes(self) -> list[int]:
         """Ids of the processes that have work on this card."""
+
+
+def lowest_limit(gpus: Iterable[Gpu]) -> float | None:
+    """The lowest power limit in force, or None if a GPU does not report it."""
+    try:
+        return min((gpu.limit() for gpu in gpus), default=None)
+    except DeviceError:
+        return None
 
 
 def check_limit(spec: GpuSpec, watts: float) -> None:

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from zeus.cost import CostModel
-from zeus.device.gpu import Gpu
+from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper import Lease, Observing, lend
 from zeus.env import Mode, ProfilingPlan
-from zeus.errors import DeviceError, ZeusError
+from zeus.errors import ZeusError
 from zeus.job import Kind, Stretch
 from zeus.job.units import Units
 from zeus.optimizer.power_limit.candidates import candidates
@@ -56,7 +56,7 @@ class EpochLimits:
         self._before: Sequence[Sequence[Stretch]] = known
         self._lease: Lease | None = None
         self.why_not: str | None = None  # why no limits are set, if none are
-        self.found = _lowest(gpus)
+        self.found = lowest_limit(gpus)
         self.in_force = self.found
         limits = candidates(self._gpus, STEP_WATTS, wanted)
         if mode is not Mode.OFF and limits:
@@ -154,11 +154,3 @@ class EpochLimits:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _lowest(gpus: Sequence[Gpu]) -> float | None:
-    """The lowest limit in force, or None if one cannot be read."""
-    try:
-        return min((gpu.limit() for gpu in gpus), default=None)
-    except DeviceError:
-        return None

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from zeus.cost import GPU_ONLY, Include, Use
 from zeus.device.clock import REAL, clock_of
+from zeus.device.gpu import lowest_limit
 from zeus.device.keeper.client import changed_at, found_limits, limit_changes
 from zeus.distributed.crew import Crew, barrier, together
 from zeus.errors import DeviceError
@@ -76,10 +77,7 @@ class Recorder:
 
     def limit(self) -> float | None:
         """The lowest power limit in force, or None if a GPU does not report it."""
-        try:
-            return min((gpu.limit() for gpu in self._monitor.gpus.values()), default=None)
-        except DeviceError:
-            return None
+        return lowest_limit(self._monitor.gpus.values())
 
     @property
     def limit_changed(self) -> bool:

@@ -14,7 +14,6 @@ the order of simulated time. So a decision knows which trials have ended by then
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -31,7 +30,7 @@ from zeus.store.api import Request
 from zeus.store.rules import is_over, next_ask
 from zeus.trial.closed_form import run_through
 from zeus.trial.estimate import first_epoch
-from zeus.trial.knowledge import Knowledge
+from zeus.trial.knowledge import nearest
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,12 +281,7 @@ class World:
 
     def _refused_unseen(self, trial: Trial) -> Outcome | None:
         """Stop a size that was never profiled if its nearest profiled size predicts that one epoch costs too much."""
-        size = trial.batch_size
-        if not self._epochs:
-            return None
-        near = min(self._epochs, key=lambda other: (abs(math.log2(other / size)), other))
-        known = Knowledge(near=self._epochs[near], octaves=abs(math.log2(near / size)))
-        found = first_epoch(known, None, None)
+        found = first_epoch(nearest(self._epochs, trial.batch_size), None, None)
         if found is None or self._policy.keep_going(self._state, trial, 0, self._cost.of(found.least)):
             return None
         return Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=self._cost.of(found.use))

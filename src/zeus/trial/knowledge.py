@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -38,15 +38,19 @@ def gather(kept: Iterable[Kept], told: Iterable[Profiled], batch_size: int, gpus
     same = [one for one in kept if one.trial.batch_size == batch_size and one.trial.ask.gpus == gpus]
     stretches = [readable(one.told.stretches) for one in same if one.told is not None and one.told.stretches]
     epochs = {one.batch_size: Use(one.joules, one.seconds) for one in told if one.gpu_model == gpus.label}
-    others = sorted({*epochs} - {batch_size}, key=lambda size: (abs(math.log2(size / batch_size)), size))
-    return Knowledge(
+    return replace(
+        nearest(epochs, batch_size),
         trials=tuple(stretches[-NEWEST_TRIALS:]),
-        epoch=epochs.get(batch_size),
-        near=epochs[others[0]] if others else None,
-        octaves=abs(math.log2(others[0] / batch_size)) if others else 0.0,
         lines_end=_lines_end(one.told for one in kept if one.told is not None),
         micro_batch_size=_micro_batch_size(kept, gpus),
     )
+
+
+def nearest(epochs: Mapping[int, Use], batch_size: int) -> Knowledge:
+    """What is known about a size from what an epoch of each of these sizes uses."""
+    others = [(abs(math.log2(size / batch_size)), size) for size in epochs if size != batch_size]
+    octaves, near = min(others, default=(0.0, 0))
+    return Knowledge(epoch=epochs.get(batch_size), near=epochs.get(near), octaves=octaves)
 
 
 def _lines_end(told: Iterable[Outcome]) -> bool | None:

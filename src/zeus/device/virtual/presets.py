@@ -47,43 +47,28 @@ _CARDS: Final[dict[str, _Facts]] = {
     "rtx4090": _Facts("NVIDIA GeForce RTX 4090", 150, 600, 450, 55, "a40", 82.6, 1008),
 }
 
-_GENERIC: Final[dict[str, Load]] = {  # on a V100
-    "compute-bound": Load(
-        samples_per_epoch=50_000,
-        host_seconds_per_step=2e-3,
-        host_seconds_per_sample=2e-5,
-        compute_seconds_per_sample=1e-3,
-        half_batch=8,
-        crowd_batch=10_000,
-        latency_seconds_per_step=2e-3,
-        memory_seconds_per_sample=1e-4,
-        compute_watts=350,
-        light_watts=120,
-    ),
-    "memory-bound": Load(
-        samples_per_epoch=50_000,
-        host_seconds_per_step=2e-3,
-        host_seconds_per_sample=2e-5,
+_COMPUTE_BOUND: Final = Load(  # on a V100
+    samples_per_epoch=50_000,
+    host_seconds_per_step=2e-3,
+    host_seconds_per_sample=2e-5,
+    compute_seconds_per_sample=1e-3,
+    half_batch=8,
+    crowd_batch=10_000,
+    latency_seconds_per_step=2e-3,
+    memory_seconds_per_sample=1e-4,
+    compute_watts=350,
+    light_watts=120,
+)
+_GENERIC: Final[dict[str, Load]] = {
+    "compute-bound": _COMPUTE_BOUND,
+    "memory-bound": replace(
+        _COMPUTE_BOUND,
         compute_seconds_per_sample=1e-4,
-        half_batch=8,
-        crowd_batch=10_000,
-        latency_seconds_per_step=2e-3,
         memory_seconds_per_sample=1e-3,
         compute_watts=150,
         light_watts=150,
     ),
-    "input-bound": Load(
-        samples_per_epoch=50_000,
-        host_seconds_per_step=2e-3,
-        host_seconds_per_sample=2e-3,
-        compute_seconds_per_sample=2e-4,
-        half_batch=8,
-        crowd_batch=10_000,
-        latency_seconds_per_step=2e-3,
-        memory_seconds_per_sample=1e-4,
-        compute_watts=350,
-        light_watts=120,
-    ),
+    "input-bound": replace(_COMPUTE_BOUND, host_seconds_per_sample=2e-3, compute_seconds_per_sample=2e-4),
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from zeus.errors import NotKnown
 from zeus.job import Gpus, JobSpec, Outcome, Trial
-from zeus.job.wire import from_json, to_json
+from zeus.job.wire import from_json, plain, to_json
 from zeus.jobs.messages import EpochUsed, Message, OfflineRun, ProfileMade, TrialEnded, gpus_to_json
 from zeus.jobs.remote.backend import HeartbeatAnswer, Registered, Which
 from zeus.jobs.remote.client import Service, of_job
@@ -27,7 +27,7 @@ class ServiceBackend:
 
     def register(self, spec: JobSpec, void: bool, patience: Patience) -> Registered:
         query = {"revise": True} if void else None
-        body = {"spec": _plain(spec)}
+        body = {"spec": plain(spec)}
         return self.service.call("POST", "/jobs", _registered, body=body, query=query, patience=patience)
 
     def ask(
@@ -106,13 +106,9 @@ class ServiceBackend:
         self.service.close()
 
 
-def _plain(spec: JobSpec) -> dict[str, Any]:
-    return {name: value for name, value in to_json(spec).items() if name not in ("kind", "version")}
-
-
 def _run(ran: OfflineRun) -> dict[str, Any]:
     return {
-        "spec": _plain(ran.spec),
+        "spec": plain(ran.spec),
         **gpus_to_json(ran.gpus),
         "batch_size": ran.batch_size,
         "key": ran.key,

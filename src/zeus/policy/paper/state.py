@@ -123,11 +123,7 @@ class PaperState:
 
     def observe(self, event: Event) -> PaperState:
         """The state after the next event of the job's history."""
-        if event.sequence <= self.sequence:
-            raise InputError(
-                f"job {self.job.id!r}: event {event.sequence} came after event {self.sequence}. Pass each event "
-                "once, in the order of sequence numbers."
-            )
+        check_order(self.job, self.sequence, event)
         match event:
             case Trial():
                 return self._trial(event)
@@ -195,6 +191,15 @@ class PaperState:
         walk = _walk_on(side.walk, trial, ending, cost)
         sides = {**self.sides, model: Side(walk, cheapest, crashed, aside, looks)}
         return PaperState(self.job, self.rounds, trial.sequence, arms, sides, self.epoch_costs, running, spent)
+
+
+def check_order(job: JobSpec, sequence: int, event: Event) -> None:
+    """Raise InputError unless the event follows the one with this sequence number."""
+    if event.sequence <= sequence:
+        raise InputError(
+            f"job {job.id!r}: event {event.sequence} came after event {sequence}. Pass each event once, in the order "
+            "of sequence numbers."
+        )
 
 
 def all_crashed(job: JobSpec, gpu_model: str) -> InputError:

@@ -14,9 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from zeus.cost import CostModel
-from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
-from zeus.policy.paper.state import PATIENCE, cost_of
+from zeus.policy.paper.state import PATIENCE, check_order, cost_of
 from zeus.policy.paper.thompson import Rng
 from zeus.policy.structured import curve
 from zeus.policy.structured.curve import Belief, Prior
@@ -138,11 +137,7 @@ class StructuredState:
 
     def observe(self, event: Event) -> StructuredState:
         """The state after the next event of the job's history."""
-        if event.sequence <= self.sequence:
-            raise InputError(
-                f"job {self.job.id!r}: event {event.sequence} came after event {self.sequence}. Pass each event "
-                "once, in the order of sequence numbers."
-            )
+        check_order(self.job, self.sequence, event)
         if event.batch_size not in self.arms:  # from before the job's sizes were revised
             return altered(self, sequence=event.sequence, ended=self.ended + _reached(event))
         match event:
