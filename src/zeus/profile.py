@@ -200,10 +200,10 @@ class Profiles(Protocol):
         """Store this profile. It replaces any that was stored under this key."""
 
 
-def nearest(key: ProfileKey, sizes: Iterable[int]) -> list[int]:
-    """The batch sizes other than the key's, nearest first (by ratio).
+def nearest(batch_size: int, sizes: Iterable[int]) -> list[int]:
+    """The batch sizes other than this one, nearest first (by ratio).
 
-    >>> nearest(ProfileKey("asr", 32, "V100", 1), [8, 32, 256, 16])
+    >>> nearest(32, [8, 32, 256, 16])
     [16, 8, 256]
     """
-    return sorted({*sizes} - {key.batch_size}, key=lambda size: (abs(math.log(size / key.batch_size)), size))
+    return sorted({*sizes} - {batch_size}, key=lambda size: (abs(math.log2(size / batch_size)), size))

@@ -124,7 +124,7 @@ class LocalJob:
         return self._store.get_profile(key)
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
-        for size in nearest(key, self.spec.batch_sizes):
+        for size in nearest(key.batch_size, self.spec.batch_sizes):
             if (profile := self.get(replace(key, batch_size=size))) is not None:
                 return profile
         return None

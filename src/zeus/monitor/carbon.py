@@ -10,15 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from zeus import env
 from zeus.errors import ZeusError
-from zeus.monitor.measurement import Measurement
 from zeus.monitor.window import ZeusMonitor
 from zeus.tariff.online import OnlineRate
-from zeus.tariff.rates import SECONDS_PER_HOUR, Prices, hour_time
+from zeus.tariff.rates import SECONDS_PER_HOUR, Footprint, Prices, hour_time
 
 ELECTRICITY_MAPS = "https://api.electricitymap.org/v3/carbon-intensity/history"
 
@@ -122,7 +121,45 @@ class CarbonEmissionMeasurement:
     dram_carbon_emission: dict[int, float] | None = None
 
 
-class CarbonEmissionMonitor:
+class PricedMonitor:
+    """Measures windows, with the money or carbon of each GPU, CPU and memory."""
+
+    def __init__(
+        self,
+        prices: Prices,
+        gpu_indices: Sequence[int] | None,
+        cpu_indices: Sequence[int] | None,
+        sync_execution_with: str | None,
+    ) -> None:
+        self.zeus_monitor = ZeusMonitor(
+            gpu_indices, cpu_indices, sync_execution_with=sync_execution_with, prices=prices
+        )
+
+    def begin_window(self, key: str, sync_execution: bool = True) -> None:
+        self.zeus_monitor.begin_window(key, sync_execution)
+
+    def _end(self, key: str, sync_execution: bool, amount: Callable[[Footprint], float | None]) -> tuple[Any, ...]:
+        """The time of a window, and its energy and this amount by GPU, by CPU and by memory.
+
+        An unknown amount is NaN. Where nothing was measured, both are None.
+        """
+        found = self.zeus_monitor.end_window(key, sync_execution)
+
+        def of(energies: Mapping[int, float] | None, name: str) -> dict[int, float] | None:
+            if energies is None:
+                return None
+            rows = {}
+            for index in energies:
+                footprint = found.footprint_of(lambda part, index=index: getattr(part, name)[index])  # type: ignore[misc]
+                value = amount(footprint)
+                rows[index] = math.nan if value is None else value
+            return rows
+
+        gpu, cpu, dram = found.gpu_energy, found.cpu_energy, found.dram_energy
+        return found.time, gpu, of(gpu, "gpu_energy") or {}, cpu, of(cpu, "cpu_energy"), dram, of(dram, "dram_energy")
+
+
+class CarbonEmissionMonitor(PricedMonitor):
     """Measures the time, energy and carbon of windows.
 
     Args:
@@ -141,40 +178,11 @@ class CarbonEmissionMonitor:
     ) -> None:
         self.carbon_intensity_provider = carbon_intensity_provider
         prices = Prices(gco2e_per_kwh=_rate_of(carbon_intensity_provider))
-        self.zeus_monitor = ZeusMonitor(
-            gpu_indices, cpu_indices, sync_execution_with=sync_execution_with, prices=prices
-        )
-
-    def begin_window(self, key: str, sync_execution: bool = True) -> None:
-        """Open a window."""
-        self.zeus_monitor.begin_window(key, sync_execution)
+        super().__init__(prices, gpu_indices, cpu_indices, sync_execution_with)
 
     def end_window(self, key: str, sync_execution: bool = True) -> CarbonEmissionMeasurement:
         """Close a window and measure it."""
-        found = self.zeus_monitor.end_window(key, sync_execution)
-        gpu, cpu, dram = amounts(found, lambda part: part.gco2e)
-        return CarbonEmissionMeasurement(
-            found.time, found.gpu_energy, gpu, found.cpu_energy, cpu, found.dram_energy, dram
-        )
-
-
-def amounts(
-    found: Measurement, amount: Callable[..., float | None]
-) -> tuple[dict[int, float], dict[int, float] | None, dict[int, float] | None]:
-    """Money or carbon of each GPU, CPU and memory. Unknown is NaN; None where nothing was measured."""
-
-    def of(energies: Mapping[int, float] | None, name: str) -> dict[int, float] | None:
-        if energies is None:
-            return None
-        rows = {}
-        for index in energies:
-            footprint = found.footprint_of(lambda part, index=index: getattr(part, name)[index])  # type: ignore[misc]
-            value = amount(footprint)
-            rows[index] = math.nan if value is None else value
-        return rows
-
-    gpu = of(found.gpu_energy, "gpu_energy") or {}
-    return gpu, of(found.cpu_energy, "cpu_energy"), of(found.dram_energy, "dram_energy")
+        return CarbonEmissionMeasurement(*self._end(key, sync_execution, lambda part: part.gco2e))
 
 
 def _rate_of(provider: CarbonIntensityProvider) -> Callable[[datetime], float | None]:

@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from zeus.errors import ZeusError
-from zeus.monitor.carbon import amounts
-from zeus.monitor.window import ZeusMonitor
+from zeus.monitor.carbon import PricedMonitor
 from zeus.tariff.rates import Prices
 
 SATURDAY = 5
@@ -49,7 +48,7 @@ class EnergyCostMeasurement:
     dram_energy_cost: dict[int, float] | None = None
 
 
-class EnergyCostMonitor:
+class EnergyCostMonitor(PricedMonitor):
     """Measures the time, energy and energy cost of windows.
 
     Args:
@@ -68,19 +67,11 @@ class EnergyCostMonitor:
     ) -> None:
         self.electricity_price_provider = electricity_price_provider
         prices = Prices(per_kwh=_rate_of(electricity_price_provider))
-        self.zeus_monitor = ZeusMonitor(
-            gpu_indices, cpu_indices, sync_execution_with=sync_execution_with, prices=prices
-        )
-
-    def begin_window(self, key: str, sync_execution: bool = True) -> None:
-        """Open a window."""
-        self.zeus_monitor.begin_window(key, sync_execution)
+        super().__init__(prices, gpu_indices, cpu_indices, sync_execution_with)
 
     def end_window(self, key: str, sync_execution: bool = True) -> EnergyCostMeasurement:
         """Close a window and measure it."""
-        found = self.zeus_monitor.end_window(key, sync_execution)
-        gpu, cpu, dram = amounts(found, lambda part: part.money)
-        return EnergyCostMeasurement(found.time, found.gpu_energy, gpu, found.cpu_energy, cpu, found.dram_energy, dram)
+        return EnergyCostMeasurement(*self._end(key, sync_execution, lambda part: part.money))
 
 
 def _rate_of(provider: ElectricityPriceProvider) -> Callable[[datetime], float | None]:

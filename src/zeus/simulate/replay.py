@@ -30,7 +30,7 @@ from zeus.store.api import Request
 from zeus.store.rules import is_over, next_ask
 from zeus.trial.closed_form import run_through
 from zeus.trial.estimate import first_epoch
-from zeus.trial.knowledge import nearest
+from zeus.trial.knowledge import from_epochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +281,7 @@ class World:
 
     def _refused_unseen(self, trial: Trial) -> Outcome | None:
         """Stop a size that was never profiled if its nearest profiled size predicts that one epoch costs too much."""
-        found = first_epoch(nearest(self._epochs, trial.batch_size), None, None)
+        found = first_epoch(from_epochs(self._epochs, trial.batch_size), None, None)
         if found is None or self._policy.keep_going(self._state, trial, 0, self._cost.of(found.least)):
             return None
         return Outcome(ending=Ending.STOPPED, joules=0.0, next_epoch_cost=self._cost.of(found.use))

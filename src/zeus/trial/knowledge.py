@@ -11,6 +11,7 @@ from zeus.cost import ONE, Use
 from zeus.job import Gpus, Kept, Kind, Outcome, Profiled, Stretch
 from zeus.job.conversion import UNITS
 from zeus.job.wire import Json, plain, stretches_from_json
+from zeus.profile import nearest
 
 UNREAD = 0.0  # stands for the power limit of a GPU on which it cannot be read
 NEWEST_TRIALS = 20  # trials of a size that are used to predict its units
@@ -39,18 +40,18 @@ def gather(kept: Iterable[Kept], told: Iterable[Profiled], batch_size: int, gpus
     stretches = [readable(one.told.stretches) for one in same if one.told is not None and one.told.stretches]
     epochs = {one.batch_size: Use(one.joules, one.seconds) for one in told if one.gpu_model == gpus.label}
     return replace(
-        nearest(epochs, batch_size),
+        from_epochs(epochs, batch_size),
         trials=tuple(stretches[-NEWEST_TRIALS:]),
         lines_end=_lines_end(one.told for one in kept if one.told is not None),
         micro_batch_size=_micro_batch_size(kept, gpus),
     )
 
 
-def nearest(epochs: Mapping[int, Use], batch_size: int) -> Knowledge:
+def from_epochs(epochs: Mapping[int, Use], batch_size: int) -> Knowledge:
     """What is known about a size from what an epoch of each of these sizes uses."""
-    others = [(abs(math.log2(size / batch_size)), size) for size in epochs if size != batch_size]
-    octaves, near = min(others, default=(0.0, 0))
-    return Knowledge(epoch=epochs.get(batch_size), near=epochs.get(near), octaves=octaves)
+    near = next(iter(nearest(batch_size, epochs)), batch_size)
+    octaves = abs(math.log2(near / batch_size))
+    return Knowledge(epoch=epochs.get(batch_size), near=None if not octaves else epochs[near], octaves=octaves)
 
 
 def _lines_end(told: Iterable[Outcome]) -> bool | None:

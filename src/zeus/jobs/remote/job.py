@@ -261,7 +261,7 @@ class ResilientJob:
         except (NotKnown, StoreError):
             return None
         sizes = [one.batch_size for one in known if replace(one, batch_size=key.batch_size) == key]
-        found = nearest(key, set(sizes) & set(self._spec.batch_sizes))
+        found = nearest(key.batch_size, set(sizes) & set(self._spec.batch_sizes))
         return known[replace(key, batch_size=found[0])] if found else None
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:

@@ -59,7 +59,7 @@ class FolderProfiles:
             for one in map(_key_in, self.folder.glob("*.json"))
             if one is not None and {**one, "batch_size": key.batch_size} == asdict(key)
         ]
-        sizes = nearest(key, [size for size in same if isinstance(size, int) and size > 0])
+        sizes = nearest(key.batch_size, [size for size in same if isinstance(size, int) and size > 0])
         return self.get(replace(key, batch_size=sizes[0])) if sizes else None
 
     def _path(self, key: ProfileKey) -> Path:
