@@ -17,6 +17,7 @@ import argparse
 import json
 import platform
 import random
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -324,8 +325,10 @@ def on_hardware(quick: bool) -> dict[str, Any]:
 
 def simulated(quick: bool) -> dict[str, Any]:
     """The same measurements on a simulated sensor, whose truth is known exactly."""
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for its sensors
+
+    from support.sensors import SensedGpu, Sensors
     from zeus.device.virtual import VirtualMachine
-    from zeus.device.virtual.sensors import SensedGpu, Sensors
 
     rows: dict[str, dict[float, Any]] = {"steady": {}, "pulsed": {}}
     luck = random.Random(0)

@@ -21,6 +21,7 @@ import argparse
 import json
 import math
 import random
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -30,11 +31,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # also where a test loads this file
+
+from random_workloads import KINDS, shifted, worlds
 from zeus.job import Ask, Ending, Gpus, Outcome, Profiled, Trial
 from zeus.policy.registry import find_policy
 from zeus.simulate import baselines, regret
 from zeus.simulate.limit_plans import walk
-from zeus.simulate.random_workloads import KINDS, shifted, worlds
 from zeus.simulate.replay import ReplayedRecurrence, job_of, replay, replay_each
 from zeus.simulate.traces import published
 from zeus.simulate.traces.rows import published as folder

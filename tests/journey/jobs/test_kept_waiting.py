@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from support.sensors import SensedGpu
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine
-from zeus.device.virtual.sensors import SensedGpu
 from zeus.monitor.meter import SampledMeter, meter_for
 
 

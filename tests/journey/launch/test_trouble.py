@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from support.nvml.fake import FakeNvml
+from support.sensors import SensedGpu, Sensors
 from support.waiting import PATIENCE_SECONDS
 from zeus.device.clock import RealClock, VirtualClock
 from zeus.device.gpu import PowerSample
 from zeus.device.nvml import nvml_gpus
 from zeus.device.virtual import VirtualMachine
-from zeus.device.virtual.sensors import SensedGpu, Sensors
 from zeus.errors import DeviceError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.curve.sample_curve import SAMPLE_BUFFER

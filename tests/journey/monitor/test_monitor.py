@@ -18,6 +18,7 @@ import pytest
 from support.nvml.fake import FakeNvml
 from support.nvml.fake_time import FakeTime
 from support.paths import SOURCES
+from support.sensors import SensedGpu, Sensors
 from support.waiting import eventually
 from zeus.device.clock import VirtualClock
 from zeus.device.cpu import CounterValue, CpuPackage
@@ -25,7 +26,6 @@ from zeus.device.cpu_counters import CpuCounters
 from zeus.device.nvml import nvml_gpus
 from zeus.device.virtual import VirtualMachine
 from zeus.device.virtual.host import ConstantPower
-from zeus.device.virtual.sensors import SensedGpu, Sensors
 from zeus.errors import DeviceError, InputError, WindowError
 from zeus.monitor import Measurement, PowerMonitor, TemperatureMonitor, ZeusMonitor
 from zeus.monitor.timeline import KEEP, Series

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from support.sensors import SensedGpu, Sensors
 from support.waiting import eventually
 from zeus.cost import CostModel
 from zeus.device.keeper import Lease, lend
 from zeus.device.virtual import VirtualGpu, step, virtual_gpus
 from zeus.device.virtual.physics import operate
-from zeus.device.virtual.sensors import SensedGpu, Sensors
 from zeus.distributed.crew import Alone
 from zeus.env import Orders
 from zeus.errors import DeviceError, InputError
