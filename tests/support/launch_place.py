@@ -13,7 +13,7 @@ import pytest
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.launch.job_file import read_job_file
+from zeus.launch.job_file.reader import read_job_file
 from zeus.launch.launcher import Launcher
 from zeus.launch.process.guard import GRACE_SECONDS
 from zeus.store import Store, open_store

@@ -13,7 +13,6 @@ Json = dict[str, Any]
 
 
 def tell_list(rows: list[Json], store: str) -> None:
-    """Print a list of jobs."""
     if not rows:
         click.echo(f"There are no jobs in {store}.")
         return

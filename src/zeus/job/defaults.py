@@ -91,7 +91,6 @@ class DefaultRun:
 
     @property
     def error(self) -> Use:
-        """Standard error of `use`."""
         return ZERO if self.converted is None else self.converted.error
 
 

@@ -266,7 +266,6 @@ class Launcher:
             self._hooks.on_restart(Restart(trial, failed.per_device, used, split))
 
     def _first(self, trial: Trial) -> Start:
-        """The first start of a trial."""
         micro = self.file.micro_batch_size
         if isinstance(micro, int):
             return Start(micro)

@@ -125,7 +125,6 @@ def run(workload: Workload, case: Case, seed: int) -> list[ReplayedRecurrence]:
 
 
 def replayed(task: tuple[Workload, Case, int]) -> CaseUse:
-    """Replay all seeds of a case."""
     workload, case, seeds = task
     pasts = [run(workload, case, seed) for seed in range(seeds)]
     return CaseUse(

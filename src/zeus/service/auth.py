@@ -93,7 +93,6 @@ def begin_session(tokens: Tokens, token: str, wall: Callable[[], float] = time.t
 
 
 def end_session(tokens: Tokens, secret: str) -> None:
-    """End the session of this cookie."""
     tokens.end(_hash(secret))
 
 

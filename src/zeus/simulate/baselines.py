@@ -139,7 +139,6 @@ OWN: Final[dict[str, Maker]] = {
 
 
 def names() -> list[str]:
-    """The names of all contenders."""
     return sorted({*OWN, POLLUX, *(name for name, _ in POLICIES)})
 
 

@@ -87,7 +87,6 @@ def find(name: str, known: Mapping[str, Setting]) -> str:
 
 
 def example(name: str = "NeuMF", setting: Setting | None = None) -> str:
-    """An example of a workload in the file."""
     shown = setting or _table_1()["NeuMF"]
     key = shown.key
     return (

@@ -30,7 +30,6 @@ class ScriptTrial(LaunchedTrial):
         return True if self._trial is None else self._trial.answer(question)
 
     def tell_epoch(self, use: Use) -> None:
-        """Report what an epoch uses."""
         if self._trial is not None:
             self._trial.tell_epoch(use)
 

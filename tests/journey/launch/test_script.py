@@ -17,7 +17,7 @@ from zeus.env import Mode
 from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.jobs.local import LocalJob
 from zeus.jobs.open import gpus_of
-from zeus.launch.job_file import MetricsSource
+from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.script import ScriptRunner
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor

@@ -5,10 +5,6 @@ from zeus.device.virtual.machine import (
     StateClock,
     VirtualGpu,
     VirtualMachine,
-    VirtualSpec,
-    meet,
-    parse,
-    position,
     step,
     virtual_gpus,
 )
@@ -18,10 +14,6 @@ __all__ = [
     "StateClock",
     "VirtualGpu",
     "VirtualMachine",
-    "VirtualSpec",
-    "meet",
-    "parse",
-    "position",
     "step",
     "virtual_gpus",
 ]

@@ -7,34 +7,27 @@ The numbers are the ledger's (`zeus.job.ledger`): what was used, what the defaul
 
 from __future__ import annotations
 
-from zeus.jobs.report.job_report import JobReport, report
+from zeus.jobs.report.job_report import report
 from zeus.jobs.report.json import (
     brief,
     brief_of,
-    default_json,
     full,
     full_without_store,
     profiles_json,
-    recurrence_json,
     run_json,
-    saving_json,
     spec_json,
     trial_json,
     unreadable,
 )
 
 __all__ = [
-    "JobReport",
     "brief",
     "brief_of",
-    "default_json",
     "full",
     "full_without_store",
     "profiles_json",
-    "recurrence_json",
     "report",
     "run_json",
-    "saving_json",
     "spec_json",
     "trial_json",
     "unreadable",

@@ -104,7 +104,6 @@ class JobFile:
 
 
 def uses(command: Sequence[str], name: str) -> bool:
-    """Whether a command uses this placeholder."""
     return any(found == name for part in command for _, found, _, _ in string.Formatter().parse(part))
 
 

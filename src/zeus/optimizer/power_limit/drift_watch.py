@@ -29,7 +29,6 @@ class DriftWatch:
         self._was_cold = False  # whether limits were profiled in the first pass, which may have been slow
 
     def profiled(self, *, is_cold: bool) -> None:
-        """Limits were profiled."""
         self._was_cold = is_cold
 
     def is_due(self, passes: int) -> bool:

@@ -61,7 +61,6 @@ class Sample:
         )
 
     def scale(self, factor: float) -> Sample:
-        """The sample with each value multiplied by `factor`."""
         return Sample(self.count, self.mean * factor, self.squares * factor * factor)
 
     @property

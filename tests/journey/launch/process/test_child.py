@@ -14,7 +14,7 @@ import pytest
 
 from support.launch_place import Place, is_running
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.launch.job_file import MetricsSource
+from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.process.child import Child
 from zeus.launch.process.log_file import LogFile
 from zeus.launch.process.output import Output

@@ -17,7 +17,7 @@ import pytest
 from support.disks import fill, free, size, tiny_disk
 from support.launch_place import Place, tries
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.launch.job_file import MetricsSource
+from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.process import log_file
 from zeus.launch.process.log_file import LogFile
 from zeus.launch.process.matcher import Matcher

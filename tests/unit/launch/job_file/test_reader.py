@@ -14,7 +14,8 @@ from support.paths import EXAMPLES
 from zeus.env import Mode, Orders, ProfilingPlan, orders, written
 from zeus.errors import InputError
 from zeus.job import JobSpec
-from zeus.launch.job_file import PLACEHOLDERS, JobFile, parse_job_file, read_job_file, trial_seed
+from zeus.launch.job_file.reader import parse_job_file, read_job_file
+from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, trial_seed
 
 GOOD = r"""name = "sentiment"
 command = "python train.py --batch-size {batch_size} --lr {learning_rate} --epochs {epochs} --seed {seed}"
