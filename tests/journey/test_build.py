@@ -24,8 +24,8 @@ from support.waiting import PATIENCE_SECONDS
 SOURCES = ROOT / "src" / "zeus"
 PUBLISHED = {  # at the top of an sdist; hatchling adds the first four and .gitignore by itself
     "PKG-INFO", "LICENSE", "README.md", "pyproject.toml", ".gitignore",
-    "src", "tests", "docs", "examples", "benchmarks", "Makefile", "constraints.txt", "mkdocs.yml", ".importlinter",
-    "constraints-reproduce.txt", "package.json", "biome.jsonc",
+    "src", "tests", "docs", "examples", "benchmarks", "deploy", "Makefile", "constraints.txt", "mkdocs.yml",
+    ".importlinter", "constraints-reproduce.txt", "package.json", "biome.jsonc",
     "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md",
 }  # fmt: skip
 LARGEST_BYTES, ALL_BYTES = 500_000, 8_000_000  # of one file and of all: data would be beyond it

@@ -13,7 +13,7 @@ import click
 from zeus import env
 from zeus.device.keeper.client import DEFAULT_SOCKET, PRIVATE
 
-RULE = "ExecStart=/usr/bin/python3 "
+RULE = "ExecStart=/opt/zeus/bin/python3 "
 
 
 @click.command()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.paths import ROOT
+from zeus import __version__
 from zeus.cli.main import main
 from zeus.launch.placement.kubernetes.manifests import Work, render
 from zeus.launch.placement.kubernetes.output import to_yaml
@@ -148,6 +149,19 @@ def test_the_published_schemas_accept_what_we_ship(path: Path) -> None:
     for manifest in manifests:
         accept(manifest)
     assert not [one for one in manifests if one["kind"] == "Secret"]
+
+
+def test_what_we_ship_runs_the_image_that_the_recipe_builds() -> None:
+    recipe = (ROOT / "deploy" / "container" / "build.sh").read_text()
+    assert "zeus-energy:$version" in recipe and "--user 1000:1000" in recipe
+    pods = [
+        manifest["spec"]["template"]["spec"]
+        for path in DEPLOYED
+        for manifest in yaml.safe_load_all(path.read_text())
+        if manifest["kind"] in ("DaemonSet", "Deployment")
+    ]
+    assert {one["image"] for pod in pods for one in pod["containers"]} == {f"zeus-energy:{__version__}"}
+    assert KubernetesSettings(image="train").user == 1000
 
 
 def test_the_keeper_that_we_ship_serves_the_pods_that_we_render() -> None:

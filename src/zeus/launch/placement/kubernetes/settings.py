@@ -93,9 +93,7 @@ class KubernetesSettings:
             raise InputError(f'--on kubernetes: workers is for kind = "pytorchjob", and kind is {self.kind!r}.')
         if self.schedule:
             wanted = 'give five fields (minute, hour, day, month, day of week) as in "0 3 * * 1", or one of @hourly, '
-            _check(
-                _is_schedule(self.schedule), "schedule", self.schedule, wanted + "@daily, @weekly, @monthly, @yearly"
-            )
+            _check(is_schedule(self.schedule), "schedule", self.schedule, wanted + "@daily, @weekly, @monthly, @yearly")
         _check(0 <= self.workers <= MOST_WORKERS, "workers", self.workers, f"give a number from 0 to {MOST_WORKERS}")
 
     def _check_keeper(self) -> None:
@@ -147,10 +145,10 @@ def _is_qualified(text: str, with_prefix: bool = False) -> bool:
     return not slash or (len(prefix) <= 253 and all(_is_label(part) for part in prefix.split(".")))
 
 
-def _is_schedule(text: str) -> bool:
+def is_schedule(text: str) -> bool:
     """Whether Kubernetes can read this schedule.
 
-    >>> [_is_schedule(one) for one in ("*/15 8-18 * * mon-fri", "@daily", "61 * * * *", "0 3 * *")]
+    >>> [is_schedule(one) for one in ("*/15 8-18 * * mon-fri", "@daily", "61 * * * *", "0 3 * *")]
     [True, True, False, False]
     """
     if text in MACROS:
