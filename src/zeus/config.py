@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 SYSTEM = Path("/etc/zeus/config.toml")
 VARIABLE = "ZEUS_CONFIG"
 KEEPER = "keeper"
+MOST_BYTES = 1_000_000
 
 
 def _is_number(value: Any, least: float) -> bool:
@@ -210,9 +211,13 @@ def config_paths(environ: Mapping[str, str]) -> tuple[Path, ...]:
 def read_config(path: Path, settings: Sequence[ConfigKey], *, is_system: bool) -> ConfigFile | None:
     """Read and check a file. None if there is none."""
     try:
-        with path.open("rb") as file:
-            trouble = _danger(os.fstat(file.fileno()), path)
-            text = file.read().decode("utf-8-sig")  # some editors write a byte order mark
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
+        try:
+            trouble = _danger(os.fstat(descriptor), path)
+            content = b"" if trouble else os.read(descriptor, MOST_BYTES)
+        finally:
+            os.close(descriptor)
+        text = content.decode("utf-8-sig")  # some editors write a byte order mark
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError:
@@ -237,6 +242,11 @@ def _broken(path: Path, why: str) -> ConfigFile:
 
 def _danger(found: os.stat_result, path: Path) -> str:
     """Why the file cannot be trusted. Empty if it can."""
+    if not stat.S_ISREG(found.st_mode):
+        return f"it is not a file. Move it away: `mv {path} {path}.old`."
+    if found.st_size > MOST_BYTES:
+        size = f"it has {found.st_size} bytes, and settings need at most {MOST_BYTES}"
+        return f"{size}. Move it away: `mv {path} {path}.old`."
     if found.st_mode & stat.S_IWOTH:
         return f"every user can change it, so it is ignored. Run `chmod o-w {path}`."
     if os.geteuid() == 0 and found.st_uid != 0:

@@ -157,9 +157,25 @@ def test_root_ignores_a_file_of_somebody_else(site: Path, own: Path) -> None:
     assert "it belongs to user 65534, so root ignores it" in here.mistakes()[0]
 
 
-def test_a_file_that_cannot_be_read_is_named(site: Path) -> None:
-    site.mkdir()
-    assert layered().mistakes()[0].startswith(f"{site}: it cannot be read: Is a directory.")
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "huge"])
+def test_what_is_no_file_of_settings_is_named_and_never_waited_for(site: Path, kind: str) -> None:
+    if kind == "folder":
+        site.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(site)  # to open it would wait for a writer
+    elif kind == "device":
+        site.symlink_to("/dev/zero")  # it has no end
+    else:
+        site.touch()
+        os.truncate(site, 10**12)
+    why = "it has 1000000000000 bytes, and settings need at most 1000000" if kind == "huge" else "it is not a file"
+    assert layered().mistakes() == [f"{site}: {why}. Move it away: `mv {site} {site}.old`."]
+
+
+def test_a_link_to_a_file_is_followed(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "real.toml").write_text('mode = "off"\n')
+    site.symlink_to(tmp_path / "real.toml")
+    assert env.mode(None, layered()) is Mode.OFF
 
 
 def test_a_wrong_file_never_stops_a_training_and_its_right_settings_hold(

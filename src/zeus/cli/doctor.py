@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,9 @@ from zeus.cli import env as report
 from zeus.cli.doctor_checks import Check, Health, NodeFacts, examine
 from zeus.cli.output import print_json
 from zeus.exit_codes import DONE, FAILED
+
+if TYPE_CHECKING:
+    from zeus.device.keeper.policy import KeeperPolicy, LimitBound
 
 TIMEOUT_SECONDS = 30.0
 UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
@@ -72,14 +75,17 @@ def _print_check(check: Check) -> None:
 def node_facts(timeout: float) -> NodeFacts:
     """Ask the node, each part for at most so many seconds."""
     from zeus.device import container
+    from zeus.device.keeper.policy import policy_of
     from zeus.store.sql.upgrade import HEAD
 
     found = ask_all({"devices": _devices, "store": report.store}, timeout)
     devices = found["devices"]
+    policy = policy_of(env.HERE.policy_file())
+    gpus = [] if isinstance(devices, str) else devices["gpus"]
     return NodeFacts(
         devices=devices,
         store=found["store"],
-        mistakes=tuple(env.HERE.mistakes()),
+        mistakes=(*env.HERE.mistakes(), *_missing_group(policy)),
         is_root=os.geteuid() == 0,
         user=_user(),
         has_systemd=Path("/run/systemd/system").is_dir(),
@@ -89,7 +95,8 @@ def node_facts(timeout: float) -> NodeFacts:
         installer=next((f"{one} install" for one in INSTALLERS if shutil.which(one)), "apt-get install"),
         read_only=env.read_only(),
         newest=HEAD,
-        ceilings={} if isinstance(devices, str) else _ceilings(devices["gpus"]),
+        floors=_on_each(policy.base.floor, gpus),
+        ceilings=_on_each(policy.base.ceiling, gpus),
         now=time.time(),
     )
 
@@ -130,12 +137,20 @@ def _devices() -> dict[str, Any]:
     return found if found["gpus"] else {**found, "why_none": " ".join(why_none())}
 
 
-def _ceilings(gpus: list[dict[str, Any]]) -> dict[str, float]:
-    from zeus.device.keeper.policy import policy_of
+def _missing_group(policy: KeeperPolicy) -> list[str]:
+    """What is wrong if the policy is for a group that does not exist. The default group need not."""
+    from zeus.device.keeper.policy import DEFAULT_GROUP
 
-    ceiling = policy_of(env.HERE.policy_file()).base.ceiling
+    if policy.group is not None or policy.name == DEFAULT_GROUP:
+        return []
+    what = f"group = '{policy.name}' in [keeper]: this machine has no such group, so only root may set power limits."
+    return [f"{env.HERE.policy_file().path}: {what} Run `groupadd --system {policy.name}`."]
+
+
+def _on_each(bound: LimitBound | None, gpus: list[dict[str, Any]]) -> dict[str, float]:
+    """What a bound is on each card, in watts by UUID."""
     known = [gpu for gpu in gpus if gpu["max_watts"] is not None]
-    return {} if ceiling is None else {gpu["uuid"]: ceiling.on(gpu["max_watts"]) for gpu in known}
+    return {} if bound is None else {gpu["uuid"]: bound.on(gpu["max_watts"]) for gpu in known}
 
 
 def _user() -> str:

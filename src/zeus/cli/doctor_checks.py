@@ -5,6 +5,7 @@ Everything is decided from values, so that each broken machine can be a test of 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -54,6 +55,7 @@ class NodeFacts:
         installer: The command that installs a package on this machine.
         read_only: Whether ZEUS_READ_ONLY is set.
         newest: The newest version of a store that this Zeus knows.
+        floors: The policy's floor on each card, in watts by UUID.
         ceilings: The policy's ceiling on each card, in watts by UUID.
         now: The time, in seconds since 1970.
     """
@@ -70,6 +72,7 @@ class NodeFacts:
     installer: str = "apt-get install"
     read_only: bool = False
     newest: str = ""
+    floors: Mapping[str, float] = field(default_factory=dict)
     ceilings: Mapping[str, float] = field(default_factory=dict)
     now: float = RELEASED
 
@@ -199,7 +202,11 @@ def _refused_command(facts: NodeFacts) -> str:
     if "policy is mended" in reason:
         return facts.as_root("editor /etc/zeus/config.toml")
     group = re.search(r"usermod -aG (\S+)", reason)
-    return facts.as_root(f"usermod -aG {group[1] if group and group[1] != 'GROUP' else 'zeus'} {facts.user}")
+    join = f"usermod -aG {group[1] if group else 'zeus'} {facts.user}"
+    if "groupadd" not in reason:
+        return facts.as_root(join)
+    restart = _keeper_command(facts, facts.keeper["socket"])
+    return facts.as_root(f"sh -c 'groupadd --system zeus && {join} && {restart.removeprefix('sudo ')}'")
 
 
 def _limits(facts: NodeFacts) -> Check:
@@ -209,6 +216,13 @@ def _limits(facts: NodeFacts) -> Check:
     if facts.read_only:
         return Check(name, Health.NOT_APPLICABLE, "ZEUS_READ_ONLY=1 is set, so Zeus changes no power limit.")
     locked = [gpu for gpu in facts.gpus if not gpu["can_set_limit"]]
+    stuck = [gpu for gpu in facts.gpus if facts.floors.get(gpu["uuid"], -math.inf) >= (gpu["max_watts"] or math.inf)]
+    if stuck:
+        floor, top = facts.floors[stuck[0]["uuid"]], stuck[0]["max_watts"]
+        text = (
+            f"{_named(stuck)}: the policy's floor of {floor:g} W leaves no limit below the card's highest, {top:g} W."
+        )
+        return Check(name, Health.BROKEN, text, f"{facts.as_root('editor')} /etc/zeus/config.toml")
     if not locked:
         return Check(name, Health.OK, "Power limits can be set.")
     if all("limits" not in gpu["capabilities"] for gpu in locked):
@@ -354,7 +368,7 @@ def _file_command(path: str, why: str, facts: NodeFacts) -> str:
 
 def _command_in(text: str) -> str | None:
     """The first command that a message quotes."""
-    found = re.search(r"`((?:sudo )?(?:chmod|chown) [^`]+)`", text)
+    found = re.search(r"`((?:sudo )?(?:chmod|chown|mv|groupadd) [^`]+)`", text)
     return found[1] if found else None
 
 

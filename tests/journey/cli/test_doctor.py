@@ -224,6 +224,14 @@ def test_a_wrong_configuration_file(virtual_node: Place) -> None:
     assert broken(examined(virtual_node, ZEUS_CONFIG=str(path))) == []
 
 
+def test_a_policy_for_a_group_that_does_not_exist(virtual_node: Place) -> None:
+    path = virtual_node.folder / "config.toml"
+    path.write_text("[keeper]\ngroup = 'no-such-group'\n")
+    checks = examined(virtual_node, ZEUS_CONFIG=str(path))
+    assert broken(checks) == ["configuration"]
+    assert checks["configuration"]["command"].removeprefix("sudo ") == "groupadd --system no-such-group"
+
+
 def test_it_ends_even_if_the_driver_and_the_store_hang(node: Place, fake_nvml: FakeNvml) -> None:
     fake_nvml.cards[0].fail("all", "hang")
     with socket.create_server(("127.0.0.1", 0)) as silent:

@@ -76,6 +76,22 @@ def test_somebody_outside_the_group_is_told_which_group() -> None:
     assert {check.command for check in checks} == {"usermod -aG gpu ann"}
 
 
+def test_a_keeper_that_serves_only_root_needs_its_group_first() -> None:
+    reason = "It serves only root. Ask an administrator to run `groupadd --system zeus` and `usermod -aG zeus ann`, " \
+        "and to restart the keeper. Then log in again."  # fmt: skip
+    refused = {"use": None, "why_not": reason}
+    (check,) = broken(node(keeper=refused, user="ann", is_root=False, has_systemd=True, has_unit=True))
+    join = "groupadd --system zeus && usermod -aG zeus ann"
+    assert check.command == f"sudo sh -c '{join} && systemctl restart zeus-keeper'"
+
+
+def test_a_floor_that_leaves_no_lower_limit_is_broken() -> None:
+    (check,) = broken(node(floors={"GPU-1": 900.0}))
+    assert (check.name, check.command) == ("limits", "editor /etc/zeus/config.toml")
+    assert "the policy's floor of 900 W leaves no limit below the card's highest, 700 W" in check.message
+    assert broken(node(floors={"GPU-1": 350.0})) == []
+
+
 def test_a_card_at_the_sites_ceiling_is_not_throttled() -> None:
     low = node({"limit_watts": 500.0})
     assert [check.name for check in broken(low)] == ["left limits"]

@@ -37,7 +37,7 @@ from zeus.device.keeper.channel import ANSWER_SECONDS, LEASE_SECONDS, Channel, c
 from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.peer import Peer
-from zeus.device.keeper.policy import Allowed, policy_of
+from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, group_name, policy_of, user_name
 from zeus.device.keeper.private import reap, recover, start_private
 from zeus.errors import DeviceError, InputError, KeeperLost, ReadOnly, ZeusError
 
@@ -322,10 +322,7 @@ def _greet(path: Path) -> Channel:
     try:
         channel = Channel(connect(path))
     except PermissionError as e:
-        raise DeviceError(
-            f"user {os.geteuid()} may not use the keeper at {path}. Ask an administrator to add you to its group: "
-            f"`ls -l {path}` shows the group, and `usermod -aG GROUP USER` adds you. Then log in again."
-        ) from e
+        raise DeviceError(f"user {os.geteuid()} may not use the keeper at {path}. {_admission(path)}") from e
     except OSError as e:
         raise DeviceError(
             f"no keeper answers at {path} ({e.strerror}). Start one with `zeus keeper --socket {path}`."
@@ -335,6 +332,21 @@ def _greet(path: Path) -> Channel:
     except BaseException:
         channel.close()
         raise
+
+
+def _admission(path: Path) -> str:
+    """How a user gets access to the keeper at this path."""
+    try:
+        gid = path.stat().st_gid
+    except OSError:  # nor may this user see the folder
+        return f"Ask an administrator to add you to its group: `ls -l {path}` shows the group. Then log in again."
+    user = user_name(os.geteuid())
+    if gid == 0:
+        return (
+            f"It serves only root. Ask an administrator to run `groupadd --system {DEFAULT_GROUP}` and `usermod -aG "
+            f"{DEFAULT_GROUP} {user}`, and to restart the keeper. Then log in again."
+        )
+    return f"Ask an administrator to run `usermod -aG {group_name(gid)} {user}`. Then log in again."
 
 
 def _take(channel: Channel, gpus: Sequence[Gpu], kind: str) -> Lease:

@@ -96,6 +96,7 @@ class KeeperPolicy:
 
     Args:
         group: The group whose members the base rule is for. None: there is no such group.
+        name: Its name.
         base: The rule for members of `group`, root, and the keeper's own user.
         groups: Rules by group id.
         users: Rules by user id.
@@ -106,6 +107,7 @@ class KeeperPolicy:
     """
 
     group: int | None = None
+    name: str = DEFAULT_GROUP
     base: LimitRule = LimitRule()
     groups: Mapping[int, LimitRule] = field(default_factory=dict)
     users: Mapping[int, LimitRule] = field(default_factory=dict)
@@ -135,16 +137,17 @@ class KeeperPolicy:
             rules.append(self.base)
         if rules:
             return Allowed(tuple(rules))
-        first = self.group if self.group is not None else next(iter(self.groups), None)
+        known = [gid for gid in (self.group, *self.groups) if gid is not None]
+        first = group_name(known[0]) if known else self.name
         return Denied(
             f"user {peer.uid} may not set power limits here: only root and {self.members()} may. "
-            f"Ask an administrator to run `usermod -aG {group_name(first)} USER`, then log in again."
+            f"Ask an administrator to run `usermod -aG {first} USER`, then log in again."
         )
 
     def members(self) -> str:
         """Who besides root may set limits, in words."""
         gids = [*([] if self.group is None else [self.group]), *(g for g, rule in self.groups.items() if rule.allow)]
-        names = [f"'{group_name(gid)}'" for gid in dict.fromkeys(gids)] or [f"'{DEFAULT_GROUP}'"]
+        names = [f"'{group_name(gid)}'" for gid in dict.fromkeys(gids)] or [f"'{self.name}'"]
         if len(names) == 1:
             return f"members of the group {names[0]}"
         return f"members of the groups {', '.join(names)}"
@@ -160,12 +163,15 @@ def policy_of(file: ConfigFile, group: str | None = None) -> KeeperPolicy:
     if file.policy_mistakes:
         wrong = " ".join(file.policy_mistakes)
         closed = f"the keeper lends nothing until its policy is mended. {wrong}"
-        return KeeperPolicy(group_id(group or DEFAULT_GROUP), closed=closed)
+        name = group or DEFAULT_GROUP
+        return KeeperPolicy(group_id(name), name, closed=closed)
     table = file.policy
+    name = group or table.get("group", DEFAULT_GROUP)
     unknown: list[str] = []
     base = _rule(table, LimitRule())
     return KeeperPolicy(
-        group_id(group or table.get("group", DEFAULT_GROUP)),
+        group_id(name),
+        name,
         base,
         _by_id(table.get("groups", {}), base, group_id, "group", unknown),
         _by_id(table.get("users", {}), base, _user_id, "user", unknown),
@@ -207,10 +213,8 @@ def _words(table: Mapping[str, Any]) -> str:
     return "; ".join([", ".join(bounds), *others] if bounds else others)
 
 
-def group_name(gid: int | None) -> str:
+def group_name(gid: int) -> str:
     """The name of a group, or its number."""
-    if gid is None:
-        return DEFAULT_GROUP
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:

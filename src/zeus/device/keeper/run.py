@@ -87,15 +87,43 @@ def _survive_shortage() -> None:
         Path("/proc/self/oom_score_adj").write_text("-900")
 
 
+class _AuditFile(WatchedFileHandler):
+    """The file for audit lines. If it cannot be written, limits are set and restored all the same."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, delay=True)
+        self._trouble = ""
+        try:
+            self.stream = self._open()
+            self._statstream()
+        except OSError as e:
+            self._complain(e)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.reopenIfNeeded()
+            if self.stream is None:
+                self.stream = self._open()
+            self.stream.write(f"{self.format(record)}\n")
+            self.flush()
+        except OSError as e:  # the folder is gone, or the disk is full
+            self._complain(e)
+        else:
+            self._trouble = ""
+
+    def _complain(self, error: OSError) -> None:
+        """Once for each kind of trouble, not for each line."""
+        if self._trouble != str(error):
+            self._trouble = str(error)
+            path, why = self.baseFilename, error.strerror
+            log.error("audit lines cannot be written to %s: %s. They go to the log only.", path, why)
+
+
 def _audit_to(path: str) -> None:
     """Write audit lines to this file too, if one is given. It may be moved away at any time, as logrotate does."""
     if not path:
         return
-    try:
-        handler = WatchedFileHandler(path)
-    except OSError as e:  # the keeper must restore limits all the same
-        log.error("audit lines cannot be written to %s: %s. They go to the log only.", path, e.strerror)
-        return
+    handler = _AuditFile(path)
     handler.setFormatter(_with_time("%(message)s"))
     audit.log.addHandler(handler)
     audit.log.setLevel(logging.INFO)

@@ -20,7 +20,7 @@ from zeus.device.keeper.connection import KeeperConnection
 from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import make_open
 from zeus.device.keeper.peer import Peer
-from zeus.device.keeper.policy import DEFAULT_GROUP, Denied, KeeperPolicy, group_name
+from zeus.device.keeper.policy import Denied, KeeperPolicy, group_name
 from zeus.device.keeper.restore import log
 from zeus.errors import InputError, LeaseRefused, NotPermitted
 
@@ -46,7 +46,7 @@ def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPol
     elif policy.group is None and not policy.is_open_to_many:
         log.warning(
             "There is no group '%s', so only root may take leases. Create it with `groupadd --system %s`, add users "
-            "with `usermod -aG %s USER`, and restart the keeper.", DEFAULT_GROUP, DEFAULT_GROUP, DEFAULT_GROUP,
+            "with `usermod -aG %s USER`, and restart the keeper.", policy.name, policy.name, policy.name,
         )  # fmt: skip
     for name in policy.unknown:
         log.warning("The policy has a rule for the %s, but this machine has none. The rule is ignored.", name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -57,6 +58,29 @@ def test_a_limit_outside_the_policy_is_refused_and_changes_nothing(
     assert all(line.endswith(r'job="asr\" user=root\nset allowed"') for line in of_first[1:])
     assert "reason=" in of_first[0]
     assert all(line[10] == "T" and line[19:21] == "Z " for line in lines)  # UTC
+
+
+@only_virtual
+def test_an_audit_file_that_is_moved_or_cannot_be_written_is_in_nobodys_way(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = place.folder / "log"
+    folder.mkdir()
+    log = folder / "audit.log"
+    site(place, monkeypatch, f"[keeper]\naudit = '{log}'\n")
+    place.serve()
+    lease = lease_of(place)
+    lease.set_limit(place.low)
+    log.rename(folder / "audit.log.1")  # as logrotate does
+    lease.set_limit(place.lower)
+    assert f"new_watts={place.lower:g} " in log.read_text()
+    assert f"new_watts={place.lower:g} " not in (folder / "audit.log.1").read_text()
+    shutil.rmtree(folder)
+    assert lease.set_limit(place.low)
+    folder.mkdir()
+    lease.release()
+    assert place.is_back()
+    assert "restore allowed" in log.read_text()
 
 
 @only_virtual

@@ -64,6 +64,14 @@ def test_root_and_the_group_may_and_nobody_else() -> None:
     assert "usermod -aG 54321 USER" in denied.reason
 
 
+def test_a_group_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    policy = written("[keeper]\ngroup = 'no-such-group'", tmp_path / "config.toml")
+    assert (policy.group, policy.members()) == (None, "members of the group 'no-such-group'")
+    denied = policy.rule_for(peer(1000, 8))
+    assert isinstance(denied, Denied)
+    assert "usermod -aG no-such-group USER" in denied.reason
+
+
 def test_a_rule_for_the_user_decides_alone_and_a_group_that_is_forbidden_wins() -> None:
     policy = KeeperPolicy(7, groups={8: LimitRule(allow=False)}, users={1001: LimitRule(LimitBound(watts=200))})
     assert isinstance(policy.rule_for(peer(1000, 7, 8)), Denied)
