@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +224,46 @@ def test_bad_values_are_refused_before_anything_is_printed(
     status, out, err = zeus(capsys, "run", job_file, *flags)
     assert (status, out) == (2, "")
     assert why in err
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("name", ["1e3", "y", "0o17", "null", "12:30:45", "Ωμέγα 🔋", "a: b # c", "x" * 200, "- {}"])
+def test_kubectl_reads_what_we_print_for_odd_names(
+    capsys: pytest.CaptureFixture[str], job_file: Path, name: str
+) -> None:
+    text = JOB_FILE.replace("Sentiment / nightly", name)
+    job_file.write_text(text.replace('{"gpu" = "a100"}', '{"gpu" = "1e3", "rack" = "y", "zone" = "0o17"}'))
+    status, out, err = zeus(capsys, "run", job_file, "--on", "kubernetes")
+    assert (status, err) == (0, "")
+    read = subprocess.run(
+        ["kubectl", "annotate", "--local", "--dry-run=client", "-f", "-", "read=yes", "-o", "json"],
+        input=out,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert read.returncode == 0, read.stderr
+    found = json.JSONDecoder()
+    config, end = found.raw_decode(read.stdout)
+    job, _ = found.raw_decode(read.stdout[end:].lstrip())
+    assert config["metadata"]["annotations"] == job["metadata"]["annotations"] == {"zeus/job-id": name, "read": "yes"}
+    assert config["data"]["job.toml"] == job_file.read_text()
+    assert job["spec"]["template"]["spec"]["nodeSelector"] == {"gpu": "1e3", "rack": "y", "zone": "0o17"}
+
+
+def expanded(text: str) -> str:
+    """What Kubernetes makes of a text in a command or a variable, where no variable is known by any name but X."""
+    return re.sub(r"\$(?:(\$)|\(X\))", lambda found: found[1] or "replaced", text)
+
+
+@given(st.text("$()Xa", max_size=12))
+def test_kubernetes_passes_a_workers_command_and_variables_on_unchanged(text: str) -> None:
+    settings = KubernetesSettings(image="train", kind="pytorchjob", workers=1)
+    work = Work("asr", "", ["zeus"], training=["sh", "-c", text], variables={"A": text})
+    worker = render(settings, work, "0a1b2c")[1]["spec"]["pytorchReplicaSpecs"]["Worker"]
+    [container] = worker["template"]["spec"]["containers"]
+    assert expanded(container["command"][-1]) == text
+    assert expanded(container["env"][-1]["value"]) == text
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=200))

@@ -185,7 +185,7 @@ def _container(settings: KubernetesSettings, gpus: int, command: Sequence[str]) 
         "env": [
             {"name": "ZEUS_STORE", **secret("ZEUS_STORE", optional=False)},
             {"name": "ZEUS_TOKEN", **secret("ZEUS_TOKEN", optional=True)},
-            {"name": "ZEUS_KEEPER", "value": settings.keeper_socket},
+            {"name": "ZEUS_KEEPER", "value": _literal(settings.keeper_socket)},
             {"name": "HOME", "value": TEMPORARY},  # the rest of the file system is read-only
         ],
         "securityContext": {
@@ -207,8 +207,8 @@ def _container(settings: KubernetesSettings, gpus: int, command: Sequence[str]) 
 
 
 def _literal(text: str) -> str:
-    """The text as Kubernetes must be given it, since it replaces $(NAME) in commands and variables."""
-    return text.replace("$(", "$$(")
+    """The text as Kubernetes must be given it: in commands and variables it replaces $(NAME), and $$ by one $."""
+    return text.replace("$", "$$")
 
 
 def _claims(settings: KubernetesSettings) -> list[tuple[str, str, str]]:

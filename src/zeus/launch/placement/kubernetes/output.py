@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from zeus.launch.placement.submission import Submission
 from zeus_energy import install_command
 
 SUFFIX_BYTES = 3
+# Surely a text for every reader of YAML. Those of kubectl and of Python disagree about 1e3, 0o17, y and n.
+PLAIN = re.compile(r"[A-Za-z/][\w./-]+", re.ASCII)
 SAME_EVERYWHERE = ("epochs", "target_metric", "python")  # placeholders whose value does not depend on the trial
 
 
@@ -66,15 +69,15 @@ def to_yaml(manifests: Sequence[dict[str, Any]]) -> str:
         ) from missing
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]
-        """Writes what appears twice twice, without anchors, and texts of several lines as blocks."""
+        """Writes what appears twice twice, without anchors. Texts of several lines are blocks, odd ones in quotes."""
 
         def ignore_aliases(self, data: object) -> bool:
             return True
 
+    def style(text: str) -> str | None:
+        return "|" if "\n" in text else None if PLAIN.fullmatch(text) else '"'
+
     Dumper.add_representer(
-        str,
-        lambda dumper, text: dumper.represent_scalar(
-            "tag:yaml.org,2002:str", text, style="|" if "\n" in text else None
-        ),
+        str, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style(text))
     )
     return "---\n".join(yaml.dump(one, Dumper=Dumper, sort_keys=False, allow_unicode=True) for one in manifests)
