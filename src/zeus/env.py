@@ -306,6 +306,12 @@ def token(environ: Mapping[str, str] = HERE) -> str:
     return _secret(environ, "ZEUS_TOKEN")
 
 
+def token_file(environ: Mapping[str, str] = HERE) -> Path | None:
+    """ZEUS_TOKEN_FILE: the file that holds the token for a service. None if ZEUS_TOKEN or nothing is used."""
+    path = environ.get("ZEUS_TOKEN_FILE", "").strip()
+    return Path(path).expanduser() if path and not environ.get("ZEUS_TOKEN", "").strip() else None
+
+
 def run_id(environ: Mapping[str, str] = HERE) -> str:
     """ZEUS_RUN_ID: a run with the id of an earlier one that was interrupted continues it. Empty if there is none."""
     text = environ.get("ZEUS_RUN_ID", "").strip()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import queue
 import shutil
+import stat
 import sys
 import threading
 import time
@@ -85,11 +87,12 @@ def node_facts(timeout: float) -> NodeFacts:
     return NodeFacts(
         devices=devices,
         store=found["store"],
-        mistakes=(*env.HERE.mistakes(), *_missing_group(policy)),
+        mistakes=(*env.HERE.mistakes(), *_missing_group(policy), *_open_token(env.token_file())),
         is_root=os.geteuid() == 0,
         user=_user(),
         has_systemd=Path("/run/systemd/system").is_dir(),
-        has_unit=any(Path(folder, "zeus-keeper.service").exists() for folder in UNITS),
+        has_unit=_is_unit("zeus-keeper"),
+        has_service_unit=_is_unit("zeus-serve"),
         container=container.mark(),
         masked=_masked(),
         installer=next((f"{one} install" for one in INSTALLERS if shutil.which(one)), "apt-get install"),
@@ -99,6 +102,10 @@ def node_facts(timeout: float) -> NodeFacts:
         ceilings=_on_each(policy.base.ceiling, gpus),
         now=time.time(),
     )
+
+
+def _is_unit(name: str) -> bool:
+    return any(Path(folder, f"{name}.service").exists() for folder in UNITS)
 
 
 def ask_all(questions: Mapping[str, Callable[[], Any]], timeout: float) -> dict[str, Any]:
@@ -134,7 +141,9 @@ def _devices() -> dict[str, Any]:
     from zeus.device.find import why_none
 
     found = report.devices()
-    return found if found["gpus"] else {**found, "why_none": " ".join(why_none())}
+    if found["gpus"]:
+        return found
+    return {**found, "why_none": " ".join(f"{text[:1].upper()}{text[1:]}" for text in why_none())}
 
 
 def _missing_group(policy: KeeperPolicy) -> list[str]:
@@ -145,6 +154,14 @@ def _missing_group(policy: KeeperPolicy) -> list[str]:
         return []
     what = f"group = '{policy.name}' in [keeper]: this machine has no such group, so only root may set power limits."
     return [f"{env.HERE.policy_file().path}: {what} Run `groupadd --system {policy.name}`."]
+
+
+def _open_token(path: Path | None) -> list[str]:
+    """What is wrong if every user can read the token."""
+    with contextlib.suppress(OSError):  # that it cannot be read is said about the store
+        if path is not None and path.stat().st_mode & stat.S_IROTH:
+            return [f"{path}: every user can read this token, and so use it. Run `chmod o-r {path}`."]
+    return []
 
 
 def _on_each(bound: LimitBound | None, gpus: list[dict[str, Any]]) -> dict[str, float]:

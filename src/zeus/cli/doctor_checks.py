@@ -50,6 +50,7 @@ class NodeFacts:
         user: This user's name.
         has_systemd: Whether services are run by systemd.
         has_unit: Whether systemd knows a unit for the keeper.
+        has_service_unit: Whether systemd knows a unit for the service.
         container: Why this is a container. None if it is not.
         masked: The variables that hide all GPUs, in words. Empty if none does.
         installer: The command that installs a package on this machine.
@@ -67,6 +68,7 @@ class NodeFacts:
     user: str = "root"
     has_systemd: bool = False
     has_unit: bool = False
+    has_service_unit: bool = False
     container: str | None = None
     masked: str = ""
     installer: str = "apt-get install"
@@ -351,11 +353,19 @@ def _store_command(url: str, kind: str | None, facts: NodeFacts) -> str:
         case "service" if "token" in why:
             return f"{there}zeus token create {facts.user}"
         case "service":
-            return f"{there}sudo systemctl restart zeus-serve" if there else f"zeus serve --port {port or 80}"
+            return _service_command(there, port, facts)
         case "postgresql":
             return f"{there}sudo systemctl restart postgresql" if there else facts.as_root("service postgresql restart")
         case _:
             return "zeus env"
+
+
+def _service_command(there: str, port: int | None, facts: NodeFacts) -> str:
+    if there:
+        return f"{there}sudo systemctl restart zeus-serve"
+    if facts.has_systemd and facts.has_service_unit:
+        return facts.as_root("systemctl restart zeus-serve")
+    return f"zeus serve --port {port or 80}"
 
 
 def _file_command(path: str, why: str, facts: NodeFacts) -> str:

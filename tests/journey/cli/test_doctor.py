@@ -104,7 +104,7 @@ def test_no_driver(node: Place, fake_nvml: FakeNvml) -> None:
     node.env = {**env, "ZEUS_GPU": "auto"}  # the library is there, but the kernel has no driver loaded
     checks = examined(node)
     assert broken(checks) == ["driver"]
-    assert "the NVIDIA driver cannot be opened: Driver Not Loaded" in checks["driver"]["message"]
+    assert "The NVIDIA driver cannot be opened: Driver Not Loaded" in checks["driver"]["message"]
     assert checks["driver"]["command"].endswith("nvidia-driver") or "--gpus all" in checks["driver"]["command"]
     assert checks["energy"]["state"] == checks["limits"]["state"] == "not applicable"
     assert broken(examined(node, ZEUS_GPU="nvml")) == ["driver"]
@@ -222,6 +222,18 @@ def test_a_wrong_configuration_file(virtual_node: Place) -> None:
     assert command.removeprefix("sudo ") == f"chmod o-w {path}"
     subprocess.run(shlex.split(command.removeprefix("sudo ")), check=True)
     assert broken(examined(virtual_node, ZEUS_CONFIG=str(path))) == []
+
+
+def test_a_token_that_every_user_can_read(virtual_node: Place) -> None:
+    path = virtual_node.folder / "token"
+    path.write_text("zeus_hidden")
+    path.chmod(0o644)
+    checks = examined(virtual_node, ZEUS_TOKEN_FILE=str(path))
+    assert broken(checks) == ["configuration"]
+    assert "zeus_hidden" not in json.dumps(checks)
+    command = checks["configuration"]["command"].removeprefix("sudo ")
+    subprocess.run(shlex.split(command), check=True)
+    assert broken(examined(virtual_node, ZEUS_TOKEN_FILE=str(path))) == []
 
 
 def test_a_policy_for_a_group_that_does_not_exist(virtual_node: Place) -> None:

@@ -76,6 +76,12 @@ def test_somebody_outside_the_group_is_told_which_group() -> None:
     assert {check.command for check in checks} == {"usermod -aG gpu ann"}
 
 
+def test_with_systemd_the_service_of_this_machine_is_its_unit() -> None:
+    away = {**STORE, "url": "http://127.0.0.1:7070", "ok": False, "why_not": "it does not answer"}
+    (store,) = broken(node(store=away, has_systemd=True, has_service_unit=True, is_root=False))
+    assert store.command == "sudo systemctl restart zeus-serve"
+
+
 def test_a_keeper_that_serves_only_root_needs_its_group_first() -> None:
     reason = "It serves only root. Ask an administrator to run `groupadd --system zeus` and `usermod -aG zeus ann`, " \
         "and to restart the keeper. Then log in again."  # fmt: skip
