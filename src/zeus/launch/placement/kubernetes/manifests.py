@@ -97,7 +97,7 @@ def dns_label(text: str, most: int = MOST_NAME) -> str:
     """A name that Kubernetes accepts. If it had to be changed, the hash of the text keeps it apart from others.
 
     >>> dns_label("sentiment"), dns_label("Team A/asr")
-    ('sentiment', 'team-a-asr-97c15b')
+    ('sentiment', 'team-a-asr-b6a147')
     """
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     if plain == text and len(text) <= most and text[0].isalpha():
