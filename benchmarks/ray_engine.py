@@ -4,8 +4,9 @@
 
 The trace is that of `benchmarks/cluster.py`. `zeus simulate cluster --json` replays it three times: with a pool of
 processes, on a Ray that it starts itself, and on such a Ray of which a worker is killed by SIGKILL in the middle. The
-output is the wall time of each, relative to the pool, and the SHA-256 of what each printed. They must be the same.
-Ray only listens on loopback.
+output is the wall time and the CPU time of each, both relative to the pool, and the SHA-256 of what each printed. The
+SHA-256 must be the same. The CPU time is that of all processes that the command starts, so Ray's own count too. It is
+read twice a second, so up to half a second of each process is missing. Ray only listens on loopback.
 """
 
 from __future__ import annotations
@@ -18,53 +19,72 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster import TRACES, generate
 
+LOOK_SECONDS = 0.5
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Process:
+    parent: int
+    begun: int
+    name: bytes
+    cpu_seconds: float
+
 
 @dataclass(frozen=True)
 class Replayed:
     seconds: float
+    cpu_seconds: float
     sha256: str
     told: str
 
 
 def replay(command: list[str], kill_after: float | None = None) -> Replayed:
-    """Run the command. After some seconds, kill one of the Ray workers that it has started by then."""
+    """Run the command. After some seconds, kill one of its Ray workers that run a task by then."""
     begun = time.perf_counter()
-    with tempfile.TemporaryFile() as told:
-        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=told)
-        assert running.stdout is not None
-        if kill_after is not None:
-            time.sleep(kill_after)
-            os.kill(next(ray_workers(running.pid)), signal.SIGKILL)
-        said = running.stdout.read()
-        if running.wait() != 0:
-            told.seek(0)
-            sys.exit(told.read().decode())
+    used: dict[tuple[int, int], float] = {}
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as told:
+        running = subprocess.Popen(command, stdout=said, stderr=told)
+        while running.poll() is None:
+            below = descendants(running.pid)
+            used |= {(pid, one.begun): one.cpu_seconds for pid, one in below.items()}
+            busy = [pid for pid, one in below.items() if one.name.startswith(b"ray::_answer")]
+            if kill_after is not None and time.perf_counter() - begun > kill_after and busy:
+                os.kill(busy[0], signal.SIGKILL)
+                kill_after = None
+            time.sleep(LOOK_SECONDS)
         took = time.perf_counter() - begun
+        said.seek(0)
         told.seek(0)
-        return Replayed(took, hashlib.sha256(said).hexdigest(), told.read().decode().strip())
+        if running.returncode != 0:
+            sys.exit(told.read().decode())
+        return Replayed(took, sum(used.values()), hashlib.sha256(said.read()).hexdigest(), told.read().decode().strip())
 
 
-def ray_workers(ancestor: int) -> Iterator[int]:
-    """Workers of Ray below this process that run a task now."""
-    parents: dict[int, tuple[int, bytes]] = {}
+def descendants(ancestor: int) -> dict[int, Process]:
+    """The process and all below it."""
+    every: dict[int, Process] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
-            parents[int(folder.name)] = (parent, (folder / "cmdline").read_bytes())
-        except OSError:
+            stat = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+            name = (folder / "cmdline").read_bytes()
+        except OSError:  # it has just ended
             continue
-    for pid, (_, name) in parents.items():
+        cpu = (int(stat[11]) + int(stat[12])) / TICKS
+        every[int(folder.name)] = Process(int(stat[1]), int(stat[19]), name, cpu)
+    found = {}
+    for pid, one in every.items():
         above = pid
-        while above in parents and above != ancestor:
-            above = parents[above][0]
-        if above == ancestor and name.startswith(b"ray::"):
-            yield pid
+        while above in every and above != ancestor:
+            above = every[above].parent
+        if above == ancestor:
+            found[pid] = one
+    return found
 
 
 def main() -> None:
@@ -79,15 +99,17 @@ def main() -> None:
         generate(table, args.jobs, args.groups)
         zeus = [sys.executable, "-m", "zeus.cli", "simulate", "cluster", "--groups", str(table)]
         zeus += ["--traces", str(TRACES), "--policy", args.policy, "--workers", str(args.workers), "--json"]
-        print(f"{args.jobs} jobs of {args.groups} groups, policy {args.policy}, {args.workers} workers")
+        print(f"{args.jobs} jobs of {args.groups} groups, policy {args.policy}, {args.workers} workers", flush=True)
         pool = replay(zeus)
         ray = replay([*zeus, "--engine", "ray"])
         killed = replay([*zeus, "--engine", "ray"], kill_after=ray.seconds / 2)
     for name, one in {"pool": pool, "ray": ray, "ray, a worker killed": killed}.items():
-        print(f"{name:22} {one.seconds:7.1f} s  {one.seconds / pool.seconds:5.2f} x pool  sha256 {one.sha256}")
+        wall = f"{one.seconds:7.1f} s ({one.seconds / pool.seconds:.2f} x pool)"
+        cpu = f"CPU {one.cpu_seconds:7.1f} s ({one.cpu_seconds / pool.cpu_seconds:.2f} x pool)"
+        print(f"{name:22} {wall}  {cpu}  sha256 {one.sha256}")
     print(killed.told)
-    if len({pool.sha256, ray.sha256, killed.sha256}) > 1 or "a worker was lost" not in killed.told:
-        sys.exit("the bytes differ, or no worker was lost")
+    if len({pool.sha256, ray.sha256, killed.sha256}) > 1 or killed.told.count("a worker was lost") != 1:
+        sys.exit("the bytes differ, or not exactly one worker was lost")
 
 
 if __name__ == "__main__":

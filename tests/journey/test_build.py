@@ -47,6 +47,7 @@ EXTRAS_OF = {
     "distributed": ("torch",),
     "training/hf_power_limit": ("huggingface",),
     "launch/placement/kubernetes": ("kubernetes",),
+    "launch/placement/ray": ("ray",),
     "reproduce": ("plots",),
     "service": ("service",),
     "training/huggingface": ("huggingface",),

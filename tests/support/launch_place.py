@@ -92,9 +92,13 @@ class Place:
         top = "\n".join(f"{key} = {json.dumps(value)}" for key, value in given.items())
         (self.folder / "job.toml").write_text(f"{top}\n{more}\n" + (f"[metrics]\n{found}\n" if found else ""))
 
+    def line(self, command: str, *arguments: str) -> list[str]:
+        """The command line of a command of Zeus about the job file."""
+        return [sys.executable, "-m", "zeus.cli", command, "job.toml", *arguments]
+
     def start(self, *arguments: str, command: str = "run", **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "zeus.cli", command, "job.toml", *arguments],
+            self.line(command, *arguments),
             env={**self.env, **env},
             cwd=self.folder,
             stdout=subprocess.PIPE,

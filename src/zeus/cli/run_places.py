@@ -17,6 +17,7 @@ LOCAL = "local"
 # name -> module whose `submit` takes a submission
 PLACES: Mapping[str, str] = {
     "slurm": "zeus.cli.run_slurm",
+    "ray": "zeus.cli.run_ray",
     "kubernetes": "zeus.launch.placement.kubernetes.output",
 }
 
@@ -36,9 +37,11 @@ FLAGS: Mapping[str, tuple[tuple[str, ...], Any, str]] = {
     "time": (("slurm",), str, "Time limit, such as 12:00:00."),
     "constraint": (("slurm",), str, "Features that the nodes must have."),
     "array": (("slurm",), str, "Run a recurrence in each task of an array, such as 1-10%2."),
-    "watch": (("slurm",), bool, "Wait until the job has ended, and show its progress."),
+    "watch": (("slurm", "ray"), bool, "Wait until the job has ended, and show its progress."),
     "dry_run": ((LOCAL, *PLACES), bool, "Check everything and show what would be run, but run nothing."),
-    "gpus": (("kubernetes",), float, "GPUs of each pod."),
+    "address": (("ray",), str, "Address of the Ray cluster, such as http://head:8265."),
+    "gpus": (("ray", "kubernetes"), float, "GPUs of the run, or of each pod."),
+    "cpus": (("ray",), float, "CPUs of the run."),
     "image": (("kubernetes",), str, "Container image that holds Zeus and the training script."),
     "namespace": (("kubernetes",), str, "Namespace of the job."),
     "kind": (("kubernetes",), click.Choice(["job", "cronjob", "pytorchjob"]), "What to make."),

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.ray_place import ALONE, processes_of, ray_folder, ray_variables
+from support.ray_place import ALONE, RayCluster, processes_of, ray_folder, ray_variables
 from support.waiting import PATIENCE_SECONDS, eventually
 
 if importlib.util.find_spec("ray") is None:
@@ -90,27 +90,20 @@ def test_ctrl_c_leaves_nothing_behind(here: Path) -> None:
 
 
 def test_a_cluster_at_an_address_is_used_and_left_running(here: Path) -> None:
-    """In one network, a Ray is started, used and looked at again."""
-    script = f"""
-        ray start --head --port 6399 --node-ip-address 127.0.0.1 --num-cpus 2 --include-dashboard false >/dev/null 2>&1
-        {sys.executable} -m zeus.cli simulate {" ".join(SWEEP)} --engine ray:127.0.0.1:6399 || exit $?
-        ray status --address 127.0.0.1:6399 >/dev/null 2>&1 || exit 9
-        {sys.executable} -m zeus.cli simulate {" ".join(SWEEP)} --engine ray:127.0.0.1:6400; test $? -eq 1 || exit 8
-        ray stop >/dev/null 2>&1
-    """
-    folder = str(Path(sys.executable).parent)
-    variables = {**ray_variables(here), "PATH": os.pathsep.join([folder, os.environ["PATH"]])}
-    done = subprocess.run(
-        [*ALONE, "sh", "-c", script],
-        env=variables,
-        text=True,
-        capture_output=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == simulate(here, *SWEEP).stdout
-    assert "zeus: no Ray cluster answers at 127.0.0.1:6400 (" in done.stderr
+    cluster = RayCluster(here)
+    try:
+        cluster.start(dashboard=False)
+        sweep = (sys.executable, "-m", "zeus.cli", "simulate", *SWEEP, "--engine")
+        said = cluster.call(*sweep, f"ray:{cluster.address}")
+        cluster.call("ray", "status", "--address", cluster.address)
+        lost = subprocess.run(
+            cluster.inside(*sweep, "ray:127.0.0.1:6400"), env=cluster.env, text=True, capture_output=True, check=False
+        )
+    finally:
+        cluster.close()
+    assert said == simulate(here, *SWEEP).stdout
+    assert lost.returncode == 1
+    assert "zeus: no Ray cluster answers at 127.0.0.1:6400 (" in lost.stderr
 
 
 def workers(here: Path) -> list[int]:

@@ -81,7 +81,9 @@ PLACES: Mapping[str, Mapping[str, Kind]] = {
     },
     "ray": {
         "address": TEXT,
-        "gpus": (lambda value: is_number(value) and value >= 0, "a number of GPUs"),
+        "gpus": COUNT,
+        "cpus": (lambda value: is_number(value) and value >= 0, "a number of CPUs"),
+        "resources": TABLE,
     },
     "kubernetes": {
         "image": TEXT,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from zeus.errors import InputError
+from zeus.ray_address import need_ray
 from zeus.simulate.engine.local import local
 from zeus.simulate.engine.shards import Workers
-from zeus_energy import install_command
 
 LOCAL, RAY = "local", "ray"
 FEW_RECURRENCES = 16_000  # starting processes takes longer than their replay
@@ -54,8 +53,7 @@ def parse(text: str) -> Engine:
             f"--engine {text!r} is not known. Give local, ray, or ray:ADDRESS with the address of a Ray cluster, such "
             "as ray:10.0.0.7:6379."
         )
-    if find_spec("ray") is None:
-        raise InputError(f"--engine {text} needs Ray. Run `{install_command('ray')}`.")
+    need_ray(f"--engine {text}")
     return Engine(RAY, text if address.startswith("//") else address)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -17,12 +16,12 @@ from ray import exceptions
 
 from zeus import __version__
 from zeus.errors import EngineError, InputError
+from zeus.ray_address import look_for
 from zeus.simulate.engine.shards import Answered, WorkerLost
 
 Task = TypeVar("Task")
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 128 * 2**20  # tasks and answers are small; Ray's default is a third of the memory
-ANSWER_SECONDS = 10.0
 LOST = {
     exceptions.WorkerCrashedError: "its process ended unexpectedly",
     exceptions.OutOfMemoryError: "Ray ended it because its node ran out of memory",
@@ -55,8 +54,12 @@ def ray_workers(address: str = "", workers: int | None = None) -> Iterator[RayWo
 
 
 def _connect(address: str, workers: int | None) -> None:
-    if address:
-        _look_for(address)
+    try:
+        look_for(address)
+    except OSError as failed:
+        raise EngineError(
+            f"no Ray cluster answers at {address} ({failed}). `ray status` on its head node tells the address."
+        ) from failed
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address:
@@ -74,19 +77,6 @@ def _connect(address: str, workers: int | None) -> None:
     except (ConnectionError, RuntimeError, ValueError, OSError, exceptions.RayError) as failed:
         what = f"cannot connect to Ray at {address}" if address else "Ray cannot be started"
         raise EngineError(f"{what}: {_first_line(failed)}") from failed
-
-
-def _look_for(address: str) -> None:
-    """Raise EngineError if nobody listens there. Ray itself would wait for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():  # such as `auto`
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
-    except (OSError, OverflowError) as failed:
-        raise EngineError(
-            f"no Ray cluster answers at {address} ({failed}). `ray status` on its head node tells the address."
-        ) from failed
 
 
 class RayWorkers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from support.launch_place import Place
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     here = Place(tmp_path)
-    here.job(more='[slurm]\npartition = "gpu"\narray = "1-4"\n')
+    here.job(more='[slurm]\npartition = "gpu"\narray = "1-4"\n[ray]\ngpus = 2\ncpus = 4\n')
     here.script()
     return here
 
@@ -25,8 +26,20 @@ def test_a_dry_run_prints_the_batch_script_and_submits_nothing(place: Place) -> 
     assert lines[-1].startswith("exec ") and lines[-1].endswith(f"run {place.folder}/job.toml --recurrences 3")
 
 
-def test_a_sqlite_file_is_refused_with_the_reason(place: Place) -> None:
-    done = place.run("--on", "slurm")
+def test_a_dry_run_on_ray_prints_what_would_be_asked_and_no_secret(place: Place) -> None:
+    given = {"ZEUS_STORE": "http://zeus:7070", "ZEUS_TOKEN": "zeus_s3cret", "XDG_DATA_HOME": str(place.folder / "data")}
+    done = place.run("--on", "ray", "--dry-run", "--gpus", "1", **given)
+    assert done.returncode == 0, done.stderr
+    asked = json.loads(done.stdout)
+    assert " --gpus 1 --cpus 4 -- " in asked["entrypoint"]
+    assert asked["entrypoint"].endswith(f"run {place.folder}/job.toml --recurrences 1")
+    assert "s3cret" not in done.stdout and "http" not in done.stdout
+    assert not (place.folder / "data").exists()
+
+
+@pytest.mark.parametrize("where", ["slurm", "ray"])
+def test_a_sqlite_file_is_refused_with_the_reason(place: Place, where: str) -> None:
+    done = place.run("--on", where)
     assert done.returncode == 2
     assert "is a SQLite file. Its locks do not work between machines" in done.stderr
 
@@ -43,6 +56,9 @@ def test_without_the_programs_of_slurm_it_says_where_to_run_it(place: Place) -> 
         (("--partition", "gpu"), "--partition needs --on slurm"),
         (("--watch",), "--watch needs --on"),
         (("--on", "slurm", "--array", "all"), "array='all': give task numbers"),
+        (("--on", "slurm", "--address", "head:6379"), "--address needs --on ray"),
+        (("--on", "ray", "--gpus", "0.5"), "Zeus measures and limits whole GPUs"),
+        (("--on", "ray", "--array", "1-3"), "--array needs --on slurm"),
     ],
 )
 def test_flags_that_cannot_be_used_are_refused(place: Place, arguments: tuple[str, ...], why: str) -> None:

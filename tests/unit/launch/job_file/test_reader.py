@@ -95,7 +95,7 @@ def test_the_way_of_profiling_is_left_to_the_environment_unless_it_is_given() ->
     assert read(change("mode", 'profiling = "paper"')).profiling is ProfilingPlan.PAPER
 
 
-@pytest.mark.parametrize("name", ["job.toml", "slurm_array.toml", "unmodified.toml"])
+@pytest.mark.parametrize("name", ["job.toml", "ray_job.toml", "slurm_array.toml", "unmodified.toml"])
 def test_the_examples_are_job_files(name: str) -> None:
     example = read_job_file(EXAMPLES / name)
     assert (EXAMPLES.parent / example.command[1]).exists()

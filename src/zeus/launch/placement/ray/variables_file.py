@@ -1,0 +1,54 @@
+"""The file in which the variables of Zeus reach the driver of a Ray job.
+
+They may hold secrets, and Ray shows the entrypoint and the environment of a job to everybody who can reach it. So they
+are in a file that only this user can read, and that the driver removes as soon as it has read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from zeus.env import data_folder
+from zeus.errors import InputError, LaunchError
+from zeus.files import write_whole
+
+
+def variables_file(job_id: str) -> Path:
+    """Where the driver of a job finds them."""
+    return data_folder() / "ray" / f"{job_id}.json"
+
+
+def leave(file: Path, variables: Mapping[str, str]) -> None:
+    """Write them.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(file, json.dumps(dict(variables)))
+    except OSError as failed:
+        raise InputError(
+            f"{file} cannot be written: {failed.strerror}. Set XDG_DATA_HOME to another folder, which the head node of "
+            "the Ray cluster must see too."
+        ) from failed
+
+
+def take(file: Path) -> dict[str, str]:
+    """Read them, and remove the file.
+
+    Raises:
+        LaunchError: The file cannot be read.
+    """
+    try:
+        variables: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+        file.unlink()
+    except OSError as failed:
+        raise LaunchError(
+            f"{file} cannot be read here: {failed.strerror}. It holds the address of the store for this run. Submit "
+            "the job as the user whose Ray cluster it is, from a machine that shares this folder with the head node. "
+            "XDG_DATA_HOME sets another folder."
+        ) from failed
+    return variables

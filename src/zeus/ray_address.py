@@ -1,0 +1,40 @@
+"""Ray as others start it: whether it is installed here, and whether a cluster answers at an address."""
+
+from __future__ import annotations
+
+import socket
+from importlib.util import find_spec
+
+from zeus.errors import InputError
+from zeus_energy import install_command
+
+ANSWER_SECONDS = 10.0
+
+
+def need_ray(what: str) -> None:
+    """Raise InputError if Ray is not installed.
+
+    Args:
+        what: What needs it, such as `--on ray`.
+    """
+    if find_spec("ray") is None:
+        raise InputError(f"{what} needs Ray. Run `{install_command('ray')}`.")
+
+
+def look_for(address: str) -> None:
+    """Check that somebody listens there, because Ray itself would wait for minutes.
+
+    Args:
+        address: As Ray takes it: `10.0.0.7:6379`, `ray://head:10001` or `http://head:8265`. Others, such as `auto`,
+            are not looked for.
+
+    Raises:
+        OSError: Nobody does.
+    """
+    host, colon, port = address.rstrip("/").rpartition("://")[2].rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except OverflowError as wrong:
+        raise OSError(str(wrong)) from wrong
