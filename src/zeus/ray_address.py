@@ -38,3 +38,13 @@ def look_for(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
     except OverflowError as wrong:
         raise OSError(str(wrong)) from wrong
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of Ray says, without the pages that follow.
+
+    >>> first_line(RuntimeError("Connection refused.\\n  at ..."))
+    'Connection refused'
+    """
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__).rstrip(".")

@@ -48,6 +48,7 @@ EXTRAS_OF = {
     "training/hf_power_limit": ("huggingface",),
     "launch/placement/kubernetes": ("kubernetes",),
     "launch/placement/ray": ("ray",),
+    "ray_address": ("ray",),
     "reproduce": ("plots",),
     "service": ("service",),
     "training/huggingface": ("huggingface",),

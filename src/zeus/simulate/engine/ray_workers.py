@@ -16,7 +16,7 @@ from ray import exceptions
 
 from zeus import __version__
 from zeus.errors import EngineError, InputError
-from zeus.ray_address import look_for
+from zeus.ray_address import first_line, look_for
 from zeus.simulate.engine.shards import Answered, WorkerLost
 
 Task = TypeVar("Task")
@@ -76,7 +76,7 @@ def _connect(address: str, workers: int | None) -> None:
             )
     except (ConnectionError, RuntimeError, ValueError, OSError, exceptions.RayError) as failed:
         what = f"cannot connect to Ray at {address}" if address else "Ray cannot be started"
-        raise EngineError(f"{what}: {_first_line(failed)}") from failed
+        raise EngineError(f"{what}: {first_line(failed)}") from failed
 
 
 class RayWorkers:
@@ -124,9 +124,4 @@ def _ending(ticket: Any) -> Answered | WorkerLost:
     except exceptions.RayTaskError as failed:
         raise failed.cause from failed
     except exceptions.RayError as failed:
-        raise EngineError(f"Ray failed: {_first_line(failed)}") from failed
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+        raise EngineError(f"Ray failed: {first_line(failed)}") from failed

@@ -94,7 +94,7 @@ def _follow(actor: Any, wanted: Mapping[str, float], stop: _StopRequest) -> int:
             waiting.tell()
             continue
         try:
-            seen = Look(*ray.get(pending))
+            seen: Look = ray.get(pending)
         except exceptions.ActorUnavailableError:
             if start:
                 start, offset = "", 0
@@ -104,7 +104,7 @@ def _follow(actor: Any, wanted: Mapping[str, float], stop: _StopRequest) -> int:
             pending = actor.look.remote(offset)
             continue
         except exceptions.RayError as failed:
-            _say(f"Ray could not start the run: {failed}")
+            _say(f"Ray cannot run it: {failed}")
             return FAILED
         waiting = _Waiting(wanted)
         if seen.start != start:
@@ -130,6 +130,7 @@ class _Waiting:
         self._told = ""
 
     def tell(self) -> None:
+        """Say it, once that has taken long enough."""
         if time.monotonic() < self._until:
             return
         nodes = [one["Resources"] for one in ray.nodes() if one["Alive"]]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ray.exceptions import RayError
 from ray.job_submission import JobSubmissionClient
 
 from zeus.env import changed
@@ -15,10 +16,10 @@ from zeus.errors import InputError, LaunchError
 from zeus.launch.placement.ray.records import RayJobState
 from zeus.launch.placement.ray.request import RayJob, request
 from zeus.launch.placement.ray.variables_file import leave
-from zeus.ray_address import look_for
+from zeus.ray_address import first_line, look_for
 
 CHATTY = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
-CANNOT = (RuntimeError, ValueError, OSError)  # what Ray's client raises; errors of HTTP are OSErrors
+CANNOT = (RuntimeError, ValueError, OSError, RayError)  # what Ray's client raises; errors of HTTP are OSErrors
 
 
 class RayJobs:
@@ -44,7 +45,7 @@ class RayJobs:
         except CANNOT as failed:
             where = f"no Ray cluster answers at {address}" if address else "no Ray cluster is found"
             raise (LaunchError if address else InputError)(
-                f"{where} ({_first_line(failed)}). Give the address of its dashboard, such as --address "
+                f"{where} ({first_line(failed)}). Give the address of its dashboard, such as --address "
                 "http://head:8265. It must have been started with ray[default]."
             ) from failed
 
@@ -62,7 +63,7 @@ class RayJobs:
             file.unlink(missing_ok=True)
             if not isinstance(failed, CANNOT):
                 raise
-            raise LaunchError(f"Ray did not take the job: {_first_line(failed)}") from failed
+            raise LaunchError(f"Ray did not take the job: {first_line(failed)}") from failed
 
     def find(self, job_id: str) -> RayJobState:
         """How a job is.
@@ -73,7 +74,7 @@ class RayJobs:
         try:
             told: Any = self._client.get_job_info(job_id)
         except CANNOT as failed:
-            raise LaunchError(f"Ray does not answer: {_first_line(failed)}") from failed
+            raise LaunchError(f"Ray does not answer: {first_line(failed)}") from failed
         return RayJobState(
             id=job_id,
             state=str(getattr(told.status, "value", told.status)),
@@ -100,8 +101,3 @@ class RayJobs:
         except Exception as failed:  # Ray, or the library under it; the caller asks how the job is
             logging.getLogger(__name__).debug("the log of %s broke off: %s", job_id, failed)
         return max(begin, self._read)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__).rstrip(".")
