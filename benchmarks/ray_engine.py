@@ -87,6 +87,13 @@ def descendants(ancestor: int) -> dict[int, Process]:
     return found
 
 
+def tell(name: str, one: Replayed, pool: Replayed) -> None:
+    wall = f"{one.seconds:7.1f} s ({one.seconds / pool.seconds:.2f} x pool)"
+    cpu = f"CPU {one.cpu_seconds:7.1f} s ({one.cpu_seconds / pool.cpu_seconds:.2f} x pool)"
+    load = f"load {os.getloadavg()[1]:.1f}"  # of the last five minutes: others may use the machine too
+    print(f"{name:22} {wall}  {cpu}  {load}  sha256 {one.sha256}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--jobs", type=int, default=1_200_000)
@@ -101,12 +108,11 @@ def main() -> None:
         zeus += ["--traces", str(TRACES), "--policy", args.policy, "--workers", str(args.workers), "--json"]
         print(f"{args.jobs} jobs of {args.groups} groups, policy {args.policy}, {args.workers} workers", flush=True)
         pool = replay(zeus)
+        tell("pool", pool, pool)
         ray = replay([*zeus, "--engine", "ray"])
+        tell("ray", ray, pool)
         killed = replay([*zeus, "--engine", "ray"], kill_after=ray.seconds / 2)
-    for name, one in {"pool": pool, "ray": ray, "ray, a worker killed": killed}.items():
-        wall = f"{one.seconds:7.1f} s ({one.seconds / pool.seconds:.2f} x pool)"
-        cpu = f"CPU {one.cpu_seconds:7.1f} s ({one.cpu_seconds / pool.cpu_seconds:.2f} x pool)"
-        print(f"{name:22} {wall}  {cpu}  sha256 {one.sha256}")
+        tell("ray, a worker killed", killed, pool)
     print(killed.told)
     if len({pool.sha256, ray.sha256, killed.sha256}) > 1 or killed.told.count("a worker was lost") != 1:
         sys.exit("the bytes differ, or not exactly one worker was lost")
