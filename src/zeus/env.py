@@ -288,6 +288,11 @@ def rank_patience(environ: Mapping[str, str] = HERE) -> float:
     return RANK_PATIENCE_SECONDS if seconds is None else seconds
 
 
+def elastic_start(environ: Mapping[str, str] = HERE) -> int:
+    """TORCHELASTIC_RESTART_COUNT: how often torchrun has started the ranks again after one failed."""
+    return int(_number(environ, "TORCHELASTIC_RESTART_COUNT") or 0)
+
+
 def has_several_ranks(environ: Mapping[str, str] = HERE) -> bool:
     """WORLD_SIZE: whether a launcher started several processes."""
     return environ.get("WORLD_SIZE", "1") != "1"

@@ -72,7 +72,9 @@ class ScriptRunner:
             return left
         child.check(status)
         if status:
-            so_far = left or self.job.so_far(trial.number) or Outcome(ending=Ending.LOST)
+            known = [one for one in (left, self.job.so_far(trial.number)) if one is not None]
+            # If a launcher such as torchrun has started the script again, an earlier start may have left the file.
+            so_far = max(known, key=lambda one: one.seconds, default=Outcome(ending=Ending.LOST))
             return replace(so_far, ending=Ending.CRASHED)
         if left is not None and left.epochs:  # the script left its loop before the target was reached
             return replace(left, ending=Ending.NOT_CONVERGED)

@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from zeus.cost import Use
+from zeus.cost import ZERO, Use
 from zeus.device.keeper.client import limit_changes
 from zeus.distributed.crew import Crew, broadcast
 from zeus.errors import DeviceError
-from zeus.job import Ending, Kind
+from zeus.job import Ending, Kind, Outcome
 from zeus.jobs.profile_folder import ProfileFolder
+from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.recorder import Recorder
 from zeus.trial.driver import Driver
-from zeus.trial.engine import LOOKS, AskPolicy, TrialEngine
+from zeus.trial.engine import LOOKS, AskPolicy, Event, TrialEngine
 from zeus.trial.quick_profile import is_enough
 
 UNCOUNTED_STEPS = 10  # between two looks at the cost if the steps per epoch are not known
@@ -33,6 +34,7 @@ class TrialRun(Driver):
         ask: Asks the policy whether to go on.
         tell_epoch: Called with what an epoch uses.
         quick: Where to leave what `zeus profile` wants to know. The process then ends. None: a usual trial.
+        notes: For a trial that a launcher may have to start again.
     """
 
     def __init__(
@@ -44,18 +46,47 @@ class TrialRun(Driver):
         ask: Callable[[AskPolicy], bool] = lambda question: True,
         tell_epoch: Callable[[Use], None] = lambda use: None,
         quick: ProfileFolder | None = None,
+        notes: CounterNotes | None = None,
     ) -> None:
+        def asked(question: AskPolicy) -> bool:
+            taken = {} if notes is None else notes.take(question.so_far)  # other ranks still wait for the answer
+            go_on = _for_all(ask(question) if crew.writes else True)
+            if notes is not None:
+                notes.keep(taken)
+            return go_on
+
         super().__init__(
             engine,
-            ask=lambda question: _for_all(ask(question) if crew.writes else True),
+            ask=asked,
             tell_epoch=lambda use: tell_epoch(use) if crew.writes else None,
             priced=recorder.priced if crew.writes else lambda outcome: outcome,
         )
         self.recorder = recorder
         self._crew = crew
         self._quick = quick
+        self._notes = notes
         self._steps = 0  # since the last cut
         self._is_first = True  # whether no step of this process has ended yet
+
+    def resume(self, epochs: int, so_far: Outcome | None) -> None:
+        """Continue what earlier starts of this trial have begun. Every rank must call this, when it measures already.
+
+        Args:
+            epochs: Finished epochs in the checkpoint that training continues from.
+            so_far: What the trial had used when it last reported.
+        """
+        terms, known = self.engine.terms, self.engine.known
+        lost = ZERO if self._notes is None else self._notes.lost(so_far)
+        if epochs or so_far is not None or lost != ZERO:
+            self.engine = TrialEngine.resumed(terms, known, epochs, so_far, lost)
+        if self._notes is not None and lost == ZERO:  # otherwise the old notes stay: the part is not reported yet
+            self._notes.keep(self._notes.take(self.engine.so_far))
+
+    def feed(self, *events: Event) -> None:
+        super().feed(*events)
+        if self._notes is not None and self.engine.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED, Ending.STOPPED):
+            self._notes.remove()
+            self._notes = None
 
     def step_begins(self) -> None:
         """A training step begins. If the limit changed since the last step, that step is cut off first."""

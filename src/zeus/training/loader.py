@@ -20,6 +20,7 @@ from zeus.errors import InputError
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.running import start_terms
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import power_arguments
 from zeus.optimizer.power_limit.selector import OptimumSelector
@@ -172,18 +173,24 @@ class ZeusDataLoader(DataLoader[Any]):
             crew=ranks,
             first=broadcast,
             quick=None if report is None else ProfileFolder.of(order),
+            so_far=None if report is None else report.so_far,
+            notes=None if report is None else CounterNotes(order, self._zeus_monitor, ranks, optimizer.include),
         )
 
     # ------------------------------------------------------------------ Listing 1
 
-    def epochs(self) -> Iterator[int]:
+    def epochs(self, done: int = 0) -> Iterator[int]:
         """Iterate over the epochs to train for. It may end before max_epochs.
 
+        Args:
+            done: Finished epochs in the checkpoint that the script has loaded, if any. Epochs count on from there. If
+                the trial of `zeus run` was started before, what it has used is charged, whatever `done` is.
+
         Raises:
-            InputError: This is an evaluation loader, or its epochs were used already.
+            InputError: This is an evaluation loader, its epochs were used already, or `done` is not valid.
         """
         session = self._training("epochs()")
-        epochs = session.epochs()  # raises for a second use, whose summary would be that of the first
+        epochs = session.epochs(done)  # raises for a second use, whose summary would be that of the first
         try:
             yield from epochs
         finally:

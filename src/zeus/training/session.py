@@ -21,13 +21,14 @@ from zeus.errors import DeviceError, InputError
 from zeus.job import Kind
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.monitor import ZeusMonitor
+from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.profile import PowerProfile
 from zeus.training.limit_record import summary_of
 from zeus.training.summary import Summary, TrainingEnd
-from zeus.trial.engine import AskPolicy, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
+from zeus.trial.engine import AskPolicy, Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
 from zeus.trial.knowledge import Knowledge
 
 ENDINGS = {
@@ -60,6 +61,8 @@ class Session:
         crew: The ranks of a distributed training.
         quick: Where a script under `zeus profile` leaves what it measured.
         first: Returns the first rank's number on every rank.
+        so_far: What the trial had used when an earlier start last reported.
+        notes: For a trial that a launcher may have to start again.
     """
 
     def __init__(
@@ -83,6 +86,8 @@ class Session:
         crew: Crew | None = None,
         first: Callable[[float], float] = lambda value: value,
         quick: ProfileFolder | None = None,
+        so_far: job.Outcome | None = None,
+        notes: CounterNotes | None = None,
     ) -> None:
         if isinstance(max_epochs, bool) or not isinstance(max_epochs, int) or max_epochs < 1:
             raise InputError(f"max_epochs={max_epochs!r}: give a whole number of epochs, at least 1.")
@@ -119,7 +124,9 @@ class Session:
             ask=keep_going or (lambda question: fits(question.cost, cost_limit)),
             tell_epoch=tell_epoch,
             quick=quick,
+            notes=notes,
         )
+        self._so_far, self._is_trial = so_far, notes is not None
         self._waits = WaitRecord(self._crew)
         self._ending = TrainingEnd.RUNNING
         self._begun = False
@@ -131,22 +138,28 @@ class Session:
 
     # ------------------------------------------------------------------ epochs
 
-    def epochs(self) -> Iterator[int]:
+    def epochs(self, done: int = 0) -> Iterator[int]:
         """Iterate over the epochs until the run is over.
 
+        Args:
+            done: Finished epochs in the checkpoint that the script has loaded.
+
         Raises:
-            InputError: The epochs were used already.
+            InputError: The epochs were used already, or `done` is not a number of epochs.
         """
         if self._begun:
             raise InputError("epochs() was used already: make a new loader for another run.")
+        if isinstance(done, bool) or not isinstance(done, int) or done < 0:
+            raise InputError(f"done={done!r}: give the number of epochs that the checkpoint has behind it, 0 or more.")
         self._begun = True
-        return self._epochs()
+        return self._epochs(done)
 
-    def _epochs(self) -> Iterator[int]:
+    def _epochs(self, done: int) -> Iterator[int]:
         self._optimizer.on_train_begin()
         self._run.recorder.begin()
         self._in_epochs = True
         try:
+            self._resume(done)
             self._run.feed(Started())
             while self._epoch_begins():
                 yield self._run.engine.epochs
@@ -154,6 +167,16 @@ class Session:
             self._ending = ENDINGS[self._run.engine.ending or job.Ending.NOT_CONVERGED]
         finally:
             self._end()
+
+    def _resume(self, done: int) -> None:
+        """Continue a trial that was started before, or else a training of which nothing is known but its epochs."""
+        run, engine = self._run, self._run.engine
+        if self._is_trial:
+            run.resume(done, self._so_far)
+        else:
+            run.engine = replace(engine, epochs=done, terms=replace(engine.terms, epochs_before=done))
+        if done and done >= engine.terms.max_epochs:
+            run.feed(Ended(job.Ending.NOT_CONVERGED))
 
     def _epoch_begins(self) -> bool:
         self._reported = False

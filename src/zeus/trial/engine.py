@@ -144,7 +144,7 @@ class Terms:
     cost_limit: float | None = None
     steps_per_epoch: int | None = None  # if steps can be seen and counted before the first epoch
     found_watts: float | None = None  # the power limit before Zeus changed it
-    before: Use = ZERO  # by earlier starts of this trial, which ran out of memory; charged to it
+    before: Use = ZERO  # by earlier starts of this trial; charged to it
     micro_batch_size: int | None = None  # samples on each GPU at once, if gradients are accumulated
     epochs_before: int = 0  # in a checkpoint from which this start goes on
 
@@ -202,18 +202,25 @@ class TrialEngine:
     _inside: bool = False  # the policy was asked inside this epoch
 
     @classmethod
-    def resumed(cls, terms: Terms, known: Knowledge, epochs: int, so_far: Outcome | None) -> TrialEngine:
-        """A trial that goes on from a checkpoint.
+    def resumed(
+        cls, terms: Terms, known: Knowledge, epochs: int, so_far: Outcome | None, lost: Use = ZERO
+    ) -> TrialEngine:
+        """A trial that goes on, from a checkpoint or after its ranks were lost.
 
         Args:
             terms: Its terms.
             known: What earlier trials tell.
-            epochs: Finished epochs in the checkpoint.
-            so_far: What the trial had used when it last reported. None: it had not begun, so the epochs belong to
-                another trial. What the whole training uses is then unknown.
+            epochs: Finished epochs in the checkpoint; 0 if training starts from the beginning.
+            so_far: What the trial had used when it last reported. None: it had not begun, so epochs of a checkpoint
+                belong to another trial. What the whole training uses is then unknown.
+            lost: What was used since that report.
         """
-        used = ZERO if so_far is None else Use(math.nan if so_far.joules is None else so_far.joules, so_far.seconds)
-        before = Use(math.nan, terms.before.seconds) if so_far is None else used
+        before = terms.before
+        if so_far is None and epochs:
+            before = Use(math.nan, before.seconds)
+        elif so_far is not None and so_far.seconds >= before.seconds:  # else the store missed a start
+            before = Use(math.nan if so_far.joules is None else so_far.joules, so_far.seconds)
+        before = before + lost
         units = {} if so_far is None else {(one.kind, one.limit_watts, one.cold): one for one in so_far.stretches}
         return cls(replace(terms, before=before, epochs_before=epochs), known, epochs=epochs, stretches=units)
 

@@ -26,11 +26,11 @@ from zeus.jobs.running import RunningTrial, start_terms
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import need_included
 from zeus.optimizer.batch_size.trial_source import GivenTrial, TrialSource
+from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.store import Store
 from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
-from zeus.trial.knowledge import Knowledge
 
 log = logging.getLogger(__name__)
 
@@ -195,29 +195,39 @@ class BatchSizeOptimizer(Callback):
             steps_per_epoch=steps,
             **(start_terms(self._source.orders) if self._source.from_launcher else {}),
         )
-        engine = self._engine(terms, self._given.known)
-        quick = ProfileFolder.of(self._source.orders) if self._source.from_launcher else None
+        engine, launched = TrialEngine(terms, self._given.known), self._source.from_launcher
+        quick = ProfileFolder.of(self._source.orders) if launched else None
+        notes = CounterNotes(self._source.orders, self.monitor, self._crew, self._given.include) if launched else None
         self._run = (
-            TrialRun(engine, recorder, self._crew, quick=quick)
+            TrialRun(engine, recorder, self._crew, quick=quick, notes=notes)
             if running is None
-            else TrialRun(engine, recorder, self._crew, ask=running.answer, tell_epoch=running.tell_epoch, quick=quick)
+            else TrialRun(
+                engine,
+                recorder,
+                self._crew,
+                ask=running.answer,
+                tell_epoch=running.tell_epoch,
+                quick=quick,
+                notes=notes,
+            )
         )
         self._has_epochs = self._has_steps = self._is_unit = False
         recorder.begin()
+        self._resume(self._run)
         self._run.feed(Started())
         self._end_if_over()
 
-    def _engine(self, terms: Terms, known: Knowledge) -> TrialEngine:
-        """The engine of this trial, which may go on from a checkpoint. Every rank must call this."""
+    def _resume(self, run: TrialRun) -> None:
+        """Continue a trial that was started before, perhaps from a checkpoint. Every rank must call this."""
         done = self.epochs_before
-        if not done:
-            return TrialEngine(terms, known)
-        so_far = broadcast(self._running.so_far() if self._running is not None else None)
-        if so_far is None and self._crew.writes:
+        so_far = None
+        if done or self._source.from_launcher:
+            so_far = broadcast(self._running.so_far() if self._running is not None else None)
+        if done and so_far is None and self._crew.writes:
             log.warning(
                 "training goes on after epoch %s of another trial, so the energy of the whole training is unknown", done
             )
-        return TrialEngine.resumed(terms, known, done, so_far)
+        run.resume(done, so_far)
 
     def on_epoch_begin(self) -> None:
         """An epoch begins. If a loop never calls this, each evaluation ends an epoch."""

@@ -12,6 +12,7 @@ from typing import Any
 from zeus.cost import Include
 from zeus.distributed.crew import Crew, broadcast, crew
 from zeus.env import Orders
+from zeus.job import Outcome
 from zeus.jobs.running import RunningTrial, launched
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import count_gpus
@@ -40,6 +41,7 @@ class LaunchedTrial:
         self._trial = trial if ranks.writes else None  # only on the rank that writes
         self.terms: LaunchedTerms | None = broadcast(self._terms())  # None: the store did not answer
         self.known: Knowledge = broadcast(trial.knowledge() if ranks.writes else Knowledge())
+        self.so_far: Outcome | None = broadcast(trial.so_far() if ranks.writes else None)  # by an earlier start
 
     def _terms(self) -> LaunchedTerms | None:
         if self._trial is None:
