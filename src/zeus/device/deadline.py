@@ -99,7 +99,9 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def answer_within(seconds: float, who: str, what: str, question: Callable[[], T]) -> T:
+def answer_within(
+    seconds: float, who: str, what: str, question: Callable[[], T], *, grace: float = STOPPED_SECONDS
+) -> T:
     """Ask the driver about one card, and return its answer or raise its error.
 
     Args:
@@ -107,6 +109,7 @@ def answer_within(seconds: float, who: str, what: str, question: Callable[[], T]
         who: The card. While a question about it hangs, no other is asked.
         what: The question in words, for messages.
         question: The call to make. It runs on another thread and may go on after this function has returned.
+        grace: How much longer to wait, in case that this process was suspended all the while.
 
     Raises:
         DeviceSilent: The driver did not answer in time, or has not yet answered an earlier question.
@@ -120,7 +123,7 @@ def answer_within(seconds: float, who: str, what: str, question: Callable[[], T]
     call = _Call(who, what, question)
     if not threads.begin(call):
         return question()
-    in_time = call.done.acquire(timeout=seconds) or call.done.acquire(timeout=STOPPED_SECONDS)
+    in_time = call.done.acquire(timeout=seconds) or call.done.acquire(timeout=grace)
     if not in_time and threads.give_up(call):
         raise DeviceSilent(
             f"{what}: the driver has not answered for {seconds:g} s. `dmesg` may say why. Zeus goes on "

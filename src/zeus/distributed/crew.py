@@ -44,10 +44,14 @@ class Crew(Protocol):
     def broadcast(self, value: T) -> T:
         """Rank 0's value. Raises like `gather`."""
 
-    def on_loss(self, react: Callable[[str], str | None]) -> None:
-        """Call this function with the reason when a rank is lost, before `gather` raises.
+    def on_loss(self, restore: Callable[[], str | None], give_up: Callable[[str], None]) -> None:
+        """Call these functions when a rank is lost. Methods do not keep their object alive.
 
-        It returns what it did, to complete "This rank ...", or None. A method does not keep its object alive.
+        Args:
+            restore: Called as soon as any rank notices the loss, perhaps on another thread while the training waits.
+                It must not change what this rank gathers next. It returns what it did, to complete "This rank ...", or
+                None if it did nothing.
+            give_up: Called with the reason inside `gather`, in the same call on all ranks that can still be reached.
         """
 
 
@@ -85,7 +89,7 @@ class Alone:
     def broadcast(self, value: T) -> T:
         return value
 
-    def on_loss(self, react: Callable[[str], str | None]) -> None:
+    def on_loss(self, restore: Callable[[], str | None], give_up: Callable[[str], None]) -> None:
         pass
 
 

@@ -5,17 +5,22 @@
 A verdict is all values, or the rank that is lost. The store keeps the first one that is written, so all ranks that
 reach it get the same: they give up together, at the same call, and the next call may work again. A rank that does not
 even reach the store leaves the crew for good.
+
+A rank may also be lost between two calls, while the others wait for it in the training itself. The board's watch then
+has each rank restore its limits at once, on another thread. If the lost rank comes back, the next call returns all
+values, and before that every rank gives up.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import torch.distributed as dist
 
@@ -26,6 +31,10 @@ from zeus.distributed.torch_board import BUSY_SECONDS, START_SECONDS, TorchBoard
 from zeus.errors import DeviceError
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+Weak: TypeAlias = Callable[[], Callable[P, R] | None]  # a weak reference to a function
+Row: TypeAlias = tuple[Any, float, str | None]  # of each rank: its value, its virtual time, the loss that it noticed
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +59,9 @@ class TorchCrew:
         self._kept: list[str] = []  # verdicts that a rank may not have read yet
         self._cut_off: str | None = None  # why this rank has left for good
         self._said = False
-        self._listeners: list[Callable[[], Callable[[str], str | None] | None]] = []  # weak references
+        self._alarm: str | None = None  # a loss that the watch has noticed, until all ranks know of it
+        self._restoring = threading.Lock()
+        self._listeners: list[tuple[Weak[[], str | None], Weak[[str], None]]] = []
 
     @property
     def writes(self) -> bool:
@@ -60,32 +71,42 @@ class TorchCrew:
         """The value of every rank. Also brings the clocks of virtual GPUs together."""
         if self._cut_off is not None:
             raise DeviceError(self._cut_off)
-        here, began = machine.position(), time.monotonic()
+        here, began, alarm = machine.position(), time.monotonic(), self._alarm
         try:
-            verdict = self._verdict((value, here))
+            verdict = self._verdict((value, here, alarm))
         except DeviceError as failed:
             self._cut_off = str(failed)
             verdict = _Lost(str(failed))
+        if self._alarm is alarm:  # otherwise there was another meanwhile, which all ranks learn next time
+            self._alarm = None
         if isinstance(verdict, _Lost):
             self.waited += time.monotonic() - began
             self._lose(verdict.why)
             raise DeviceError(verdict.why)
-        there = max(moment for _, moment in verdict)
+        if why := next((theirs for _, _, theirs in verdict if theirs is not None), None):
+            self._lose(why)
+        there = max(moment for _, moment, _ in verdict)
         machine.meet(there)
         self.waited += there - here if machine.has_position() else time.monotonic() - began
-        return [theirs for theirs, _ in verdict]
+        return [theirs for theirs, _, _ in verdict]
 
     def broadcast(self, value: T) -> T:
         return self.gather(value if self.writes else None)[0]  # type: ignore[return-value]
 
-    def on_loss(self, react: Callable[[str], str | None]) -> None:
-        self._listeners.append(weakref.WeakMethod(react) if hasattr(react, "__self__") else lambda: react)
+    def on_loss(self, restore: Callable[[], str | None], give_up: Callable[[str], None]) -> None:
+        self._listeners.append((_weak(restore), _weak(give_up)))
 
-    def _verdict(self, mine: tuple[Any, float]) -> list[tuple[Any, float]] | _Lost:
+    def alarm(self, why: str) -> None:
+        """A rank is lost, as the watch has noticed. What this rank has set is restored at once, on this thread."""
+        if did := self._restore():
+            self._alarm = why
+            self._say(why, did, "Zeus does not end the training.")
+
+    def _verdict(self, mine: Row) -> list[Row] | _Lost:
         self._turn += 1
         key, ranks = f"turn {self._turn}", range(self.size)
         self._board.post(f"{key} of {self.rank}", mine)
-        found: list[tuple[Any, float]] | _Lost
+        found: list[Row] | _Lost
         if self.writes:
             try:
                 rows = self._board.read_all({rank: f"{key} of {rank}" for rank in ranks})
@@ -107,12 +128,27 @@ class TorchCrew:
         return found
 
     def _lose(self, why: str) -> None:
-        """Let everyone here react, and say once what happened and what was done."""
-        did = [done for weak in self._listeners if (react := weak()) is not None and (done := react(why))]
+        """Have everyone here restore and give up, and say once what happened and what was done."""
+        did = self._restore()
+        for _, give_up in self._listeners:
+            if (react := give_up()) is not None:
+                react(why)
         if not self._said or did:
-            self._said = True
-            what = " and ".join(did) or "does not know what the others do"
-            say_here(f"rank {self.rank}: {why}. This rank {what}. Training goes on.")
+            self._say(why, did or ["does not know what the others do"], "Training goes on.")
+
+    def _restore(self) -> list[str]:
+        """What was done. Nothing is done twice."""
+        with self._restoring:
+            return [done for weak, _ in self._listeners if (restore := weak()) is not None and (done := restore())]
+
+    def _say(self, why: str, did: list[str], then: str) -> None:
+        self._said = True
+        say_here(f"rank {self.rank}: {why}. This rank {' and '.join(did)}. {then}")
+
+
+def _weak(call: Callable[P, R]) -> Weak[P, R]:
+    """A reference that does not keep a method's object alive."""
+    return weakref.WeakMethod(call) if hasattr(call, "__self__") else lambda: call
 
 
 _current: tuple[weakref.ref[Any], Crew] | None = None  # the process group and its crew
@@ -130,5 +166,11 @@ def crew(patience: timedelta = PATIENCE) -> Crew:
         return Alone()
     world = dist.group.WORLD
     if _current is None or _current[0]() is not world:
-        _current = weakref.ref(world), TorchCrew(here) if here.everyone(patience) else Alone()
+        _current = weakref.ref(world), _watched(here) if here.everyone(patience) else Alone()
     return _current[1]
+
+
+def _watched(ranks: TorchBoard) -> TorchCrew:
+    made = TorchCrew(ranks)
+    ranks.watch(made.alarm)
+    return made

@@ -17,7 +17,7 @@ from zeus.errors import DeviceError
 dist = pytest.importorskip("torch.distributed")
 
 from zeus.distributed import torch_board  # noqa: E402 (needs torch)
-from zeus.distributed.torch_board import FAREWELL, TorchBoard  # noqa: E402
+from zeus.distributed.torch_board import BEAT_SECONDS, FAREWELL, TorchBoard, _Watch  # noqa: E402
 from zeus.distributed.torch_crew import TorchCrew  # noqa: E402
 
 PATIENCE = 30.0  # seconds of the ranks' own clock, which moves only when somebody looks at it
@@ -58,6 +58,23 @@ class Ranks:
 
     def gather(self, *ranks: int) -> list[Future[Any]]:
         return [self.start(rank, lambda crew, value=rank: crew.gather(value)) for rank in ranks]  # type: ignore[misc]
+
+
+class Limits:
+    """Something that ranks set together, and what became of it."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.are_set = True
+
+    def restore(self) -> str | None:
+        if not self.are_set:
+            return None
+        self.are_set = False
+        return "restored the power limits of its GPUs"
+
+    def give_up(self, reason: str) -> None:
+        self.reasons.append(reason)
 
 
 def why(found: Future[Any]) -> str:
@@ -153,17 +170,9 @@ def test_a_loss_is_said_once_with_what_was_done(capsys: pytest.CaptureFixture[st
     ranks = Ranks(2)
     ranks.lose(1)
 
-    class Limits:
-        def __init__(self) -> None:
-            self.reasons: list[str] = []
-
-        def lose(self, reason: str) -> str | None:
-            self.reasons.append(reason)
-            return "restored the power limits of its GPUs" if len(self.reasons) == 1 else None
-
     limits, gone = Limits(), Limits()
-    ranks.crews[0].on_loss(limits.lose)
-    ranks.crews[0].on_loss(gone.lose)
+    ranks.crews[0].on_loss(limits.restore, limits.give_up)
+    ranks.crews[0].on_loss(gone.restore, gone.give_up)
     del gone  # an optimizer that was thrown away is not kept alive
     for _ in range(2):
         (found,) = ranks.gather(0)
@@ -173,6 +182,91 @@ def test_a_loss_is_said_once_with_what_was_done(capsys: pytest.CaptureFixture[st
         "zeus: rank 0: rank 1 has shown no sign of life for 30 s. This rank restored the power limits of its GPUs. "
         "Training goes on.\n"
     )
+
+
+def test_a_rank_lost_while_nobody_waits_has_limits_restored_at_once_and_all_give_up_together(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ranks = Ranks(3)
+    limits = [Limits() for _ in ranks.crews]
+    for crew, its in zip(ranks.crews, limits, strict=True):
+        crew.on_loss(its.restore, its.give_up)
+    ranks.crews[0].alarm("rank 2 has shown no sign of life for 30 s")
+    assert [its.are_set for its in limits] == [False, True, True]
+    assert not limits[0].reasons  # or it would no longer make the same calls as the others
+    found = [one.result(PATIENCE_SECONDS) for one in ranks.gather(0, 1, 2)]  # it is back
+    assert found == [[0, 1, 2]] * 3  # nothing is missing, so what the ranks used is known
+    assert [its.are_set for its in limits] == [False] * 3
+    assert [its.reasons for its in limits] == [["rank 2 has shown no sign of life for 30 s"]] * 3
+    assert len(capsys.readouterr().err.splitlines()) == 3
+    assert [one.result(PATIENCE_SECONDS) for one in ranks.gather(0, 1, 2)] == [[0, 1, 2]] * 3
+    assert all(len(its.reasons) == 1 for its in limits)
+
+
+def test_a_loss_that_nobody_is_harmed_by_is_not_brought_up_later(capsys: pytest.CaptureFixture[str]) -> None:
+    ranks = Ranks(2)
+    ranks.crews[0].alarm("rank 1 has ended")  # as it does after a training
+    limits = Limits()
+    ranks.crews[0].on_loss(limits.restore, limits.give_up)
+    assert [one.result(PATIENCE_SECONDS) for one in ranks.gather(0, 1)] == [[0, 1]] * 2
+    assert limits.are_set and not limits.reasons and not capsys.readouterr().err
+
+
+class Watched:
+    """Ranks that watch each other. The test says when they look, and which of them beat."""
+
+    def __init__(self, size: int) -> None:
+        self.told: list[list[str]] = [[] for _ in range(size)]
+        store, ticks = dist.HashStore(), [0.0]
+        self._ticks = ticks
+        self.boards = [TorchBoard(rank, size, store, PATIENCE, now=lambda: ticks[0]) for rank in range(size)]
+        self.looks = [
+            _Watch(board, board._connection(), told.append) for board, told in zip(self.boards, self.told, strict=True)
+        ]
+        self._count = 0
+
+    def pass_by(self, seconds: float, alive: set[int], awake: set[int] | None = None) -> None:
+        """Time passes. Ranks that are alive beat, and those that are awake look, which by default are the same."""
+        for _ in range(int(seconds / BEAT_SECONDS)):
+            self._ticks[0] += BEAT_SECONDS
+            self._count += 1
+            for rank in alive:
+                board = self.boards[rank]
+                board._store.set(f"beat {rank}", board.beat_text(self._count))
+            for rank in alive if awake is None else awake:
+                self.looks[rank]()
+
+
+def test_the_first_rank_watches_all_and_tells_the_others_whom_it_misses() -> None:
+    ranks = Watched(3)
+    ranks.pass_by(60, alive={0, 1, 2})
+    assert ranks.told == [[], [], []]
+    ranks.pass_by(PATIENCE + 2 * BEAT_SECONDS, alive={0, 1})
+    assert ranks.told == [["rank 2 has shown no sign of life for 30 s"]] * 2 + [[]]
+    ranks.pass_by(60, alive={0, 1, 2})
+    assert ranks.told == [["rank 2 has shown no sign of life for 30 s"]] * 3  # it learns when it is back, and all once
+    ranks.pass_by(PATIENCE + 2 * BEAT_SECONDS, alive={1, 2})
+    assert [told[1:] for told in ranks.told] == [[], *[["rank 0 has shown no sign of life for 30 s"]] * 2]
+
+
+def test_ranks_that_were_all_stopped_and_continued_miss_nobody() -> None:
+    ranks = Watched(2)
+    ranks.pass_by(60, alive={0, 1})
+    ranks._ticks[0] += 3600
+    ranks.pass_by(BEAT_SECONDS, alive=set(), awake={0, 1})  # they look before they beat
+    ranks.pass_by(60, alive={0, 1})
+    assert ranks.told == [[], []]
+
+
+def test_a_rank_that_has_ended_is_missed_only_by_one_that_goes_on_for_long() -> None:
+    ranks = Watched(2)
+    ranks.pass_by(10, alive={0, 1})
+    ranks.boards[0]._store.set("beat 0", FAREWELL)
+    ranks.pass_by(PATIENCE - 2 * BEAT_SECONDS, alive={1})
+    assert ranks.told == [[], []]
+    ranks.looks[1]._store = None  # the store may have ended with the first rank, so it is not asked
+    ranks.pass_by(3 * BEAT_SECONDS, alive=set(), awake={1})
+    assert ranks.told == [[], ["rank 0 has ended"]]
 
 
 def test_ranks_agree_whether_all_use_zeus_and_a_later_group_starts_afresh() -> None:

@@ -21,6 +21,7 @@ import atexit
 import logging
 import math
 import os
+import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class Lease:
         self._channel = channel
         self._clock = clock_of(gpus[0])
         self.kind = kind  # "private" or "system"
+        self.is_left = False  # whether it was released, but the keeper did not confirm that limits are restored
         answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=env.job_name())
         self.found: dict[str, float] = answer["found"]  # watts by UUID, restored at the end
         _leases.add(self)
@@ -103,15 +105,20 @@ class Lease:
 
     def release(self) -> None:
         """Restore the limits and wait until that is done. May be called twice, or after the keeper died."""
-        if self not in _leases or not self._channel.is_mine:
+        if not self._channel.is_mine:
             return
-        _leases.discard(self)
+        with _ending:  # two threads may end it at once
+            if self not in _leases:
+                return
+            _leases.discard(self)
         _changes.append(self._clock.now())
         try:
             for returned in self._channel.ask(op="release")["returned"]:
                 if returned["ending"] in ("left", "failed"):
+                    self.is_left = True
                     log.warning("%s", returned["message"])
         except KeeperLost as e:
+            self.is_left = True
             log.warning("While releasing the lease: %s", e)
             if self.kind == "private":
                 recover()
@@ -133,6 +140,7 @@ class Lease:
 
 
 _leases: weakref.WeakSet[Lease] = weakref.WeakSet()
+_ending = threading.Lock()
 
 
 def found_limits() -> dict[str, float]:

@@ -154,12 +154,14 @@ class GlobalPowerLimitOptimizer(Callback):
             None if include is None else included(include),
         )
         self._setup = set_up(monitor, self._crew, wishes)
-        self._crew.on_loss(self._lose_rank)
+        self._crew.on_loss(self._restore, self._part)
         self._profiler: State | None = self._setup.begin()  # None: there is nothing to profile, or profiling failed
         self._best = self._profiler.best_limit if isinstance(self._profiler, Done) else None
         self._phase: Phase = Idle()
         self._chunks = Chunks(monitor, self._crew, self._setup.clock, self._setup.include)
         self._ailment: str | None = None  # what failed on this rank; the other ranks learn it at the next exchange
+        self._parted: str | None = None  # the ranks no longer choose limits together, because of this
+        self._restored = False  # whether the limits of this training were restored for that reason
         self._drift = DriftWatch(recheck, self._crew)
         self._passes = 0  # passes of training steps: an epoch has one, or several around evaluations
         self._pace: float | None = None  # seconds per step, the same on all ranks
@@ -223,6 +225,7 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def on_epoch_begin(self) -> None:
         """Training steps follow. Continue profiling where the last epoch stopped."""
+        self._heed()
         self._begin()
         self._passes += 1
         self._drift.clear()
@@ -240,6 +243,7 @@ class GlobalPowerLimitOptimizer(Callback):
         now = self._setup.clock.now()
         seconds = now - (self._last_end if self._last_end is not None else now)
         self._last_end = now
+        self._heed()
         match self._phase:
             case Profiling():
                 with self._unharmed():
@@ -250,6 +254,7 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def on_epoch_end(self) -> None:
         """Training steps pause, for example for an evaluation. Nothing is profiled until the next `on_epoch_begin`."""
+        self._heed()
         left = self._crew.size > 1 and sys.exc_info()[0] is not None  # other ranks may be gone: do not wait for them
         with self._unharmed():
             self._chunks.abandon() if left else self._chunks.close(_limit(self._profiler))
@@ -265,6 +270,7 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def on_train_end(self) -> None:
         """Training has ended. Restore the limit found. The profile is kept for another training with this object."""
+        self._heed()
         with self._unharmed():
             self._chunks.abandon()
         self.monitor.watch_closely(False)
@@ -283,6 +289,7 @@ class GlobalPowerLimitOptimizer(Callback):
     def _begin(self) -> None:
         if not isinstance(self._phase, Idle) or self.mode is Mode.OFF or self._profiler is None:
             return
+        self._parted, self._restored = None, False
         with self._unharmed():
             lease, refusal = None, None
             match lend(self._setup.gpus) if self._setup.gpus else None:
@@ -398,13 +405,26 @@ class GlobalPowerLimitOptimizer(Callback):
     def _lease(self) -> Lease | None:
         return self._phase.lease if isinstance(self._phase, Profiling | Holding) else None
 
-    def _lose_rank(self, why: str) -> str | None:
-        """A rank is lost, whoever noticed: the others no longer choose limits together, so each restores its own."""
-        if not isinstance(self._phase, Profiling | Holding):
+    def _restore(self) -> str | None:
+        """A rank is lost: restore the limits of this rank's GPUs at once, on any thread."""
+        phase = self._phase
+        if self._restored or not isinstance(phase, Profiling | Holding):
             return None
-        sets = self._lease is not None
-        self._give_up(DeviceError(why))
-        return "restored the power limits of its GPUs" if sets else "sets no power limits, and stopped tuning them"
+        self._restored = True
+        if phase.lease is None:
+            return "sets no power limits, and stopped tuning them"
+        phase.lease.release()
+        if phase.lease.is_left:
+            return "has asked its keeper to restore the power limits of its GPUs, which the keeper did not confirm"
+        return "restored the power limits of its GPUs"
+
+    def _part(self, why: str) -> None:
+        self._parted = why
+
+    def _heed(self) -> None:
+        """Give up if the ranks have parted. All learn it in the same exchange, so all give up in the same call."""
+        if self._parted is not None and isinstance(self._phase, Profiling | Holding):
+            self._give_up(DeviceError(self._parted))
 
     def _give_up(self, why: Exception) -> None:
         """Restore the limit found, as far as it can still be set. Training continues."""
