@@ -325,9 +325,29 @@ def run_id(environ: Mapping[str, str] = HERE) -> str:
     return text
 
 
+def nodes(environ: Mapping[str, str] = HERE) -> int:
+    """ZEUS_NODES: on how many nodes the command of a job trains, each with the GPUs of this one."""
+    text = environ.get("ZEUS_NODES", "").strip() or "1"
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise InputError(f"ZEUS_NODES={text!r}: give a whole number of at least 1.")
+    return int(text)
+
+
 def slurm_job(environ: Mapping[str, str] = HERE) -> str:
-    """ZEUS_SLURM_COMMENT and SLURM_JOB_ID: the job of Slurm whose comment gets the energy. Empty for none."""
-    return environ.get("SLURM_JOB_ID", "") if environ.get("ZEUS_SLURM_COMMENT", "0") not in ("", "0") else ""
+    """ZEUS_SLURM_COMMENT and SLURM_JOB_ID: the job of Slurm whose comment gets the energy. Empty for none.
+
+    For a task of an array, its id there: the last task has the number of the whole array, which would mean all tasks.
+
+    >>> slurm_job({"ZEUS_SLURM_COMMENT": "1", "SLURM_JOB_ID": "9"})
+    '9'
+    >>> array = {"SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "2"}
+    >>> slurm_job({"ZEUS_SLURM_COMMENT": "1", "SLURM_JOB_ID": "9", **array})
+    '9_2'
+    """
+    if environ.get("ZEUS_SLURM_COMMENT", "0") in ("", "0"):
+        return ""
+    array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID", "")
 
 
 def log_dir(environ: Mapping[str, str] = HERE) -> str | None:
@@ -351,8 +371,13 @@ def data_folder(environ: Mapping[str, str] = HERE) -> Path:
 
 
 def runtime_folder(environ: Mapping[str, str] = HERE) -> Path | None:
-    """XDG_RUNTIME_DIR: the user's folder for files that last as long as the login session. May be unset."""
-    return Path(given) if (given := environ.get("XDG_RUNTIME_DIR")) else None
+    """XDG_RUNTIME_DIR: the user's folder for files that last as long as the login session.
+
+    None if it is unset, or names a folder that this process cannot use. A batch job inherits the variable of the login
+    node, but a compute node has no such folder.
+    """
+    given = environ.get("XDG_RUNTIME_DIR")
+    return Path(given) if given and Path(given).is_dir() and os.access(given, os.W_OK) else None
 
 
 def temporary_folder(environ: Mapping[str, str] = HERE) -> Path:

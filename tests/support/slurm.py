@@ -116,6 +116,7 @@ class SlurmCluster(AbstractContextManager["SlurmCluster"]):
             "ZEUS_GPU": self._card,
             "ZEUS_VIRTUAL_STATE": str(self.folder / f"cards-{node}"),
             "ZEUS_KEEPER_STATE": str(self.folder / f"keeper-{node}"),
+            "XDG_RUNTIME_DIR": str(self.folder / f"run-{node}"),  # for the locks of ranks
         }
 
     def _write(self, timeout: int) -> None:
@@ -135,6 +136,7 @@ class SlurmCluster(AbstractContextManager["SlurmCluster"]):
         (self.folder / "state").mkdir()
         for node in NODES:
             self._spool(node).mkdir()
+            (self.folder / f"run-{node}").mkdir(mode=0o700)
             lines = [f"{name}='{value}'" for name, value in self.cards(node).items()]
             lines += [f"PYTHONPATH='{SOURCES}'", f"ZEUS_COMMAND='{self.folder}/zeus'"]
             (self.folder / f"{node}.env").write_text("\n".join(lines) + "\n")
@@ -177,14 +179,18 @@ class SlurmCluster(AbstractContextManager["SlurmCluster"]):
 
     def kill_node(self, node: str) -> None:
         """As if the node had failed: its slurmd is killed, and with it `zeus run` and what Slurm started it with."""
-        slurmd = self._processes.pop(node)
-        slurmd.kill()
-        slurmd.wait(PATIENCE_SECONDS)
+        self.kill_slurmd(node)
         for pid in self.steps(node):
             batch = [child for child in _children(pid) if "zeus.cli" in _command(child)]
             for one in (pid, *batch):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(one, signal.SIGKILL)
+
+    def kill_slurmd(self, node: str) -> None:
+        """Kill only the slurmd of a node. Its jobs go on."""
+        slurmd = self._processes.pop(node)
+        slurmd.kill()
+        slurmd.wait(PATIENCE_SECONDS)
 
     def steps(self, node: str) -> list[int]:
         """The processes of Slurm that hold the steps of jobs on a node. They outlive its slurmd."""
@@ -224,8 +230,9 @@ class SlurmCluster(AbstractContextManager["SlurmCluster"]):
             for pid in self.steps(node):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        for process in reversed(list(self._processes.values())):
+        for process in self._processes.values():
             process.terminate()
+        for process in self._processes.values():
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:
@@ -242,6 +249,7 @@ class SlurmCluster(AbstractContextManager["SlurmCluster"]):
         done = subprocess.run(
             [program, *arguments],
             env={**_clean(os.environ), **self.env},
+            cwd=self.folder,  # where the output of a batch job goes
             capture_output=True,
             text=True,
             timeout=PATIENCE_SECONDS,

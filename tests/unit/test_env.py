@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,11 +13,13 @@ from zeus.env import (
     Orders,
     ProfilingPlan,
     mode,
+    nodes,
     orders,
     patience,
     profiling_plan,
     quiet,
     rank_patience,
+    runtime_folder,
 )
 from zeus.errors import InputError
 
@@ -145,3 +149,16 @@ def test_the_patience_with_a_rank_is_given_in_seconds_above_0() -> None:
     for wrong in ("0", "-1", "soon"):
         with pytest.raises(InputError, match=f"ZEUS_RANK_PATIENCE={wrong}|ZEUS_RANK_PATIENCE='{wrong}'"):
             rank_patience({"ZEUS_RANK_PATIENCE": wrong})
+
+
+def test_a_batch_job_does_not_use_the_runtime_folder_of_the_login_node(tmp_path: Path) -> None:
+    assert runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path)}) == tmp_path
+    assert runtime_folder({"XDG_RUNTIME_DIR": str(tmp_path / "of another node")}) is None
+    assert runtime_folder({"XDG_RUNTIME_DIR": ""}) is runtime_folder({}) is None
+
+
+@pytest.mark.parametrize("wrong", ["0", "two", "1.5", "-1", "²"])
+def test_a_number_of_nodes_is_read_strictly(wrong: str) -> None:
+    assert [nodes({}), nodes({"ZEUS_NODES": ""}), nodes({"ZEUS_NODES": "2"})] == [1, 1, 2]
+    with pytest.raises(InputError, match="ZEUS_NODES"):
+        nodes({"ZEUS_NODES": wrong})

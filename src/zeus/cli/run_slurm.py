@@ -15,7 +15,7 @@ from zeus.cli.run_view import EVERY_SECONDS
 from zeus.env import quiet
 from zeus.errors import LaunchError, ZeusError
 from zeus.exit_codes import DONE, INTERRUPTED
-from zeus.launch.placement.slurm import batch_job, find_tasks, submit_script
+from zeus.launch.placement.slurm import batch_job, find_tasks, submit_job
 from zeus.launch.placement.slurm_records import MAY_RETURN, BatchTask, status_of
 from zeus.launch.placement.slurm_script import batch_script
 from zeus.launch.placement.submission import Submission, refuse_local_store
@@ -26,12 +26,13 @@ LOOK_SECONDS = 5.0  # between two looks at the queue, so that many watchers do n
 
 def submit(submission: Submission) -> int:
     """Submit the job, and show it. The exit code is 0 once it is submitted; with `--watch`, that of the run."""
-    script = batch_script(batch_job(submission, uuid4().hex))
+    job = batch_job(submission, uuid4().hex)
     if submission.settings.get("dry_run"):
-        click.echo(script, nl=False)
+        script = batch_script(job)
+        print_json({"place": "slurm", "script": script}) if submission.as_json else click.echo(script, nl=False)
         return DONE
     refuse_local_store("slurm")
-    job_id = submit_script(script)
+    job_id = submit_job(job)
     array = submission.settings.get("array")
     if submission.settings.get("watch"):
         return _watched(submission, job_id)
@@ -54,7 +55,7 @@ def _watched(submission: Submission, job_id: str) -> int:
         print_json({"place": "slurm", "jobs": [_task(one) for one in tasks]})
     else:
         for one in tasks:
-            click.echo(_sentence(one))
+            click.echo(_sentence(one) + (f"; see {one.log}" if one.status != DONE and one.log else ""))
     return status_of(tasks)
 
 

@@ -226,6 +226,14 @@ class Gpus:
         """The name under which costs on these GPUs are stored."""
         return self.kind if self.count == 1 else f"{self.count} x {self.kind}"
 
+    def on_nodes(self, nodes: int) -> Gpus:
+        """The GPUs of a training on so many nodes, each with these.
+
+        >>> Gpus("V100", 2, 500.0).on_nodes(2)
+        Gpus(model='V100', count=4, max_watts=1000.0, include=('gpu',))
+        """
+        return replace(self, count=self.count * nodes, max_watts=self.max_watts * nodes)
+
     @classmethod
     def of_label(cls, label: str, max_watts: float) -> Gpus:
         """The GPUs of a fact of version 0.1, which has only their label.

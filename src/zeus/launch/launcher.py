@@ -35,7 +35,7 @@ from zeus.tariff.settings import prices
 from zeus.training.micro_batch import BatchSplit, smaller
 
 NOT_ALWAYS = (
-    *("COST_THRESH", "LEARNING_RATE", "OUTCOME_FILE", "PROFILE_DIR", "RUN_ID", "SLURM_COMMENT", "TRIAL_ID"),
+    *("COST_THRESH", "LEARNING_RATE", "NODES", "OUTCOME_FILE", "PROFILE_DIR", "RUN_ID", "SLURM_COMMENT", "TRIAL_ID"),
     *("PER_DEVICE_BATCH_SIZE", "ACCUMULATION_STEPS", "SPENT_JOULES", "SPENT_SECONDS"),
 )
 ORDERS = frozenset(f"ZEUS_{name}" for name in NOT_ALWAYS)  # not inherited from a launcher around this one
@@ -93,7 +93,9 @@ class Launcher:
         rates = prices({**env.HERE, **file.prices})
         self.devices = find(file.gpus)
         self._monitor = ZeusMonitor(list(self.devices), sync_execution_with=None, prices=rates)
-        self.gpus = gpus_of(self._monitor, include=file.spec.include)
+        nodes = env.nodes()
+        file.check_nodes(nodes)
+        self.gpus = gpus_of(self._monitor, include=file.spec.include).on_nodes(nodes)
         if file.metrics is None and file.micro_batch_size != AUTO:
             self._monitor.close()  # the script measures itself
         # Raises if a limit is out of range.

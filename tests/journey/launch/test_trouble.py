@@ -314,7 +314,8 @@ def test_ranks_that_cannot_write_anywhere_measure_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("not a folder")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "file"))
+    for name in ("XDG_RUNTIME_DIR", "TMPDIR"):
+        monkeypatch.setenv(name, str(tmp_path / "file"))
     monkeypatch.setenv("ZEUS_GPU", "virtual:v100?clock=virtual")
     monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
     monkeypatch.setenv("LOCAL_RANK", "0")

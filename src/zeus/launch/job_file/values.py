@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zeus.env import Mode, ProfilingPlan
+from zeus.errors import InputError
 from zeus.job import MAX_TRIES, JobSpec
 from zeus.training.learning_rate import scale
 from zeus.training.micro_batch import BatchSplit, split
@@ -78,6 +79,21 @@ class JobFile:
         if not self.is_split and batch_size % world_size:
             return None
         return split(batch_size, world_size, micro)
+
+    def check_nodes(self, nodes: int) -> None:
+        """Raise InputError if the job cannot be measured on so many nodes: `zeus run` sees only the GPUs of its own."""
+        if nodes == 1:
+            return
+        if self.metrics is not None:
+            raise InputError(
+                f"[metrics] on {nodes} nodes: `zeus run` would measure only the GPUs of the first. Use ZeusDataLoader "
+                "or a callback in the script, which measure on every node, or train on one node."
+            )
+        if self.micro_batch_size == AUTO:
+            raise InputError(
+                f'micro_batch_size = "auto" on {nodes} nodes: `zeus run` would measure the starts that run out of '
+                "memory only on the first. Give a number, or train on one node."
+            )
 
     def arguments(self, batch_size: int, seed: int, world_size: int = 1, micro: int = 0) -> list[str]:
         """The command of a trial, with its placeholders filled in.

@@ -17,7 +17,7 @@ from typing import NoReturn
 from zeus import env
 from zeus.errors import InputError, LaunchError, NotKnown
 from zeus.launch.placement.slurm_records import SACCT_FIELDS, BatchTask, read_sacct, read_scontrol, with_energy
-from zeus.launch.placement.slurm_script import BatchJob
+from zeus.launch.placement.slurm_script import BatchJob, batch_script
 from zeus.launch.placement.submission import OF_THIS_MACHINE, Submission
 
 ANSWER_SECONDS = 60.0  # a busy controller may take long
@@ -26,7 +26,12 @@ NO_SUCH_JOB = "Invalid job id specified"
 
 
 def batch_job(submission: Submission, run_id: str) -> BatchJob:
-    """The job for a submission. Each task of an array runs all recurrences of the submission."""
+    """The job for a submission. Each task of an array runs all recurrences of the submission.
+
+    Raises:
+        InputError: A setting is wrong, or the job cannot run on several nodes.
+    """
+    submission.file.check_nodes(submission.settings.get("nodes", 1))
     return BatchJob(
         name=submission.file.spec.id,
         folder=str(submission.folder),
@@ -36,14 +41,17 @@ def batch_job(submission: Submission, run_id: str) -> BatchJob:
     )
 
 
-def submit_script(script: str, environ: Mapping[str, str] = env.HERE) -> str:
-    """Submit a batch script. Returns the id of the job.
+def submit_job(job: BatchJob, environ: Mapping[str, str] = env.HERE) -> str:
+    """Submit a job. Returns its id.
 
     The job inherits this environment, as with `sbatch` itself. So the address of the store and the token reach it
     without being in the script or in an argument, where others could read them.
     """
-    passed_on = {name: text for name, text in environ.items() if name not in {*OF_THIS_MACHINE, "SBATCH_EXPORT"}}
-    return _call("sbatch", "--parsable", given=script, environ=passed_on).strip().partition(";")[0]
+    left_out = OF_THIS_MACHINE | job.overridden
+    passed_on = {  # this may run in a task of an array itself, and the job may be none
+        name: text for name, text in environ.items() if name not in left_out and not name.startswith("SLURM_ARRAY_")
+    }
+    return _call("sbatch", "--parsable", given=batch_script(job), environ=passed_on).strip().partition(";")[0]
 
 
 def find_tasks(job_id: str) -> list[BatchTask]:

@@ -70,7 +70,7 @@ def read_scontrol(text: str) -> list[BatchTask]:
     for line in text.splitlines():
         pairs: dict[str, str] = {}
         for name, value in PAIR.findall(line):
-            pairs.setdefault(name, "" if value in ("(null)", "None", "N/A") else value)
+            pairs.setdefault(name, "" if value.strip() in ("(null)", "None", "N/A") else value.strip())
         if "JobId" not in pairs:
             continue
         job, task = pairs.get("ArrayJobId", pairs["JobId"]), pairs.get("ArrayTaskId", "")

@@ -14,7 +14,17 @@ from zeus.errors import InputError
 # the trial is told.
 GRACE_SECONDS = 60
 ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?")
-VALUES = ("partition", "gres", "time", "constraint", "array", "nodes")  # settings that are options of sbatch
+# Settings that are options of sbatch, and the variable that would override each of them in a batch script.
+VALUES = {
+    "partition": "SBATCH_PARTITION",
+    "gres": "SBATCH_GRES",
+    "time": "SBATCH_TIMELIMIT",
+    "constraint": "SBATCH_CONSTRAINT",
+    "array": "SBATCH_ARRAY_INX",
+    "nodes": "",
+}
+# The same for the options that every job of Zeus has.
+FIXED = frozenset(f"SBATCH_{name}" for name in ("EXPORT", "JOB_NAME", "NO_REQUEUE", "OPEN_MODE", "REQUEUE", "SIGNAL"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +56,16 @@ class BatchJob:
             if any(ord(letter) < 32 for letter in text):
                 raise InputError(f"{text!r}: a batch script cannot hold line breaks and other control characters.")
 
+    @property
+    def overridden(self) -> frozenset[str]:
+        """Variables that sbatch must not see, because they would win over what this job asks for.
+
+        >>> job = BatchJob(name="asr", folder="/", command=["zeus"], run_id="5f", settings={"partition": "gpu"})
+        >>> "SBATCH_PARTITION" in job.overridden, "SBATCH_TIMELIMIT" in job.overridden
+        (True, False)
+        """
+        return FIXED | {name for key, name in VALUES.items() if name and self.settings.get(key) is not None}
+
 
 def batch_script(job: BatchJob) -> str:
     r"""The text of the script. It holds no secret: the store and the token come from the environment of `sbatch`.
@@ -65,7 +85,7 @@ def batch_script(job: BatchJob) -> str:
     <BLANKLINE>
     # A requeued job continues the recurrence that it had begun.
     export ZEUS_RUN_ID=5f0c${SLURM_ARRAY_TASK_ID:+.$SLURM_ARRAY_TASK_ID}
-    export ZEUS_SLURM_COMMENT=1
+    export ZEUS_NODES="$SLURM_JOB_NUM_NODES" ZEUS_SLURM_COMMENT=1
     # In place of the shell, so that the signals of Slurm reach it.
     exec zeus run job.toml
     <BLANKLINE>
@@ -89,7 +109,7 @@ def batch_script(job: BatchJob) -> str:
         "",
         "# A requeued job continues the recurrence that it had begun.",
         f"export ZEUS_RUN_ID={job.run_id}${{SLURM_ARRAY_TASK_ID:+.$SLURM_ARRAY_TASK_ID}}",
-        "export ZEUS_SLURM_COMMENT=1",
+        'export ZEUS_NODES="$SLURM_JOB_NUM_NODES" ZEUS_SLURM_COMMENT=1',
         "# In place of the shell, so that the signals of Slurm reach it.",
         f"exec {shlex.join(job.command)}",
     ]
@@ -97,9 +117,9 @@ def batch_script(job: BatchJob) -> str:
 
 
 def _word(text: str) -> str:
-    r"""One word of a `#SBATCH` line, which has quotes, escapes and comments of its own.
+    r"""One word of a `#SBATCH` line. Between double quotes, sbatch takes all but the quote and the backslash as it is.
 
-    >>> print(_word("/home/my data#2"))
-    /home/my\ data\#2
+    >>> print(_word("/home/me"), _word('/home/my "data" #2'))
+    /home/me "/home/my \"data\" #2"
     """
-    return re.sub(r"([\s\\\"'#])", r"\\\1", text)
+    return '"' + re.sub(r'([\\"])', r"\\\1", text) + '"' if re.search(r"[\s\\\"'#]", text) else text

@@ -32,7 +32,9 @@ def train(epoch):
 @pytest.fixture
 def place(slurm: SlurmCluster, postgres: PostgresServer, tmp_path: Path) -> SlurmPlace:
     address = postgres.new_database().replace("postgres@", f"postgres:{SECRET}@")
-    here = SlurmPlace(tmp_path, slurm, address)
+    folder = tmp_path / """the "best" job's #1"""  # sbatch, scontrol and sh must all take it as one word
+    folder.mkdir()
+    here = SlurmPlace(folder, slurm, address)
     here.job()
     here.script(before=HOLD)
     return here
@@ -82,10 +84,10 @@ def test_an_array_runs_a_recurrence_in_each_task_and_the_example_shows_how(
 ) -> None:
     shutil.copytree(EXAMPLES, place.folder / "examples")
     shutil.copy(EXAMPLES / "slurm_array.toml", place.folder / "job.toml")
-    report = place.report("--on", "slurm", "--array", "1-3%2", "--watch")
-    assert [one["state"] for one in report["jobs"]] == ["COMPLETED"] * 3
+    report = place.report("--on", "slurm", "--array", "1-2", "--watch")
+    assert [one["state"] for one in report["jobs"]] == ["COMPLETED"] * 2
     full = json.loads(place.jobs("show", "slurm-array", "--json"))
-    assert [(row["number"], row["end"]) for row in full["history"]] == [(n, "converged") for n in (1, 2, 3)]
+    assert [(row["number"], row["end"]) for row in full["history"]] == [(n, "converged") for n in (1, 2)]
     for one in report["jobs"]:
         assert (place.folder / f"slurm-{one['id']}.out").exists()
         assert one["log"] == str(place.folder / f"slurm-{one['id']}.out")
@@ -164,7 +166,8 @@ def test_a_prolog_restores_what_was_left_behind_and_refuses_a_throttled_card(
         assert "throttled to 125 W" in (slurm.folder / f"prolog-{node}.log").read_text()
     finally:
         slurm.throttle(node, 250.0)
-        slurm.call("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        for state in ("DOWN", "RESUME"):  # Slurm may take minutes to see that the failed job has left the node
+            slurm.call("scontrol", "update", f"NodeName={node}", f"State={state}", "Reason=test")
     eventually(lambda: slurm.state_of(node) == "IDLE", slurm.told)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.launch_place import Place
+from zeus.errors import InputError
+from zeus.launch.launcher import Start
 
 
 @pytest.fixture
@@ -35,6 +37,37 @@ def test_a_dry_run_on_ray_prints_what_would_be_asked_and_no_secret(place: Place)
     assert asked["entrypoint"].endswith(f"run {place.folder}/job.toml --recurrences 1")
     assert "s3cret" not in done.stdout and "http" not in done.stdout
     assert not (place.folder / "data").exists()
+
+
+def test_a_dry_run_as_json_is_nothing_but_json(place: Place) -> None:
+    report = place.report("--on", "slurm", "--dry-run")
+    assert report["place"] == "slurm" and report["script"].startswith("#!/bin/sh\n#SBATCH ")
+
+
+def test_an_unmodified_script_is_refused_on_several_nodes(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.job(more="[slurm]\nnodes = 2\n")
+    done = place.run("--on", "slurm", "--dry-run")
+    assert done.returncode == 2
+    assert "[metrics] on 2 nodes: `zeus run` would measure only the GPUs of the first" in done.stderr
+    monkeypatch.setenv("ZEUS_NODES", "2")  # as on the node, where sbatch may have been told by `options`
+    with pytest.raises(InputError, match=r"\[metrics\] on 2 nodes"):
+        place.launcher(monkeypatch)
+
+
+def test_the_gpus_of_all_nodes_count(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.job(metrics="", command="python train.py {batch_size} {world_size}")
+    monkeypatch.setenv("ZEUS_NODES", "2")
+    launcher = place.launcher(monkeypatch)
+    try:
+        assert (launcher.gpus.count, launcher.gpus.max_watts) == (2, 500.0)
+        assert launcher.command(16, 0, Start())[-1] == "2"
+        trial = launcher.job.ask(launcher.gpus)
+        assert "ZEUS_NODES" not in launcher.environ(trial, 0, launcher.logs / "log", Start())
+    finally:
+        launcher.close()
+    place.job(metrics="", micro_batch_size="auto")
+    with pytest.raises(InputError, match='"auto" on 2 nodes'):
+        place.launcher(monkeypatch)
 
 
 @pytest.mark.parametrize("where", ["slurm", "ray"])

@@ -27,8 +27,22 @@ def options(script: str) -> list[str]:
 
 
 def read_by_sbatch(line: str) -> str:
-    """A word of a #SBATCH line as sbatch reads it: a backslash escapes, and an unescaped # begins a comment."""
-    return re.sub(r"\\(.)", r"\1", re.split(r"(?<!\\)(?:\\\\)*#", line)[0])
+    """The first word of a #SBATCH line as sbatch 22.05 reads it.
+
+    A space ends the word even after a backslash, unless it is in quotes. A # begins a comment, unless it is in quotes.
+    In quotes and outside, a backslash lets the next character be itself.
+    """
+    word, quote, letters = "", "", iter(line)
+    for letter in letters:
+        if not quote and (letter.isspace() or letter == "#"):
+            break
+        if letter == "\\":
+            word += next(letters, "")
+        elif letter == quote or (not quote and letter in "\"'"):
+            quote = "" if quote else letter
+        else:
+            word += letter
+    return word
 
 
 def test_flags_and_keys_become_options() -> None:
@@ -42,6 +56,12 @@ def test_flags_and_keys_become_options() -> None:
 def test_what_is_not_given_is_left_to_slurm() -> None:
     names = {one.partition("=")[0] for one in options(batch_script(job(partition=None)))}
     assert not names & {"--partition", "--gres", "--time", "--constraint", "--array", "--nodes", "--output"}
+
+
+def test_no_variable_of_sbatch_wins_over_what_is_given() -> None:
+    left_out = job(time="10", partition=None).overridden
+    assert {"SBATCH_TIMELIMIT", "SBATCH_EXPORT", "SBATCH_NO_REQUEUE"} <= left_out
+    assert not left_out & {"SBATCH_PARTITION", "SBATCH_ACCOUNT", ""}
 
 
 def test_a_job_is_requeued_and_told_before_its_time_is_over() -> None:
