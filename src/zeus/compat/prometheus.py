@@ -141,9 +141,7 @@ class EnergyCumulativeCounter(_Periodic):
         self._add(name, self._monitor.end_window(name, sync_execution))
 
     def _look(self, name: str) -> None:
-        piece = self._monitor.end_window(name, sync_execution=False)
-        self._monitor.begin_window(name, sync_execution=False)
-        self._add(name, piece)
+        self._add(name, self._monitor.split_window(name, sync_execution=False))
 
     def _add(self, name: str, measurement: Measurement) -> None:
         for part, energies in _energies(measurement).items():

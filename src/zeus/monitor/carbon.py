@@ -192,7 +192,8 @@ def _rate_of(provider: CarbonIntensityProvider) -> Callable[[datetime], float | 
     def rate(hour: datetime) -> float | None:
         if hour not in known:
             recent = provider.get_recent_carbon_intensity()
-            known.update({time.astimezone(UTC).replace(minute=0, second=0): value for time, value in recent.items()})
+            for time, value in recent.items():
+                known[time.astimezone(UTC).replace(minute=0, second=0, microsecond=0)] = value
         if hour not in known and hour <= datetime.now(UTC) < hour + timedelta(hours=1):
             known[hour] = provider.get_current_carbon_intensity()
         return known.get(hour)

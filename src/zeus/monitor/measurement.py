@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
 from itertools import pairwise
+from typing import Any, ClassVar
 
 from zeus.cost import GPU_ONLY, Include, Use
 from zeus.monitor.energy import EnergyEstimate
@@ -29,6 +30,17 @@ class HourlyParts:
     prices: Prices
 
 
+@dataclass(slots=True)
+class _Fields:
+    """Lets `dataclasses.asdict` and `replace` work, as in the existing package, where a measurement is a dataclass."""
+
+    time: float
+    gpu_energy: dict[int, float]
+    cpu_energy: dict[int, float] | None = None
+    dram_energy: dict[int, float] | None = None
+    soc_energy: object | None = None
+
+
 class Measurement:
     """Time (seconds) and energy (joules) of a window.
 
@@ -43,6 +55,7 @@ class Measurement:
     (610.0, 2.0)
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]] = _Fields.__dataclass_fields__
     __slots__ = (
         "_errors",
         "_footprint",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from zeus.errors import ZeusError
+from zeus.errors import NotHere, ZeusError
 from zeus.monitor.carbon import PricedMonitor
 from zeus.tariff.rates import Prices
 
@@ -31,7 +31,8 @@ class ElectricityPriceProvider(abc.ABC):
         """The tariff.
 
         `energy_rate_structure` has a list for each period of the tariff, whose first object has the `rate` per kWh.
-        `energy_weekday_schedule` and `energy_weekend_schedule` have the number of the period by month and hour.
+        `energy_weekday_schedule` and `energy_weekend_schedule` have the number of the period by month and hour, in the
+        local time of this machine.
         """
 
 
@@ -52,7 +53,7 @@ class EnergyCostMonitor(PricedMonitor):
     """Measures the time, energy and energy cost of windows.
 
     Args:
-        electricity_price_provider: Tells the tariff. What it does not know is unknown (NaN). Hours are in UTC.
+        electricity_price_provider: Tells the tariff. What it does not know is unknown (NaN).
         gpu_indices: As of `ZeusMonitor`.
         cpu_indices: As of `ZeusMonitor`.
         sync_execution_with: As of `ZeusMonitor`.
@@ -81,8 +82,18 @@ def _rate_of(provider: ElectricityPriceProvider) -> Callable[[datetime], float |
     def rate(hour: datetime) -> float | None:
         if not tariff:
             tariff.update(provider.get_current_electricity_prices())
-        days = "weekday" if hour.weekday() < SATURDAY else "weekend"
-        period = tariff[f"energy_{days}_schedule"][hour.month - 1][hour.hour]
+        local = hour.astimezone()  # a tariff knows the hours of its customers
+        days = "weekday" if local.weekday() < SATURDAY else "weekend"
+        period = tariff[f"energy_{days}_schedule"][local.month - 1][local.hour]
         return float(tariff["energy_rate_structure"][period][0]["rate"])
 
     return rate
+
+
+def __getattr__(name: str) -> Any:
+    if name == "OpenEIClient":
+        raise NotHere(
+            "zeus.monitor.price.OpenEIClient of the existing package is not here: no tariff is looked up online. Set "
+            "ZEUS_PRICE_PER_KWH to a number or a file of hourly values, or write an ElectricityPriceProvider."
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

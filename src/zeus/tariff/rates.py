@@ -246,6 +246,9 @@ class Prices:
     Each rate is a number, hourly values, or a function that is called with the beginning of an hour (UTC) and returns
     the rate in that hour, or None.
 
+    Raises:
+        InputError: A rate is none of these, or a carbon intensity is below 0.
+
     >>> Prices(per_kwh=0.3).footprint({498545: 3.6e6}).money
     0.3
     """
@@ -253,6 +256,14 @@ class Prices:
     per_kwh: Rate | None = None
     currency: str = ""
     gco2e_per_kwh: Rate | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        for name, rate, least in (("per_kwh", self.per_kwh, -MOST), ("gco2e_per_kwh", self.gco2e_per_kwh, 0.0)):
+            if rate is None or callable(rate) or hasattr(rate, "at"):
+                continue
+            if isinstance(rate, bool) or not isinstance(rate, int | float) or not least <= rate <= MOST:
+                wanted = f"a number from {least:g} to {MOST:g}, hourly values, or a function of the hour"
+                raise InputError(f"{name}={rate!r}: give {wanted}.")
 
     @property
     def is_given(self) -> bool:

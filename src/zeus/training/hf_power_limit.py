@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 import sys
-from types import TracebackType
-from typing import Any
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from types import FrameType, TracebackType
+from typing import Any, ClassVar
 
 from zeus import env
+from zeus.device.clock import REAL
 from zeus.device.ranks import connected
 from zeus.distributed.crew import Alone, Crew, crew
 from zeus.env import orders
@@ -34,19 +38,24 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     `zeus/saved_joules` and `zeus/saved_joules_error` to what the Trainer logs, as far as they are known.
 
     Under `zeus run` it uses the job's profiles, limits and η, unless they are given. Evaluation and checkpoints in the
-    middle of an epoch pause the profiling. A Trainer does not tell its callbacks about an exception: the limit is then
-    restored at the end of the process. To restore it at once, use this as a context manager around `train()`.
+    middle of an epoch pause the profiling. A training with another batch size is profiled anew.
+
+    A Trainer does not tell its callbacks about an exception. So a thread looks once a second whether `train()` still
+    runs, and restores the limit if not. To restore it at once, use this as a context manager around `train()`.
 
         with HFGlobalPowerLimitOptimizer(ZeusMonitor()) as power:
             Trainer(model, args, train_dataset=data, callbacks=[power]).train()
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        TrainWatch.look_at_all()  # otherwise a limit that is about to be restored would be taken as the one found
         self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
         self.monitor: ZeusMonitor = self._given.arguments["monitor"]
         # Several ranks can exchange values only after the Trainer has connected them.
         self._optimizer = None if env.has_several_ranks() or connected() else self._made(Alone())
         self._record: LimitRecord | None = None
+        self._watch: TrainWatch | None = None
+        self._batch: tuple[int, int] | None = None  # what was profiled: samples on a GPU, and accumulation steps
         self._in_epoch = False
         self._running = False
         self._evaluated = False  # since the steps paused
@@ -86,7 +95,13 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         go_before_reporters(self, sys._getframe(1).f_locals.get("self"))
         self._end()  # an earlier training may have raised
+        TrainWatch.look_at_all()
         join(state)
+        batch = (batch_size_of(args, state), args.gradient_accumulation_steps)
+        if self._batch not in (None, batch):
+            self._optimizer = None
+        self._batch = batch
+        self._watch = TrainWatch(self._end)
         self.optimizer.on_train_begin()
         self._record = LimitRecord(self.optimizer, crew())
         self._record.begin()
@@ -160,12 +175,59 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
             self._evaluated = False
 
     def _end(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
         self._in_epoch = self._running = False
         record, self._record = self._record, None
         if record is not None:
             record.end(wait=False)  # other ranks may be gone
         if self._optimizer is not None:
             self._optimizer.on_train_end()
+
+
+class TrainWatch:
+    """Calls `left` about a second after `Trainer.train`, in which it was made, was left without a call of `stop`.
+
+    It looks for that call among those that its thread is making. It does not hold the call's frame, because that would
+    keep the model in memory.
+    """
+
+    _all: ClassVar[weakref.WeakSet[TrainWatch]] = weakref.WeakSet()
+
+    def __init__(self, left: Callable[[], None]) -> None:
+        self._lock = threading.RLock()  # `left` calls `stop`
+        self._left = left
+        self._thread = threading.get_ident()
+        self._call = next(_calls_of_train(sys._getframe()), None)  # None: nothing to watch, or not any more
+        self._ticker = REAL.every(1.0, self.look)
+        TrainWatch._all.add(self)
+
+    @classmethod
+    def look_at_all(cls) -> None:
+        """Restore what trainings have left behind that were left since the last look."""
+        for one in list(cls._all):
+            one.look()
+
+    def look(self) -> None:
+        with self._lock:
+            if self._call is not None and self._call not in _calls_of_train(sys._current_frames().get(self._thread)):
+                self._left()
+                self.stop()
+
+    def stop(self) -> None:
+        with self._lock:
+            self._call = None
+            self._ticker.stop(wait=0)
+
+
+def _calls_of_train(frame: FrameType | None) -> Iterator[int]:
+    """The calls of `Trainer.train` that led to this frame, the last one first: the addresses of their frames."""
+    from transformers import Trainer  # loaded before any training begins
+
+    while frame is not None:
+        if frame.f_code is Trainer.train.__code__:
+            yield id(frame)
+        frame = frame.f_back
 
 
 def go_before_reporters(callback: Any, handler: Any) -> None:

@@ -77,6 +77,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self, monitor: ZeusMonitor | None = None) -> None:
         self._monitor = monitor
         self._log: EnergyLog | None = None
+        self._epochs = 0  # of this training; a checkpoint may have more
 
     @property
     def monitor(self) -> ZeusMonitor:
@@ -97,6 +98,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
         join(state)
         self._log = EnergyLog(self.monitor, crew())
         self._log.begin()
+        self._epochs = 0
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._batch(args, state)
@@ -117,6 +119,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
             self._log.cut()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._epochs += 1
         if self._log is not None:
             self._log.cut()
 
@@ -127,7 +130,7 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._log is not None:
             self._log.end()
-            leave(state, Part.ENERGY, self._log.summary(int(state.epoch or 0)))
+            leave(state, Part.ENERGY, self._log.summary(self._epochs))
 
     def _batch(self, args: Any, state: Any) -> None:
         self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)

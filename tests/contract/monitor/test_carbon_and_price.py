@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import virtual_gpus
+from zeus.errors import NotHere
 from zeus.monitor.carbon import (
     CarbonEmissionMeasurement,
     CarbonEmissionMonitor,
@@ -32,6 +35,16 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return virtual_gpus(GPU)[0].machine
+
+
+@pytest.fixture
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The local time of this process."""
+    with monkeypatch.context() as change:
+        change.setenv("TZ", request.param)
+        time.tzset()
+        yield
+    time.tzset()
 
 
 class Known(CarbonIntensityProvider):
@@ -94,15 +107,30 @@ def test_an_hour_that_the_provider_does_not_know_is_nan_not_0(machine: Any) -> N
     assert found.gpu_energy[0] == pytest.approx(200 * (LEFT + 3660))
 
 
-def test_the_cost_follows_the_tariffs_periods(machine: Any) -> None:
+@pytest.mark.parametrize(
+    ("zone", "rates"),
+    [("UTC", (0.2, 0.4)), ("EST5EDT,M3.2.0,M11.1.0", (0.2, 0.2)), ("<+02>-2", (0.2, 0.2))],
+    indirect=["zone"],
+)
+def test_the_cost_follows_the_tariffs_periods_in_local_time(
+    machine: Any, zone: None, rates: tuple[float, float]
+) -> None:
     monitor = EnergyCostMonitor(electricity_price_provider=Tariff())
     monitor.begin_window("train")
     machine.run([0, 1], seconds=LEFT + 1800, watts=[200.0, 100.0])
     found = monitor.end_window("train")
     assert isinstance(found, EnergyCostMeasurement)
-    by_hand = LEFT / 3.6e6 * 0.2 + 1800 / 3.6e6 * 0.4
+    by_hand = LEFT / 3.6e6 * rates[0] + 1800 / 3.6e6 * rates[1]
     assert found.gpu_energy_cost == {0: pytest.approx(200 * by_hand), 1: pytest.approx(100 * by_hand)}
     assert found.cpu_energy_cost == {0: pytest.approx(100 * by_hand)}
+
+
+def test_a_client_of_a_tariff_service_says_what_to_use_instead() -> None:
+    with pytest.raises(NotHere, match=r"OpenEIClient .* is not here: .* Set ZEUS_PRICE_PER_KWH"):
+        from zeus.monitor.price import OpenEIClient  # noqa: F401
+    import zeus.monitor.price as price
+
+    assert not hasattr(price, "nonsense")
 
 
 def test_windows_follow_the_rules_of_the_monitor(machine: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import inspect
 import math
 import subprocess
@@ -153,3 +154,10 @@ def test_the_old_command_lines_answer(command: list[str]) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+
+
+def test_a_measurement_can_be_written_as_a_dataclass_can() -> None:
+    measured = Measurement(2.0, {0: 300.0}, cpu_energy={0: 5.0})
+    told = {"time": 2.0, "gpu_energy": {0: 300.0}, "cpu_energy": {0: 5.0}, "dram_energy": None, "soc_energy": None}
+    assert dataclasses.asdict(measured) == told
+    assert dataclasses.replace(measured, time=3.0) == Measurement(3.0, {0: 300.0}, cpu_energy={0: 5.0})

@@ -207,6 +207,17 @@ def test_energy_alone_is_said_too_and_quiet_means_quiet(
     assert "zeus:" not in capsys.readouterr().err
 
 
+def test_the_last_line_of_a_resumed_training_counts_the_epochs_that_were_trained_now(
+    card: VirtualGpu, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer(tmp_path, [], size=80, num_train_epochs=1, save_strategy="epoch").train()
+    again = trainer(tmp_path, [EnergyCallback()], size=80, num_train_epochs=3)
+    again.train(resume_from_checkpoint=True)
+    trainer(tmp_path, [EnergyCallback()], size=80, max_steps=5).train()
+    lines = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
+    assert [line.partition(",")[0] for line in lines] == ["zeus: ended after 2 epochs", "zeus: ended after 1 epoch"]
+
+
 def test_both_callbacks_together_report_each_batch_once(card: VirtualGpu, tmp_path: Path) -> None:
     power, energy = HFGlobalPowerLimitOptimizer(ZeusMonitor(), mode="off"), EnergyCallback()
     trainer(tmp_path, [power, energy], size=80, num_train_epochs=1).train()
@@ -267,6 +278,29 @@ def test_a_training_that_raises_puts_the_limit_back_at_the_end_of_the_block(card
     assert card.limit() == 250
 
 
+def test_a_training_that_raises_puts_the_limit_back_soon_also_without_a_block(card: VirtualGpu, tmp_path: Path) -> None:
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor(), wait_steps=0)
+    watch = Watch(card)
+    trained = trainer(tmp_path, [power, watch, Fails()])
+    with pytest.raises(RuntimeError, match="out of memory"):
+        trained.train()
+    assert min(watch.limits) < 250
+    eventually(lambda: card.limit() == 250)
+
+
+def test_an_optimizer_made_right_after_a_training_raised_finds_the_limit_that_was_there(
+    card: VirtualGpu, tmp_path: Path
+) -> None:
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor(), wait_steps=0)
+    failed = trainer(tmp_path, [power, Fails()])
+    with pytest.raises(RuntimeError, match="out of memory"):
+        failed.train()
+    again = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    assert again.optimizer.found_limit == card.limit() == 250
+    trainer(tmp_path, [again]).train()
+    assert again.best_limit is not None and again.optimizer.why_not is None
+
+
 def test_a_training_after_one_that_raised_goes_on_profiling(card: VirtualGpu, tmp_path: Path) -> None:
     power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
     with pytest.raises(RuntimeError, match="out of memory"):
@@ -274,6 +308,23 @@ def test_a_training_after_one_that_raised_goes_on_profiling(card: VirtualGpu, tm
     trainer(tmp_path, [power]).train()
     assert power.best_limit is not None
     assert card.limit() == 250
+
+
+def test_a_training_that_goes_on_with_a_smaller_batch_is_profiled_anew(card: VirtualGpu, tmp_path: Path) -> None:
+    class RunsOutOfMemory(TrainerCallback):  # type: ignore[misc]
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step == 40 and state.train_batch_size == 8:
+                raise RuntimeError("CUDA out of memory.")
+
+    power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    trainer(tmp_path, [power, RunsOutOfMemory()], num_train_epochs=4, auto_find_batch_size=True).train()
+    plain = HFGlobalPowerLimitOptimizer(ZeusMonitor())
+    smaller = trainer(tmp_path, [plain], num_train_epochs=4, per_device_train_batch_size=7)
+    smaller.train()
+    assert power.profile is not None and plain.profile is not None
+    assert power.best_limit == plain.best_limit
+    for one, other in zip(power.profile.slices, plain.profile.slices, strict=True):
+        assert one.joules / one.steps == pytest.approx(other.joules / other.steps)
 
 
 def test_a_script_that_dies_of_an_exception_leaves_the_limit_as_it_was(card: VirtualGpu, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -115,3 +117,16 @@ def test_what_covers_only_a_part_says_so() -> None:
     found = Footprint.of([(5.4e6, 0.3, 400.0), (1.8e6, None, 400.0)], "EUR", has_price=True, has_carbon=True)
     assert worth(found.to_json()) == "2 kWh, 0.45 EUR for 75 % of it (the price of the rest is unknown), 800 gCO2e"
     assert worth(Footprint(3.6e6).to_json()) == ""
+
+
+@pytest.mark.parametrize("rate", ["0.3", True, math.nan, math.inf])
+def test_a_rate_that_is_none_is_refused_at_once(rate: Any) -> None:
+    for name in ("per_kwh", "gco2e_per_kwh"):
+        with pytest.raises(InputError, match=f"{name}={rate!r}: give a number from"):
+            Prices(**{name: rate})
+
+
+def test_a_price_may_be_negative_and_a_carbon_intensity_may_not() -> None:
+    assert Prices(per_kwh=-0.1).at(7) == (-0.1, None)
+    with pytest.raises(InputError, match="gco2e_per_kwh=-1: give a number from 0"):
+        Prices(gco2e_per_kwh=-1)
