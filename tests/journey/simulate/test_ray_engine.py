@@ -46,6 +46,16 @@ def simulate(here: Path, *args: str | Path, status: int = 0) -> subprocess.Compl
     return done
 
 
+def started(here: Path, *args: str | Path) -> subprocess.Popen[str]:
+    """A simulation on Ray that runs its first tasks, or has failed."""
+    running = subprocess.Popen(
+        command(*args, "--engine", "ray", "--workers", "2"),
+        env=ray_variables(here), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    eventually(lambda: bool(workers(here)) or running.poll() is not None)
+    return running
+
+
 def cluster(here: Path, jobs: int) -> tuple[str | Path, ...]:
     """A command with one task for each of some groups."""
     table = here / "groups.csv"
@@ -64,13 +74,10 @@ def test_a_sweep_on_ray_prints_the_bytes_of_the_local_pool(here: Path) -> None:
 def test_a_killed_worker_changes_no_byte(here: Path) -> None:
     ask = cluster(here, 6_000)
     alone = simulate(here, *ask).stdout
-    running = subprocess.Popen(
-        command(*ask, "--engine", "ray", "--workers", "2"),
-        env=ray_variables(here), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    eventually(lambda: bool(workers(here)) or running.poll() is not None)
-    os.kill(workers(here)[0], signal.SIGKILL)
-    said, told = running.communicate(timeout=PATIENCE_SECONDS)
+    with started(here, *ask) as running:
+        for worker in workers(here)[:1]:
+            os.kill(worker, signal.SIGKILL)
+        said, told = running.communicate(timeout=PATIENCE_SECONDS)
     assert running.returncode == 0, told
     assert said == alone
     assert told.count("zeus: a worker was lost: ") == 1
@@ -78,13 +85,9 @@ def test_a_killed_worker_changes_no_byte(here: Path) -> None:
 
 
 def test_ctrl_c_leaves_nothing_behind(here: Path) -> None:
-    running = subprocess.Popen(
-        command(*cluster(here, 20_000), "--engine", "ray", "--workers", "2"),
-        env=ray_variables(here), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    eventually(lambda: bool(workers(here)) or running.poll() is not None)
-    running.send_signal(signal.SIGINT)
-    said, told = running.communicate(timeout=PATIENCE_SECONDS)
+    with started(here, *cluster(here, 20_000)) as running:
+        running.send_signal(signal.SIGINT)
+        said, told = running.communicate(timeout=PATIENCE_SECONDS)
     assert (running.returncode, said) == (130, ""), told
     eventually(lambda: processes_of(here) == [], lambda: str(processes_of(here)))
 
