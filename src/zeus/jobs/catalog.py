@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from zeus.errors import NotKnown
@@ -118,9 +119,11 @@ class LocalJobs:
         return LocalJob.register(self._store, spec, void=void)
 
     def briefs(self) -> list[Json]:
-        from zeus.jobs.report import brief_of
+        from zeus.jobs.report import brief_of, each_brief
 
-        return [brief_of(self._store, job_id, prices=prices()) for job_id in sorted(self._store.pulse())]
+        store, rates = self._store, prices()
+        make = partial(brief_of, store, prices=rates)
+        return [brief for _, brief in each_brief(store, dict(sorted(store.pulse().items())), make, rates)]
 
     def full(self, job_id: str) -> Json:
         from zeus.jobs.report import full, report

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from zeus.errors import InputError
 from zeus.job import Ask, Decision, Ending, Event, Trial
 from zeus.policy.api import decided
 from zeus.policy.registry import find_policy
 from zeus.policy.repricing import repriced
-from zeus.store.api import START, Facts, Job, LogPoint
+from zeus.store.api import START, Facts, Job, LogPoint, Store
 
-KEPT = 64  # cached folds; an evicted one is replayed from the facts when its job asks again
+KEPT = 2_000  # cached folds, some kilobytes each; an evicted one is replayed from the facts when its job asks again
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,14 @@ class Folds:
             while len(self._folds) > KEPT:
                 del self._folds[next(iter(self._folds))]
         return state
+
+    def prepare(self, store: Store, job_id: str) -> None:
+        """Fold a job that is not cached before it is locked for an ask, so that a long past keeps nobody waiting."""
+        with self._lock:
+            cached = job_id in self._folds
+        if not cached:
+            with contextlib.suppress(InputError):  # the ask itself says what is wrong
+                self.state(store.job(job_id), partial(store.log, job_id))
 
     def decide(self, job: Job, ask: Ask, facts: Facts) -> Decision:
         """The callback for `Store.ask`."""

@@ -81,6 +81,7 @@ class LocalJob:
         resume: bool = False,
     ) -> Trial:
         request = Request(gpus=gpus, recurrence=recurrence, max_tries=max_tries, resume=resume)
+        self._folds.prepare(self._store, self._job.id)
         trial = self._store.ask(self._job.id, request, self._folds.decide, lease=lease, key=key)
         self._job = self._store.job(self._job.id)  # it may have been revised in the meantime
         self.hand(trial.number, trial.id)

@@ -60,7 +60,7 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
         lifespan=life,
     )
     app.state.store, app.state.tokens, app.state.folds = store, store.tokens, Folds()
-    app.state.overview = Overview(store, app.state.folds)
+    app.state.overview = Overview(store, Folds())  # its own: a list of many jobs must not evict those that ask
     app.state.metrics = ServiceMetrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
     error_answers.install(app)
@@ -91,7 +91,7 @@ def _health(app: FastAPI) -> None:
     @app.get("/readyz", tags=["health"], responses=schemas.problems(only=(503,)))
     def readyz(request: Request) -> dict[str, bool]:
         """Whether the store answers too. If not: 503."""
-        request.app.state.store.pulse()
+        request.app.state.store.names(most=1)
         return {"ok": True}
 
     @app.get(

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from zeus import env
-from zeus.service.overview import Overview
+from zeus.service.overview import SAVED, Overview
 from zeus.store import Store
 
 JOB = "zeus_job"  # `job` is Prometheus's own label, for what it scrapes
@@ -52,13 +52,15 @@ class ServiceMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """Read the job metrics from the store."""
-        jobs = self._store.pulse()
-        rows = self._overview.briefs(jobs)
-        yield GaugeMetricFamily("zeus_jobs", "Recurring jobs in the store.", value=len(jobs))
+        found = self._overview.addends()
+        rows = found.rows
+        yield GaugeMetricFamily("zeus_jobs", "Recurring jobs in the store.", value=found.jobs)
+        missing = "Jobs that are not in the other metrics yet, because they still have to be read."
+        yield GaugeMetricFamily("zeus_jobs_uncounted", missing, value=found.jobs - len(rows))
         endings = GaugeMetricFamily("zeus_trials", "Trials, by how they stand.", labels=["ending"])
         total: Count[str] = Count()
         for row in rows:
-            total.update(row["endings"])
+            total.update(dict(row.endings))
         for ending, number in sorted(total.items()):
             endings.add_metric([ending], number)
         yield endings
@@ -70,12 +72,12 @@ class ServiceMetrics:
         for name, (text, key) in used.items():
             family = GaugeMetricFamily(name, text, labels=[JOB])
             for row in rows:
-                value = sum(filter(None, row["costs"])) if key == "cost" else row[key]
+                value = getattr(row, key)
                 if value is not None:
-                    family.add_metric([row["job"]], value)
+                    family.add_metric([row.job], value)
             yield family
         saved = GaugeMetricFamily("zeus_job_saved_joules", "Energy saved against the default.", labels=[JOB])
         for row in rows:
-            if row["saving"] is not None:
-                saved.add_metric([row["job"]], row["saving"]["joules"])
+            if row.saving is not None:
+                saved.add_metric([row.job], row.saving[SAVED.index("joules")])
         yield saved

@@ -1,4 +1,4 @@
-"""Many jobs at a glance: a brief of each, cached until its job changes, and their totals."""
+"""Many jobs at a glance: a brief of each, kept until its job changes, and their totals."""
 
 from __future__ import annotations
 
@@ -6,51 +6,121 @@ import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeVar
 
 from zeus.errors import InputError, NotKnown, ZeusError
 from zeus.jobs.folds import Folds
-from zeus.jobs.report import brief_of, unreadable
+from zeus.jobs.report import brief_of, each_brief, unreadable
 from zeus.store import Store
 from zeus.tariff.rates import Footprint
 from zeus.tariff.settings import prices
 
 T = TypeVar("T")
+Json = dict[str, Any]
 log = logging.getLogger(__name__)
 
-KEPT = 10_000  # briefs; a few hundred bytes each
+KEPT = 1_000  # briefs in memory, some kilobytes each; the store keeps all
+SECONDS = 3.0  # for which one request computes briefs for the totals; the next request continues
+MANY, REPEATS = 2_000, 20  # totals of more jobs are repeated for this many times as long as they took
+
+
+@dataclass(frozen=True, slots=True)
+class Addend:
+    """What a job adds to the totals: a small part of its brief."""
+
+    job: str
+    trials: int
+    recurrences: int
+    joules: float | None
+    cost: float
+    endings: tuple[tuple[str, int], ...]
+    saving: tuple[Any, ...] | None  # values of SAVED
+    footprint: Footprint | None
+
+    @classmethod
+    def of(cls, brief: Json) -> Addend:
+        """The addend of a brief."""
+        saving, footprint = brief["saving"], brief["footprint"]
+        return cls(
+            brief["job"],
+            brief["trials"] or 0,
+            brief["recurrences"] or 0,
+            brief["joules"],
+            sum(filter(None, brief["costs"])),
+            tuple(brief["endings"].items()),
+            None if saving is None else tuple(saving[name] for name in SAVED),
+            None if footprint is None else Footprint.of_json(footprint),
+        )
+
+
+SAVED = ("joules", "compared_joules", "joules_error", "seconds", "money", "gco2e", "currency")
+
+
+@dataclass(frozen=True, slots=True)
+class Addends:
+    """The addends of all jobs, as far as they are known."""
+
+    rows: list[Addend]
+    jobs: int  # also those without a addend yet
+
+    @property
+    def totals(self) -> Json:
+        """What all jobs together have used and saved."""
+        return {**totals(self.rows), "jobs": self.jobs, "uncounted": self.jobs - len(self.rows)}
 
 
 class Overview:
     """Briefs of jobs. A job is read again only after it has changed."""
 
-    def __init__(self, store: Store, folds: Folds) -> None:
-        self._store = store
-        self._folds = folds
-        self._known: dict[str, tuple[str, dict[str, Any]]] = {}
-        self._lock = threading.Lock()
+    def __init__(self, store: Store, folds: Folds, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._folds, self._clock = store, folds, clock
+        self._known: dict[str, tuple[str, Json]] = {}
+        self._addends: dict[str, tuple[str, Addend]] = {}
+        self._lock, self._adding = threading.Lock(), threading.Lock()
+        self._repeated: tuple[float, Addends] | None = None  # until when, and what
 
-    def briefs(self, pulse: Mapping[str, str]) -> list[dict[str, Any]]:
+    def briefs(self, pulse: Mapping[str, str]) -> list[Json]:
         """The briefs of the jobs in `pulse`. A job that was removed meanwhile is left out."""
-        rows = []
-        for job_id, stamp in pulse.items():
+        with self._lock:
+            known = {name: self._known[name][1] for name, stamp in pulse.items() if self._is_known(name, stamp)}
+        missing = {name: stamp for name, stamp in pulse.items() if name not in known}
+        for name, brief in each_brief(self._store, missing, self._brief, prices()):
+            known[name] = brief
             with self._lock:
-                known = self._known.get(job_id)
-            if known is None or known[0] != stamp:
-                try:
-                    known = (stamp, self._brief(job_id))
-                except NotKnown:
-                    continue
-                with self._lock:
-                    self._known[job_id] = known
-                    while len(self._known) > KEPT:
-                        del self._known[next(iter(self._known))]
-            rows.append(known[1])
-        return rows
+                self._known[name] = (missing[name], brief)
+                while len(self._known) > KEPT:
+                    del self._known[next(iter(self._known))]
+        return [known[name] for name in pulse if name in known]
 
-    def _brief(self, job_id: str) -> dict[str, Any]:
+    def addends(self) -> Addends:
+        """The addends of all jobs. If many are missing, some are computed now and the others by later calls."""
+        with self._adding:  # several requests at once would all compute the same
+            if self._repeated is not None and self._clock() < self._repeated[0]:
+                return self._repeated[1]
+            begun = self._clock()
+            pulse = self._store.pulse()
+            missing = {name: stamp for name, stamp in pulse.items() if not self._is_added(name, stamp)}
+            for name, brief in each_brief(self._store, missing, self._brief, prices()):
+                self._addends[name] = (missing[name], Addend.of(brief))
+                if self._clock() - begun > SECONDS:
+                    break
+            self._addends = {name: one for name, one in self._addends.items() if name in pulse}
+            found = Addends([one for _, one in self._addends.values()], len(pulse))
+            now = self._clock()
+            self._repeated = (now + REPEATS * (now - begun), found) if len(pulse) > MANY else None
+            return found
+
+    def _is_added(self, job_id: str, stamp: str) -> bool:
+        return job_id in self._addends and self._addends[job_id][0] == stamp
+
+    def _is_known(self, job_id: str, stamp: str) -> bool:
+        return job_id in self._known and self._known[job_id][0] == stamp
+
+    def _brief(self, job_id: str) -> Json:
         try:
             return sound(job_id, lambda: brief_of(self._store, job_id, self._folds, prices()))
         except NotKnown:
@@ -76,20 +146,21 @@ def sound(job_id: str, tell: Callable[[], T]) -> T:
     return told
 
 
-def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The totals of some briefs. A job whose saving is not known does not count in `jobs_with_saving`.
+def totals(rows: Iterable[Addend]) -> Json:
+    """The totals of some jobs. A job whose saving is not known does not count in `jobs_with_saving`.
 
     >>> totals([])["saved_share"] is None
     True
     """
-    savings = [row["saving"] for row in rows if row["saving"] is not None]
+    rows = list(rows)
+    savings = [dict(zip(SAVED, row.saving, strict=True)) for row in rows if row.saving is not None]
     saved, default = (sum(one[name] for one in savings) for name in ("joules", "compared_joules"))
-    used = [Footprint.of_json(row["footprint"]) for row in rows if row["footprint"] is not None]
+    used = [row.footprint for row in rows if row.footprint is not None]
     found = {
         "jobs": len(rows),
-        "trials": sum(row["trials"] or 0 for row in rows),
-        "recurrences": sum(row["recurrences"] or 0 for row in rows),
-        "joules": sum(row["joules"] or 0.0 for row in rows),
+        "trials": sum(row.trials for row in rows),
+        "recurrences": sum(row.recurrences for row in rows),
+        "joules": sum(row.joules or 0.0 for row in rows),
         "jobs_with_saving": len(savings),
         "saved_joules": saved if savings else None,
         "saved_joules_error": math.hypot(*(one["joules_error"] for one in savings)) if savings else None,
@@ -101,7 +172,7 @@ def totals(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in found.items()}
 
 
-def _worth(savings: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _worth(savings: list[Json]) -> Json:
     """The sums of money and carbon saved; None if a part is unknown, or if the money is in several currencies."""
     currencies = {one["currency"] for one in savings if one["money"] is not None}
     sums = {

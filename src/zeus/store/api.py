@@ -3,7 +3,8 @@
     register ─▶ Job            ask ─▶ Trial (OPEN, leased) ──tell──▶ ended
                                           │  ▲ renew      lapses ─▶ LOST ──late tell──▶ ended
 
-**Only facts.** No belief is stored. A policy folds its state from `facts`.
+**Only facts.** No belief is stored. A policy folds its state from `facts`. Digests are a cache: they may be lost at any
+time, and no export has them.
 
 **One order.** Asks, tells, losses, profiled costs and pardons of a job have the sequence numbers 1, 2, 3, ... without
 gaps or repeats.
@@ -27,7 +28,7 @@ only committed facts. If it raises, no trial is opened. It must not call the sto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol, TypeAlias
@@ -50,6 +51,7 @@ from zeus.job import (
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.tokens import Tokens
 
+PAGE = 100  # names of jobs at once, if nobody says how many
 LEASE_SECONDS = 600.0  # renewed every two minutes, so four renewals may fail
 
 
@@ -100,6 +102,20 @@ class Log(NamedTuple):
     begin: LogPoint
     events: list[Event]
     end: LogPoint
+
+
+class Names(NamedTuple):
+    """Some names of jobs, and how many there are in all."""
+
+    total: int
+    page: list[str]
+
+
+class Digest(NamedTuple):
+    """A text about a job that took long to compute, and a stamp that says what it was computed from."""
+
+    stamp: str
+    text: str
 
 
 Facts: TypeAlias = Callable[[LogPoint], Log]  # the events after this point, or all if it is of another history
@@ -237,8 +253,23 @@ class Store(Protocol):
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Store a profile. It replaces any that was stored under this key."""
 
-    def pulse(self) -> dict[str, str]:
-        """For each job, a text that changes whenever its facts or its spec do. Fast for any length of history."""
+    def names(self, contains: str = "", *, after: int = 0, most: int = PAGE) -> Names:
+        """The names of jobs in their order, without the first `after` of them, at most `most`.
+
+        With `contains`: only names that contain this text, whether in capitals or not.
+        """
+
+    def pulse(self, job_ids: Iterable[str] | None = None) -> dict[str, str]:
+        """For each job, a text that changes whenever its facts or its spec do. Fast for any length of history.
+
+        With `job_ids`: only for those of them that are registered.
+        """
+
+    def digests(self, job_ids: Iterable[str]) -> dict[str, Digest]:
+        """What `keep_digests` stored last for these jobs, as far as it is still there."""
+
+    def keep_digests(self, digests: Mapping[str, Digest]) -> None:
+        """Store a digest for each of these jobs, in place of the one before."""
 
     def settle(self, job_id: str, gpus: Gpus) -> None:
         """Store the GPUs of a job, for clients that give them only once."""

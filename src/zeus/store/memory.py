@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from uuid import uuid4
 
@@ -14,7 +14,7 @@ from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Tr
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
-from zeus.store.api import LEASE_SECONDS, START, Decide, Job, Log, LogPoint, Request, utc
+from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, utc
 from zeus.store.json_lines import Dump, History
 from zeus.store.tokens import Token, Tokens, TokenSession, no_token
 
@@ -136,6 +136,7 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._jobs: dict[str, _Life] = {}
         self._profiles: dict[ProfileKey, PowerProfile] = {}
+        self._digests: dict[str, Digest] = {}
         self._used: dict[str, int] = {}  # the last trial number of jobs that were forgotten
         self.tokens: Tokens = MemoryTokens()
         self.address: str | None = None
@@ -304,9 +305,23 @@ class MemoryStore:
         with self._lock:
             self._profiles[key] = profile
 
-    def pulse(self) -> dict[str, str]:
+    def names(self, contains: str = "", *, after: int = 0, most: int = PAGE) -> Names:
         with self._lock:
-            return {job_id: one.pulse for job_id, one in self._jobs.items()}
+            found = sorted(name for name in self._jobs if contains.lower() in name.lower())
+            return Names(len(found), found[after : after + most])
+
+    def pulse(self, job_ids: Iterable[str] | None = None) -> dict[str, str]:
+        wanted = None if job_ids is None else set(job_ids)
+        with self._lock:
+            return {name: one.pulse for name, one in self._jobs.items() if wanted is None or name in wanted}
+
+    def digests(self, job_ids: Iterable[str]) -> dict[str, Digest]:
+        with self._lock:
+            return {name: self._digests[name] for name in job_ids if name in self._digests}
+
+    def keep_digests(self, digests: Mapping[str, Digest]) -> None:
+        with self._lock:
+            self._digests.update(digests)
 
     def settle(self, job_id: str, gpus: Gpus) -> None:
         with self._lock:
@@ -321,6 +336,7 @@ class MemoryStore:
             self._used[job_id] = self._known(job_id).last
             del self._jobs[job_id]
             self._profiles = {key: kept for key, kept in self._profiles.items() if key.job != job_id}
+            self._digests.pop(job_id, None)
 
     def restart(self, job_id: str, *, policy_version: int = 1, pulse: str | None = None) -> Job:
         with self._lock:

@@ -18,7 +18,7 @@ from zeus.job.wire import from_json, to_json
 from zeus.policy.registry import find_policy
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import Job, MemoryStore, Store
-from zeus.store.api import Facts
+from zeus.store.api import Digest, Facts
 from zeus.store.tokens import Scope, Token
 
 EPOCH = {"joules": 12.5, "seconds": 0.5}
@@ -618,6 +618,42 @@ def test_the_pulse_of_a_job_changes_when_its_facts_or_terms_do_and_at_no_other_t
     place.clock.sleep(601)
     store.expire("asr")
     assert store.pulse() != before
+
+
+def test_jobs_are_named_one_page_at_a_time(place: Place) -> None:
+    store = place.open()
+    names = [f"team/{number:03d}" for number in range(230)]
+    for name in names:
+        store.register(replace(SPEC, job_id=name))
+    pages = [store.names(after=after, most=100) for after in (0, 100, 200, 300)]
+    assert [name for page in pages for name in page.page] == names
+    assert {page.total for page in pages} == {230}
+    assert store.names("M/22", after=8, most=5) == (10, ["team/228", "team/229"])
+    all_of_them = store.pulse()
+    assert store.pulse(names[:130]) == {name: all_of_them[name] for name in names[:130]}
+    assert (store.pulse([]), store.pulse(["lm"])) == ({}, {})
+
+
+def test_a_name_that_is_mistyped_is_found_among_many(store: Store) -> None:
+    for number in range(230):
+        store.register(replace(SPEC, job_id=f"team/{number:03d}"))
+    with pytest.raises(InputError, match=r"Did you mean .*'team/117'"):
+        store.job("team/117x")
+
+
+def test_digests_are_kept_until_their_job_is_removed_and_never_exported(place: Place) -> None:
+    store = place.open()
+    for name in ("asr", "lm", "vision"):
+        store.register(replace(SPEC, job_id=name))
+    lines = store.export()
+    store.keep_digests({name: Digest("1", f"about {name}") for name in ("asr", "lm", "vision")})
+    store.keep_digests({"lm": Digest("2", "more about lm")})
+    store.forget("asr")
+    store.restart("vision")
+    assert place.open().digests(["asr", "lm", "vision", "unknown"]) == {"lm": Digest("2", "more about lm")}
+    another = place.another()
+    another.import_lines(lines)
+    assert another.digests(["asr", "lm"]) == {}
 
 
 def test_where_clients_run_is_settled_until_it_is_settled_otherwise(place: Place) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from starlette.testclient import TestClient
 from support.paths import ROOT
 from zeus.job import Ending, Outcome, Target
 from zeus.job.wire import to_json
+from zeus.jobs.folds import Folds
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.service.app import Settings, create
+from zeus.service.overview import Overview
 from zeus.store import MemoryStore
 from zeus.store.address import log_file, log_folder
 
@@ -326,3 +329,27 @@ def test_the_manual_lists_every_route_and_no_other(client: TestClient) -> None:
     listed = set(re.findall(r"^\| `(GET|POST|PUT|PATCH|DELETE) (\S+)` \|", manual, re.MULTILINE))
     paths = client.get("/openapi.json").json()["paths"]
     assert listed == {(method.upper(), path) for path, methods in paths.items() for method in methods}
+
+
+def test_a_page_asks_for_the_pulse_of_what_it_shows(client: TestClient) -> None:
+    for name in ("lm", "vision", "vision-2"):
+        client.post("/api/v1/jobs", json={"spec": {**SPEC, "job_id": name}})
+    whole = client.get("/api/v1/pulse").json()
+    assert list(client.get("/api/v1/pulse?job=lm&job=unknown").json()) == ["lm"]
+    for query, shown in (("offset=1&limit=2", ["lm", "vision"]), ("limit=50&q=VISION", ["vision", "vision-2"])):
+        listed = client.get(f"/api/v1/jobs?{query}").json()
+        assert [row["job"] for row in listed["jobs"]] == shown
+        assert client.get(f"/api/v1/pulse?{query}").json() == {name: whole[name] for name in shown}
+
+
+def test_totals_of_many_jobs_are_added_up_over_several_requests(store: MemoryStore, client: TestClient) -> None:
+    client.post("/api/v1/jobs", json={"spec": {**SPEC, "job_id": "lm"}})
+    for name in ("asr", "lm"):
+        number = client.post(f"/api/v1/jobs/{name}/ask", json=PLACE).json()["ask"]["number"]
+        client.post(f"/api/v1/jobs/{name}/trials/{number}/tell", json=END)
+    ticks = count(step=5)  # each look at this clock takes longer than a request may
+    slow = Overview(store, Folds(), lambda: float(next(ticks)))
+    first, second = slow.addends().totals, slow.addends().totals
+    assert (first["jobs"], first["uncounted"], first["trials"]) == (2, 1, 1)
+    assert (second["jobs"], second["uncounted"], second["trials"]) == (2, 0, 2)
+    assert client.get("/api/v1/summary").json() == second

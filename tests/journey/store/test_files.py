@@ -161,7 +161,7 @@ def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(tmp_path: Path)
     raw = sqlite3.connect(path)
     for name in made:  # version 1 is this one without its indexes and without what a service needs
         raw.execute(f"DROP INDEX {name}")
-    for name in ("sessions", "tokens", "places", "asks", "numbers", "marks"):
+    for name in ("sessions", "tokens", "places", "asks", "numbers", "marks", "digests"):
         raw.execute(f"DROP TABLE zeus_{name}")
     raw.execute("ALTER TABLE zeus_jobs DROP COLUMN mark")
     raw.close()
@@ -316,6 +316,7 @@ def test_trials_of_version_4_get_the_target_that_their_job_had_then(tmp_path: Pa
         del trial["ask"]["target"], trial["ask"]["id"]
         raw.execute("UPDATE zeus_trials SET trial = ? WHERE number = ?", (json.dumps(trial), number))
     raw.execute("DROP TABLE zeus_marks")
+    raw.execute("DROP TABLE zeus_digests")
     raw.execute("DROP TABLE zeus_sessions")
     raw.execute("ALTER TABLE zeus_jobs DROP COLUMN mark")
     raw.commit()

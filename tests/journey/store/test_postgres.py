@@ -201,7 +201,7 @@ def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(url: str, store
     lines = store.export()
     for column in ("sequence", "leased_until", "recurrence"):  # version 1 had none of these
         admin.execute(f"DROP INDEX zeus_trials_by_{column}")
-    for name in ("sessions", "tokens", "places", "asks", "numbers", "marks"):
+    for name in ("sessions", "tokens", "places", "asks", "numbers", "marks", "digests"):
         admin.execute(f"DROP TABLE zeus_{name}")
     admin.execute("ALTER TABLE zeus_jobs DROP COLUMN mark")
     admin.execute("UPDATE zeus_version SET version_num = '0001'")
@@ -219,7 +219,7 @@ def test_the_version_is_kept_under_a_name_of_our_own_and_alembics_is_free_for_ot
     theirs = "CREATE TABLE alembic_version (version_num TEXT NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY)"
     admin.execute("DROP TABLE zeus_version")
     admin.execute(theirs)
-    admin.execute("INSERT INTO alembic_version VALUES ('0006')")  # under the name that Zeus 0.1 gave it
+    admin.execute("INSERT INTO alembic_version VALUES (%s)", (HEAD,))  # under the name that Zeus 0.1 gave it
     again = open_store(url)
     assert again.jobs() == store.jobs()
     again.close()

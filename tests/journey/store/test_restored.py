@@ -109,6 +109,17 @@ def test_a_training_of_another_history_ends_no_trial_of_this_one(running: Runnin
     assert others.tell(number, used(100.0)).ending is Ending.CONVERGED
 
 
+def test_a_revision_that_keeps_the_target_reads_no_trial(running: Running) -> None:
+    running.job.tell(running.job.ask(HERE).number, used(805.0))
+    with closing(sqlite3.connect(running.path)) as raw:
+        raw.execute("UPDATE zeus_trials SET trial = replace(trial, '805.0', '1e308')")  # who reads it fails
+        raw.commit()
+    store = open_store(f"sqlite:///{running.path}")
+    assert store.register(replace(SPEC, eta_knob=0.5)).revision == 2
+    with pytest.raises(ValueError, match="joules"):
+        store.register(replace(SPEC, target_metric=0.9))
+
+
 def test_a_job_that_cannot_be_read_hides_no_other_and_can_be_removed(
     running: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,7 +28,7 @@ STORE: dict[str, Any] = {
 
 def node(gpu: dict[str, Any] | None = None, keeper: dict[str, Any] | None = None, **facts: Any) -> NodeFacts:
     devices = {"gpus": [{**GPU, **(gpu or {})}], "keeper": {**KEEPER, **(keeper or {})}, "cpu": CPU}
-    return NodeFacts(**{"devices": devices, "store": STORE, "newest": "0006", "now": RELEASED + 1, **facts})
+    return NodeFacts(**{"devices": devices, "store": STORE, "newest": "0007", "now": RELEASED + 1, **facts})
 
 
 def broken(facts: NodeFacts) -> list[Check]:
@@ -106,8 +106,8 @@ def test_a_card_at_the_sites_ceiling_is_not_throttled() -> None:
 
 
 def test_a_store_of_a_newer_zeus_asks_for_the_newer_zeus() -> None:
-    (store,) = broken(node(store={**STORE, "kind": "sqlite", "version": "0007"}))
-    assert "version 0007" in store.message
+    (store,) = broken(node(store={**STORE, "kind": "sqlite", "version": "0008"}))
+    assert "version 0008" in store.message
     assert store.command == "pip install --upgrade zeus-energy"
 
 

@@ -7,6 +7,7 @@ The numbers are the ledger's (`zeus.job.ledger`): what was used, what the defaul
 
 from __future__ import annotations
 
+from zeus.jobs.report.briefs import each_brief
 from zeus.jobs.report.job_report import report
 from zeus.jobs.report.json import (
     brief,
@@ -23,6 +24,7 @@ from zeus.jobs.report.json import (
 __all__ = [
     "brief",
     "brief_of",
+    "each_brief",
     "full",
     "full_without_store",
     "profiles_json",

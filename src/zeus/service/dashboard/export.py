@@ -12,7 +12,7 @@ from zeus.errors import InputError, NotKnown
 from zeus.jobs.folds import Folds
 from zeus.jobs.report import brief, full, profiles_json, report, unreadable
 from zeus.service.dashboard.page import read
-from zeus.service.overview import sound, totals
+from zeus.service.overview import Addend, sound, totals
 from zeus.store import Store
 from zeus.store.api import utc
 from zeus.tariff.settings import prices
@@ -39,7 +39,7 @@ def export(store: Store, job_ids: Iterable[str] | None = None) -> str:
             shown[name], profiles[name] = told["full"], told["profiles"]
     data = {
         "at": utc(time.time()),
-        "summary": totals(rows),
+        "summary": totals(map(Addend.of, rows)),
         "jobs": rows,
         "full": shown,
         "profiles": profiles,

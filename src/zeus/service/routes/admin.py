@@ -11,8 +11,18 @@ from starlette.responses import JSONResponse
 from zeus.errors import InputError
 from zeus.service import schemas
 from zeus.service.auth import who
-from zeus.service.overview import totals
-from zeus.service.routes.dependencies import ADMIN, NDJSON, READ, Json, overview_of, store_of, v1_router
+from zeus.service.routes.dependencies import (
+    ADMIN,
+    NDJSON,
+    READ,
+    Json,
+    Limit,
+    Offset,
+    Search,
+    overview_of,
+    store_of,
+    v1_router,
+)
 
 LINES: Json = {"requestBody": {"content": {NDJSON: {"schema": {"type": "string"}}}, "required": True}}
 
@@ -20,15 +30,27 @@ routes = v1_router()
 
 
 @routes.get("/pulse", dependencies=[READ])
-def pulse(request: Request) -> dict[str, str]:
-    """A stamp for each job that changes whenever the job does. The page asks for this first."""
-    return store_of(request).pulse()
+def pulse(
+    request: Request,
+    job: Annotated[list[schemas.Name] | None, Query(max_length=1000)] = None,
+    offset: Offset = 0,
+    limit: Limit | None = None,
+    q: Search = "",
+) -> dict[str, str]:
+    """A stamp for each job that changes whenever the job does. The page asks for this first.
+
+    With `job`: only for these jobs. With `limit`: only for the jobs that a list with the same `offset` and `q` shows.
+    """
+    store = store_of(request)
+    if job is None and limit is not None:
+        job = store.names(q, after=offset, most=limit).page
+    return store.pulse(job)
 
 
 @routes.get("/summary", dependencies=[READ])
 def summary(request: Request) -> Json:
     """What all jobs together have used and saved."""
-    return totals(overview_of(request).briefs(store_of(request).pulse()))
+    return overview_of(request).addends().totals
 
 
 @routes.get("/export", dependencies=[READ], responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}})

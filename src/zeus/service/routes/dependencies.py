@@ -27,6 +27,7 @@ JobId = Annotated[schemas.Name, BeforeValidator(unquote), Path(examples=["sentim
 Number = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Offset = Annotated[int, Query(ge=0, le=2**53)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
+Search = Annotated[str, Query(max_length=200, description="Only jobs whose id contains this text.")]
 Key = Annotated[schemas.Key | None, Header(alias="Idempotency-Key", examples=["5f0c6f9e"])]
 # The trial or the generation of the job that is meant. Clients of version 0.1 leave them out; then the number or the
 # name alone decides.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import Annotated
 
-from fastapi import Query, Request, Response
+from fastapi import Request, Response
 
 from zeus.errors import NotKnown
 from zeus.job import JobSpec
@@ -25,6 +24,7 @@ from zeus.service.routes.dependencies import (
     Limit,
     Offset,
     Revise,
+    Search,
     overview_of,
     registered_job,
     store_of,
@@ -53,13 +53,13 @@ def register(request: Request, response: Response, body: schemas.Register, revis
 
 
 @routes.get("/jobs", dependencies=[READ])
-def jobs(
-    request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Annotated[str, Query(max_length=200)] = ""
-) -> Json:
+def jobs(request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Search = "") -> Json:
     """List jobs by id, one page at a time. With `q`: only jobs whose id contains it."""
-    found = [one for one in sorted(store_of(request).pulse().items()) if q.lower() in one[0].lower()]
-    rows = overview_of(request).briefs(dict(found[offset : offset + limit]))
-    return {"total": len(found), "offset": offset, "jobs": rows}
+    store = store_of(request)
+    total, names = store.names(q, after=offset, most=limit)
+    found = store.pulse(names)
+    rows = overview_of(request).briefs({name: found[name] for name in names if name in found})
+    return {"total": total, "offset": offset, "jobs": rows}
 
 
 @routes.get("/jobs/{job_id}", dependencies=[READ])

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from zeus.errors import InputError, NotKnown
 from zeus.job import Ending, Kept
 from zeus.job.wire import to_json
+from zeus.jobs.folds import Folds
 from zeus.jobs.local import knowledge_of, record_run
 from zeus.jobs.messages import OfflineRun
 from zeus.jobs.report import trial_json
@@ -50,7 +51,9 @@ def ask(request: Request, job_id: JobId, body: schemas.AskFor, key: Key = None) 
     """Open a trial. A repeated request with the same Idempotency-Key gets the same trial."""
     asked = Asked(gpus=body.place(), recurrence=body.recurrence, max_tries=body.max_tries)
     store = store_of(request)
-    told = wire_trial(request, store.ask(job_id, asked, request.app.state.folds.decide, key=key))
+    folds: Folds = request.app.state.folds
+    folds.prepare(store, job_id)
+    told = wire_trial(request, store.ask(job_id, asked, folds.decide, key=key))
     if wire_of(request) > 1:
         job = store.job(job_id)
         told |= {"spec": to_json(job.spec), "generation": job.generation}  # its owner may have revised it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from secrets import token_hex
@@ -14,12 +15,14 @@ from zeus.job import Ask, Event, Kept, Outcome, Pardoned, Profiled, Trial, histo
 from zeus.job.wire import dumps, from_json, loads, to_text
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
-from zeus.store.api import START, Job, Log, LogPoint
+from zeus.store.api import START, Digest, Job, Log, LogPoint, Names
 from zeus.store.json_lines import History
 from zeus.store.sql.database import Statement, Transaction
-from zeus.store.sql.tables import ASKS, EVENTS, JOBS, MARKS, NUMBERS, PLACES, PROFILES, REVISIONS, TRIALS
+from zeus.store.sql.tables import ASKS, DIGESTS, EVENTS, JOBS, MARKS, NUMBERS, PLACES, PROFILES, REVISIONS, TRIALS
 
 LATELY = 256  # parsed trials in the cache: more than a recurrence has, or run at the same time
+NEIGHBOURS = 50  # names before and after an unknown one, among which a similar one is looked for
+SOME = 100  # names in one statement
 Note = TypeVar("Note", Profiled, Pardoned)
 
 
@@ -61,6 +64,10 @@ _CHANGES = ("sequence", "changed_at", "leased_until", "so_far", "trial")
 
 ALL_JOBS = Statement(_JOBS)
 IDS = Statement(sa.select(JOBS.c.id).order_by(JOBS.c.id))
+SOME_IDS = Statement(sa.select(JOBS.c.id).order_by(JOBS.c.id).limit(_NR).offset(_AFTER))
+IDS_FROM = Statement(sa.select(JOBS.c.id).where(JOBS.c.id >= _OF).order_by(JOBS.c.id).limit(_NR).offset(_AFTER))
+IDS_BEFORE = Statement(sa.select(JOBS.c.id).where(JOBS.c.id < _OF).order_by(JOBS.c.id.desc()).limit(_NR).offset(_AFTER))
+COUNT_JOBS = Statement(sa.select(sa.func.count()).select_from(JOBS))
 FIND_JOB = Statement(_JOB)
 # Only the row itself is selected: Postgres would read anything else as it was before the lock was granted.
 TAKE_JOB = Statement(_JOB.with_for_update())
@@ -90,6 +97,7 @@ FORGET = [
     Statement(sa.delete(column.table).where(column == _OF))
     for column in (
         ASKS.c.job_id,
+        DIGESTS.c.job_id,
         MARKS.c.job_id,
         PLACES.c.job_id,
         TRIALS.c.job_id,
@@ -101,6 +109,15 @@ FORGET = [
 FORGET_JOB = Statement(sa.delete(JOBS).where(JOBS.c.id == _OF))
 RESTART_JOB = Statement(sa.update(JOBS).where(JOBS.c.id == _OF), tuple(name for name in JobRow._fields if name != "id"))
 FIND_ASK = Statement(sa.select(ASKS.c.number).where(ASKS.c.job_id == _OF, ASKS.c.key == sa.bindparam("key")))
+_NAMED = [sa.bindparam(f"name{number}", type_=sa.Text) for number in range(SOME)]
+JOBS_NAMED = Statement(_JOBS.where(JOBS.c.id.in_(_NAMED)))
+DIGESTS_NAMED = Statement(sa.select(*DIGESTS.c).where(DIGESTS.c.job_id.in_(_NAMED)))
+PUT_DIGEST = Statement(
+    sa.text(
+        "INSERT INTO zeus_digests (job_id, stamp, digest) VALUES (:job_id, :stamp, :digest)"
+        " ON CONFLICT (job_id) DO UPDATE SET stamp = excluded.stamp, digest = excluded.digest"
+    )
+)
 KEEP_ASK = Statement(sa.insert(ASKS), ("job_id", "key", "number"))
 FIND_NUMBER = Statement(sa.select(NUMBERS.c.trials).where(NUMBERS.c.job_id == _OF))
 PUT_NUMBER = Statement(
@@ -114,7 +131,7 @@ PUT_NUMBER = Statement(
 def find_job(db: Transaction, job_id: str) -> JobRow:
     row = db.row(FIND_JOB, {"of": job_id})
     if row is None:
-        raise rules.no_job(job_id, job_ids(db))
+        raise rules.no_job(job_id, neighbours(db, job_id))
     return JobRow(*row)
 
 
@@ -122,7 +139,7 @@ def take_job(db: Transaction, job_id: str) -> JobRow:
     """The row of a job, locked until this transaction ends. NotKnown if there is no such job."""
     row = take_job_if_any(db, job_id)
     if row is None:
-        raise rules.no_job(job_id, job_ids(db))
+        raise rules.no_job(job_id, neighbours(db, job_id))
     return row
 
 
@@ -134,6 +151,42 @@ def take_job_if_any(db: Transaction, job_id: str) -> JobRow | None:
 
 def job_ids(db: Transaction) -> list[str]:
     return [job_id for (job_id,) in db.rows(IDS)]
+
+
+def neighbours(db: Transaction, job_id: str) -> list[str]:
+    """The jobs next to this one in the order of names. Comparing an unknown name with all of them takes too long."""
+    before, after = (
+        db.rows(statement, {"of": job_id, "nr": NEIGHBOURS, "after": 0}) for statement in (IDS_BEFORE, IDS_FROM)
+    )
+    return [*reversed([name for (name,) in before]), *(name for (name,) in after)]
+
+
+def names_of(db: Transaction, contains: str, after: int, most: int) -> Names:
+    """The names of jobs, as `Store.names` returns them."""
+    if contains:  # compared here, because databases differ in what they take for the same letter
+        found = [name for name in job_ids(db) if contains.lower() in name.lower()]
+        return Names(len(found), found[after : after + most])
+    total = int(db.row(COUNT_JOBS, {})[0])
+    page = db.rows(SOME_IDS, {"after": min(after, total), "nr": min(most, total)})
+    return Names(total, [name for (name,) in page])
+
+
+def _named(db: Transaction, statement: Statement, names: Sequence[str]) -> Iterator[Any]:
+    """The rows of these jobs. A statement takes SOME names; if there are fewer, the last one is repeated."""
+    for first in range(0, len(names), SOME):
+        some = names[first : first + SOME]
+        padded = [*some, *[some[-1]] * (SOME - len(some))]
+        yield from db.rows(statement, {f"name{number}": name for number, name in enumerate(padded)})
+
+
+def digests_of(db: Transaction, names: Sequence[str]) -> dict[str, Digest]:
+    return {name: Digest(stamp, text) for name, stamp, text in _named(db, DIGESTS_NAMED, names)}
+
+
+def put_digests(db: Transaction, digests: dict[str, Digest]) -> None:
+    """In the order of names, so that two writers on Postgres never wait for each other."""
+    rows = [{"job_id": name, "stamp": one.stamp, "digest": one.text} for name, one in sorted(digests.items())]
+    db.run_each(PUT_DIGEST, rows)
 
 
 def all_jobs(db: Transaction) -> list[JobRow]:
@@ -178,7 +231,7 @@ def revise_job(db: Transaction, row: JobRow, job: Job, *, void: bool = False) ->
     known = to_job(row)
     if job == known:
         return job
-    if not void and (refused := rules.voids(known, job, (kept.trial for kept in trials_of(db, row)))) is not None:
+    if not void and (refused := rules.voids(known, job, _each_trial(db, row))) is not None:
         raise refused
     text = dumps(jsonl.job_to_json(job))
     db.run(ADD_REVISION, {"job_id": job.id, "revision": job.revision, "job": text})
@@ -238,6 +291,12 @@ def trials_of(db: Transaction, job: JobRow, after: int = 0, most: int | None = N
     """The trials by number, without the first `after` of them, at most `most`."""
     number, after = job.trials if most is None else min(most, job.trials), min(after, job.trials)
     return [_to_kept(row) for row in db.rows(SOME_TRIALS, {"of": job.id, "after": after, "nr": number})]
+
+
+def _each_trial(db: Transaction, job: JobRow) -> Iterator[Trial]:
+    """All trials, read only when the first is needed."""
+    for kept in trials_of(db, job):
+        yield kept.trial
 
 
 def count_of(db: Transaction, job: JobRow) -> int:
@@ -351,8 +410,9 @@ def _note_row(job_id: str, note: Profiled | Pardoned) -> dict[str, Any]:
     return {"job_id": job_id, "sequence": note.sequence, "event": to_text(note)}
 
 
-def pulse(db: Transaction) -> dict[str, str]:
-    return {row.id: pulse_of(row) for row in all_jobs(db)}
+def pulse(db: Transaction, names: Sequence[str] | None = None) -> dict[str, str]:
+    found = all_jobs(db) if names is None else (JobRow(*row) for row in _named(db, JOBS_NAMED, names))
+    return {row.id: pulse_of(row) for row in found}
 
 
 def pulse_of(row: JobRow) -> str:

@@ -8,7 +8,7 @@ Postgres locks the job's row (SELECT ... FOR UPDATE); after that, each statement
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
 from zeus.store.address import address_of
-from zeus.store.api import LEASE_SECONDS, START, Decide, Job, Log, LogPoint, Request, utc
+from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, utc
 from zeus.store.json_lines import Dump, History
 from zeus.store.sql import profile_rows, rows
 from zeus.store.sql.database import BUSY_SECONDS, CONNECTIONS, Conflict, Database, Transaction, TransactionMode
@@ -244,9 +244,22 @@ class SqlStore:
 
     # ------------------------------------------------------------------ for a service
 
-    def pulse(self) -> dict[str, str]:
+    def names(self, contains: str = "", *, after: int = 0, most: int = PAGE) -> Names:
         with self._read() as db:
-            return rows.pulse(db)
+            return rows.names_of(db, contains, after, most)
+
+    def pulse(self, job_ids: Iterable[str] | None = None) -> dict[str, str]:
+        names = None if job_ids is None else list(job_ids)
+        with self._read() as db:
+            return rows.pulse(db, names)
+
+    def digests(self, job_ids: Iterable[str]) -> dict[str, Digest]:
+        with self._read() as db:
+            return rows.digests_of(db, list(job_ids))
+
+    def keep_digests(self, digests: Mapping[str, Digest]) -> None:
+        with self._write() as db:
+            rows.put_digests(db, dict(digests))
 
     def settle(self, job_id: str, gpus: Gpus) -> None:
         with self._write() as db:

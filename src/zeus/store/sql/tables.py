@@ -90,6 +90,13 @@ MARKS = sa.Table(  # a random mark for each change, so that histories that diffe
     sa.Column("sequence", sa.Integer, primary_key=True),
     sa.Column("mark", sa.Text),
 )
+DIGESTS = sa.Table(  # a cache: a row is of use only while its stamp is that of its job
+    "zeus_digests",
+    metadata,
+    sa.Column("job_id", sa.Text, primary_key=True),
+    sa.Column("stamp", sa.Text),
+    sa.Column("digest", sa.Text),
+)
 ASKS = sa.Table(
     "zeus_asks",
     metadata,

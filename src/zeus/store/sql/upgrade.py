@@ -18,7 +18,7 @@ from zeus.errors import InputError, StoreError
 from zeus.store.address import instead, named
 from zeus.store.wait_limit import allowed
 
-HEAD = "0006"  # the newest file of migrations/versions
+HEAD = "0007"  # the newest file of migrations/versions
 MIGRATIONS = Path(__file__).parent / "migrations"
 ADVISORY_LOCK = 0x5A455553  # "ZEUS"
 TABLE, OLD_TABLE = "zeus_version", "alembic_version"

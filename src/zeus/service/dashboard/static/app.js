@@ -408,11 +408,13 @@ const chosen = new Set();
 const LIMIT = 50,
   TRIALS = 12;
 
+function listQuery(query) {
+  return `offset=${Number(query.get("offset") || 0)}&limit=${LIMIT}&q=${encodeURIComponent(query.get("q") || "")}`;
+}
 async function showList(query) {
   const offset = Number(query.get("offset") || 0),
     q = query.get("q") || "";
-  const wanted = `api/v1/jobs?offset=${offset}&limit=${LIMIT}&q=${encodeURIComponent(q)}`;
-  const [page, summary] = await Promise.all([ask(wanted), ask("api/v1/summary")]);
+  const [page, summary] = await Promise.all([ask(`api/v1/jobs?${listQuery(query)}`), ask("api/v1/summary")]);
   return () => {
     crumbs([]);
     clear();
@@ -470,6 +472,7 @@ function summaryTiles(summary) {
   if (summary.saved_seconds) {
     notes.push(`${duration(Math.abs(summary.saved_seconds))} ${summary.saved_seconds > 0 ? "less" : "more"} time`);
   }
+  if (summary.uncounted) notes.push(`${count(summary.uncounted, "job")} not read yet`);
   const known = summary.jobs_with_saving;
   if (!missing(known) && known < summary.jobs) notes.push(`known for ${known} of ${count(summary.jobs, "job")}`);
   tiles.append(...savingTiles("Saved energy", saving, notes.join("; ")));
@@ -1338,12 +1341,15 @@ function decoded(part) {
     return part;
   }
 }
-function pageOf(hash) {
+function addressOf(hash) {
   const [path, query] = hash.replace(/^#/, "").split("?"),
     parts = path.split("/").map(decoded);
-  const search = new URLSearchParams(query || "");
-  if (parts[1] === "job") return showJob(parts.slice(2).join("/"));
-  return parts[1] === "compare" ? showCompare(search) : showList(search);
+  return { kind: parts[1], job: parts.slice(2).join("/"), search: new URLSearchParams(query || "") };
+}
+function pageOf(hash) {
+  const { kind, job, search } = addressOf(hash);
+  if (kind === "job") return showJob(job);
+  return kind === "compare" ? showCompare(search) : showList(search);
 }
 
 let visits = 0;
@@ -1386,8 +1392,12 @@ let last = null,
   beats = 0;
 const BEAT = 3000,
   RUNNING_BEATS = 2; // milliseconds; beats between two looks at running trials
+// Of the jobs that are shown alone: a store may hold very many.
 async function pulse() {
-  return JSON.stringify(await ask("api/v1/pulse"));
+  const { kind, job, search } = addressOf(location.hash);
+  const shown = kind === "job" ? [job] : kind === "compare" ? search.getAll("job") : [];
+  const query = shown.length ? shown.map((id) => `job=${encodeURIComponent(id)}`).join("&") : listQuery(search);
+  return JSON.stringify(await ask(`api/v1/pulse?${query}`));
 }
 async function beat() {
   try {
