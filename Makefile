@@ -67,6 +67,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/cluster.py
 	$(BIN)/python benchmarks/tuners.py --only optuna  # Ray would listen on all interfaces
 	$(BIN)/python benchmarks/service.py --check
+	$(BIN)/python benchmarks/scale.py --quick
 	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/journey/service/test_schema.py
 	$(BIN)/python benchmarks/slurm.py --check  # as root, with slurm-wlm and munge
 

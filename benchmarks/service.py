@@ -68,6 +68,11 @@ class Replica:
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
 
+    @property
+    def pid(self) -> int:
+        """Of its first process, which leads the group."""
+        return self._process.pid
+
     def end(self, how: signal.Signals) -> None:
         os.killpg(self._process.pid, how)  # also ends its workers, which are in the same group
         self._process.wait(60)
