@@ -11,6 +11,7 @@ import pytest
 
 from support.live import live
 from support.store_places import REACHABLE, STORES
+from zeus.cost import Use
 from zeus.errors import AlreadyDone, InputError, NotKnown
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase
 from zeus.jobs.api import RecurringJob
@@ -192,7 +193,7 @@ def test_what_is_counted_goes_with_the_trial_and_what_it_teaches(kept: tuple[Sto
     trial = job.ask(here)
     assert trial.ask.gpus == here
     job.profiled(16, here, joules=5.0, seconds=1.0)
-    assert job.knowledge(trial).epoch == (5.0, 1.0)
+    assert job.knowledge(trial).epoch == Use(5.0, 1.0)
     job.tell(trial.number, CONVERGED)
     assert store.trials(SPEC.id)[0].trial.ask.gpu_model == f"{HERE.label} + CPU"
     store.register(SPEC, void=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from zeus.cost import GPU_AND_CPU, GPU_ONLY, CostModel
+from zeus.cost import GPU_AND_CPU, GPU_ONLY, CostModel, Use
 from zeus.device.cpu import CounterValue, CpuPackage
 from zeus.device.cpu_counters import CpuCounters
 from zeus.device.virtual import VirtualMachine, presets, step, virtual_gpus
@@ -274,7 +274,7 @@ def test_joules_that_count_and_are_unknown_make_the_sum_unknown() -> None:
     with ZeusMonitor(gpus={0: machine.gpus[0]}).window("w") as window:
         machine.run([0], seconds=2, watts=100)
     assert window.measurement is not None
-    assert window.measurement.use() == (200.0, 2.0)
+    assert window.measurement.use() == Use(200.0, 2.0)
     assert math.isnan(window.measurement.use(GPU_AND_CPU).joules), "without a CPU its energy is unknown, not 0"
 
 
