@@ -126,10 +126,10 @@ def test_a_password_on_the_command_line_is_warned_of() -> None:
 class Away(MemoryStore):
     """Says more than it should of where it lies, as any store might."""
 
-    def pulse(self, *_: object) -> dict[str, str]:
+    def pulse(self, *_: object, **__: object) -> dict[str, str]:
         raise StoreError(f"the store {NOBODY} did not answer at /run/secrets.")
 
-    job = export = settled = pulse  # type: ignore[assignment]
+    job = export = settled = names = pulse  # type: ignore[assignment]
 
 
 def test_a_store_that_is_away_is_one_sentence_whatever_it_says(caplog: pytest.LogCaptureFixture) -> None:

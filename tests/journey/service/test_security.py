@@ -254,15 +254,19 @@ def test_halves_of_characters_and_bottomless_json_are_refused(client: TestClient
 class Broken(MemoryStore):
     """Fails in a way that nobody thought of."""
 
-    def pulse(self) -> dict[str, str]:
+    def pulse(self, *_: object, **__: object) -> dict[str, str]:
         raise RuntimeError("the secret of the house")
+
+    names = pulse  # type: ignore[assignment]
 
 
 class Away(MemoryStore):
     """Does not answer."""
 
-    def pulse(self) -> dict[str, str]:
+    def pulse(self, *_: object, **__: object) -> dict[str, str]:
         raise StoreError("the store did not answer. Nothing was changed; try again.")
+
+    names = pulse  # type: ignore[assignment]
 
 
 def test_no_stack_trace_reaches_a_client(caplog: pytest.LogCaptureFixture) -> None:
