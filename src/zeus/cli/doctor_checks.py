@@ -13,6 +13,8 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
+from zeus_energy import install_command
+
 RELEASED = 1_767_225_600.0  # 2026-01-01: no clock that is right shows an earlier time
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -334,7 +336,7 @@ def _store(facts: NodeFacts) -> Check:
         )
     if store["version"] is not None and facts.newest and store["version"] > facts.newest:
         text = f"{store['url']} has version {store['version']}, but this Zeus knows versions up to {facts.newest}."
-        return Check("store", Health.BROKEN, text, "pip install --upgrade zeus-energy")
+        return Check("store", Health.BROKEN, text, f"{install_command()} --upgrade")
     version = f", version {store['version']}" if store["version"] else ""
     return Check("store", Health.OK, f"{store['url']} can be used ({store['kind']}{version}).{waits}")
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus.cli.doctor_checks import RELEASED, Check, Health, NodeFacts, examine
+from zeus_energy import install_command
 
 GPU: dict[str, Any] = {
     "index": 0, "uuid": "GPU-1", "name": "H200", "vendor": "nvidia", "limit_watts": 700.0, "min_watts": 200.0,
@@ -108,7 +109,7 @@ def test_a_card_at_the_sites_ceiling_is_not_throttled() -> None:
 def test_a_store_of_a_newer_zeus_asks_for_the_newer_zeus() -> None:
     (store,) = broken(node(store={**STORE, "kind": "sqlite", "version": "0008"}))
     assert "version 0008" in store.message
-    assert store.command == "pip install --upgrade zeus-energy"
+    assert store.command == f"{install_command()} --upgrade"
 
 
 def test_a_clock_before_this_zeus_is_wrong() -> None:

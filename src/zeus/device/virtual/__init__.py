@@ -5,6 +5,10 @@ from zeus.device.virtual.machine import (
     StateClock,
     VirtualGpu,
     VirtualMachine,
+    VirtualSpec,
+    meet,
+    parse,
+    position,
     step,
     virtual_gpus,
 )
@@ -14,6 +18,10 @@ __all__ = [
     "StateClock",
     "VirtualGpu",
     "VirtualMachine",
+    "VirtualSpec",
+    "meet",
+    "parse",
+    "position",
     "step",
     "virtual_gpus",
 ]
