@@ -218,7 +218,7 @@ class TrialEngine:
         before = terms.before
         if so_far is None and epochs:
             before = Use(math.nan, before.seconds)
-        elif so_far is not None and so_far.seconds >= before.seconds:  # else the store missed a start
+        elif so_far is not None and so_far.seconds and so_far.seconds >= before.seconds:  # else it missed a start
             before = Use(math.nan if so_far.joules is None else so_far.joules, so_far.seconds)
         before = before + lost
         units = {} if so_far is None else {(one.kind, one.limit_watts, one.cold): one for one in so_far.stretches}
@@ -406,13 +406,19 @@ class TrialEngine:
         return self.outcome(Ending.LOST)
 
     def outcome(self, ending: Ending) -> Outcome:
-        """The outcome if the trial ends this way now. Unknown energy is None."""
+        """The outcome if the trial ends this way now. Unknown energy is None.
+
+        That of a lost trial is unknown as long as nothing was measured: it may be lost anywhere in its first epoch.
+        """
         charged, following = self.charged, self.next_epoch_cost
+        known = is_number(charged.joules, LEAST if self.epochs else 0) and (
+            charged.seconds or ending is not Ending.LOST
+        )
         limits = {one.limit_watts for one in self.stretches.values()} - {None, self.terms.found_watts}
         stopped = ending is Ending.STOPPED
         return Outcome(
             ending=ending,
-            joules=charged.joules if is_number(charged.joules, LEAST if self.epochs else 0) else None,
+            joules=charged.joules if known else None,
             seconds=max(1e-9 if self.epochs else 0.0, charged.seconds),  # a virtual clock may not have moved
             epochs=self.epochs,
             metric=self.metric,
