@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zeus import env
-from zeus.cost import ZERO, CostModel, Use
-from zeus.device.find import SLURM, find
-from zeus.device.gpu import Gpu
-from zeus.env import Mode, Orders, mode, profiling_plan, written
+from zeus.cost import CostModel
+from zeus.device.find import find
+from zeus.env import Mode, mode, profiling_plan
 from zeus.errors import AlreadyDone, InputError, LaunchError, NotAllowed, NotKnown, ZeusError
-from zeus.job import Ending, Outcome, Phase, Trial
+from zeus.job import Ending, Outcome, Trial
 from zeus.jobs.catalog import open_jobs
 from zeus.jobs.open import gpus_of
+from zeus.launch.checks import check_command, check_sizes, revision
 from zeus.launch.crash_cause import Crash, is_scripts_own
 from zeus.launch.epoch_limits import STEP_WATTS
 from zeus.launch.job_file.values import AUTO, JobFile, trial_seed
@@ -24,7 +23,8 @@ from zeus.launch.metrics_lock import claim
 from zeus.launch.process.guard import GRACE_SECONDS
 from zeus.launch.progress import FinishedTrial, Live, Restart
 from zeus.launch.recurrence import LaunchedRecurrence, recur
-from zeus.launch.script import ScriptRunner, outcome_file
+from zeus.launch.script import ScriptRunner
+from zeus.launch.start import Start, accumulated, environ_of
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.candidates import candidates
@@ -34,13 +34,7 @@ from zeus.store.address import log_file, log_folder
 from zeus.tariff.settings import prices
 from zeus.training.micro_batch import BatchSplit, smaller
 
-NOT_ALWAYS = (
-    *("COST_THRESH", "LEARNING_RATE", "NODES", "OUTCOME_FILE", "PROFILE_DIR", "RUN_ID", "SLURM_COMMENT", "TRIAL_ID"),
-    *("PER_DEVICE_BATCH_SIZE", "ACCUMULATION_STEPS", "SPENT_JOULES", "SPENT_SECONDS"),
-)
-ORDERS = frozenset(f"ZEUS_{name}" for name in NOT_ALWAYS)  # not inherited from a launcher around this one
 WINDOW = "zeus: start"
-OTHERS = {"command_id": "command", "higher_is_better_metric": "direction (higher_is_better)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +44,6 @@ class Hooks:
     on_trial: Callable[[Trial, FinishedTrial | None], None] = lambda trial, ran: None  # opened (no `ran`), or ended
     on_live: Callable[[Live], None] = lambda live: None
     on_restart: Callable[[Restart], None] = lambda restart: None
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """One start of a trial's command."""
-
-    micro: int = 0  # most samples on each GPU at once; 0: any number
-    before: Use = ZERO  # by earlier starts of the trial
 
 
 class Launcher:
@@ -100,8 +86,8 @@ class Launcher:
             self._monitor.close()  # the script measures itself
         # Raises if a limit is out of range.
         self.power_limits = candidates(list(self.devices.values()), STEP_WATTS, file.spec.power_limits)
-        _check_command(file)
-        _check_sizes(file, self.gpus.count)
+        check_command(file)
+        check_sizes(file, self.gpus.count)
         self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
         self.jobs = open_jobs(store)
         self.revision = self._revision(revise)  # what registering changes, as text; empty: nothing
@@ -114,29 +100,11 @@ class Launcher:
         self.excused: set[int] = set()  # trials whose crash the store does not hold against their batch size
 
     def _revision(self, revise: bool) -> str:
-        """What this job file changes about an existing job, as text.
-
-        Raises:
-            InputError: The job exists with another command or direction, and `revise` is false.
-        """
-        wanted = self.file.spec
         try:
-            stored = self.jobs.find(wanted.id).spec
+            stored = self.jobs.find(self.file.spec.id).spec
         except ZeusError:  # the job is new, or the store does not answer
             return ""
-        other = [what for name, what in OTHERS.items() if _differs(getattr(stored, name), getattr(wanted, name))]
-        if other and not revise:
-            raise InputError(
-                f"job {wanted.id!r} already exists with another {' and another '.join(other)}. Give this job another "
-                "name, or add --revise to continue the existing job's history."
-            )
-        names = [one.name for one in fields(wanted) if one.name not in ("job_id", "job_id_prefix", "command_id")]
-        changes = [
-            f"{name} {getattr(stored, name)} -> {getattr(wanted, name)}"
-            for name in names
-            if getattr(wanted, name) is not None and getattr(stored, name) != getattr(wanted, name)
-        ]
-        return ", ".join([*changes, *(["another command"] if "command" in other else [])])
+        return revision(stored, self.file.spec, allowed=revise)
 
     @property
     def logs(self) -> Path:
@@ -264,7 +232,7 @@ class Launcher:
             split = self._split(trial.batch_size, start)
             assert failed is not None and split is not None
             with contextlib.suppress(Exception):  # a store that is away: this run goes on with what it knows
-                self.job.renew(number, _so_far(start, split))
+                self.job.renew(number, start.so_far(split))
             self._hooks.on_restart(Restart(trial, failed.per_device, used, split))
 
     def _first(self, trial: Trial) -> Start:
@@ -294,7 +262,7 @@ class Launcher:
         return less
 
     def _split(self, batch_size: int, start: Start) -> BatchSplit | None:
-        return self.file.split(batch_size, self.gpus.count, start.micro)
+        return start.split(self.file, batch_size, self.gpus.count)
 
     def command(self, batch_size: int, seed: int, start: Start) -> list[str]:
         return self.file.arguments(batch_size, seed, self.gpus.count, start.micro)
@@ -311,101 +279,30 @@ class Launcher:
             on_live=self._hooks.on_live,
             grace=self._grace,
             before=start.before,
-            micro_batch_size=_accumulated(self._split(trial.batch_size, start)),
+            micro_batch_size=accumulated(self._split(trial.batch_size, start)),
         )
 
     def environ(
         self, trial: Trial, seed: int, log: Path, start: Start, profile_dir: str | None = None
     ) -> dict[str, str]:
-        """The launcher's own environment, the job file's [env] and ZEUS_*. Never log it: it may hold secrets."""
-        spec, size = self.job.spec, trial.batch_size
-        split, before = self._split(size, start), start.before
-        orders = Orders(
-            job_id=spec.id,
-            trial=trial.number,
-            trial_id=trial.id or None,
-            batch_size=size,
-            learning_rate=self.file.rate(size),
-            cost_limit=trial.decision.cost_limit,
-            eta=trial.ask.eta,
-            target_metric=spec.target_metric,
-            higher_is_better=spec.higher_is_better_metric,
-            max_epochs=spec.max_epochs,
+        """The environment of one start of a trial. Never log it: it may hold secrets."""
+        return environ_of(
+            self.file,
+            self.job.spec,
+            trial,
+            start,
             seed=seed,
-            outcome_file=str(outcome_file(log)),
+            log=log,
+            mode=self.mode,
+            profiling=self._profiling,
+            gpus=self.devices,
+            count=self.gpus.count,
             profile_dir=profile_dir,
-            include=trial.ask.gpus.include,
-            per_device_batch_size=None if split is None else split.per_device,
-            accumulation_steps=None if split is None else split.accumulation_steps,
-            spent_joules=before.joules if before.seconds and before.is_known else None,
-            spent_seconds=before.seconds or None,
         )
-        inherited = env.inherited(ORDERS)
-        mode = Mode.OFF if trial.decision.phase is Phase.BASELINE else self.mode
-        chosen = {"ZEUS_MODE": str(mode), "ZEUS_PROFILING": str(self._profiling)}
-        visible = mask(self.file.gpus, self.devices, env.HERE)
-        return {**inherited, **self.file.env, **self.file.prices, **chosen, **visible, **written(orders)}
-
-
-def mask(indices: Sequence[int] | None, gpus: Mapping[int, Gpu], environ: Mapping[str, str]) -> dict[str, str]:
-    """Environment that hides all other GPUs from the command. Indices count the GPUs that the launcher itself sees.
-
-    >>> mask([1], {}, {"CUDA_VISIBLE_DEVICES": "4,5"})
-    {'CUDA_VISIBLE_DEVICES': '5'}
-    """
-    if indices is None:
-        return {}
-    amd = any(gpu.spec.vendor == "amd" for gpu in gpus.values())
-    name = "HIP_VISIBLE_DEVICES" if amd and not environ.get("CUDA_VISIBLE_DEVICES") else "CUDA_VISIBLE_DEVICES"
-    if seen := environ.get(name, ""):
-        entries = [entry.strip() for entry in seen.split(",")]
-        return {name: ",".join(entries[index] for index in indices)}
-    if any(environ.get(slurm, "").strip() for slurm in SLURM):  # indices within the SLURM share mean nothing to CUDA
-        return {name: ",".join(gpus[index].spec.uuid for index in indices)}
-    return {name: ",".join(map(str, indices))}
-
-
-def _differs(stored: object, wanted: object) -> bool:
-    """Whether both are given and differ."""
-    return stored != wanted and "" not in (stored, wanted)
 
 
 def _crash(batch_size: int, ran: FinishedTrial) -> Crash:
     return Crash(batch_size, ran.outcome.epochs, ran.exit_code, ran.end_of_output)
-
-
-def _accumulated(split: BatchSplit | None) -> int | None:
-    """The samples on each GPU at once if gradients are accumulated, else None."""
-    return split.per_device if split is not None and split.accumulation_steps > 1 else None
-
-
-def _so_far(start: Start, split: BatchSplit) -> Outcome:
-    """What a trial has used before this start, for the store."""
-    joules = start.before.joules if start.before.is_known else None
-    return Outcome(
-        ending=Ending.LOST, joules=joules, seconds=start.before.seconds, micro_batch_size=_accumulated(split)
-    )
-
-
-def _check_sizes(file: JobFile, gpus: int) -> None:
-    """Raise InputError if the GPUs cannot share a batch size and the command must know its share."""
-    try:
-        for size in file.spec.batch_sizes:
-            file.split(size, gpus, 0)
-    except InputError as wrong:
-        raise InputError(f"batch_sizes: {wrong} Or choose other GPUs with `gpus`.") from wrong
-
-
-def _check_command(file: JobFile) -> None:
-    program, paths = file.command[0], file.env.get("PATH", env.HERE.get("PATH"))
-    if "{" not in program and shutil.which(program, path=paths) is None:
-        raise InputError(
-            f"command: {program!r} is not found or not executable. The command is run without a shell, in the current "
-            "folder; to use shell syntax, write `sh -c '...'`."
-        )
-    script = next((part for part in file.command[1:] if not part.startswith("-")), "")
-    if script.endswith(".py") and "{" not in script and not Path(script).exists():
-        raise InputError(f"command: the script {script!r} is not found in {Path.cwd()}, where the command is run.")
 
 
 def _make(folder: Path) -> Path:

@@ -28,10 +28,11 @@ from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.remote.spool import default_folder
 from zeus.launch.crash_cause import Crash
 from zeus.launch.job_file.values import trial_seed
-from zeus.launch.launcher import Launcher, Start
+from zeus.launch.launcher import Launcher
 from zeus.launch.process.child import Child
 from zeus.launch.process.guard import GRACE_SECONDS
 from zeus.launch.progress import FinishedTrial
+from zeus.launch.start import Start
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
 from zeus.profile import PowerProfile, ProfileKey

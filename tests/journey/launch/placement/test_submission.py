@@ -9,7 +9,7 @@ import pytest
 
 from support.launch_place import Place
 from zeus.errors import InputError
-from zeus.launch.launcher import Start
+from zeus.launch.start import Start
 
 
 @pytest.fixture
