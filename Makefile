@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
-INSTALL := $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS)
+# Without --no-compile, pip compiles thousands of files of which most are never imported.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(CONSTRAINTS)
 
 MINUTES ?= 30
 DATA := $(or $(ZEUS_DATA),../shared/data)

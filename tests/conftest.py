@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import os
 import signal
 import sys
 import threading
@@ -16,6 +17,9 @@ from support.built import built
 from support.nvml.fake import fake_nvml, nvml_library
 from support.postgres import postgres
 from support.store_places import place, reachable
+
+# One thread for each process of PyTorch: the models are small, and several processes wait for the same cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell starts what runs in its background with SIGINT ignored, and so would be every process that a test interrupts.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
