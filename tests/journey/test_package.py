@@ -102,6 +102,7 @@ COMMANDS = [
     "export",
     "jobs",
     "keeper",
+    "logs",
     "measure",
     "monitor",
     "profile",

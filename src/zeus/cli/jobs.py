@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zeus.cli import jobs_text
-from zeus.cli.options import STORE_DEFAULT
 from zeus.cli.output import print_json, warnings
+from zeus.cli.stores import at_store, existing_jobs, find_jobs, open_jobs
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.store.address import file_of, resolve, shown
+from zeus.store.address import resolve, shown
 from zeus.store.api import utc
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _common(command: F) -> F:
     command = click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
-    where = f"Store or service, such as sqlite:///path or http://host:port. {STORE_DEFAULT}"
-    return click.option("--store", "url", metavar="URL", help=where)(command)
+    return at_store(command)
 
 
 def _sure(command: F) -> F:
@@ -49,7 +48,7 @@ def list_jobs(url: str | None, as_json: bool) -> None:
 
     Each line compares the job with its default batch size at the highest power limit.
     """
-    kept = _find(url)
+    kept = find_jobs(url)
     rows = [] if kept is None else kept.briefs()
     if as_json:
         print_json(rows)
@@ -65,7 +64,7 @@ def list_jobs(url: str | None, as_json: bool) -> None:
 @_common
 def show(job: str, last: int, url: str | None, as_json: bool) -> None:
     """Show one job: its batch sizes, its trials, and what it saved."""
-    told = _existing(url).full(job)
+    told = existing_jobs(url).full(job)
     if as_json:
         print_json(told)
     else:
@@ -83,7 +82,7 @@ def export(names: tuple[str, ...], output: Path | None, url: str | None, as_json
 
     Without JOB, this writes all jobs.
     """
-    lines = _existing(url).export(names)
+    lines = existing_jobs(url).export(names)
     if output is None:
         click.echo("".join(f"{line}\n" for line in lines), nl=False)
         return
@@ -108,7 +107,7 @@ def import_jobs(file: Any, url: str | None, as_json: bool) -> None:
         raise InputError(
             f"{file.name} is not UTF-8 text: {wrong}. Give a file that `zeus jobs export` wrote."
         ) from wrong
-    taken = _open(url).import_lines(lines)
+    taken = open_jobs(url).import_lines(lines)
     if as_json:
         print_json({"jobs": taken})
     else:
@@ -124,7 +123,7 @@ def forget(job: str, yes: bool, force: bool, url: str | None, as_json: bool) -> 
 
     To keep a copy, use `zeus jobs export` first.
     """
-    kept = _existing(url)
+    kept = existing_jobs(url)
     trials = _unless_running(kept, job, force)
     some = f"its {_trials(trials)}"
     _confirm(f"Remove {job!r} with {some} and its power profiles?", yes)
@@ -155,7 +154,7 @@ def reset(
 
     With --batch-size, nothing is forgotten. Zeus may then use that batch size again, even if it crashed.
     """
-    kept = _existing(url)
+    kept = existing_jobs(url)
     if batch_size is not None:
         _pardon(kept, job, batch_size)
         done: dict[str, Any] = {"job": job, "pardoned": batch_size}
@@ -179,30 +178,6 @@ def reset(
         print_json(done)
     else:
         click.echo(told)
-
-
-def _open(url: str | None) -> Jobs:
-    from zeus.jobs.catalog import open_jobs
-
-    found = open_jobs(url)
-    click.get_current_context().call_on_close(found.close)
-    return found
-
-
-def _find(url: str | None) -> Jobs | None:
-    """The jobs of a store or service; None if the store's file does not exist. Reading must not create it."""
-    path = file_of(resolve(url))
-    return None if path is not None and not path.exists() else _open(url)
-
-
-def _existing(url: str | None) -> Jobs:
-    found = _find(url)
-    if found is None:
-        raise InputError(
-            f"there is no store at {shown(resolve(url))} yet. The first `zeus run` creates it. "
-            "To use another one, set --store or ZEUS_STORE."
-        )
-    return found
 
 
 def _unless_running(kept: Jobs, job: str, force: bool) -> int | None:

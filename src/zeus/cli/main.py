@@ -21,6 +21,7 @@ COMMANDS = {
     "export": ("zeus.cli.export", "export", "Write a web page about your jobs to one HTML file."),
     "jobs": ("zeus.cli.jobs", "jobs", "Show and manage recurring jobs."),
     "keeper": ("zeus.cli.keeper", "keeper", "Run a system service that lets users set power limits."),
+    "logs": ("zeus.cli.logs", "logs", "Print the output of a job's trial."),
     "measure": ("zeus.cli.measure", "measure", "Run a command and report its time and energy, like `time`."),
     "monitor": ("zeus.cli.monitor", "monitor", "Show power, energy and power limits live."),
     "profile": (

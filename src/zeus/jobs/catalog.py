@@ -16,6 +16,7 @@ from zeus.jobs.remote.outbox import Outbox
 from zeus.jobs.remote.retry import LOOK, ONCE, Patience
 from zeus.jobs.remote.service_backend import ServiceBackend
 from zeus.jobs.remote.store_backend import StoreBackend
+from zeus.jobs.trial_log import end_of, find_log
 from zeus.policy.registry import find_policy
 from zeus.store import Store, open_store
 from zeus.store.address import address_of, file_of, is_service, resolve, shown
@@ -79,6 +80,9 @@ class Jobs(Protocol):
     def full(self, job_id: str) -> Json:
         """Everything about one job."""
 
+    def log_end(self, job_id: str, number: int) -> str:
+        """The end of a trial's log, if it is on this machine or on that of the service; else NotKnown is raised."""
+
     def export(self, job_ids: Iterable[str]) -> list[str]:
         """All facts of these jobs, or of all jobs if none is named, as lines of JSON."""
 
@@ -129,6 +133,10 @@ class LocalJobs:
         from zeus.jobs.report import full, report
 
         return full(report(self._store, job_id), prices())
+
+    def log_end(self, job_id: str, number: int) -> str:
+        store = self._store
+        return end_of(find_log(job_id, store.job(job_id).generation, store.trial(job_id, number).trial))
 
     def export(self, job_ids: Iterable[str]) -> list[str]:
         return self._store.export(list(job_ids) or None)
@@ -204,6 +212,9 @@ class RemoteJobs:
 
     def full(self, job_id: str) -> Json:
         return self._call("GET", of_job(job_id), dict, patience=LOOK)
+
+    def log_end(self, job_id: str, number: int) -> str:
+        return self._call("GET", of_job(job_id, f"/trials/{number}/log"), lambda data: str(data["log"]), patience=LOOK)
 
     def export(self, job_ids: Iterable[str]) -> list[str]:
         return self._call("GET", "/export", str.splitlines, query={"job": list(job_ids)}, patience=LOOK)

@@ -11,13 +11,15 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import JSONResponse
 
-from zeus.errors import InputError, NotKnown
+from zeus import env
+from zeus.errors import InputError
 from zeus.job import Ending, Kept
 from zeus.job.wire import to_json
 from zeus.jobs.folds import Folds
 from zeus.jobs.local import knowledge_of, record_run
 from zeus.jobs.messages import OfflineRun
 from zeus.jobs.report import trial_json
+from zeus.jobs.trial_log import end_of, find_log
 from zeus.service import schemas
 from zeus.service.overview import sound
 from zeus.service.routes.dependencies import (
@@ -38,7 +40,6 @@ from zeus.service.routes.dependencies import (
     wire_of,
     wire_trial,
 )
-from zeus.service.trial_logs import log_of
 from zeus.store import Store
 from zeus.store.api import Request as Asked
 from zeus.trial.knowledge import knowledge_to_json
@@ -157,11 +158,7 @@ def knowledge(request: Request, job_id: JobId, number: Number, trial_id: TrialId
 @routes.get("/jobs/{job_id}/trials/{number}/log", dependencies=[READ])
 def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
     """The end of a trial's log, if `zeus run` wrote it on this machine as this user."""
-    store = store_of(request)
-    trial = store.trial(job_id, number).trial
-    found = log_of(store.job(job_id), trial, request.app.state.settings.store_url)
-    if found is None:
-        raise NotKnown(
-            f"the log of trial {number} is not on this machine. Look on the machine where `zeus run` ran it."
-        )
-    return {"log": found}
+    store, url = store_of(request), request.app.state.settings.store_url
+    environ = {**env.HERE, **({"ZEUS_STORE": url} if url else {})}
+    log = find_log(job_id, store.job(job_id).generation, store.trial(job_id, number).trial, environ)
+    return {"log": end_of(log)}

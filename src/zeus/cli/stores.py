@@ -1,0 +1,51 @@
+"""Opens the store or service that a command names with --store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from zeus.cli.options import STORE_DEFAULT
+from zeus.errors import InputError
+from zeus.store.address import file_of, resolve, shown
+
+if TYPE_CHECKING:
+    from zeus.jobs.catalog import Jobs
+
+at_store = click.option(
+    "--store",
+    "url",
+    metavar="URL",
+    help=f"Store or service, such as sqlite:///path or http://host:port. {STORE_DEFAULT}",
+)
+
+
+def open_jobs(url: str | None) -> Jobs:
+    """The jobs of a store or service, until the command ends. A store's file is created if it does not exist."""
+    from zeus.jobs import catalog
+
+    found = catalog.open_jobs(url)
+    click.get_current_context().call_on_close(found.close)
+    return found
+
+
+def find_jobs(url: str | None) -> Jobs | None:
+    """The jobs of a store or service; None if the store's file does not exist. Reading must not create it."""
+    path = file_of(resolve(url))
+    return None if path is not None and not path.exists() else open_jobs(url)
+
+
+def existing_jobs(url: str | None) -> Jobs:
+    """The jobs of a store or service.
+
+    Raises:
+        InputError: The store's file does not exist.
+    """
+    found = find_jobs(url)
+    if found is None:
+        raise InputError(
+            f"there is no store at {shown(resolve(url))} yet. The first `zeus run` creates it. "
+            "To use another one, set --store or ZEUS_STORE."
+        )
+    return found
