@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from zeus.cli.options import STORE_DEFAULT
+from zeus.cli.stores import at_store, existing_jobs
 from zeus.errors import InputError, ZeusError
 from zeus_energy import install_command
+
+if TYPE_CHECKING:
+    from zeus.store import Store
 
 
 @click.command()
@@ -21,7 +25,7 @@ from zeus_energy import install_command
     metavar="FILE",
     help="File to write.",
 )
-@click.option("--store", "url", metavar="URL", help=f"Store to read. {STORE_DEFAULT}")
+@at_store
 def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
     """Write a web page about the named jobs, or about all jobs.
 
@@ -32,12 +36,16 @@ def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
     except ImportError as missing:
         raise ZeusError(f"zeus export needs {missing.name}. Run `{install_command('service')}`.") from missing
     from zeus.store import open_store
-    from zeus.store.address import file_of, resolve, shown
+    from zeus.store.address import is_service, resolve
+    from zeus.store.memory import MemoryStore
 
-    path = file_of(resolve(url))
-    if path is not None and not path.exists():
-        raise InputError(f"there is no store at {shown(resolve(url))}. To use another one, set --store or ZEUS_STORE.")
-    text = page(open_store(url), jobs or None)
+    kept = existing_jobs(url)
+    if is_service(resolve(url)):
+        store: Store = MemoryStore()
+        store.import_lines(kept.export(jobs))
+    else:
+        store = open_store(url)
+    text = page(store, jobs or None)
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as wrong:

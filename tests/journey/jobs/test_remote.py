@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +103,11 @@ def test_a_job_is_run_and_looked_at_as_over_a_store(zeus: Zeus, place: Place, se
         assert here == there
         assert here[0] == 0
     assert "No jobs" not in zeus("jobs", "list")[1]
+    pages = [tmp_path / "here.html", tmp_path / "there.html"]
+    for page, at in zip(pages, ((), local), strict=True):
+        assert zeus("export", "--html", str(page), *at)[0] == 0
+    here, there = (re.sub(r'"at": "[^"]*"', "", page.read_text()) for page in pages)
+    assert here == there
     code, out, _ = zeus("env", "--json")
     store = json.loads(out)["store"]
     assert (code, store["ok"], store["kind"], store["url"]) == (0, True, "service", served.url)
