@@ -21,9 +21,12 @@ from support.store_places import place, reachable
 # One thread for each process of PyTorch: the models are small, and several processes wait for the same cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell starts what runs in its background with SIGINT ignored, and so would be every process that a test interrupts.
-if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts what runs in its background with SIGINT ignored, nohup with SIGHUP. Every process that a test
+# interrupts would inherit that.
+if threading.current_thread() is threading.main_thread():
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 # A law holds or not, however long that takes here and whatever the dice say today: the same examples every time.
 # `pytest --hypothesis-profile=dice` looks for new ones.
