@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
-# Without --no-compile, pip compiles thousands of files of which most are never imported.
+# Without --no-compile, pip compiles thousands of files of which most are never imported. Those that are imported must
+# then be kept compiled, whatever the environment says: tests start Python hundreds of times.
+export PYTHONDONTWRITEBYTECODE =
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(CONSTRAINTS)
 
 MINUTES ?= 30
