@@ -9,6 +9,8 @@ export PYTHONDONTWRITEBYTECODE =
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(CONSTRAINTS)
 
 MINUTES ?= 30
+# Of the tests: more than the two cores that they are made for, because many tests wait.
+WORKERS ?= 3
 DATA := $(or $(ZEUS_DATA),../shared/data)
 OUT ?= build/reproduced
 
@@ -23,10 +25,10 @@ quick: $(VENV)/.quick
 
 test: system lint
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
-	$(BIN)/python -m pytest -n 2 -m "not peers"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not peers"
 
-# With others: the published client and releases of the existing package, mixed environments, Ray, TRL, loggers, and
-# PyTorch's compiler.
+# With others: the published client and releases of the existing package, mixed environments, the lowest versions that we
+# allow, Ray, TRL, loggers, and PyTorch's compiler.
 peers: system $(VENV)/.peers
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v g++ >/dev/null; then apt-get update -qq && apt-get install -y -qq g++; fi
 	$(BIN)/python -m pytest -n 2 -m peers

@@ -17,6 +17,8 @@ from support.environments import VERSIONS, environment, interpreter, lowest, pro
 from support.launch_place import Place
 from support.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.peers
+
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def python(request: pytest.FixtureRequest) -> Path:

@@ -16,6 +16,8 @@ from support.launch_place import Place
 from support.served import hold_port
 from support.waiting import PATIENCE_SECONDS, eventually
 
+pytestmark = pytest.mark.peers
+
 
 @pytest.fixture(scope="module")
 def python() -> Path:
