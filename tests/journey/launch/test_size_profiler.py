@@ -25,7 +25,7 @@ import sys, torch
 from torch.utils.data import TensorDataset
 from zeus.training.loader import ZeusDataLoader
 
-train = ZeusDataLoader(TensorDataset(torch.zeros(200_000, 1)), 16, 6)
+train = ZeusDataLoader(TensorDataset(torch.zeros(80_000, 1)), 16, 6)
 check = ZeusDataLoader(TensorDataset(torch.zeros(64, 1)), 16)
 for epoch in train.epochs():
     for batch in train: pass
@@ -163,7 +163,7 @@ def test_a_script_with_the_loader_is_profiled_and_its_next_run_profiles_nothing(
         size, best, highest = row["batch_size"], row["best"], row["highest"]
         kept = store.get_profile(key(size))
         assert kept is not None and len(kept.slices) == len(row["limits"]) > 2
-        assert (row["steps_per_epoch"], row["failure"], highest["limit_watts"]) == (200_000 // size, None, LIMIT)
+        assert (row["steps_per_epoch"], row["failure"], highest["limit_watts"]) == (80_000 // size, None, LIMIT)
         assert best["cost"] == min(one["cost"] for one in row["limits"]) <= highest["cost"]
         assert row["saving"]["joules"] == pytest.approx(highest["joules"] - best["joules"])
         assert row["profiling"]["seconds"] < best["seconds"] / 5  # far from an epoch
