@@ -16,6 +16,7 @@ from zeus.policy.repricing import repriced
 from zeus.store.api import START, Facts, Job, LogPoint, Store
 
 KEPT = 2_000  # cached folds, some kilobytes each; an evicted one is replayed from the facts when its job asks again
+TURNS = 64  # locks; jobs that share one rarely meet
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Folds:
     def __init__(self) -> None:
         self._folds: dict[str, _Fold] = {}
         self._lock = threading.Lock()
+        self._turns = [threading.Lock() for _ in range(TURNS)]
 
     def state(self, job: Job, facts: Facts) -> Any:
         """The state of the job's policy after all of its facts."""
@@ -55,12 +57,20 @@ class Folds:
         return state
 
     def prepare(self, store: Store, job_id: str) -> None:
-        """Fold a job that is not cached before it is locked for an ask, so that a long past keeps nobody waiting."""
+        """Fold a job that is not cached before it is locked for an ask, so that a long past keeps nobody waiting.
+
+        Of several threads that ask for one job, the first folds it, and the others wait for that.
+        """
+        if self._is_cached(job_id):
+            return
+        with self._turns[hash(job_id) % TURNS]:
+            if not self._is_cached(job_id):
+                with contextlib.suppress(InputError):  # the ask itself says what is wrong
+                    self.state(store.job(job_id), partial(store.log, job_id))
+
+    def _is_cached(self, job_id: str) -> bool:
         with self._lock:
-            cached = job_id in self._folds
-        if not cached:
-            with contextlib.suppress(InputError):  # the ask itself says what is wrong
-                self.state(store.job(job_id), partial(store.log, job_id))
+            return job_id in self._folds
 
     def decide(self, job: Job, ask: Ask, facts: Facts) -> Decision:
         """The callback for `Store.ask`."""

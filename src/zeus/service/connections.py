@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -44,6 +45,9 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Accept the connection, or answer 503 if there are too many."""
         super().connection_made(transport)
+        # An answer is written in two pieces, and the second would wait up to 40 ms until the client confirms the first.
+        # asyncio sets this itself, but not on a socket that several workers share.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._is_one_too_many():
             self.connections.discard(self)
             transport.write(FULL)

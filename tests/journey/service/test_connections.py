@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -126,6 +127,22 @@ def _noted(real: object, lost: list[bool]) -> object:
         lost.append(True)
 
     return connection_lost
+
+
+def test_no_piece_of_an_answer_waits_until_the_one_before_is_confirmed(
+    store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    real = HttpConnection.connection_made
+
+    def connection_made(self: HttpConnection, transport: Any) -> None:
+        real(self, transport)
+        found.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(HttpConnection, "connection_made", connection_made)
+    with live(store) as address:
+        assert status(address) == 200
+    assert found and all(found)
 
 
 # ---------------------------------------------------------------------- the token comes first

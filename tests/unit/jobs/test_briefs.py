@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -105,3 +107,28 @@ def test_a_past_is_folded_before_its_job_is_locked(store: Store) -> None:
     folds.state(store.job("asr"), facts)  # as an ask does while it holds the job
     assert asked == [LogPoint(2, store.log("asr").end.mark)] != [START]
     folds.prepare(store, "unknown")  # the ask itself says what is wrong
+
+
+def test_of_several_that_ask_for_one_job_the_first_folds_its_past(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folds, read, others = Folds(), list[str](), threading.Barrier(4)
+    log = store.log
+
+    def slow(job_id: str, since: LogPoint = START) -> Log:
+        read.append(job_id)
+        time.sleep(0.1)  # the others arrive meanwhile
+        return log(job_id, since)
+
+    monkeypatch.setattr(store, "log", slow)
+
+    def ask() -> None:
+        others.wait()
+        folds.prepare(store, "asr")
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert read == ["asr"]
