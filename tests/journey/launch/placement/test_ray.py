@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from support.launch_place import HOLD
 from support.ray_place import RayCluster, RayPlace, processes_of, ray_folder
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending
@@ -27,14 +28,6 @@ if importlib.util.find_spec("ray") is None:
 
 pytestmark = pytest.mark.peers
 STORE = "http://127.0.0.1:7070"
-# Stops inside its third epoch for as long as the file `hold` is there.
-HOLD = f"""
-own_train, until = train, time.monotonic() + {PATIENCE_SECONDS}
-def train(epoch):
-    while epoch == 3 and pathlib.Path("hold").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    return own_train(epoch)
-"""
 
 
 @pytest.fixture(scope="module")

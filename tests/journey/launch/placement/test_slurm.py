@@ -9,24 +9,17 @@ from typing import Any
 
 import pytest
 
+from support.launch_place import HOLD
 from support.paths import EXAMPLES
 from support.postgres import PostgresServer
 from support.slurm import NODES, SlurmCluster, SlurmPlace, slurm
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import eventually
 from zeus.job import Ending
 from zeus.store import Store
 
 __all__ = ["slurm"]
 
 SECRET = "s3cretpassword"
-# Stops inside its third epoch, at another power limit than the one found, for as long as the file `hold` is there.
-HOLD = f"""
-own_train, until = train, time.monotonic() + {PATIENCE_SECONDS}
-def train(epoch):
-    while epoch == 3 and pathlib.Path("hold").exists() and time.monotonic() < until:
-        time.sleep(0.02)
-    return own_train(epoch)
-"""
 
 
 @pytest.fixture
