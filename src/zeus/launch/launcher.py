@@ -15,11 +15,11 @@ from zeus.errors import AlreadyDone, InputError, LaunchError, NotAllowed, NotKno
 from zeus.job import Ending, Outcome, Trial
 from zeus.jobs.catalog import open_jobs
 from zeus.jobs.open import gpus_of
-from zeus.launch.checks import check_command, check_sizes, revision
 from zeus.launch.crash_cause import Crash, is_scripts_own
 from zeus.launch.epoch_limits import STEP_WATTS
 from zeus.launch.job_file.values import AUTO, JobFile, trial_seed
 from zeus.launch.metrics_lock import claim
+from zeus.launch.preflight import check_command, check_sizes, revision
 from zeus.launch.process.guard import GRACE_SECONDS
 from zeus.launch.progress import FinishedTrial, Live, Restart
 from zeus.launch.recurrence import LaunchedRecurrence, recur

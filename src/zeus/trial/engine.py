@@ -358,7 +358,7 @@ class TrialEngine:
         least = Use() if found is None else found.least
         following = 0.0 if found is None else self._price(found.use)
         now = replace(self, next_epoch_cost=following)
-        return now, (AskPolicy(now.so_far, self._priced(self.charged + least)),)
+        return now, (AskPolicy(now.report, self._priced(self.charged + least)),)
 
     def _look_inside(self) -> tuple[TrialEngine, tuple[Action, ...]]:
         """Ask the policy if this epoch will not fit under the bound, even at the pace of its cheapest steps."""
@@ -372,7 +372,7 @@ class TrialEngine:
         if fits(spent + left, self.terms.cost_limit):
             return self, ()
         now = replace(self, next_epoch_cost=self._price(self._epoch) + left, _inside=True)
-        return now, (AskPolicy(now.so_far, spent + left),)
+        return now, (AskPolicy(now.report, spent + left),)
 
     def _price(self, use: Use) -> float:
         return math.nan if self.terms.cost is None else self.terms.cost.of(use)
@@ -402,23 +402,26 @@ class TrialEngine:
 
     @property
     def so_far(self) -> Outcome:
-        """The outcome if nothing more is reported."""
+        """The outcome if the trial is given up now."""
         return self.outcome(Ending.LOST)
 
-    def outcome(self, ending: Ending) -> Outcome:
-        """The outcome if the trial ends this way now. Unknown energy is None.
+    @property
+    def report(self) -> Outcome:
+        """The outcome if the trial goes on, but nothing more is heard of it.
 
-        That of a lost trial is unknown as long as nothing was measured: it may be lost anywhere in its first epoch.
+        As long as nothing was measured, its energy is unknown: it may be lost anywhere in its first epoch.
         """
+        found = self.so_far
+        return found if found.seconds else replace(found, joules=None)
+
+    def outcome(self, ending: Ending) -> Outcome:
+        """The outcome if the trial ends this way now. Unknown energy is None."""
         charged, following = self.charged, self.next_epoch_cost
-        known = is_number(charged.joules, LEAST if self.epochs else 0) and (
-            charged.seconds or ending is not Ending.LOST
-        )
         limits = {one.limit_watts for one in self.stretches.values()} - {None, self.terms.found_watts}
         stopped = ending is Ending.STOPPED
         return Outcome(
             ending=ending,
-            joules=charged.joules if known else None,
+            joules=charged.joules if is_number(charged.joules, LEAST if self.epochs else 0) else None,
             seconds=max(1e-9 if self.epochs else 0.0, charged.seconds),  # a virtual clock may not have moved
             epochs=self.epochs,
             metric=self.metric,

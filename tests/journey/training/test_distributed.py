@@ -275,6 +275,7 @@ def test_a_script_in_which_only_the_first_rank_asks_and_hands_the_trial_on(
     assert (trial.ending, trial.ask.gpu_model) == (Ending.CONVERGED, f"2 x {cards[0].spec.name}")
 
 
+@pytest.mark.peers
 @needs("torch", "transformers", "accelerate")
 def test_a_hugging_face_trainer_on_two_ranks_needs_no_change(cards: list[VirtualGpu], tmp_path: Path) -> None:
     one, other = launch(tmp_path, "hf")
@@ -286,6 +287,7 @@ def test_a_hugging_face_trainer_on_two_ranks_needs_no_change(cards: list[Virtual
     assert [gpu.limit() for gpu in cards] == [250, 250]
 
 
+@pytest.mark.peers
 @needs("torch", "lightning")
 def test_a_lightning_trainer_on_two_ranks_needs_no_change(cards: list[VirtualGpu], tmp_path: Path) -> None:
     one, other = launch(tmp_path, "lightning")

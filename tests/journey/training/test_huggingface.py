@@ -599,6 +599,7 @@ print("best", power.best_limit, energy.joules)
 """
 
 
+@pytest.mark.peers
 def test_accelerate_launch_needs_no_change(card: VirtualGpu, tmp_path: Path) -> None:
     names = {"TESTS": str(TESTS), "JOURNEY": str(Path(__file__).parent)}
     text = LAUNCHED

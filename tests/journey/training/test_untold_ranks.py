@@ -124,6 +124,7 @@ def test_spawned_ranks_count_each_gpu_once(tmp_path: Path, made: str) -> None:
     assert sorted([first["window"], second["window"]]) == [0.0, pytest.approx(first["told"])]
 
 
+@pytest.mark.peers
 def test_lightnings_own_launcher_has_each_gpu_counted_once_and_one_line_printed(tmp_path: Path) -> None:
     pytest.importorskip("lightning", reason="needs `pip install lightning`")
     if subprocess.run([*LOOPBACK_ALONE, "true"], capture_output=True, check=False).returncode != 0:

@@ -493,10 +493,10 @@ def test_what_earlier_starts_used_is_charged_but_is_no_epoch() -> None:
 def test_the_energy_of_a_trial_that_is_lost_in_its_first_epoch_is_unknown() -> None:
     terms = Terms(target_metric=0.9, max_epochs=9, cost=COST)
     begun, _ = TrialEngine(terms).handle(Started())
-    assert begun.so_far.joules is None
-    assert begun.outcome(Ending.CRASHED).joules == 0.0  # the shell saw its end: no epoch had begun
-    again = TrialEngine.resumed(terms, Knowledge(), 0, begun.so_far, Use(7.0, 1.0))
-    assert again.so_far.joules == 7.0  # the counters told what the first start used
+    assert begun.report.joules is None
+    assert begun.so_far.joules == 0.0  # the shell sees its end, and no epoch has begun
+    again = TrialEngine.resumed(terms, Knowledge(), 0, begun.report, Use(7.0, 1.0))
+    assert again.report.joules == 7.0  # the counters told what the first start used
 
 
 def test_a_trial_resumed_from_a_checkpoint_counts_on() -> None:
