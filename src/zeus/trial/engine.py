@@ -218,7 +218,8 @@ class TrialEngine:
         before = terms.before
         if so_far is None and epochs:
             before = Use(math.nan, before.seconds)
-        elif so_far is not None and so_far.seconds and so_far.seconds >= before.seconds:  # else it missed a start
+        elif so_far is not None and so_far.seconds and so_far.seconds >= before.seconds:
+            # Otherwise nothing was measured yet, or the store missed a start.
             before = Use(math.nan if so_far.joules is None else so_far.joules, so_far.seconds)
         before = before + lost
         units = {} if so_far is None else {(one.kind, one.limit_watts, one.cold): one for one in so_far.stretches}
