@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(CONS
 
 MINUTES ?= 30
 # Of the tests: more than the two cores that they are made for, because many tests wait.
-WORKERS ?= 4
+WORKERS ?= 3
 DATA := $(or $(ZEUS_DATA),../shared/data)
 OUT ?= build/reproduced
 
@@ -28,7 +28,7 @@ test: system lint
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not peers"
 
 # With others: the published client and releases of the existing package, mixed environments, the lowest versions that we
-# allow, frameworks in processes of their own (their imports take half a minute), Ray, TRL, loggers, PyTorch's compiler.
+# allow, frameworks and ranks in new processes (whose imports take half a minute), Ray, TRL, loggers, PyTorch's compiler.
 peers: system $(VENV)/.peers
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v g++ >/dev/null; then apt-get update -qq && apt-get install -y -qq g++; fi
 	$(BIN)/python -m pytest -n 2 -m peers

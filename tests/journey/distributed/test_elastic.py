@@ -78,6 +78,7 @@ def job(place: Place, commands: str) -> None:
     )
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("how", ["resume", "begin again"])
 def test_a_trial_whose_ranks_are_started_again_is_charged_for_both_lives_once(place: Place, how: str) -> None:
     job(place, f"{TORCHRUN} --standalone --max-restarts 1 train.py '{how}'")

@@ -21,6 +21,7 @@ def nodes(tmp_path: Path) -> Iterator[TwoNodes]:
         yield nodes
 
 
+@pytest.mark.peers
 def test_all_cards_of_both_nodes_run_at_one_limit_and_their_energy_counts_once(nodes: TwoNodes) -> None:
     nodes.start("fsdp", EPOCHS="3")
     assert nodes.wait(PATIENCE_SECONDS) and not any(agent.returncode for agent in nodes.agents), nodes.log()
@@ -34,6 +35,7 @@ def test_all_cards_of_both_nodes_run_at_one_limit_and_their_energy_counts_once(n
     assert not any("Training goes on" in line for rank in range(4) for line in nodes.said(rank))
 
 
+@pytest.mark.peers
 def test_a_cut_between_the_nodes_has_each_restore_its_limits_although_the_training_hangs(nodes: TwoNodes) -> None:
     nodes.start("ddp", EPOCHS="1000", ZEUS_RANK_PATIENCE="4")
     eventually(lambda: nodes.are_lowered and nodes.epochs(0) >= 4, nodes.log)

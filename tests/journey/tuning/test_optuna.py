@@ -153,6 +153,7 @@ def test_two_trials_at_a_time_do_not_fight_over_the_limit(card: VirtualGpu) -> N
     assert card.limit() == FOUND
 
 
+@pytest.mark.peers
 def test_the_example_finds_trials_that_no_other_beats(card: VirtualGpu) -> None:
     pytest.importorskip("torch", reason="torch is not installed: pip install 'zeus-energy[torch]'")
     paths = os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")])
