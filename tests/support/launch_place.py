@@ -13,6 +13,7 @@ import pytest
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS, eventually
+from support.warm import BIN
 from zeus.launch.job_file.reader import read_job_file
 from zeus.launch.launcher import Launcher
 from zeus.launch.process.guard import GRACE_SECONDS
@@ -74,7 +75,7 @@ class Place:
             "ZEUS_KEEPER_STATE": str(folder / "keeper"),
             "ZEUS_STORE": f"sqlite:///{folder / 'zeus.db'}",
             "PYTHONPATH": os.pathsep.join([str(SOURCES), os.environ.get("PYTHONPATH", "")]),
-            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), str(BIN), os.environ["PATH"]]),
         }
 
     def script(self, style: str = "end, then metric", before: str = "", after: str = "", epochs: int = 6) -> None:

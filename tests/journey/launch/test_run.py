@@ -25,6 +25,7 @@ from zeus.jobs.local import LocalJob
 from zeus.store.memory import MemoryStore
 
 LIMIT = 250.0  # as the card is found
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 @pytest.fixture
@@ -291,6 +292,7 @@ def test_a_price_that_is_no_number_is_refused_before_anything_runs(place: Place)
     assert nothing_was_changed(place)
 
 
+@pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_run_ends_its_script_restores_the_limit_and_goes_on_next_time(
     place: Place, limit, number: signal.Signals
@@ -320,6 +322,7 @@ pathlib.Path("ready").touch()
 """
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_second_interrupt_does_not_wait_for_a_script_that_will_not_end(place: Place, limit) -> None:
     place.script(before=DEAF)
     place.job(power_limits=[150])
@@ -362,6 +365,7 @@ def test_two_runs_of_one_job_at_once_share_its_trials(place: Place) -> None:
     assert sorted(one["phase"] for one in seen) == ["concurrent", "pruning"]
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_run_that_is_killed_takes_its_script_along_and_the_next_one_works_at_once(place: Place, limit) -> None:
     place.job(power_limits=[150])
     process = place.start(STEPS="100000")
@@ -433,6 +437,7 @@ def test_what_zeus_warns_of_is_said(place: Place) -> None:
     assert "zeus: the metric 'nan' is ignored: it is not a finite number" in place.run().stderr
 
 
+@pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("stays", [True, False])
 def test_on_a_terminal_that_may_go_away_the_running_trial_is_a_table(place: Place, stays: bool) -> None:
     wait = "" if stays else "while not pathlib.Path('gone').exists(): time.sleep(0.02)"
@@ -451,6 +456,7 @@ def test_on_a_terminal_that_may_go_away_the_running_trial_is_a_table(place: Plac
     assert not stays or all(word in shown for word in (b"phase", b"metric", b"cost", b"limit", b"reached the target"))
 
 
+@pytest.mark.usefixtures("cold")
 def test_nobody_left_to_tell_ends_no_training(place: Place) -> None:
     process = place.start("--recurrences", "2")
     assert process.stderr is not None and process.stdout is not None

@@ -79,7 +79,7 @@ class Knobs:
 def simulate(
     clusters: Sequence[Cluster],
     policies: Sequence[str],
-    knobs: Knobs = Knobs(),  # noqa: B008
+    knobs: Knobs = Knobs(),
     *,
     seed: int = 0,
     workers: int | Workers = 1,
