@@ -12,6 +12,8 @@ from zeus.errors import InputError
 from zeus.job import Ending, Outcome, Phase
 from zeus.policy.paper.thompson import Sample
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 ALL_FINE = {8: converged(60.0), 16: converged(80.0), 32: converged(70.0)}
 UNKNOWN_ENERGY = Outcome(ending=Ending.CONVERGED, seconds=1.0, epochs=3)
 

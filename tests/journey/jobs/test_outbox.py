@@ -23,6 +23,8 @@ from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.store import MemoryStore, Store
 from zeus.store.address import address_of, resolve
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 class Leaving:
     """A store in memory that may be away."""

@@ -19,6 +19,8 @@ from support.waiting import PATIENCE_SECONDS
 from zeus.service.dashboard.export import export
 from zeus.tariff.rates import hour_of, hour_text
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 FIRST = hour_of("2023-11-14T22:00Z")  # the hour in which virtual clocks begin
 TRAINING = """
 import sys, torch

@@ -12,6 +12,8 @@ from zeus.cost import CostModel
 from zeus.device.virtual import presets
 from zeus.device.virtual.physics import operate
 
+pytestmark = pytest.mark.usefixtures("warm_torch")
+
 CPU_WATTS, DRAM_WATTS = 150.0, 20.0
 CPU = f"cpu={CPU_WATTS:g}&dram={DRAM_WATTS:g}"
 NODE = f"virtual:v100?speed=40&{CPU}"

@@ -14,6 +14,8 @@ from zeus.env import Mode, ProfilingPlan
 from zeus.job import Kind, Stretch
 from zeus.launch.epoch_limits import EpochLimits
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 LIMIT = 250.0  # as the card is found
 JOULES = {250.0: 2000.0, 200.0: 1500.0, 150.0: 1400.0, 100.0: 1900.0}  # of an epoch, which lasts 10 s at any limit
 Open = Callable[..., EpochLimits]

@@ -10,6 +10,8 @@ import pytest
 from support.launch_place import Place, tries
 from zeus.job import Ending
 
+pytestmark = pytest.mark.usefixtures("warm_torch")
+
 # Fits so many samples on a GPU; works on it for a while before it notices, as trainings do.
 SCRIPT = """
 import os, pathlib, sys

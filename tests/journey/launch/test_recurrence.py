@@ -14,6 +14,8 @@ from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import LaunchedRecurrence, recur
 from zeus.store.memory import MemoryStore
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PLACE = Gpus("V100", 1, 250.0)
 CRASHED = Outcome(ending=Ending.CRASHED)
 

@@ -23,6 +23,8 @@ from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
 from zeus.store.memory import MemoryStore
 
+pytestmark = pytest.mark.usefixtures("warm_torch")
+
 # What a training does that speaks for itself, without the weight of torch.
 SPEAKS = """
 import os, pathlib, sys, time

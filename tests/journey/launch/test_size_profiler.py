@@ -16,6 +16,8 @@ from zeus.job import Profiled
 from zeus.policy.registry import find_policy
 from zeus.profile import ProfileKey
 
+pytestmark = pytest.mark.usefixtures("warm_frameworks")
+
 V100, A40 = "Tesla V100-PCIE-32GB", "NVIDIA A40"
 INSTANT = "virtual:v100?clock=virtual"
 LIMIT = 250.0

@@ -26,6 +26,8 @@ from zeus.monitor.curve.sample_curve import SAMPLE_BUFFER
 from zeus.monitor.curve.stamps import StampMapper
 from zeus.monitor.meter import SampledMeter
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 def sensed(**sensors: float) -> SensedGpu:
     return SensedGpu(VirtualMachine.in_memory("h200").gpus[0], Sensors(**sensors))  # type: ignore[arg-type]

@@ -16,6 +16,8 @@ from zeus.job import Ending, Gpus
 from zeus.launch.recurrence import LaunchedRecurrence
 from zeus.store.memory import MemoryStore
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 V100 = "Tesla V100-PCIE-32GB"
 
 
@@ -108,6 +110,7 @@ def test_a_script_that_does_more_than_its_epochs_is_ended_as_not_converged(
     eventually(lambda: not is_running(place.pid()))
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_script_that_will_not_end_is_killed_with_all_that_it_started(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

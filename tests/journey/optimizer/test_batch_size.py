@@ -30,6 +30,8 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.store import LEASE_SECONDS, MemoryStore, open_store
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SPEC = JobSpec(
     job_id="asr",
     job_id_prefix="asr",

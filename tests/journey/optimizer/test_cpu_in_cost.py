@@ -28,6 +28,8 @@ from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.store import MemoryStore
 from zeus.training.energy_log import EnergyLog
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 CPU_WATTS, DRAM_WATTS = 150.0, 20.0
 STEPS, EPOCHS, SIZE = 50, 3, 64
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(SIZE,), default_batch_size=SIZE, target_metric=0.8)

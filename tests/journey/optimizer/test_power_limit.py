@@ -38,7 +38,7 @@ from zeus.optimizer.power_limit.profile_files import FolderProfiles
 from zeus.profile import ProfileKey
 from zeus.store import open_store
 
-pytestmark = pytest.mark.usefixtures("virtual_v100s")
+pytestmark = pytest.mark.usefixtures("warm", "virtual_v100s")
 
 
 @pytest.fixture

@@ -23,6 +23,8 @@ from zeus.jobs.local import LocalJob
 from zeus.profile import ProfileKey
 from zeus.store import open_store
 
+pytestmark = pytest.mark.usefixtures("warm_torch")
+
 GPU = "v100x2?clock=virtual&load=resnet50"
 
 

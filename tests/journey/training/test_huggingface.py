@@ -41,6 +41,8 @@ from zeus.optimizer.power_limit import Energy, HFGlobalPowerLimitOptimizer, Zeus
 from zeus.store import MemoryStore, open_store
 from zeus.training.huggingface import BatchSizeCallback, EnergyCallback, training_arguments
 
+pytestmark = pytest.mark.usefixtures("warm_frameworks")
+
 GPU = "v100?clock=virtual&load=resnet50"
 
 

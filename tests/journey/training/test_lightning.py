@@ -32,6 +32,7 @@ from zeus.training.lightning import BatchSizeCallback, EnergyCallback
 
 GPU = "v100?clock=virtual&load=resnet50"
 pytestmark = [
+    pytest.mark.usefixtures("warm"),
     pytest.mark.filterwarnings("ignore:The .* does not have many workers"),
     pytest.mark.filterwarnings("ignore:The number of training batches"),
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),

@@ -28,6 +28,8 @@ from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
 from zeus.training.session import Session  # noqa: E402
 from zeus.training.summary import TrainingEnd  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("warm_torch")
+
 GPU = "virtual:v100?clock=virtual&load=resnet50"
 on_one_core = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # torch advises against more workers
 

@@ -179,7 +179,9 @@ def run(arguments: list[str]) -> NoReturn:
         status = -signal.SIGINT
     except BaseException as error:
         begun = error.__traceback__  # its first two entries are of this file
-        sys.excepthook(type(error), error, begun and begun.tb_next and begun.tb_next.tb_next)
+        where = begun and begun.tb_next and begun.tb_next.tb_next
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, where
+        sys.excepthook(type(error), error, where)
         status = 1
     _end(status)
 
