@@ -20,13 +20,7 @@ if importlib.util.find_spec("transformers") is None or importlib.util.find_spec(
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from support.keeper_place import is_dead
 from support.waiting import PATIENCE_SECONDS, eventually
@@ -69,6 +63,18 @@ class Data(torch.utils.data.Dataset[dict[str, Any]]):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"input_ids": self.words[index], "labels": int(self.words[index, 0] > 10)}
+
+
+class Net(torch.nn.Module):
+    """As small as a model can be: what is tested is what happens around its steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(20, 2)
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.words(input_ids).mean(1)
+        return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 
 
 class Watch(TrainerCallback):  # type: ignore[misc]
@@ -116,11 +122,8 @@ def trainer(tmp_path: Path, callbacks: list[TrainerCallback], size: int = 800, *
         "use_cpu": True,
         "dataloader_pin_memory": False,
     }
-    config = BertConfig(
-        vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8, num_labels=2
-    )
     return Trainer(
-        BertForSequenceClassification(config),
+        Net(),
         TrainingArguments(**(defaults | options)),
         train_dataset=Data(size),
         eval_dataset=Data(24),
