@@ -14,7 +14,7 @@ WORKERS ?= 3
 DATA := $(or $(ZEUS_DATA),../shared/data)
 OUT ?= build/reproduced
 
-.PHONY: demo quick test peers lint lint-js format hooks chaos bench reproduce docs dist clean system
+.PHONY: demo quick test peers lint style lint-js format hooks chaos bench reproduce docs dist clean system ready
 
 demo: $(VENV)/.torch
 	$(BIN)/zeus demo
@@ -23,9 +23,12 @@ demo: $(VENV)/.torch
 quick: $(VENV)/.quick
 	$(BIN)/python -m pytest -n 2 -q tests/unit
 
-test: system lint
+# Types are checked beside the tests, because that takes one core for half a minute.
+test: ready style
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not peers"
+	@$(BIN)/mypy > $(VENV)/mypy.log 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not peers"; tests=$$?; \
+	wait $$types && cat $(VENV)/mypy.log || { cat $(VENV)/mypy.log; exit 1; }; exit $$tests
 
 # With others: the published client and releases of the existing package, mixed environments, the lowest versions that we
 # allow, frameworks and ranks in new processes (whose imports take half a minute), Ray, TRL, loggers, PyTorch's compiler.
@@ -33,10 +36,12 @@ peers: system $(VENV)/.peers
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v g++ >/dev/null; then apt-get update -qq && apt-get install -y -qq g++; fi
 	$(BIN)/python -m pytest -n 2 -m peers
 
-lint: $(VENV)/.dev lint-js
+lint: style
+	$(BIN)/mypy
+
+style: $(VENV)/.dev lint-js
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 # The page's script and style. Node is needed for this check alone.
@@ -105,6 +110,10 @@ system:
 	  command -v slurmctld >/dev/null && command -v munged >/dev/null || wanted="$$wanted slurm-wlm munge"; \
 	  if [ -n "$$wanted" ]; then apt-get update -qq && apt-get install -y -qq $$wanted; fi; fi
 
+# Both take long, and neither needs the other.
+ready:
+	@$(MAKE) --no-print-directory -j2 system $(VENV)/.dev
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -124,9 +133,9 @@ $(VENV)/.plots: $(VENV)/.core
 	$(INSTALL) --editable '.[plots]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.core
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[dev]'
-	touch $@
+	touch $(VENV)/.core $@
 
 $(VENV)/.peers: $(VENV)/.dev
 	$(INSTALL) --editable '.[peers]'
