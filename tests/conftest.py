@@ -17,7 +17,7 @@ from support.built import built
 from support.nvml.fake import fake_nvml, nvml_library
 from support.postgres import postgres
 from support.store_places import place, reachable
-from support.warm import cold, warm, warm_frameworks, warm_torch
+from support.warm.fixtures import cold, warm, warm_frameworks, warm_torch
 
 # One thread for each process of PyTorch: the models are small, and several processes wait for the same cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
+from support.paths import SOURCES
+from support.warm import PACKAGES, Warm
 
 T, R = TypeVar("T"), TypeVar("R")
 
 HERE = Path(__file__).parent
-SOURCES = HERE.parents[1] / "src"
 TIMEOUT_SECONDS = 300.0
 NOT_REACHED, INTERRUPTED = 3, 130
-OURS = ("numpy", "pynvml", "sqlalchemy", "sqlalchemy.orm", "sqlite3")  # what Zeus itself needs
-PACKAGES = {
-    "zeus": (*OURS, "click", "rich.table", "rich.live", "alembic.command", "httpx"),
-    "train_loader": (*OURS, "torch", "torch.utils.data"),
-    "train_own": OURS,
-    "train_huggingface": (*OURS, "torch", "transformers.trainer", "transformers.training_args", "accelerate"),
-    "train_lightning": (*OURS, "torch", "lightning.pytorch"),
-}
+KINDS = {"train_loader": "torch", "train_huggingface": "frameworks", "train_lightning": "frameworks"}
 UNWANTED = ("ZEUS_", "CUDA_", "SLURM_", "RANK", "TOY", "PYTHONDONTWRITEBYTECODE")  # the last makes each start slow
 
 
@@ -45,39 +42,20 @@ class Failed(Exception):
 
 
 class WarmStarts:
-    """Processes that have imported large packages, one for each script that needs them; they end with this one."""
+    """Starts scripts in copies of processes that have imported large packages; those end with this process."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="warm-")
-        self._addresses: dict[str, str] = {}
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._lock = threading.Lock()
-        atexit.register(self.close)
+        if shutil.which("gcc") is None:
+            raise CannotRun("gcc is not installed")
+        self._warm = Warm(Path(tempfile.mkdtemp(prefix="warm-")), os.getpid())
+        self.python = str(self._warm.python)
 
     def address(self, script: str) -> str:
-        with self._lock:
-            if script not in self._addresses:
-                self._addresses[script] = self._start(script)
-            return self._addresses[script]
-
-    def _start(self, script: str) -> str:
-        address = str(Path(self._folder.name) / script)
-        command = [sys.executable, str(HERE / "warm.py"), "serve", address, *PACKAGES[script]]
-        log = Path(self._folder.name) / f"{script}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, env=clean_env())
-        self._processes.append(process)
-        wait_for(lambda: Path(address).exists() or process.poll() is not None)
-        if process.poll() is not None:
-            raise CannotRun(log.read_text().strip().splitlines()[-1])
-        return address
-
-    def close(self) -> None:
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait()
-        self._folder.cleanup()
+        needed = KINDS.get(script, "zeus")
+        missing = [package for package in PACKAGES[needed] if find_spec(package.split(".")[0]) is None]
+        if missing:
+            raise CannotRun(f"{missing[0]} is not installed")
+        return self._warm.address(needed)
 
 
 def each(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
@@ -116,6 +94,7 @@ class Place:
         self.folder, self.warm = folder, warm
         self.store = f"sqlite:///{folder / 'zeus.db'}"
         self.env = clean_env() | {"ZEUS_STORE": self.store, "ZEUS_KEEPER_STATE": str(folder / "keeper"), **env}
+        self.env["WARM_PYTHON"] = warm.address("zeus")
 
     def use_card(self, gpu: str, limit: float | None = None) -> None:
         """Work on this card from here on; with a limit, on one that somebody has set to it."""
@@ -126,9 +105,8 @@ class Place:
 
     def command(self, script: str, *arguments: str) -> list[str]:
         """What runs a training script here."""
-        path = str(HERE / f"{script}.py")
-        start = [str(HERE / "warm.py"), "run", self.warm.address(script)] if script in PACKAGES else []
-        return [sys.executable, *start, path, *arguments]
+        self.env["WARM_PYTHON"] = self.warm.address(script)
+        return [self.warm.python, str(HERE / f"{script}.py"), *arguments]
 
     def write_job(self, script: str, arguments: str, metrics: str = "", **values: Any) -> None:
         """A job file."""
@@ -160,8 +138,7 @@ class Place:
 
     def zeus(self, *arguments: str, accept: tuple[int, ...] = (0,)) -> str:
         """The command line."""
-        warm = (str(HERE / "warm.py"), "run", self.warm.address("zeus"))
-        return self.python(*warm, "-m", "zeus.cli", *arguments, accept=accept)
+        return self.python("-m", "zeus.cli", *arguments, accept=accept)
 
     def script(self, script: str, *arguments: str) -> str:
         """A training script by itself, without `zeus run`."""
@@ -179,7 +156,7 @@ class Place:
         return out
 
     def _start(self, arguments: list[str], env: dict[str, str]) -> subprocess.Popen[str]:
-        command = [sys.executable, *arguments]
+        command = [self.warm.python, *arguments]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=self.folder, env=env, stdout=pipe, stderr=pipe, text=True)
 

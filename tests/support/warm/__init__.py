@@ -1,23 +1,22 @@
 """Python processes that start in milliseconds: copies of one that has imported Zeus, PyTorch or a framework already.
 
-A test asks for a fixture: `warm`, `warm_torch` or `warm_frameworks`. Then `sys.executable`, and `python` on the PATH of
-a `Place`, is a stand-in that runs its program in such a copy (python.c says when it does not). Tests whose subject is a
-process itself (its signals, terminal, kills, memory or imports) do without: a copy is no child of whoever started it.
+    warm = Warm(folder, os.getpid())
+    subprocess.run([warm.python, "train.py"], env={**os.environ, "WARM_PYTHON": warm.address("torch")})
+
+`warm.python` is a stand-in for the interpreter that runs its program in such a copy (python.c says when it does not).
+A copy is no child of whoever started it. fixtures.py has what tests ask for; benchmarks use this too.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
+from support.paths import SOURCES
 from support.waiting import eventually
 
 HERE = Path(__file__).parent
@@ -54,22 +53,17 @@ class Warm:
 
     def __init__(self, folder: Path, owner: int) -> None:
         self._folder, self._owner = folder, owner
-        self._servers: list[subprocess.Popen[bytes]] = []
         self.python = folder / "bin" / "python"
 
-    def address(self, kind: str) -> Path | None:
-        """The socket of a server with these packages. None: there is no C compiler, so programs start as usual."""
+    def address(self, kind: str) -> str:
+        """The socket of a server with these packages, for WARM_PYTHON."""
         socket = self._folder / kind
-        if socket.exists():
-            return socket
-        if shutil.which("gcc") is None:
-            return None
         with (self._folder / f"{kind}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not socket.exists():
                 self._compile()
                 self._start(socket, PACKAGES[kind])
-        return socket
+        return str(socket)
 
     def _compile(self) -> None:
         if not self.python.exists():
@@ -87,61 +81,12 @@ class Warm:
         with socket.with_suffix(".log").open("wb") as log:
             server = subprocess.Popen(
                 [REAL, "-P", str(HERE / "server.py"), str(socket), str(self._owner), str(self.python), *packages],
-                env={**clean, **threads},
+                env={**clean, **threads, "PYTHONPATH": str(SOURCES)},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        self._servers.append(server)
         eventually(lambda: socket.exists() or server.poll() is not None)
         assert server.poll() is None, socket.with_suffix(".log").read_text()
-
-
-_warm: Warm | None = None
-
-
-def warm_here() -> Warm:
-    """The one of this run of tests, shared by all its workers."""
-    global _warm
-    if _warm is None:
-        owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-        folder = Path(tempfile.gettempdir()) / f"zeus-warm-{os.getuid()}-{owner}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        _warm = Warm(folder, owner)
-    return _warm
-
-
-def _use(kind: str, patch: pytest.MonkeyPatch) -> None:
-    warm = warm_here()
-    address = warm.address(kind)
-    if address is not None:
-        patch.setenv("WARM_PYTHON", str(address))
-        patch.setattr(sys, "executable", str(warm.python))
-
-
-@pytest.fixture
-def warm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of this test start with Zeus imported."""
-    _use("zeus", monkeypatch)
-
-
-@pytest.fixture
-def cold(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of this test start as everywhere else, though those of other tests in its file do not."""
-    for name in {"warm", "warm_torch", "warm_frameworks"} & {*request.fixturenames}:
-        request.getfixturevalue(name)
-    monkeypatch.delenv("WARM_PYTHON", raising=False)
-    monkeypatch.setattr(sys, "executable", REAL)
-
-
-@pytest.fixture
-def warm_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of this test start with Zeus and PyTorch imported."""
-    _use("torch", monkeypatch)
-
-
-@pytest.fixture
-def warm_frameworks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of this test start with Zeus, PyTorch, Hugging Face and Lightning imported."""
-    _use("frameworks", monkeypatch)
+        server.returncode = 0  # it ends with its owner; nobody waits for it

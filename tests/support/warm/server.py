@@ -26,7 +26,6 @@ import socket
 import struct
 import sys
 import threading
-import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, NoReturn
@@ -174,15 +173,12 @@ def run(arguments: list[str]) -> NoReturn:
         _run(arguments[at:], flags)
     except SystemExit as ended:
         status = _status(ended)
-    except KeyboardInterrupt:
-        traceback.print_exc()
-        status = -signal.SIGINT
     except BaseException as error:
-        begun = error.__traceback__  # its first two entries are of this file
-        where = begun and begun.tb_next and begun.tb_next.tb_next
-        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, where
+        status = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+        begun = error.__traceback__
+        where = begun and begun.tb_next and begun.tb_next.tb_next  # without this function and the next
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error.with_traceback(where), where
         sys.excepthook(type(error), error, where)
-        status = 1
     _end(status)
 
 
@@ -220,8 +216,8 @@ def _run(rest: list[str], flags: list[str]) -> None:
     if first == "-c":
         sys.argv, code = ["-c", *rest[2:]], compile(rest[1], "<string>", "exec")
     else:
-        sys.argv, main.__file__ = rest, first
-        code = compile(Path(first).read_bytes(), first, "exec")
+        sys.argv, main.__file__ = rest, str(Path(first).absolute())
+        code = compile(Path(first).read_bytes(), main.__file__, "exec")
     exec(code, main.__dict__)
 
 
@@ -240,7 +236,7 @@ def _end(status: int) -> NoReturn:
     finally:
         for stream in (sys.stdout, sys.stderr):
             try:
-                if stream is not None:
+                if stream is not None and not stream.closed:
                     stream.flush()
             except (OSError, ValueError):
                 status = status or 120
