@@ -73,7 +73,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/tuners.py --only optuna  # Ray would listen on all interfaces
 	$(BIN)/python benchmarks/service.py --check
 	$(BIN)/python benchmarks/scale.py --quick
-	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/journey/service/test_schema.py
+	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 -p schemathesis.pytest.plugin tests/journey/service/openapi_requests.py
 	$(BIN)/python benchmarks/slurm.py --check  # as root, with slurm-wlm and munge
 
 # The paper's figures from its traces (docs/artifact.md). Data are looked for before anything is installed. Whoever has
