@@ -24,7 +24,6 @@ quick: $(VENV)/.quick
 	$(BIN)/python -m pytest -n 2 -q tests/unit
 
 test: system lint
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not peers"
 
 # With others: the published client and releases of the existing package, mixed environments, the lowest versions that we
