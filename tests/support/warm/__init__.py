@@ -34,6 +34,7 @@ _ROOMS = (
     "optimizer",
     "policy",
     "service",
+    "simulate",
     "store",
     "tariff",
     "trial",
