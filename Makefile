@@ -25,7 +25,6 @@ quick: $(VENV)/.quick
 
 # Types are checked beside the tests, because that takes one core for half a minute.
 test: ready style
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(VENV)/site
 	@$(BIN)/mypy > $(VENV)/mypy.log 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not peers"; tests=$$?; \
 	wait $$types && cat $(VENV)/mypy.log || { cat $(VENV)/mypy.log; exit 1; }; exit $$tests
@@ -78,7 +77,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/tuners.py --only optuna  # Ray would listen on all interfaces
 	$(BIN)/python benchmarks/service.py --check
 	$(BIN)/python benchmarks/scale.py --quick
-	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 tests/journey/service/test_schema.py
+	ZEUS_SCHEMA_EXAMPLES=500 $(BIN)/python -m pytest -n 2 -p schemathesis.pytest.plugin tests/journey/service/openapi_requests.py
 	$(BIN)/python benchmarks/slurm.py --check  # as root, with slurm-wlm and munge
 
 # The paper's figures from its traces (docs/artifact.md). Data are looked for before anything is installed. Whoever has

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests share their helpers: `from support.stories import ...`
 
+from support import doctests
 from support.amd.fake import amd
 from support.built import built
 from support.nvml.fake import fake_nvml, nvml_library
@@ -29,11 +30,17 @@ if threading.current_thread() is threading.main_thread():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
 
-# A law holds or not, however long that takes here and whatever the dice say today: the same examples every time.
-# `pytest --hypothesis-profile=dice` looks for new ones.
-settings.register_profile("dice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("steady", settings.get_profile("dice"), derandomize=True)
-settings.load_profile("steady")
+# A law holds or not, however long that takes here and whatever the dice say today: the same few examples every time.
+# HYPOTHESIS_PROFILE=thorough tries many more, `pytest --hypothesis-profile=dice` looks for new ones.
+settings.register_profile("dice", max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("dice"), max_examples=300, derandomize=True)
+settings.register_profile("steady", settings.get_profile("dice"), max_examples=30, derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the plugin of doctests see src too, which hooks of this file do not."""
+    config.pluginmanager.register(doctests)
 
 
 @pytest.fixture(scope="session", autouse=True)

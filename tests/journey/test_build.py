@@ -1,20 +1,25 @@
 """What is published: the sdist holds all that is needed and nothing else, and the wheel built from it works.
 
-The wheel is installed into an empty environment, with the newest packages that its requirements allow.
+The wheel is installed beside the packages that are here; for `make peers` into an empty environment, with the newest
+packages that its requirements allow.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import os
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Iterator
 from email import message_from_bytes
 from pathlib import Path
+
+import pytest
 
 import zeus
 from support.environments import empty, install, project, requirements
@@ -98,10 +103,30 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
     assert about["License-Expression"] == "Apache-2.0"
 
 
+@pytest.mark.peers
 def test_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
     (wheel,) = built.glob("*.whl")
     python = empty(Path(sys.executable), tmp_path / "env")
     install(python, wheel)
+    works(python, tmp_path)
+    check = subprocess.run([python, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    assert "No broken requirements" in check.stdout, check.stdout
+
+
+def test_the_wheel_works_beside_what_is_installed_here(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True)
+    python = tmp_path / "env" / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-compile"]
+    subprocess.run([*pip, "--no-index", wheel], check=True, capture_output=True)
+    (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
+    others = sysconfig.get_path("purelib")  # .pth files in that folder are not read, so the checkout is not found
+    (packages / "others.pth").write_text(f"{others}\n")
+    works(python, tmp_path)
+
+
+def works(python: Path, tmp_path: Path) -> None:
+    """Whether what is installed for this interpreter measures."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("ZEUS_", "CUDA_", "PYTHON", "RANK"))}
     env = {**clean, "ZEUS_GPU": "virtual:v100", "XDG_DATA_HOME": str(tmp_path), "HOME": str(tmp_path)}
 
@@ -117,7 +142,6 @@ def test_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path) ->
     assert where.is_relative_to(tmp_path), "it is the installed one, not the checkout"
     measured = json.loads(say("zeus", "measure", "--json", "--", str(python), "-c", "import time; time.sleep(0.2)"))
     assert measured["joules"] > 0
-    assert "No broken requirements" in say("python", "-m", "pip", "check")
 
 
 def test_every_package_that_is_imported_is_declared() -> None:
@@ -157,8 +181,13 @@ def importable(*extras: str) -> set[str]:
     return {IMPORTED_AS.get(need.name, need.name) for need in requirements(*extras)}
 
 
-def imports() -> Iterator[tuple[str, str]]:
+@functools.cache
+def imports() -> list[tuple[str, str]]:
     """Each module of the package, with every package of others that it imports or looks up by name."""
+    return list(_imports())
+
+
+def _imports() -> Iterator[tuple[str, str]]:
     for file in sorted(SOURCES.rglob("*.py")):
         path = str(file.relative_to(SOURCES).with_suffix(""))
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):

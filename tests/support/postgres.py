@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.store import open_store
 
 USER = "postgres"
 # Ends with whoever holds the other end of its standard input, however that one ends.
@@ -35,6 +36,7 @@ class PostgresServer(AbstractContextManager["PostgresServer"]):
         self.folder = Path(tempfile.mkdtemp(prefix="zeus-pg-"))  # short: the name of a socket may not be long
         self._programs, self._fsync = programs, fsync
         self._numbers = count(1)
+        self._cleared: list[str] = []  # addresses of stores that tests are done with
         self._leash: subprocess.Popen[bytes] | None = None
         # It refuses to run as root.
         self._as: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []} if os.geteuid() == 0 else {}
@@ -94,9 +96,35 @@ class PostgresServer(AbstractContextManager["PostgresServer"]):
 
     def new_database(self) -> str:
         """The address of an empty one."""
+        import psycopg
+
         name = f"zeus_{next(self._numbers)}"
-        self._call("createdb", "-h", str(self.folder), "-U", USER, name)
+        with psycopg.connect(host=str(self.folder), user=USER, dbname="postgres", autocommit=True) as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
         return f"postgresql+psycopg://{USER}@/{name}?host={self.folder}"
+
+    def new_store(self) -> str:
+        """The address of a store without jobs, whose tables are there: to make them takes longer than most tests."""
+        if self._cleared:
+            return self._cleared.pop()
+        url = self.new_database()
+        open_store(url).close()
+        return url
+
+    def clear_store(self, url: str) -> None:
+        """Let another test have this store. Whoever is still connected to it is no more."""
+        import psycopg
+
+        with psycopg.connect(url.replace("+psycopg", "")) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            names = connection.execute(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'zeus_version'"
+            )
+            connection.execute(f"TRUNCATE {', '.join(name for (name,) in names)} RESTART IDENTITY")
+        self._cleared.append(url)
 
     def __exit__(
         self, kind: type[BaseException] | None, wrong: BaseException | None, where: TracebackType | None

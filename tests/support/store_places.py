@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,8 +28,10 @@ class Place:
 
     make: Callable[[str, VirtualClock], Store]
     url: str | None = None  # by which other processes reach the first; None: they cannot
+    empty: Callable[[], str] | None = None  # the address of one that nobody has opened yet: it has no tables
     clock: VirtualClock = field(default_factory=VirtualClock)
     opened: list[Store] = field(default_factory=list)
+    closed: Callable[[], None] = lambda: None
 
     def open(self, name: str = "zeus") -> Store:
         self.opened.append(self.make(name, self.clock))
@@ -37,6 +43,7 @@ class Place:
     def close(self) -> None:
         for store in self.opened:
             store.close()
+        self.closed()
 
 
 def memory(request: pytest.FixtureRequest) -> Place:
@@ -45,24 +52,45 @@ def memory(request: pytest.FixtureRequest) -> Place:
 
 
 def sqlite(request: pytest.FixtureRequest) -> Place:
-    folder: Path = request.getfixturevalue("tmp_path")
+    folder: Path = request.getfixturevalue("tmp_path") / "a b"
+    folder.mkdir()
 
     def url(name: str) -> str:
-        return f"sqlite:///{folder}/a b/{name}.db"
+        return f"sqlite:///{folder}/{name}.db"
 
-    return Place(lambda name, clock: open_store(url(name), wall=clock.wall), url("zeus"))
+    def make(name: str, clock: VirtualClock) -> Store:
+        if not (folder / f"{name}.db").exists():
+            shutil.copy(_sqlite_template(), folder / f"{name}.db")
+        return open_store(url(name), wall=clock.wall)
+
+    make("zeus", VirtualClock()).close()
+    return Place(make, url("zeus"), lambda: url("empty"))
+
+
+@functools.cache
+def _sqlite_template() -> Path:
+    """A store without jobs. Its tables are there: to make them takes longer than most tests."""
+    made = tempfile.TemporaryDirectory(prefix="zeus-store-")
+    atexit.register(made.cleanup)
+    path = Path(made.name) / "zeus.db"
+    open_store(f"sqlite:///{path}").close()
+    return path
 
 
 def postgresql(request: pytest.FixtureRequest) -> Place:
     server: PostgresServer = request.getfixturevalue("postgres")
-    urls = {"zeus": server.new_database()}
+    urls = {"zeus": server.new_store()}
 
     def make(name: str, clock: VirtualClock) -> Store:
         if name not in urls:
-            urls[name] = server.new_database()
+            urls[name] = server.new_store()
         return open_store(urls[name], wall=clock.wall)
 
-    return Place(make, urls["zeus"])
+    def closed() -> None:
+        for url in urls.values():
+            server.clear_store(url)
+
+    return Place(make, urls["zeus"], server.new_database, closed=closed)
 
 
 # A new kind of store is added here and nowhere else.

@@ -10,6 +10,8 @@ import sys
 import threading
 from collections import Counter
 
+import pytest
+
 from support.paths import TESTS
 from support.store_places import SPEC, Place, ask, sound
 from support.store_worker import CONVERGED
@@ -17,7 +19,7 @@ from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.job import Ending
 
 WORKER = TESTS / "support" / "store_worker.py"
-PROCESSES, TIMES, SEED = 40, 8, int(os.environ.get("ZEUS_TEST_SEED", "0"))
+PROCESSES, TIMES, SEED = 15, 8, int(os.environ.get("ZEUS_TEST_SEED", "0"))
 
 
 def test_threads_lose_and_double_no_trial(place: Place) -> None:
@@ -97,18 +99,17 @@ def test_who_is_killed_while_it_restarts_a_job_leaves_one_of_its_lives_whole(rea
         sound(store)
 
 
+@pytest.mark.usefixtures("warm")
 def test_processes_that_open_a_new_store_at_once_all_find_it_whole(reachable: Place) -> None:
-    assert reachable.url is not None
+    assert reachable.empty is not None
+    url = reachable.empty()
     code = "import sys; from zeus.store import open_store; print(open_store(sys.argv[1]).jobs())"
-    crowd = [
-        subprocess.Popen([sys.executable, "-c", code, reachable.url], stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
+    crowd = [subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [one.communicate(timeout=PATIENCE_SECONDS)[0] for one in crowd] == ["[]\n"] * 3
 
 
 def crowd(place: Place, doom: list[tuple[int, float]]) -> tuple[list[list[str]], set[int]]:
-    """What 40 processes said, as words, and who was killed: whoever says the n-th thing, so long after it did."""
+    """What all processes said, as words, and who was killed: whoever says the n-th thing, so long after it did."""
     assert place.url is not None
     said: list[list[str]] = []
     killed: set[int] = set()
@@ -134,11 +135,11 @@ def crowd(place: Place, doom: list[tuple[int, float]]) -> tuple[list[list[str]],
     return said, killed
 
 
-def test_of_40_processes_a_third_is_killed_and_no_trial_is_lost_or_double(reachable: Place) -> None:
+def test_of_15_processes_a_third_is_killed_and_no_trial_is_lost_or_double(reachable: Place) -> None:
     rng = random.Random(SEED)
     store = reachable.open()
     store.register(SPEC)
-    doom = sorted((n, rng.uniform(0.0, 0.01)) for n in rng.sample(range(1, 300), PROCESSES // 3))
+    doom = sorted((n, rng.uniform(0.0, 0.01)) for n in rng.sample(range(1, 110), PROCESSES // 3))
     said, killed = crowd(reachable, doom)
     assert ask(store).ending is Ending.OPEN  # at once, whatever the dead held
     assert [words for words in said if words[1] == "failed"] == []
@@ -204,6 +205,7 @@ ask()
 """
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_forked_child_uses_connections_of_its_own(reachable: Place) -> None:
     store = reachable.open()
     store.register(SPEC)

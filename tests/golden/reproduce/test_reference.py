@@ -17,10 +17,11 @@ def reference() -> ModuleType:
 
 
 @pytest.mark.parametrize("gpu", ["v100", "a40", "rtx6000"])
-def test_means_over_40_seeds_agree(reference: ModuleType, gpu: str) -> None:
+def test_means_over_seeds_agree(reference: ModuleType, gpu: str) -> None:
     workloads = reference.load(TRACES, gpu, smallest=1)  # the other simulator used every size
     for name, expected in reference.REFERENCE[gpu].items():
-        ours = reference.mean(workloads[name], "paper", seeds=40)  # with 20, luck alone moves NeuMF by a tenth
+        seeds = 40 if name == "NeuMF" else 16  # with 20, luck alone moves NeuMF by a tenth
+        ours = reference.mean(workloads[name], "paper", seeds=seeds)
         assert ours.energy == pytest.approx(expected.energy, abs=0.04), name
         assert ours.time == pytest.approx(expected.time, abs=0.04), name
         assert ours.regret == pytest.approx(expected.regret, rel=0.30), name

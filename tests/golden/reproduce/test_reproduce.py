@@ -112,14 +112,6 @@ def test_each_figure_of_the_paper_is_drawn_or_said_to_be_missing() -> None:
     assert {f"figure_{number:02}" for number in range(1, 24)} <= listed
 
 
-def test_every_panel_can_be_drawn(small: study.Study) -> None:
-    for name in pipeline.FIGURES:
-        panels = pipeline.module(name).compute(small).panels
-        assert panels, name
-        for panel in panels[:1]:
-            assert pipeline.picture((name, panel, 30)).startswith(b"\x89PNG")
-
-
 def test_a_run_writes_the_whole_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -16,7 +17,8 @@ from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
 from zeus_energy import install_command
 
-pytest.importorskip("torch", reason="the demo trains a PyTorch model")
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("the demo trains a PyTorch model: pip install torch", allow_module_level=True)
 
 
 def environment(folder: Path) -> dict[str, str]:

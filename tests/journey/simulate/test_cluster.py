@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from zeus.simulate.cluster.composite import DLRM, PHILLY
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 def zeus(*args: str | Path, status: int = 0, data: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from zeus.errors import InputError
 from zeus.simulate import virtual, workload_file
 from zeus.simulate.traces import published
 
+pytestmark = pytest.mark.usefixtures("warm")
 FIELDS = {
     "workload": str,
     "policy": str,

@@ -20,8 +20,6 @@ from zeus.errors import InputError
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed: pip install 'zeus-energy[ray]'", allow_module_level=True)
 
-from zeus.tuning.ray_tune import CostStopper
-
 pytestmark = pytest.mark.peers
 
 FOUND = 250.0
@@ -101,6 +99,8 @@ def test_a_search_for_cost_without_a_gpu_fails_with_a_clear_sentence(found: dict
 
 
 def test_a_trial_that_was_stopped_does_not_lower_the_bound() -> None:
+    from zeus.tuning.ray_tune import CostStopper
+
     stopper = CostStopper(beta=2)
     assert not stopper("a", {"zeus/cost": 100.0})
     assert not stopper("a", {"zeus/cost": 100.0, "done": True})
@@ -111,6 +111,8 @@ def test_a_trial_that_was_stopped_does_not_lower_the_bound() -> None:
 
 
 def test_beta_is_at_least_1() -> None:
+    from zeus.tuning.ray_tune import CostStopper
+
     with pytest.raises(InputError, match="beta="):
         CostStopper(0.5)
 

@@ -33,6 +33,7 @@ _ROOMS = (
     "optimizer",
     "policy",
     "service",
+    "simulate",
     "store",
     "tariff",
     "trial",

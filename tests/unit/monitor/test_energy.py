@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.laws import examples
 from zeus.monitor.curve.counter_curve import CounterCurve
 from zeus.monitor.curve.sample_curve import POLLED, SAMPLE_BUFFER
 from zeus.monitor.energy import EnergyCurve, Source
@@ -64,7 +65,7 @@ def test_windows_that_tile_an_interval_sum_to_it(levels: list[float], cuts: list
     assert sum(parts) == pytest.approx(whole.joules, abs=1e-6)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(watts, min_size=2, max_size=6), st.integers(0, 10**6))
 def test_tiles_sum_to_the_whole_even_while_the_counter_bends_the_curve(levels: list[float], seed: int) -> None:
     """Each tile is read as soon as it is known, and later corrections must not change what was read."""
@@ -88,7 +89,7 @@ def test_tiles_sum_to_the_whole_even_while_the_counter_bends_the_curve(levels: l
     assert parts == pytest.approx(curve.between(read[0], read[-1]).joules, abs=1e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 10**6), st.sampled_from([0.05, 0.1, 0.2, 0.5]))
 def test_a_short_window_around_a_pulse_is_right_within_its_bound(seed: int, length: float) -> None:
     luck = random.Random(seed)
@@ -213,7 +214,7 @@ def test_readings_that_are_no_numbers_are_passed_over() -> None:
     assert curve.between(curve.at(1.0), curve.at(11.0)).joules == pytest.approx(3000.0)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.floats(50, 600),
     st.floats(50, 600),
@@ -260,7 +261,7 @@ def test_a_gap_that_no_counter_fills_is_within_its_bound_or_not_known(used: floa
     assert math.isnan(window.joules) or abs(window.joules - truth(load, 1.0, ended + 2)) <= window.error
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.floats(-0.018, 0.018), st.integers(20, 60))
 def test_a_window_begun_before_the_counter_spoke_is_as_unsure_as_the_samples_alone(off: float, heard: int) -> None:
     """Polled power may be off by 2 %. What was used before the counter's first reading, the counter does not know."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.laws import examples
 from zeus.errors import InputError
 from zeus.job import Ending, Event, Phase, Trial
 from zeus.policy.registry import find_policy
@@ -206,7 +207,7 @@ def test_a_policy_is_asked_before_every_epoch_unless_it_says_that_it_is_monotone
     assert tries[-1].outcome.ending is Ending.CONVERGED
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(workloads, st.integers(0, 9), st.sampled_from([1.0, 1.3, 2.0]))
 def test_asking_only_where_it_matters_changes_nothing(workload: Workload, seed: int, beta: float) -> None:
     class Plain:

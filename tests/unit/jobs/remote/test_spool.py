@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.laws import examples
 from support.served import hold_port
 from zeus.errors import AlreadyDone, InputError, NotAllowed, StoreError
 from zeus.job import Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
@@ -58,7 +59,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STEPS)
 def test_any_order_of_putting_delivering_and_dying_loses_nothing_and_keeps_the_order(
     steps: list[tuple[str, tuple[str, ...]]],
@@ -316,7 +317,7 @@ def nobody() -> Iterator[str]:
         yield f"http://127.0.0.1:{door.getsockname()[1]}"
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(patience=st.floats(0, 100), seed=st.integers(0, 1000))
 def test_a_service_that_is_away_is_tried_more_and_more_seldom_and_not_for_ever(
     nobody: str, patience: float, seed: int

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.laws import examples
 from zeus.errors import InputError
 from zeus.policy.registry import find_policy
 from zeus.profile import LimitSlice, PowerProfile
@@ -99,7 +100,7 @@ def test_too_few_groups_are_refused() -> None:
 # ---------------------------------------------------------------------- a group
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.sampled_from(["paper", "grid", "default"]), st.integers(1, 30), st.sampled_from([0, 3]))
 def test_jobs_that_do_not_overlap_are_replayed_like_one_job(name: str, jobs: int, window: int) -> None:
     alone = regular("g", jobs, 1e9, HOUR)
@@ -142,7 +143,7 @@ def test_a_job_that_starts_when_another_has_ended_knows_of_it() -> None:
     assert energy(1.001 * end) == pytest.approx(both + after)  # over: the next size is explored
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=12), st.floats(0.1, 10))
 def test_work_is_charged_in_proportion(ratios: list[float], factor: float) -> None:
     starts = [i * 0.3 * HOUR for i in range(len(ratios))]
