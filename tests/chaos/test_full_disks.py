@@ -7,10 +7,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.disks import fill, free, size, tiny_disk
 from support.launch_place import Place, tries
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.launch.process.log_file import RESERVED_SHARE
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 # What a training does that speaks for itself, without the weight of torch.
 SPEAKS = """

@@ -26,6 +26,8 @@ from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.service.app import Settings
 from zeus.service.server import ServerPlan, address, hosts_of
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
