@@ -14,7 +14,7 @@ WORKERS ?= 3
 DATA := $(or $(ZEUS_DATA),../shared/data)
 OUT ?= build/reproduced
 
-.PHONY: demo quick test peers lint style lint-js format hooks chaos bench reproduce docs dist clean system ready
+.PHONY: demo quick test peers everything lint style lint-js format hooks chaos bench reproduce docs dist clean system ready
 
 demo: $(VENV)/.torch
 	$(BIN)/zeus demo
@@ -32,8 +32,14 @@ test: ready style
 # With others: the published client and releases of the existing package, mixed environments, the lowest versions that we
 # allow, frameworks and ranks in new processes (whose imports take half a minute), Ray, TRL, loggers, PyTorch's compiler.
 peers: system $(VENV)/.peers
-	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && ! command -v g++ >/dev/null; then apt-get update -qq && apt-get install -y -qq g++; fi
+	@$(call apt, command -v g++ >/dev/null || wanted=g++)
 	$(BIN)/python -m pytest -n 2 -m peers
+
+# What runs every night (.github/workflows/tests.yml).
+everything:
+	$(MAKE) test
+	$(MAKE) peers
+	$(MAKE) chaos MINUTES=5
 
 lint: style
 	$(BIN)/mypy
@@ -97,17 +103,22 @@ dist: $(VENV)/.dev
 	rm -rf dist
 	$(BIN)/python -m build
 
+# What a shell command puts into `wanted` is installed: as root, on Debian and its kin, unless ZEUS_NO_APT is set.
+apt = if [ -z "$$ZEUS_NO_APT" ] && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  wanted=; $(1); \
+	  if [ -n "$$wanted" ]; then \
+	    echo "Tests need programs that are missing. Installing with apt-get: $$wanted (ZEUS_NO_APT=1 skips this)"; \
+	    apt-get update -qq && apt-get install -y -qq $$wanted; fi; fi
+
 # gcc builds the test library that speaks NVML; PostgreSQL is one of the stores; chromium looks at the page; faketime
 # gives processes wrong clocks; Slurm with munge runs jobs. Elsewhere the tests that need them skip and say what to install.
 system:
-	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-	  wanted=; \
+	@$(call apt, \
 	  command -v gcc >/dev/null || wanted="$$wanted gcc libc6-dev"; \
 	  command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || wanted="$$wanted postgresql"; \
 	  command -v chromium >/dev/null || wanted="$$wanted chromium"; \
 	  command -v faketime >/dev/null || wanted="$$wanted faketime"; \
-	  command -v slurmctld >/dev/null && command -v munged >/dev/null || wanted="$$wanted slurm-wlm munge"; \
-	  if [ -n "$$wanted" ]; then apt-get update -qq && apt-get install -y -qq $$wanted; fi; fi
+	  command -v slurmctld >/dev/null && command -v munged >/dev/null || wanted="$$wanted slurm-wlm munge")
 
 # Both take long, and neither needs the other.
 ready:

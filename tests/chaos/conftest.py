@@ -1,7 +1,8 @@
 """What the chaos suite shares: a seed that is printed, a time to run for, and a count of what was done.
 
-In `make test` each test here runs for a few seconds. `make chaos MINUTES=30` gives them that long together, and prints
-what they did: kills, trials, requests, faults, and violations, of which there must be none.
+In `make test` each test here runs one round, the same every time. `make chaos MINUTES=30` draws a seed for each, gives
+them that long together, and prints what they did: kills, trials, requests, faults, and violations, of which there must
+be none.
 """
 
 import os
@@ -11,8 +12,7 @@ from collections import Counter
 
 import pytest
 
-SHORT = 3.0
-"""Seconds that each test runs for where nothing else is said."""
+SEED = 1  # where no chaos was asked for
 
 _DONE = "chaos"
 
@@ -44,8 +44,13 @@ class Chaos:
             pytest.fail(f"{promise} (ZEUS_CHAOS_SEED={self.seed} shows it again)")
 
 
+def _minutes() -> float:
+    return float(os.environ.get("ZEUS_CHAOS_MINUTES") or 0)
+
+
 def _seed() -> int:
-    return int(os.environ.get("ZEUS_CHAOS_SEED") or random.SystemRandom().randrange(1_000_000))
+    given = os.environ.get("ZEUS_CHAOS_SEED")
+    return int(given) if given else random.SystemRandom().randrange(1_000_000) if _minutes() else SEED
 
 
 _SECONDS = pytest.StashKey[float]()
@@ -54,9 +59,16 @@ _SECONDS = pytest.StashKey[float]()
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """How long each test may run: the minutes asked for, shared out between the tests and the workers."""
     here = [item for item in items if "chaos" in getattr(item, "fixturenames", ())]
-    minutes = float(os.environ.get("ZEUS_CHAOS_MINUTES") or 0)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT") or 1)
-    config.stash[_SECONDS] = max(SHORT, minutes * 60 * workers / max(1, len(here)))
+    config.stash[_SECONDS] = _minutes() * 60 * workers / max(1, len(here))
+
+
+@pytest.fixture
+def long_chaos(chaos: Chaos) -> Chaos:
+    """The same, for a test of which `make test` has the cases that matter, each in a test of its own."""
+    if not _minutes():
+        pytest.skip("only `make chaos` runs this one")
+    return chaos
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Hostile commands under `zeus run`, and kill -9 of whoever watches over them: nothing lives on, nothing is told twice.
 
 A command may ignore signals, leave workers behind in sessions of their own, close or flood its output, and end at odd
-times. Killed are the run, a guard, the run with a guard, both guards, or all of them.
+times. Killed are the run, a guard, the run with a guard, both guards, or all of them. For `make test` the usual ones
+have tests of their own in journey/launch/process/test_orphans.py.
 """
 
 from __future__ import annotations
@@ -114,8 +115,9 @@ def last_wish(run: subprocess.Popen[str]) -> str:
 
 
 def test_nothing_outlives_a_trial_whatever_it_does_and_whoever_is_killed(
-    chaos: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    long_chaos: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    chaos = long_chaos
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     while chaos.going():
         whom = chaos.dice.choice(KILLS)

@@ -28,6 +28,7 @@ CONNECTIONS = 64
 HELD = 3 * CONNECTIONS  # connections that the attacker holds on to
 SOON = 0.5  # seconds, in place of ten and more
 SLOW = 5.0  # the same, where also the training on a busy machine must be in time
+TRIALS = 20  # of a round
 MEGABYTE = 1_000_000
 MEMORY = 500 * MEGABYTE  # that may be added; a hundred huge bodies would be many times that
 
@@ -140,7 +141,8 @@ def test_a_training_goes_on_while_somebody_floods_the_service(chaos: Any) -> Non
             before = memory()
             try:
                 while chaos.going():
-                    _train(chaos, training, told)
+                    for _ in range(TRIALS):
+                        _train(chaos, training, told)
                     chaos.held(memory() - before < MEMORY, "the flood is kept in memory")
             finally:
                 over.set()

@@ -1,4 +1,7 @@
-"""Tiny disks under the logs, full at the start, filled or freed meanwhile: a log may suffer, a training never does."""
+"""Tiny disks under the logs, full at the start, filled or freed meanwhile: a log may suffer, a training never does.
+
+For `make test` the usual ones have tests of their own in journey/launch/process/test_output.py.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.disks import fill, free, size, tiny_disk
 from support.launch_place import Place, tries
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.launch.process.log_file import RESERVED_SHARE
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 # What a training does that speaks for itself, without the weight of torch.
 SPEAKS = """
@@ -43,7 +50,8 @@ def finished(run: subprocess.Popen[str], place: Place, then: Any) -> tuple[str, 
             run.communicate()
 
 
-def test_a_disk_that_fills_up_under_the_logs_harms_no_training(chaos: Any, tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_under_the_logs_harms_no_training(long_chaos: Any, tmp_path: Path) -> None:
+    chaos = long_chaos
     dice = chaos.dice
     while chaos.going():
         place = Place(tmp_path / str(chaos.did["rounds"]))

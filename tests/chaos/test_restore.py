@@ -97,13 +97,15 @@ def file(tmp_path: Path) -> Path:
 def test_a_backup_restored_under_a_running_service_leaves_nothing_behind(
     chaos: Any, file: Path, tmp_path: Path
 ) -> None:
-    dice, backups = chaos.dice, list[Path]()
+    dice, backups = chaos.dice, [tmp_path / "backup0.db"]
     url = f"sqlite:///{file}"
     with closing(open_store(url)) as store, live(store, Settings(per_second=0)) as address:
         trainings = Trainings(address, tmp_path, Random(chaos.seed), chaos)
         trainings.run(2)
+        copy(file, backups[0])
+        trainings.run(1)
         while chaos.going():
-            if not backups or dice.random() < 0.4:
+            if chaos.did["rounds"] > 1 and dice.random() < 0.4:
                 backups.append(tmp_path / f"backup{len(backups)}.db")
                 copy(file, backups[-1])
                 chaos.count("backups")

@@ -30,6 +30,8 @@ from zeus.service import auth
 from zeus.store import Store, open_store
 from zeus.store.tokens import Scope
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 DOCS = ROOT / "docs" / "service.md"
 PASSWORD = "planted-password-of-the-database"
 AWAY = "the store did not answer. Try again; the service's log has the reason."

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, policy="default")
 V100 = Gpus("V100", 1, 250.0)
-FASTER = 50  # times which waiting passes
-BUSY = 0.3  # seconds that a verb waits for whoever holds the file
+FASTER = 200  # times which waiting passes
+BUSY = 0.05  # seconds that a verb waits for whoever holds the file
 LONGEST = 40  # waits after which all is well again: nobody waits for ever for a disk that stays full
 HANGS_SECONDS = 120.0  # no verb takes as long on the busiest machine, unless it waits for what does not come
-SETTLE_AFTER = 12  # rounds
+TRIALS = 4  # of a round
 
 
 class FileOnDisk:
@@ -246,8 +246,7 @@ def test_no_converged_trial_is_lost_and_none_is_there_twice(
         open_here.callback(trainings.close)
         limits = Limits(chaos, tmp_path / "notes")
         while chaos.going():
-            trainings.run()
-            limits.run(world)
-            if chaos.did["rounds"] % SETTLE_AFTER == 0:
-                trainings.settle(store.database)
-        trainings.settle(store.database)
+            for _ in range(TRIALS):
+                trainings.run()
+                limits.run(world)
+            trainings.settle(store.database)

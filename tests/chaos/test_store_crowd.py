@@ -31,6 +31,8 @@ from zeus.store import MemoryStore, Request, Store, open_store
 if TYPE_CHECKING:
     from chaos.conftest import Chaos
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 CROWD = Path(__file__).with_name("store_crowd.py")
 FAKETIME = [Path(f"/usr/lib/{name}/faketime/libfaketime.so.1") for name in ("x86_64-linux-gnu", "aarch64-linux-gnu")]
 MINUTES = 20 * 60

@@ -11,6 +11,8 @@ import pytest
 
 from zeus.device.find import no_gpu
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 BAD_INPUT = {
     "zeus": ["zeus.cli", "jobs", "show", "asr", "--store", "sqlite:////nowhere/zeus.db"],
     "monitor": ["zeus.monitor", "power", "--update-period", "0"],

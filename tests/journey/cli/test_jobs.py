@@ -30,6 +30,8 @@ from zeus.service.dashboard.export import export
 from zeus.store import open_store
 from zeus.store.check import check
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PLACE = Gpus("V100", 1, 250.0)
 SPEC = JobSpec(
     job_id="sentiment",

@@ -16,6 +16,8 @@ from zeus.jobs.local import LocalJob
 from zeus.store import Store, open_store
 from zeus.store.address import log_file, log_folder
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 PLACE = Gpus("V100", 1, 250.0)
 SPEC = JobSpec(job_id="a job", job_id_prefix="a", batch_sizes=(8, 16), default_batch_size=8, max_epochs=10, mab_seed=1)
 END = Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=1.0, epochs=1, metric=0.9)

@@ -15,6 +15,8 @@ import pytest
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 TRAP = "import signal, sys, time\nhits = 0\ndef hit(*_):\n    global hits\n    hits += 1\n"
 
 
@@ -132,6 +134,7 @@ def test_a_signal_reaches_the_command_which_may_ignore_it(env: dict[str, str], n
     assert child.returncode == 41
 
 
+@pytest.mark.usefixtures("cold")
 def test_ctrl_c_in_a_terminal_reaches_the_command_once_even_with_input_from_a_file(env: dict[str, str]) -> None:
     """A second one would interrupt a training that is saving what it has."""
     code = (

@@ -21,6 +21,8 @@ from support.nvml.fake import FakeNvml
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS, eventually
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 IDLE_WATTS = 32.69  # of the virtual V100
 
 Start = Callable[..., "subprocess.Popen[str]"]

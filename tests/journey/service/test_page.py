@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.errors import InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Trial
 from zeus.jobs.local import LocalJob
@@ -85,28 +86,51 @@ def browser() -> Iterator[Any]:
         one.close()
 
 
-@pytest.fixture(autouse=True)
-def closed(browser: Any) -> Iterator[None]:
-    """What a test opened is closed after it."""
-    yield
-    for context in browser.contexts:
-        context.close()
-
-
 class Look:
-    """A page that notes what went wrong in it, and what it asked of others."""
+    """A page that notes what went wrong in it, and what it asked of others. Its clock can be put forward."""
 
     def __init__(self, browser: Any, **kind: Any) -> None:
         self.context = browser.new_context(**kind)
         self.context.set_default_timeout(PATIENCE_MS)
         self.page = self.context.new_page()
+        self.page.clock.install()
         self.wrong: list[str] = []
         self.asked: list[str] = []
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
         self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" else None)
         self.page.on("request", lambda request: self.asked.append(request.url))
 
+    def go(self, place: str) -> None:
+        """To a place of the same page, without loading it again."""
+        self.page.evaluate(MOVE, place)
+        self.page.get_by_role("heading", level=1).wait_for()
 
+    def show(self, data: dict[str, Any], place: str = "#/job/speech") -> None:
+        """The same page over other data, where it was loaded from a file."""
+        self.page.evaluate(REPLACE, data)
+        self.go(place)
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        """Let seconds pass until it is so."""
+
+        def beat() -> bool:
+            self.page.clock.fast_forward(BEAT_MS)
+            return is_so()
+
+        eventually(beat, lambda: self.page.locator("main").inner_text())
+
+
+# What is shown goes first, so that nothing of it is taken for what comes.
+MOVE = """place => {
+  document.querySelector("main").replaceChildren();
+  history.replaceState(null, "", place);
+  window.dispatchEvent(new HashChangeEvent("hashchange"));
+}"""
+REPLACE = """data => {
+  for (const name of Object.keys(ZEUS_DATA)) delete ZEUS_DATA[name];
+  Object.assign(ZEUS_DATA, data);
+}"""
+BEAT_MS = 3000  # between two looks of the page at what has changed
 DESK: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
 KINDS: dict[str, dict[str, Any]] = {
     "desk": DESK,
@@ -115,14 +139,59 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+class Looks:
+    """Pages that are loaded once, and kept: that takes longer than all that is looked at."""
+
+    def __init__(self, browser: Any, address: str, file: str) -> None:
+        self._browser, self._address, self._file = browser, address, file
+        self._kept: dict[tuple[str, str], Look] = {}
+
+    def served(self, kind: str = "desk") -> Look:
+        """The list of jobs, from the service."""
+        look = self._of(self._address, kind)
+        look.page.set_viewport_size(KINDS[kind]["viewport"])
+        look.go("#/")
+        return look
+
+    def file(self, kind: str = "desk") -> Look:
+        """The page of a file, as wide as on such a screen, whose data a test replaces."""
+        look = self._of(self._file, "desk")
+        look.page.set_viewport_size(KINDS[kind]["viewport"])
+        return look
+
+    def close(self) -> None:
+        """Leave none open: the service would wait for it."""
+        for look in self._kept.values():
+            look.context.close()
+
+    def _of(self, address: str, kind: str) -> Look:
+        if (address, kind) not in self._kept:
+            look = self._kept[address, kind] = Look(self._browser, **KINDS[kind])
+            if address == self._file:
+                look.page.goto(address)
+            else:
+                with look.page.expect_response("**/api/v1/me"):
+                    look.page.goto(address)
+            look.page.get_by_role("heading", level=1).wait_for()
+        else:
+            self._kept[address, kind].wrong.clear()
+        return self._kept[address, kind]
+
+
+@pytest.fixture(scope="module")
+def looks(browser: Any, served: tuple[str, MemoryStore], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Looks]:
+    made = Looks(browser, served[0], written(tmp_path_factory.mktemp("page"), everything()))
+    yield made
+    made.close()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_person_finds_a_job_and_everything_about_it(
-    kind: str, served: tuple[str, MemoryStore], browser: Any, tmp_path: Path
+    kind: str, served: tuple[str, MemoryStore], looks: Looks, tmp_path: Path
 ) -> None:
     address, _ = served
-    look = Look(browser, **KINDS[kind])
+    look = looks.served(kind)
     page = look.page
-    page.goto(address)
     page.get_by_role("link", name="speech").click()
     page.wait_for_selector(".plot .main-svg")
     assert page.get_by_role("heading", level=1).inner_text() == "speech"
@@ -140,10 +209,9 @@ def test_a_person_finds_a_job_and_everything_about_it(
     assert all(url.startswith((address, "data:", "blob:")) for url in look.asked)  # nothing is fetched from elsewhere
 
 
-def test_from_list_to_job_to_compare(served: tuple[str, MemoryStore], browser: Any) -> None:
-    look = Look(browser, **DESK)
+def test_from_list_to_job_to_compare(looks: Looks) -> None:
+    look = looks.served()
     page = look.page
-    page.goto(served[0])
     page.get_by_role("link", name="speech").wait_for()
     for box in page.get_by_role("checkbox").all():
         box.check()
@@ -161,33 +229,31 @@ def test_from_list_to_job_to_compare(served: tuple[str, MemoryStore], browser: A
     assert look.wrong == []
 
 
-def test_a_hostile_name_is_shown_as_text(served: tuple[str, MemoryStore], browser: Any) -> None:
-    look = Look(browser, **DESK)
+def test_a_hostile_name_is_shown_as_text(looks: Looks) -> None:
+    look = looks.served()
     page = look.page
-    page.goto(served[0])
     page.get_by_role("link", name=HOSTILE).click()
     page.wait_for_selector(".plot .main-svg")
     assert page.get_by_role("heading", level=1).inner_text() == HOSTILE
-    page.goto(f"{served[0]}#/compare?job=speech&job={HOSTILE.replace('#', '%23')}")
+    look.go(f"#/compare?job=speech&job={quote(HOSTILE)}")
     page.wait_for_selector(".plot .legendtext")
     assert "owned" not in page.title().replace(HOSTILE, "")
     assert page.locator("img[src=x]").count() == 0
     assert look.wrong == []
 
 
-def test_what_happens_meanwhile_appears_without_a_reload(served: tuple[str, MemoryStore], browser: Any) -> None:
-    address, store = served
-    look = Look(browser, **DESK)
-    look.page.goto(address)
-    look.page.get_by_role("link", name="speech").wait_for()
-    fill(store, "newcomer")
-    look.page.get_by_role("link", name="newcomer").wait_for()
-    store.forget("newcomer")
+def test_what_happens_meanwhile_appears_without_a_reload(served: tuple[str, MemoryStore], looks: Looks) -> None:
+    look = looks.served()
+    newcomer = look.page.get_by_role("link", name="newcomer")
+    assert look.page.get_by_role("link", name="speech").is_visible() and not newcomer.is_visible()
+    fill(served[1], "newcomer")
+    look.until(newcomer.is_visible)
+    served[1].forget("newcomer")
+    look.until(lambda: not newcomer.is_visible())
 
 
-def test_what_happens_while_the_page_is_fetched_appears_too(served: tuple[str, MemoryStore], browser: Any) -> None:
-    address, store = served
-    look = Look(browser, **DESK)
+def test_what_happens_while_the_page_is_fetched_appears_too(served: tuple[str, MemoryStore], looks: Looks) -> None:
+    store, look = served[1], looks.served()
 
     def answer_late(route: Any) -> None:
         answer = route.fetch()
@@ -195,8 +261,8 @@ def test_what_happens_while_the_page_is_fetched_appears_too(served: tuple[str, M
         route.fulfill(response=answer)
 
     look.page.route("**/api/v1/jobs?*", answer_late, times=1)
-    look.page.goto(address)
-    look.page.get_by_role("link", name="latecomer").wait_for()
+    look.go("#/")
+    look.until(look.page.get_by_role("link", name="latecomer").is_visible)
     store.forget("latecomer")
 
 
@@ -211,7 +277,8 @@ def test_where_a_token_is_needed_the_page_asks_for_it_once(browser: Any) -> None
     token, secret = new("page", Scope.READ, "2026-01-01T00:00:00+00:00")
     store.tokens.add(token)
     with live(store, Settings(open=False)) as address:
-        page = Look(browser, **DESK).page
+        look = Look(browser, **DESK)
+        page = look.page
         page.goto(f"{address}/")
         page.get_by_label("Token").fill("zeus_wrong_token")
         page.get_by_role("button", name="Log in").click()
@@ -228,16 +295,15 @@ def test_where_a_token_is_needed_the_page_asks_for_it_once(browser: Any) -> None
         page.reload()
         page.get_by_label("Token").wait_for()
         assert not page.get_by_role("button", name="Log out").is_visible()
+        look.context.close()
 
 
-def test_where_no_token_is_needed_there_is_nothing_to_log_out_of(served: tuple[str, MemoryStore], browser: Any) -> None:
+def test_where_no_token_is_needed_there_is_nothing_to_log_out_of(looks: Looks) -> None:
     from zeus.service.auth import new
     from zeus.store.tokens import Scope
 
-    look = Look(browser, **DESK)
-    with look.page.expect_response("**/api/v1/me"):
-        look.page.goto(served[0])
-    look.page.get_by_role("link", name="speech").wait_for()
+    look = looks.served()  # which has asked who it is
+    assert look.page.get_by_role("link", name="speech").is_visible()
     assert not look.page.get_by_role("button", name="Log out").is_visible()
     with pytest.raises(InputError, match="without a token"):  # as which the page knows who has nothing to log out of
         new("anybody", Scope.READ, "2026-01-01T00:00:00+00:00")
@@ -260,29 +326,29 @@ def test_the_page_as_one_file_needs_nobody(browser: Any, tmp_path: Path) -> None
     assert look.page.locator("img[src=x]").count() == 0
     assert look.wrong == []
     assert all(url.startswith(("file:", "data:", "blob:")) for url in look.asked)
+    look.context.close()
 
 
 # ---------------------------------------------------------------------- faults that people met
 
 
-def test_nothing_lies_outside_its_table(served: tuple[str, MemoryStore], browser: Any, tmp_path: Path) -> None:
-    address, _ = served
-    file = written(tmp_path, everything())
-    page = Look(browser).page
-    for place, name in (
-        (f"{file}#/", "Recurring jobs"),
-        (f"{file}#/job/speech", "speech"),
-        (address, "Recurring jobs"),
-        (f"{address}#/job/speech", "speech"),
+def test_nothing_lies_outside_its_table(looks: Looks) -> None:
+    looks.file().show(everything())
+    for look, place, name in (
+        (looks.file(), "#/", "Recurring jobs"),
+        (looks.file(), "#/job/speech", "speech"),
+        (looks.served(), "#/", "Recurring jobs"),
+        (looks.served(), "#/job/speech", "speech"),
     ):
-        page.goto(place)
+        page = look.page
+        look.go(place)
         page.get_by_role("heading", level=1, name=name).wait_for()
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             wide = page.evaluate(
                 "[...document.querySelectorAll('table.stack')].map(t => [t.scrollWidth, t.parentElement.clientWidth])"
             )
-            assert all(table <= room for table, room in wide), (place, width)
+            assert wide and all(table <= room for table, room in wide), (place, width)
     logs = page.get_by_role("button", name="log of trial")
     assert logs.count() > 0
     for width in WIDTHS:
@@ -295,29 +361,28 @@ def test_nothing_lies_outside_its_table(served: tuple[str, MemoryStore], browser
     page.get_by_text("Log of trial").wait_for()
 
 
-def test_a_running_trial_is_shown_and_followed(served: tuple[str, MemoryStore], browser: Any) -> None:
-    address, store = served
+def test_a_running_trial_is_shown_and_followed(served: tuple[str, MemoryStore], looks: Looks) -> None:
+    store, look = served[1], looks.served()
     fill(store, "night")
     trial = LocalJob(store, "night").ask(PLACE)
-    look = Look(browser, **DESK)
-    look.page.goto(f"{address}#/job/night")
+    look.go("#/job/night")
     card = look.page.get_by_role("region", name=f"Trial {trial.number} is running")
     card.wait_for()
     assert card.get_by_text("not reported yet").count() == 3
     assert look.page.get_by_text("Batch size now", exact=True).is_visible()
     so_far = Outcome(ending=Ending.LOST, joules=2345.0, seconds=24.0, epochs=3, metric=0.41)
     store.renew("night", trial.number, so_far)
-    card.get_by_text("3 of at most 100").wait_for()  # without a reload
+    look.until(card.get_by_text("3 of at most 100").is_visible)  # without a reload
     shown = card.inner_text()
     assert "0.41" in shown and "2.35 kJ" in shown
     store.tell("night", trial.number, Outcome(ending=Ending.CRASHED))
-    card.wait_for(state="detached")
+    look.until(lambda: card.count() == 0)
     assert look.wrong == []
     store.forget("night")
 
 
-def test_the_settings_of_a_job_are_shown(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, everything()).page
+def test_the_settings_of_a_job_are_shown(looks: Looks) -> None:
+    page = opened(looks, everything()).page
     card = page.locator("section:has(h2:text-is('Settings'))")
     facts = dict(zip(card.locator("dt").all_inner_texts(), card.locator("dd").all_inner_texts(), strict=True))
     assert facts == {
@@ -335,9 +400,9 @@ def test_the_settings_of_a_job_are_shown(browser: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["desk", "phone"])
-def test_recurrences_are_counted_in_whole_numbers(kind: str, browser: Any, tmp_path: Path) -> None:
+def test_recurrences_are_counted_in_whole_numbers(kind: str, looks: Looks) -> None:
     jobs = {str(most): everything(most)["full"]["speech"] for most in (1, 2, 3, 8, 40)}
-    for name, page in visited(browser, tmp_path, jobs, kind=kind):
+    for name, page in visited(looks, jobs, kind=kind):
         page.wait_for_selector(".plot .main-svg")
         for plot in ("Cost of", "Energy of"):
             ticks = page.locator(f'[aria-label^="{plot}"] .xtick text').all_text_contents()
@@ -360,11 +425,11 @@ SAVINGS = {
 }
 
 
-def test_a_saving_is_told_with_what_it_rests_on(browser: Any, tmp_path: Path) -> None:
+def test_a_saving_is_told_with_what_it_rests_on(looks: Looks) -> None:
     savings = {words: {**saving(), **changed} for words, changed in SAVINGS.items()}
     jobs = {words: {"saving": found, "recent_saving": found} for words, found in savings.items()}
     page = None
-    for words, page in visited(browser, tmp_path, jobs):
+    for words, page in visited(looks, jobs):
         assert tiles(page)["Saved energy"].split("\n")[0] == words
         assert tiles(page)["Latest recurrences"].split("\n")[0] == words
     assert page is not None
@@ -386,10 +451,10 @@ DEFAULTS = {
 }
 
 
-def test_the_default_says_what_it_rests_on(browser: Any, tmp_path: Path) -> None:
+def test_the_default_says_what_it_rests_on(looks: Looks) -> None:
     usual = everything()["full"]["speech"]["default"]
     jobs = {words: {"default": {**usual, **changed}} for words, changed in DEFAULTS.items()}
-    for words, page in visited(browser, tmp_path, jobs):
+    for words, page in visited(looks, jobs):
         assert tiles(page)["Default"] == f"batch size 64 at 250 W\n{words}"
 
 
@@ -408,13 +473,13 @@ ENERGIES = {
 }
 
 
-def test_energy_is_told_in_units_that_people_use(browser: Any, tmp_path: Path) -> None:
+def test_energy_is_told_in_units_that_people_use(looks: Looks) -> None:
     jobs = {words: {"joules": joules} for words, joules in ENERGIES.items()}
-    for words, page in visited(browser, tmp_path, jobs):
+    for words, page in visited(looks, jobs):
         assert tiles(page)["Energy used"] == f"{words}\nV100"
 
 
-def test_money_is_told_as_people_tell_it(browser: Any, tmp_path: Path) -> None:
+def test_money_is_told_as_people_tell_it(looks: Looks) -> None:
     told = {
         "some": (0.4213, "Saved money", "0.42 EUR"),
         "hardly any": (-6.14e-7, "Extra money", "less than 0.01 EUR"),
@@ -425,7 +490,7 @@ def test_money_is_told_as_people_tell_it(browser: Any, tmp_path: Path) -> None:
     for job, (money, _, _) in told.items():
         sign = -1 if money < 0 else 1
         jobs[job] = {"saving": {**saving(), "money": money, "joules": sign * 43.7e3, "share": sign * 0.42}}
-    for job, page in visited(browser, tmp_path, jobs):
+    for job, page in visited(looks, jobs):
         money, name, words = told[job]
         assert tiles(page)[name] == words
         page.get_by_role("link", name="Jobs").click()
@@ -433,28 +498,28 @@ def test_money_is_told_as_people_tell_it(browser: Any, tmp_path: Path) -> None:
         assert f"{words} and 4.2 g CO₂e {'less' if money > 0 else 'more'}" in row
 
 
-def test_money_is_not_claimed_where_no_difference_is_seen(browser: Any, tmp_path: Path) -> None:
+def test_money_is_not_claimed_where_no_difference_is_seen(looks: Looks) -> None:
     data = everything()
     data["full"]["speech"]["saving"] = {**saving(), "difference_seen": False}
-    assert not {"Saved money", "Extra money", "Saved CO₂e"} & set(tiles(opened(browser, tmp_path, data).page))
+    assert not {"Saved money", "Extra money", "Saved CO₂e"} & set(tiles(opened(looks, data).page))
 
 
-def test_what_was_used_is_told_as_money_and_carbon_and_an_unknown_part_is_said(browser: Any, tmp_path: Path) -> None:
+def test_what_was_used_is_told_as_money_and_carbon_and_an_unknown_part_is_said(looks: Looks) -> None:
     data = everything()
     data["full"]["speech"] |= {"joules": 7.2e6, "unknown_tries": 0}
     whole = {"kwh": 2.0, "money": 0.6, "known_money": 0.6, "money_covers": 1.0, "currency": "EUR", "hours_by": "curve"}
     grams = {"gco2e": None, "known_gco2e": 400.0, "gco2e_covers": 0.5}
     data["full"]["speech"]["footprint"] = {**whole, **grams}
-    told = tiles(opened(browser, tmp_path, data).page)["Energy used"]
+    told = tiles(opened(looks, data).page)["Energy used"]
     part = "400 g CO₂e for 50 % of it (the intensity of the rest is unknown)"
     assert told == f"2 kWh\nV100\n2 kWh, 0.60 EUR, {part}"
     data["full"]["speech"]["footprint"] |= {"gco2e": None, "known_gco2e": None, "gco2e_covers": 0.0, "hours_by": "time"}
-    told = tiles(opened(browser, tmp_path, data).page)["Energy used"]
+    told = tiles(opened(looks, data).page)["Energy used"]
     assert told.endswith("0.60 EUR, CO₂e unknown; the energy of an hour is estimated from the time")
 
 
-def test_running_trials_are_listed_before_anything_else(browser: Any, tmp_path: Path) -> None:
-    look = opened(browser, tmp_path, everything())
+def test_running_trials_are_listed_before_anything_else(looks: Looks) -> None:
+    look = opened(looks, everything())
     card = look.page.get_by_role("region", name="Trial 9 is running")
     shown = card.inner_text()
     for words in ("Recurrence 8, attempt 2", "128", "4 of at most 40", "0.35", "target: at most 0.31", "61.5 kJ"):
@@ -466,36 +531,36 @@ def test_running_trials_are_listed_before_anything_else(browser: Any, tmp_path: 
     assert "128\nrunning" in look.page.get_by_role("row", name="speech").inner_text()
 
 
-def test_costs_of_a_profile_are_those_of_the_service(browser: Any, tmp_path: Path) -> None:
+def test_costs_of_a_profile_are_those_of_the_service(looks: Looks) -> None:
     curves = "document.querySelector('[aria-label^=\"Power profiles\"]').data.map(t => [t.x, t.y, t.marker.size])"
-    page = opened(browser, tmp_path, everything()).page
+    page = opened(looks, everything()).page
     page.wait_for_selector('[aria-label^="Power profiles"] .main-svg')
     assert page.evaluate(curves) == [[[150, 200, 250], [1.25, 1, 1.5], [5, 13, 5]]]  # that of 128 has no costs
     data = everything()
     for row in data["profiles"]["speech"]:
         row.pop("costs", None)
-    look = opened(browser, tmp_path, data)
+    look = opened(looks, data)
     look.page.get_by_text("The cost of a step is not known for these profiles.").wait_for()
     assert look.page.locator('[aria-label^="Power profiles"]').count() == 0
     assert look.wrong == []
 
 
-def test_a_recurrence_is_set_against_the_default_of_its_time(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, everything(4)).page
+def test_a_recurrence_is_set_against_the_default_of_its_time(looks: Looks) -> None:
+    page = opened(looks, everything(4)).page
     page.wait_for_selector('[aria-label^="Energy of"] .main-svg')
     lines = page.evaluate("document.querySelector('[aria-label^=\"Energy of\"]').data.map(t => [t.name, t.y])")
     assert lines == [["used", [104, 60, 60, 60]], ["default", [None, 104, 104, 104]]]
 
 
-def test_a_trial_tells_where_it_ran_and_how_far_beyond_its_bound(browser: Any, tmp_path: Path) -> None:
-    page = opened(browser, tmp_path, everything()).page
+def test_a_trial_tells_where_it_ran_and_how_far_beyond_its_bound(looks: Looks) -> None:
+    page = opened(looks, everything()).page
     row = page.locator("section:has(h2:text-is('Trials')) tbody tr").nth(1).inner_text()
     for words in ("2 x V100", "200 W (95 %), 250 W (3.3 %), 1 other", "cost limit 200 kJ", "1.5 kJ over it", "η 0.5"):
         assert words in row
 
 
-def test_the_summary_tells_time_and_error(browser: Any, tmp_path: Path) -> None:
-    look = opened(browser, tmp_path, everything(), place="#/")
+def test_the_summary_tells_time_and_error(looks: Looks) -> None:
+    look = opened(looks, everything(), place="#/")
     told = tiles(look.page)["Saved energy"]
     assert told == "saved 42 % energy (±1.2 kJ)\n43.7 kJ less than the defaults; 5 min less time; known for 1 of 2 jobs"
 
@@ -506,7 +571,7 @@ NEW += ("saved_seconds", "saved_joules_error")
 
 
 @pytest.mark.parametrize("as_null", [False, True], ids=["missing", "null"])
-def test_data_of_an_older_service_is_shown_all_the_same(as_null: bool, browser: Any, tmp_path: Path) -> None:
+def test_data_of_an_older_service_is_shown_all_the_same(as_null: bool, looks: Looks) -> None:
     def older(value: Any) -> Any:
         if isinstance(value, list):
             return [older(one) for one in value]
@@ -515,14 +580,14 @@ def test_data_of_an_older_service_is_shown_all_the_same(as_null: bool, browser: 
         kept = {name: older(one) for name, one in value.items() if name not in NEW}
         return {**kept, **dict.fromkeys(value.keys() & set(NEW))} if as_null else kept
 
-    look = opened(browser, tmp_path, older(everything()))
+    look = opened(looks, older(everything()))
     places = {
         "#/job/speech": "speech",
         "#/": "Recurring jobs",
         "#/compare?job=speech&job=speech": "2 jobs side by side",
     }
     for place, name in places.items():
-        look.page.evaluate("place => { location.hash = place; }", place)
+        look.go(place)
         look.page.get_by_role("heading", level=1, name=name).wait_for()
         shown = look.page.locator("main").inner_text()
         assert "saved 42 % energy" in shown
@@ -538,28 +603,24 @@ def test_lines_of_the_script_fit_on_a_screen() -> None:
     assert [line for line in script.decode().splitlines() if len(line) > 120] == []
 
 
-def opened(
-    browser: Any, folder: Path, data: dict[str, Any], *, place: str = "#/job/speech", kind: str = "desk"
-) -> Look:
+def opened(looks: Looks, data: dict[str, Any], place: str = "#/job/speech") -> Look:
     """The page over this data."""
-    look = Look(browser, **KINDS[kind])
-    look.page.goto(f"{written(folder, data)}{place}")
-    look.page.get_by_role("heading", level=1).wait_for()
+    look = looks.file()
+    look.show(data, place)
     return look
 
 
-def visited(
-    browser: Any, folder: Path, jobs: dict[str, dict[str, Any]], *, kind: str = "desk"
-) -> Iterator[tuple[str, Any]]:
-    """The page of one job after the other, each the usual one but for these fields."""
+def visited(looks: Looks, jobs: dict[str, dict[str, Any]], *, kind: str = "desk") -> Iterator[tuple[str, Any]]:
+    """The page of one job after the other, each the usual one but for these fields; nothing else is drawn."""
     data = everything()
-    brief, full = data["jobs"][0], data["full"]["speech"]
+    brief, full = data["jobs"][0], {**data["full"]["speech"], "history": [], "points": [], "tries": []}
     data["jobs"] = [{**brief, **changed, "job": name} for name, changed in jobs.items()]
     data["full"] = {name: {**full, **changed, "job": name} for name, changed in jobs.items()}
-    look = opened(browser, folder, data, place="#/", kind=kind)
+    look = looks.file(kind)
+    look.show(data, "#/")
     for name in jobs:
-        look.page.evaluate("name => { location.hash = '#/job/' + encodeURIComponent(name); }", name)
-        look.page.get_by_role("heading", level=1, name=name, exact=True).wait_for()
+        look.go(f"#/job/{quote(name, safe='')}")
+        assert look.page.get_by_role("heading", level=1).inner_text() == name
         yield name, look.page
         assert look.wrong == []
 

@@ -7,8 +7,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from support.paths import ROOT, SOURCES
 from support.postgres import PostgresServer
+
+pytestmark = pytest.mark.peers  # nine processes that import all of the service
 
 BENCHMARK = ROOT / "benchmarks" / "service.py"
 

@@ -27,6 +27,8 @@ from zeus.store import MemoryStore, open_store
 from zeus.store.address import shown
 from zeus.store.check import check
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 SECRET = "hunter2-planted"
 NOBODY = f"postgresql+psycopg://zeus@127.0.0.1:1/zeus?password={SECRET}"
 WHERES = [

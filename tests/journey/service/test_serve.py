@@ -26,6 +26,8 @@ from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.service.app import Settings
 from zeus.service.server import ServerPlan, address, hosts_of
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
@@ -190,6 +192,7 @@ def answers(there: str, trust: Any) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("cold")
 def test_two_workers_serve_one_store_over_tls_and_say_so_line_by_line(
     served: tuple[str, str, Any, subprocess.Popen[str]], tmp_path: Path
 ) -> None:
@@ -219,12 +222,14 @@ def test_two_workers_serve_one_store_over_tls_and_say_so_line_by_line(
     assert "Traceback" not in said
 
 
+@pytest.mark.usefixtures("cold")
 def test_ctrl_c_is_the_usual_end_of_a_service(served: tuple[str, str, Any, subprocess.Popen[str]]) -> None:
     process = served[3]
     process.send_signal(signal.SIGINT)
     assert process.wait(PATIENCE_SECONDS) == 0  # as docs/reference.md says
 
 
+@pytest.mark.usefixtures("cold")
 def test_workers_end_with_the_process_that_began_them(served: tuple[str, str, Any, subprocess.Popen[str]]) -> None:
     there, _, trust, process = served
     process.kill()

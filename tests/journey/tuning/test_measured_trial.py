@@ -12,6 +12,8 @@ from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.tuning.measured_trial import MeasuredTrial
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 FOUND = 250.0
 
 

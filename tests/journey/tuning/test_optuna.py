@@ -20,6 +20,8 @@ from zeus.errors import InputError  # noqa: E402
 from zeus.monitor import ZeusMonitor  # noqa: E402
 from zeus.tuning.optuna import CostPruner, OptunaTrial  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 FOUND = 250.0
 
 

@@ -17,6 +17,8 @@ from support.waiting import eventually
 from zeus.job import Ending
 from zeus.store import Store
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 __all__ = ["slurm"]
 
 SECRET = "s3cretpassword"

@@ -11,6 +11,8 @@ from support.launch_place import Place
 from zeus.errors import InputError
 from zeus.launch.start import Start
 
+pytestmark = pytest.mark.usefixtures("warm")
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
