@@ -26,7 +26,7 @@ quick: $(VENV)/.quick
 # Types are checked beside the tests, because that takes one core for half a minute.
 test: ready style
 	@$(BIN)/mypy > $(VENV)/mypy.log 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not peers"; tests=$$?; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not peers"; tests=$$?; \
 	wait $$types && cat $(VENV)/mypy.log || { cat $(VENV)/mypy.log; exit 1; }; exit $$tests
 
 # With others: the published client and releases of the existing package, mixed environments, the lowest versions that we

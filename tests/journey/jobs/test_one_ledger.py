@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from support.laws import examples
 from support.worlds import GPUS, LIMITS, SIZES, SPEC, World
 from zeus.cli.run import _report, _told
 from zeus.cost import Use
@@ -56,7 +57,7 @@ def outcomes(runs: list[Run]) -> list[tuple[int, Outcome]]:
     return found
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RUNS)
 def test_run_jobs_service_and_export_tell_the_same(tmp_path: Path, runs: list[Run]) -> None:
     store = MemoryStore()

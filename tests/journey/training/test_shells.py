@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from support.laws import examples
 from zeus.cost import ZERO, CostModel, Use
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine
@@ -386,7 +387,7 @@ def near(value: float | None) -> object:
     return None if value is None else pytest.approx(value, rel=1e-6, abs=1e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(stories(least=2))
 def test_lines_that_must_tell_what_they_mean_come_to_the_same_outcome(story: Story) -> None:
     """Unless the trial ends in its first epoch, where set-up is charged in doubt."""
@@ -416,13 +417,13 @@ def told_alike(story: Story, outcomes: dict[str, Outcome]) -> None:
     assert first == pytest.approx(COST.of(story.use(story.epochs[min(epochs, len(story.epochs) - 1)])), rel=0.02)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(stories())
 def test_every_way_to_run_a_trial_comes_to_the_same_outcome(story: Story) -> None:
     told_alike(story, {way: tell(story) for way, tell in WAYS.items()})
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(stories(), st.data())
 def test_energy_that_is_not_known_is_not_known_in_any_way(story: Story, data: st.DataObject) -> None:
     """The old routes cannot say so: they refuse a report without energy."""
@@ -431,7 +432,7 @@ def test_energy_that_is_not_known_is_not_known_in_any_way(story: Story, data: st
     told_alike(story, {way: tell(story) for way, tell in WAYS.items() if way != "old routes"})
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(stories(least=2), st.data())
 def test_a_trial_that_breaks_is_charged_until_then_in_any_way(story: Story, data: st.DataObject) -> None:
     """A client of the old routes tells of whole epochs alone, and a loader leaves it to its launcher how it broke."""
@@ -456,7 +457,7 @@ def test_a_trial_that_breaks_is_charged_until_then_in_any_way(story: Story, data
         assert (outcome.seconds, outcome.joules) == (near(use.seconds), near(use.joules)), way
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(stories(), st.data())
 def test_a_trial_that_is_lost_meanwhile_tells_late_and_the_same(story: Story, data: st.DataObject) -> None:
     """Reports of the old routes that begin after the loss are not kept: nobody can tell the first epoch from others."""
