@@ -71,7 +71,7 @@ class Served:
         """End it as an operator does."""
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(timeout=PATIENCE_SECONDS)
+            assert self._process.wait(timeout=PATIENCE_SECONDS) in (0, -15), self.lines()
             self._process = None
 
     def close(self) -> None:

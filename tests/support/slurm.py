@@ -237,6 +237,7 @@ class SlurmCluster(AbstractContextManager["SlurmCluster"]):
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(PATIENCE_SECONDS)
+        eventually(lambda: not any(map(self.steps, NODES)), lambda: "steps of Slurm live on after it")
         for door in self._ports:
             door.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -15,10 +15,14 @@ import pytest
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
+from support.warm import warm_here
 from zeus_energy import install_command
 
 if importlib.util.find_spec("torch") is None:
     pytest.skip("the demo trains a PyTorch model: pip install torch", allow_module_level=True)
+
+
+WARM = warm_here()
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -32,14 +36,16 @@ def environment(folder: Path) -> dict[str, str]:
         "ZEUS_MODE": "off",
         "ZEUS_READ_ONLY": "1",
         "ZEUS_BATCH_SIZE": "7",
+        "WARM_PYTHON": str(WARM.address("torch") or ""),
     }
 
 
 def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "zeus.cli", *arguments]
+    env = environment(folder)
+    command = [str(WARM.python) if WARM.python.exists() else sys.executable, "-m", "zeus.cli", *arguments]
     return subprocess.run(
         command,
-        env=environment(folder),
+        env=env,
         capture_output=True,
         text=True,
         check=False,

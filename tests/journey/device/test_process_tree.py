@@ -154,6 +154,7 @@ def test_ranks_of_one_launcher_share_the_cards(env: dict[str, str], tmp_path: Pa
     assert trees(env) == []
 
 
+@pytest.mark.usefixtures("warm_torch")
 def test_two_runs_side_by_side_give_exactly_the_numbers_that_each_gives_alone(
     env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,10 +22,10 @@ from zeus.store import open_store
 HERE = Gpus("V100", 1, 250.0)
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three jobs that ran twice; `bad` is to be damaged."""
-    path = tmp_path / "zeus.db"
+    path = tmp_path_factory.mktemp("sound") / "zeus.db"
     with closing(open_store(f"sqlite:///{path}")) as store:
         for name in ("bad", "first", "second"):
             spec = JobSpec(job_id=name, job_id_prefix="x", batch_sizes=(8, 16), default_batch_size=16, mab_seed=0)
@@ -33,6 +34,11 @@ def file(tmp_path: Path) -> Path:
                 outcome = Outcome(ending=Ending.CONVERGED, joules=joules, seconds=1.0, epochs=2, metric=0.9)
                 job.tell(job.ask(HERE).number, outcome)
     return path
+
+
+@pytest.fixture
+def file(sound: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(sound, tmp_path))
 
 
 def changed(value: Any, **to: Any) -> Any:
@@ -72,8 +78,12 @@ ROWS = (
 )
 
 
-@pytest.fixture(params=[*DAMAGE, *ROWS], ids=str)
-def client(request: pytest.FixtureRequest, file: Path) -> Iterator[TestClient]:
+@pytest.fixture(scope="module", params=[*DAMAGE, *ROWS], ids=str)
+def client(
+    request: pytest.FixtureRequest, sound: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TestClient]:
+    """A service over a damaged store, which the tests only look at."""
+    file = Path(shutil.copy(sound, tmp_path_factory.mktemp("bad")))
     with closing(sqlite3.connect(file)) as raw, raw:
         if request.param in ROWS:
             column = "id" if "zeus_jobs" in request.param else "job_id"

@@ -97,7 +97,7 @@ def test_a_study_may_minimise_cost(card: VirtualGpu) -> None:
     def objective(trial: optuna.Trial) -> float:
         measured = OptunaTrial(trial, "resnet", trial.suggest_categorical("batch_size", [8, 128]))
         with measured:
-            for _ in measured.steps(range(51200 // trial.params["batch_size"])):  # the same samples
+            for _ in measured.steps(range(20480 // trial.params["batch_size"])):  # the same samples
                 pass
         return measured.cost
 
