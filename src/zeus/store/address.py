@@ -208,13 +208,16 @@ def shown(url: str) -> str:
     ('postgresql://me:***@host/zeus?password=***&sslmode=require', 'http://***@host:7070')
     >>> shown("postgresql://me:se@cret@host/zeus")
     'postgresql://***'
+    >>> shown("host=db password=se://cret")
+    '***'
     """
     if url.startswith("sqlite:///"):
         return url
     scheme, colon, _ = url.partition("://")
     parts = ADDRESS.fullmatch(url)
     if parts is None:
-        return f"{scheme}://***" if colon else url if re.fullmatch(r"[\w./~-]*", url) else "***"
+        is_scheme = colon and re.fullmatch(r"[a-z][a-z0-9.+-]*", scheme)
+        return f"{scheme}://***" if is_scheme else url if re.fullmatch(r"[\w./~-]*", url) else "***"
     user, host, path, query = parts["user"], parts["host"], parts["path"], parts["query"]
     if user is not None:
         name, password, _ = user.partition(":")
