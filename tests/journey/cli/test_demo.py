@@ -15,7 +15,7 @@ import pytest
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
-from support.warm import warm_here
+from support.warm.fixtures import warm_here
 from zeus_energy import install_command
 
 if importlib.util.find_spec("torch") is None:
