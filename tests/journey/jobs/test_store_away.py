@@ -17,7 +17,7 @@ from zeus.errors import AlreadyDone, InputError, StoreError
 from zeus.job import Ending, Gpus, JobSpec, Kept, Outcome, Phase
 from zeus.jobs.api import ALONE
 from zeus.jobs.open import find_job, register_job
-from zeus.jobs.remote.job import END_SECONDS, ResilientJob
+from zeus.jobs.remote.job import ResilientJob
 from zeus.jobs.remote.outbox import Outbox
 from zeus.jobs.remote.retry import Contact
 from zeus.jobs.remote.store_backend import StoreBackend
@@ -27,10 +27,12 @@ from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import MemoryStore, Store, open_store
 from zeus.store.sql import SqlStore
 from zeus.store.wait_limit import at_most
+from zeus.time_limits import TimeLimits
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, target_metric=0.8)
 V100 = Gpus("V100", 1, 250.0)
 DONE = Outcome(ending=Ending.CONVERGED, joules=1000.0, seconds=10.0, epochs=3, metric=0.9)
+LIMITS = TimeLimits()
 SO_FAR = Outcome(ending=Ending.LOST, joules=50.0, seconds=1.0, epochs=1)
 
 
@@ -235,7 +237,7 @@ def test_an_end_that_can_be_neither_told_nor_kept_is_tried_again_for_minutes(gon
 
     def back(seconds: float) -> None:
         clock.now += seconds
-        if clock.now > END_SECONDS / 2:
+        if clock.now > LIMITS.outcome_retry / 2:
             gone.is_gone = False
 
     job._backend.contact.sleep = back
@@ -251,7 +253,7 @@ def test_an_end_that_nobody_hears_is_said_in_full(gone: type[Gone], tmp_path: Pa
     gone.is_gone = True
     with pytest.raises(StoreError, match=r"This report is lost: .*CONVERGED.*joules=1000\.0"):
         job.tell(number, DONE)
-    assert END_SECONDS <= clock.now <= END_SECONDS + 30
+    assert LIMITS.outcome_retry <= clock.now <= LIMITS.outcome_retry + 30
 
 
 def test_a_store_that_cannot_be_opened_is_bad_input_at_the_start_and_no_refusal_later(tmp_path: Path) -> None:

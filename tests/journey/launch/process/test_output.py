@@ -158,7 +158,7 @@ def test_an_expression_that_takes_too_long_for_every_line_ends_the_run_with_what
 
 
 def test_a_matcher_that_somebody_kills_is_replaced_and_no_line_is_lost(caplog: pytest.LogCaptureFixture) -> None:
-    matcher = Matcher("acc=([0-9.]+)")
+    matcher = Matcher("acc=([0-9.]+)", seconds=1.0)
     for asked in (["acc=0.5"], ["hello", "acc=0.6"]):
         matcher._process.kill()
         matcher._process.wait()
@@ -181,7 +181,7 @@ class KilledHalfway(Matcher):
 
 
 def test_a_matcher_that_is_killed_while_it_answers_is_asked_until_it_does() -> None:
-    matcher = KilledHalfway("acc=([0-9.]+)")
+    matcher = KilledHalfway("acc=([0-9.]+)", seconds=1.0)
     assert matcher.search(["acc=0.5"]) == [[["0.5"]]]
     matcher.close()
 
