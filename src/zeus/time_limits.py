@@ -29,7 +29,8 @@ class TimeLimits:
     database_connect: float = 10.0  # how long a server may take to accept a connection
 
     # a store or service that is unreachable
-    store_retry: float = 3.0  # in the middle of a run, for all tries together and for each answer
+    store_retry: float = 3.0  # for all tries together, in the middle of a run
+    store_answer: float = 3.0  # for the answer to one of them
     store_rest: float = 15.0  # before a training loop tries again; twice as long each time
     store_longest_rest: float = 120.0  # no longer than the time between two renewals
     delivery: float = 10.0  # longest delivery at one contact; the remaining messages wait for the next

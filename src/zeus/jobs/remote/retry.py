@@ -52,8 +52,8 @@ def quick() -> Patience:
 
 def soon() -> Patience:
     """For messages that can also be delivered later."""
-    seconds = time_limits().store_retry
-    return Patience(seconds, seconds)
+    limits = time_limits()
+    return Patience(limits.store_retry, limits.store_answer)
 
 
 def look() -> Patience:
