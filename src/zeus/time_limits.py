@@ -16,6 +16,7 @@ class TimeLimits:
     # a keeper
     keeper_greeting: float = 5.0  # a running keeper answers at once: this needs no driver
     keeper_answer: float = 10.0  # setting the limits of a whole machine takes a second or two
+    keeper_recovery: float = 5.0  # how often the system keeper looks for limits left behind by a dead private keeper
 
     # the command of a trial
     grace: float = 10.0  # between asking a command to end and killing it

@@ -18,7 +18,7 @@ def eventually(is_so: Callable[[], bool], why_not: Callable[[], str] = lambda: "
         time.sleep(0.01)
 
 
-def short(**seconds: float) -> dict[str, str]:
-    """Variables that give Zeus these time limits, by the fields of `TimeLimits`, in whatever process has them."""
+def limits(**seconds: float) -> str:
+    """ZEUS_TIME_LIMITS for processes that shall have these fields of `TimeLimits`."""
     TimeLimits(**seconds)
-    return {"ZEUS_TIME_LIMITS": " ".join(f"{name}={value}" for name, value in seconds.items())}
+    return " ".join(f"{name}={value}" for name, value in seconds.items())

@@ -20,7 +20,7 @@ pytest.importorskip("fastapi", reason="the service is not installed")
 from support.launch_place import SCRIPT, Place, tries
 from support.live import live
 from support.served import DONE, SPEC, V100, Served, outbox, remote
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.cli.main import main
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
@@ -36,6 +36,8 @@ from zeus.trial.estimate import Knowledge
 
 Zeus = Callable[..., tuple[int, str, str]]
 AWAY = {"ZEUS_PATIENCE": "0"}  # nobody waits for one that does not come
+SHORT = limits(store_retry=0.3)  # nor long for one that goes away
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 @pytest.fixture
@@ -46,6 +48,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("PYTHONPATH", str(SOURCES))
     monkeypatch.setenv("ZEUS_PATIENCE", "60")  # one that is there may be slow
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", SHORT)
     service = Served(tmp_path)
     monkeypatch.setenv("ZEUS_STORE", service.url)
     yield service
@@ -56,7 +59,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 def place(tmp_path: Path, served: Served) -> Place:
     """Where a job is run against it."""
     here = Place(tmp_path)
-    here.env |= {"ZEUS_STORE": served.url, "ZEUS_PATIENCE": "60"}
+    here.env |= {"ZEUS_STORE": served.url, "ZEUS_PATIENCE": "60", "ZEUS_TIME_LIMITS": SHORT}
     here.script()
     here.job()
     return here
@@ -200,10 +203,12 @@ for epoch in loader.epochs():
 
 @pytest.mark.parametrize("kind", ["an unmodified script", "ZeusDataLoader"])
 def test_away_for_the_whole_training_it_ends_well_and_its_report_arrives_when_the_service_is_back(
-    kind: str, zeus: Zeus, place: Place, served: Served, tmp_path: Path
+    kind: str, zeus: Zeus, place: Place, served: Served, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if kind == "ZeusDataLoader":
         pytest.importorskip("torch")
+        request.getfixturevalue("warm_torch")
+        place.env |= {name: os.environ[name] for name in ("WARM_PYTHON",) if name in os.environ}
         (tmp_path / "train.py").write_text(LISTING)
         place.env["ZEUS_GPU"] = "virtual:v100?clock=virtual"
         place.job(metrics="", power_limits=[150, 200])

@@ -11,7 +11,7 @@ import pytest
 from support.away import LEAVING, Leaving, LockedFile
 from support.launch_place import Place, tries
 from support.paths import SOURCES
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import AlreadyDone, InputError, StoreError
 from zeus.job import Ending, Gpus, JobSpec, Kept, Outcome, Phase
@@ -29,10 +29,12 @@ from zeus.store.sql import SqlStore
 from zeus.store.wait_limit import at_most
 from zeus.time_limits import TimeLimits
 
+pytestmark = pytest.mark.usefixtures("warm")
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, target_metric=0.8)
 V100 = Gpus("V100", 1, 250.0)
 DONE = Outcome(ending=Ending.CONVERGED, joules=1000.0, seconds=10.0, epochs=3, metric=0.9)
 LIMITS = TimeLimits()
+LOCKED = limits(store_retry=0.3, store_answer=0.3)  # for a file that others hold
 SO_FAR = Outcome(ending=Ending.LOST, joules=50.0, seconds=1.0, epochs=1)
 
 
@@ -44,12 +46,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("PYTHONPATH", str(SOURCES))
     monkeypatch.setenv("ZEUS_PATIENCE", "0")
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", limits(store_retry=0.3))
     return tmp_path / "data" / "zeus" / "spool"
 
 
 @pytest.fixture(params=LEAVING)
-def leaving(request: pytest.FixtureRequest) -> Iterator[Leaving]:
+def leaving(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Leaving]:
     """Each kind of store, there yet."""
+    if request.param == "sqlite":
+        monkeypatch.setenv("ZEUS_TIME_LIMITS", LOCKED)
     yield from LEAVING[request.param](request)
 
 
@@ -139,7 +144,7 @@ def test_what_is_measured_meanwhile_arrives_too_and_the_bound_holds(leaving: Lea
 
 def test_zeus_run_ends_well_over_a_file_that_others_hold(tmp_path: Path, home: Path) -> None:
     place, store = Place(tmp_path), LockedFile(tmp_path / "zeus.db")
-    place.env["ZEUS_PATIENCE"] = "60"
+    place.env |= {"ZEUS_PATIENCE": "60", "ZEUS_TIME_LIMITS": LOCKED}
     place.job()
     waits = "pathlib.Path('running').touch()\nwhile not os.path.exists('go'): time.sleep(0.01)"
     place.script(before=waits)
@@ -195,6 +200,7 @@ class Gone(MemoryStore):
 def gone(monkeypatch: pytest.MonkeyPatch) -> type[Gone]:
     monkeypatch.setattr(Gone, "is_gone", False)
     monkeypatch.setattr(Gone, "tried", 0)
+    monkeypatch.delenv("ZEUS_TIME_LIMITS")  # all time passes on a clock of the test's own
     return Gone
 
 

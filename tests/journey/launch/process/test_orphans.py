@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.launch_place import Place, guards, is_running
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.device.find import find
 from zeus.job import Ending
 
@@ -25,12 +25,14 @@ for alone in (False, True):
     with open("workers", "a") as file: print(worker.pid, file=file)
 pathlib.Path("ready").touch()
 """
+SHORT = limits(grace=1.0, leftovers=0.5)
 DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     here = Place(tmp_path)
+    here.env["ZEUS_TIME_LIMITS"] = SHORT
     here.script(before=WORKERS)
     here.job(power_limits=[150])
     yield here
@@ -103,7 +105,7 @@ signal.signal(signal.SIGTERM, save)
 pathlib.Path("ready").touch()
 """
     place.script(before=saves)
-    process = place.start(STEPS="100000")
+    process = place.start(STEPS="100000", ZEUS_TIME_LIMITS=limits(grace=PATIENCE_SECONDS))
     eventually((place.folder / "ready").exists)
     process.kill()
     process.communicate(timeout=PATIENCE_SECONDS)
@@ -154,6 +156,7 @@ def test_a_script_that_is_killed_has_its_limit_put_back_by_its_own_keeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(tmp_path)
+    place.env["ZEUS_TIME_LIMITS"] = SHORT
     for name in ("ZEUS_GPU", "ZEUS_VIRTUAL_STATE"):
         monkeypatch.setenv(name, place.env[name])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
