@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -23,7 +22,7 @@ from support.served import DONE, SPEC, V100, Served, outbox, remote
 from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.cli.main import main
 from zeus.device.virtual import VirtualMachine, step
-from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
+from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown
 from zeus.job import Ending, Outcome
 from zeus.jobs.api import ALONE
 from zeus.jobs.local import LocalJob
@@ -313,37 +312,6 @@ def test_a_script_that_begins_when_its_service_is_back_tells_of_a_trial_that_it_
     assert run.returncode == 0, err
     assert endings(served) == [(16, Ending.CONVERGED, "default")]
     assert waiting(tmp_path) == []
-
-
-def test_the_bound_of_a_trial_holds_while_the_service_is_away(served: Served, tmp_path: Path) -> None:
-    served.up()
-    job = remote(served.url, tmp_path / "s")
-    job.tell(job.ask(V100).number, DONE)
-    bounded = job.ask(V100)
-    limit = bounded.decision.cost_limit
-    assert limit is not None
-    served.down()
-    so_far = Outcome(ending=Ending.LOST, joules=50.0, seconds=1.0, epochs=1)
-    assert job.progress(bounded.number, so_far, limit / 2)
-    assert not job.progress(bounded.number, so_far, limit * 2)
-    assert job.renew(bounded.number) == bounded
-    assert job.so_far(bounded.number) == so_far
-    job.profiled(bounded.batch_size, V100, joules=3.0, seconds=1.0)
-    assert job.get(ProfileKey("asr", 16, "V100", 1)) is None
-    ended = job.tell(bounded.number, DONE)
-    assert (ended.ending, ended.batch_size) == (Ending.CONVERGED, bounded.batch_size)
-    assert job.tell(bounded.number, DONE) == ended == job.trial(bounded.number)
-    with pytest.raises(AlreadyDone):
-        job.tell(bounded.number, Outcome(ending=Ending.CRASHED))
-    with pytest.raises(StoreError, match="cannot be reached"):
-        job.trial(99)
-    served.up()
-    with (tmp_path / "s" / ".lock").open("a") as lock:  # while another process delivers, what it delivers is known
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert remote(served.url, tmp_path / "s").trial(bounded.number) == ended
-    again = remote(served.url, tmp_path / "s")  # whoever comes next delivers
-    assert again.trial(bounded.number).outcome == DONE
-    assert not list((tmp_path / "s").glob("0*.json"))
 
 
 def test_a_report_that_the_service_refuses_is_kept_with_the_reason_and_said_once(

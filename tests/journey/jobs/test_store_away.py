@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from support.launch_place import Place, tries
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.device.virtual import VirtualMachine, step
-from zeus.errors import AlreadyDone, InputError, StoreError
+from zeus.errors import AlreadyDone, InputError, NotKnown, StoreError
 from zeus.job import Ending, Gpus, JobSpec, Kept, Outcome, Phase
 from zeus.jobs.api import ALONE
 from zeus.jobs.open import find_job, register_job
@@ -129,13 +130,23 @@ def test_what_is_measured_meanwhile_arrives_too_and_the_bound_holds(leaving: Lea
     leaving.down()
     assert job.progress(bounded.number, SO_FAR, limit / 2)
     assert not job.progress(bounded.number, SO_FAR, limit * 2)
+    assert job.renew(bounded.number) == bounded
+    assert job.so_far(bounded.number) == SO_FAR
+    assert job.get(key) is None
     job.profiled(16, V100, joules=3.0, seconds=1.0)
     job.put(key, PowerProfile.of([LimitSlice(250, 10, 1.0, 230.0)]))
     ended = job.tell(bounded.number, DONE)
+    assert (ended.ending, ended.batch_size) == (Ending.CONVERGED, bounded.batch_size)
+    assert job.tell(bounded.number, DONE) == ended == job.trial(bounded.number)
     with pytest.raises(AlreadyDone):
         job.tell(bounded.number, Outcome(ending=Ending.CRASHED))
+    with pytest.raises(NotKnown if isinstance(leaving, LockedFile) else StoreError):  # a locked file can be read
+        job.trial(99)
     assert len(waiting(home)) == 3
     leaving.up()
+    with (waiting(home)[0].parent / ".lock").open("a") as lock:  # while another process delivers, its reports are known
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert find_job("asr", leaving.url).trial(bounded.number) == ended
     again = find_job("asr", leaving.url)
     assert again.trial(bounded.number).outcome == ended.outcome == DONE
     assert again.get(key) is not None

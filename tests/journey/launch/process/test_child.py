@@ -43,14 +43,6 @@ def script(folder: Path, text: str) -> Child:
     return Child([sys.executable, "script.py"], os.environ, folder / "log")
 
 
-def test_a_daemon_that_a_script_leaves_behind_does_not_hold_the_run_up(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.script(before=OTHER.format(daemon=True))
-    place.job()
-    assert place.report(ZEUS_TIME_LIMITS=SHORT)["recurrences"][0]["converged"]
-    assert not is_running(other(tmp_path))
-
-
 @pytest.mark.parametrize("daemon", [False, True])
 def test_what_a_command_leaves_behind_is_ended_even_if_it_will_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: bool

@@ -51,16 +51,11 @@ def all_gone(place: Place, *pids: int) -> None:
         eventually(lambda pid=pid: not is_running(pid), lambda: f"{place.folder} lives on")  # type: ignore[misc]
 
 
-def test_a_killed_run_takes_workers_along_that_will_not_be_asked(place: Place) -> None:
-    process = place.start(STEPS="100000")
-    script, started = place.pid(), workers(place)
-    process.kill()
-    process.communicate(timeout=PATIENCE_SECONDS)
-    all_gone(place, script, *started)
-
-
-@pytest.mark.parametrize("which", [0, -1], ids=["inner", "outer"])
-@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize(
+    ("which", "deaf"),
+    [(0, False), (-1, False), (-1, True)],  # without its inner guard a script is killed and never asked
+    ids=["inner", "outer", "outer, deaf"],
+)
 def test_a_run_and_a_guard_that_are_killed_together_take_all_along(place: Place, which: int, deaf: bool) -> None:
     place.script(before=(DEAF if deaf else "") + WORKERS)
     process = place.start(STEPS="100000")
