@@ -7,6 +7,7 @@ configuration files below it (`zeus.config`).
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from zeus.config import PATH, SECONDS, TEXT, YES_NO, ConfigKey, Layered, is_path
 from zeus.errors import InputError, suggest
+from zeus.time_limits import TimeLimits
 from zeus.toml_reader import Kind
 
 RUN_ID = re.compile(r"[\w.:-]{0,100}", re.ASCII)
@@ -219,6 +221,24 @@ def patience(environ: Mapping[str, str] = HERE) -> float:
     if seconds is not None and seconds < 0:
         raise InputError(f"ZEUS_PATIENCE={seconds:g}: give seconds of at least 0. 0 means not to wait.")
     return PATIENCE_SECONDS if seconds is None else seconds
+
+
+def time_limits(environ: Mapping[str, str] = HERE) -> TimeLimits:
+    """ZEUS_TIME_LIMITS: other time limits than the usual ones, for Zeus's own tests and the processes that they start.
+
+    >>> time_limits({"ZEUS_TIME_LIMITS": "grace=0.5 driver_answer=0.2"}).grace
+    0.5
+    """
+    return _time_limits(environ.get("ZEUS_TIME_LIMITS", ""))
+
+
+@functools.cache
+def _time_limits(text: str) -> TimeLimits:
+    try:
+        pairs = (pair.split("=") for pair in text.split())
+        return TimeLimits(**{name: float(seconds) for name, seconds in pairs})
+    except (TypeError, ValueError) as wrong:
+        raise InputError(f"ZEUS_TIME_LIMITS={text!r}: {wrong}. Unset it: it is for Zeus's own tests.") from wrong
 
 
 # ---------------------------------------------------------------------------------------------------- devices

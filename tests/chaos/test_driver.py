@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pytest
+
 from support.nvml.fake import FakeCard, FakeNvml
 from support.nvml.fake_time import FakeTime
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, limits
 from zeus.device.nvml import nvml_gpus
 from zeus.monitor import Measurement, ZeusMonitor
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 LACKS = ("", "counter", "samples", "samples instant", "samples counter", "samples power instant")
 BEYOND = 0.01  # of the truth, by which a bound may be missed: it is told for 95 windows in 100
 DRIVERS = 10  # of a round
+SHORT = limits(driver_answer=0.5, driver_opening=5.0)
 WAIT_SECONDS = 60.0  # many times what a reader may wait, for a machine that is busy
 
 
@@ -115,8 +118,9 @@ def _check(
     )
 
 
-def test_no_driver_holds_anybody_up(fake_nvml: FakeNvml, chaos: Chaos) -> None:
+def test_no_driver_holds_anybody_up(fake_nvml: FakeNvml, chaos: Chaos, monkeypatch: pytest.MonkeyPatch) -> None:
     """In real time: calls that hang, are slow, fail or find the card gone, while windows are opened and read."""
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", SHORT)
     dice, cards = chaos.dice, fake_nvml.cards
     while chaos.going():
         for card in cards:
@@ -195,7 +199,7 @@ def test_a_process_ends_whatever_its_driver_does(fake_nvml: FakeNvml, chaos: Cha
         log = fake_nvml.path.with_name(f"{chaos.did['rounds']}.csv")
         process = subprocess.Popen(
             [sys.executable, "-c", TRAINING, str(dice.random()), str(log)],
-            env=fake_nvml.env(ZEUS_GPU="nvml"),
+            env=fake_nvml.env(ZEUS_GPU="nvml", ZEUS_TIME_LIMITS=SHORT),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -16,7 +16,6 @@ from support.waiting import PATIENCE_SECONDS, eventually
 from support.warm import BIN
 from zeus.launch.job_file.reader import read_job_file
 from zeus.launch.launcher import Launcher
-from zeus.launch.process.guard import GRACE_SECONDS
 from zeus.store import Store, open_store
 from zeus.store.memory import MemoryStore
 
@@ -132,7 +131,7 @@ class Place:
         monkeypatch: pytest.MonkeyPatch,
         *,
         mask: str = "",
-        grace: float = GRACE_SECONDS,
+        grace: float | None = None,
         store: Store | None = None,
     ) -> Launcher:
         """The same in this process, which spares starting one; its store is gone with it."""

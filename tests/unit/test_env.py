@@ -20,8 +20,10 @@ from zeus.env import (
     quiet,
     rank_patience,
     runtime_folder,
+    time_limits,
 )
 from zeus.errors import InputError
+from zeus.time_limits import TimeLimits
 
 NUMBERS = {
     "ZEUS_LEARNING_RATE": "learning_rate",
@@ -162,3 +164,12 @@ def test_a_number_of_nodes_is_read_strictly(wrong: str) -> None:
     assert [nodes({}), nodes({"ZEUS_NODES": ""}), nodes({"ZEUS_NODES": "2"})] == [1, 1, 2]
     with pytest.raises(InputError, match="ZEUS_NODES"):
         nodes({"ZEUS_NODES": wrong})
+
+
+def test_time_limits_are_the_usual_ones_but_for_those_that_are_given() -> None:
+    assert time_limits({}) == TimeLimits()
+    given = time_limits({"ZEUS_TIME_LIMITS": "grace=0.5 driver_answer=2"})
+    assert given == TimeLimits(grace=0.5, driver_answer=2.0)
+    for wrong in ("grace", "grace=soon", "patience=3"):
+        with pytest.raises(InputError, match="ZEUS_TIME_LIMITS="):
+            time_limits({"ZEUS_TIME_LIMITS": wrong})

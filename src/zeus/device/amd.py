@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from zeus.device.deadline import ANSWER_SECONDS, OPENING_SECONDS, answer_within
+from zeus import env
+from zeus.device.deadline import answer_within
 from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported, ZeusError
 from zeus_energy import install_command
@@ -38,7 +39,7 @@ def amd_gpus() -> list[AmdGpu]:
         if importlib.util.find_spec("amdsmi") is None:  # no need to capture standard output then
             raise ModuleNotFoundError("No module named 'amdsmi'", name="amdsmi")
         with _quiet(printed):
-            smi, handles = answer_within(OPENING_SECONDS, "amdsmi", "opening the AMD driver", _open)
+            smi, handles = answer_within(env.time_limits().driver_opening, "amdsmi", "opening the AMD driver", _open)
     except Exception as error:  # without the driver, importing amdsmi raises KeyError and others
         if isinstance(error, ModuleNotFoundError) and error.name == "amdsmi":
             install = install_command("amd")
@@ -189,7 +190,8 @@ class AmdGpu:
     def _ask(self, function: str, *arguments: Any) -> Any:
         """Call amdsmi with a time limit."""
         what = f"{self._label}: {function}"
-        return answer_within(ANSWER_SECONDS, f"AMD GPU {self._index}", what, lambda: self._call(function, *arguments))
+        seconds = env.time_limits().driver_answer
+        return answer_within(seconds, f"AMD GPU {self._index}", what, lambda: self._call(function, *arguments))
 
     def _call(self, function: str, *arguments: Any) -> Any:
         """Call amdsmi and translate its errors into Zeus's."""

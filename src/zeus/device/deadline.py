@@ -20,8 +20,6 @@ from typing import Any, TypeVar
 
 from zeus.errors import DeviceSilent
 
-ANSWER_SECONDS = 5.0  # for a reading, which takes milliseconds
-OPENING_SECONDS = 60.0  # for opening a driver, which takes seconds for each card that sleeps
 STOPPED_SECONDS = 0.2  # for an answer that came while this process was suspended
 
 T = TypeVar("T")

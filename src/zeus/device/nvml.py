@@ -16,7 +16,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from zeus.device.deadline import ANSWER_SECONDS, OPENING_SECONDS, answer_within
+from zeus import env
+from zeus.device.deadline import answer_within
 from zeus.device.gpu import TO_SEE_GPUS, Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported
 
@@ -36,7 +37,7 @@ _opening = (0, 0)
 def nvml_gpus() -> list[NvmlGpu]:
     """All cards, in the driver's (PCI bus) order. A card that cannot be opened is logged and skipped."""
     count: int = _ask(
-        "NVIDIA driver", "counting the NVIDIA cards", lambda nvml: nvml.nvmlDeviceGetCount(), OPENING_SECONDS
+        "NVIDIA driver", "counting the NVIDIA cards", lambda nvml: nvml.nvmlDeviceGetCount(), opening=True
     )
     gpus, problems = [], []
     for index in range(count):
@@ -236,16 +237,14 @@ def _open(index: int) -> NvmlGpu:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         return NvmlGpu(index, _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle)))
 
-    return _ask(f"NVIDIA card {index}", f"opening NVIDIA card {index}", card, OPENING_SECONDS)
+    return _ask(f"NVIDIA card {index}", f"opening NVIDIA card {index}", card, opening=True)
 
 
 def _text(answer: str | bytes) -> str:
     return answer.decode() if isinstance(answer, bytes) else answer
 
 
-def _ask(
-    who: str, what: str, question: Callable[[Any], T], seconds: float = ANSWER_SECONDS, *, setting: bool = False
-) -> T:
+def _ask(who: str, what: str, question: Callable[[Any], T], *, opening: bool = False, setting: bool = False) -> T:
     """Ask the binding, with Zeus's errors. Asks again if other code in this process has shut NVML down."""
 
     def put() -> T:
@@ -256,7 +255,10 @@ def _ask(
             except nvml.NVMLError_Uninitialized:
                 return question(_nvml(again=True))
 
-    return put() if setting else answer_within(seconds, who, what, put)
+    if setting:
+        return put()
+    limits = env.time_limits()
+    return answer_within(limits.driver_opening if opening else limits.driver_answer, who, what, put)
 
 
 def _binding() -> Any:

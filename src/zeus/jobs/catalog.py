@@ -13,7 +13,7 @@ from zeus.jobs.local import LocalJob
 from zeus.jobs.remote.client import Service, of_job
 from zeus.jobs.remote.job import ResilientJob
 from zeus.jobs.remote.outbox import Outbox
-from zeus.jobs.remote.retry import LOOK, ONCE, Patience
+from zeus.jobs.remote.retry import ONCE, Patience, look
 from zeus.jobs.remote.service_backend import ServiceBackend
 from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.jobs.trial_log import end_of, find_log
@@ -170,7 +170,7 @@ class StoredJobs(LocalJobs):
 
     @property
     def _store(self) -> Store:
-        self._outbox.deliver(LOOK)
+        self._outbox.deliver(look())
         return self._backend.store()
 
     def find(self, job_id: str) -> RecurringJob:
@@ -205,19 +205,20 @@ class RemoteJobs:
         rows: list[Json] = []
         while True:
             query = {"offset": len(rows), "limit": PAGE}
-            page = self._call("GET", "/jobs", lambda data: list(data["jobs"]), query=query, patience=LOOK)
+            page = self._call("GET", "/jobs", lambda data: list(data["jobs"]), query=query, patience=look())
             rows += page
             if len(page) < PAGE:
                 return rows
 
     def full(self, job_id: str) -> Json:
-        return self._call("GET", of_job(job_id), dict, patience=LOOK)
+        return self._call("GET", of_job(job_id), dict, patience=look())
 
     def log_end(self, job_id: str, number: int) -> str:
-        return self._call("GET", of_job(job_id, f"/trials/{number}/log"), lambda data: str(data["log"]), patience=LOOK)
+        path = of_job(job_id, f"/trials/{number}/log")
+        return self._call("GET", path, lambda data: str(data["log"]), patience=look())
 
     def export(self, job_ids: Iterable[str]) -> list[str]:
-        return self._call("GET", "/export", str.splitlines, query={"job": list(job_ids)}, patience=LOOK)
+        return self._call("GET", "/export", str.splitlines, query={"job": list(job_ids)}, patience=look())
 
     def import_lines(self, lines: Iterable[str]) -> list[str]:
         body = "".join(f"{line.rstrip()}\n" for line in lines)
@@ -227,7 +228,7 @@ class RemoteJobs:
         self._call("DELETE", of_job(job_id), lambda data: None, patience=ONCE)
 
     def pulse(self) -> dict[str, str]:
-        return self._call("GET", "/pulse", dict, patience=LOOK)
+        return self._call("GET", "/pulse", dict, patience=look())
 
     def restart(self, job_id: str, pulse: str | None = None) -> None:
         body = {"pulse": pulse}

@@ -20,7 +20,6 @@ from zeus.launch.epoch_limits import STEP_WATTS
 from zeus.launch.job_file.values import AUTO, JobFile, trial_seed
 from zeus.launch.metrics_lock import claim
 from zeus.launch.preflight import check_command, check_sizes, revision
-from zeus.launch.process.guard import GRACE_SECONDS
 from zeus.launch.progress import FinishedTrial, Live, Restart
 from zeus.launch.recurrence import LaunchedRecurrence, recur
 from zeus.launch.script import ScriptRunner
@@ -53,7 +52,7 @@ class Launcher:
         file: The job file.
         hooks: Called as trials go on.
         store: A store, or the address of a store or service. Default: ZEUS_STORE, else the user's own file.
-        grace: How many seconds a command has to end by itself.
+        grace: How many seconds a command has to end by itself. Default: 10.
         revise: Continue the job even if its command or target has changed.
         dry: Make no folder for logs, because nothing is going to be run.
 
@@ -66,12 +65,12 @@ class Launcher:
         file: JobFile,
         hooks: Hooks | None = None,
         store: Store | str | None = None,
-        grace: float = GRACE_SECONDS,
+        grace: float | None = None,
         revise: bool = False,
         dry: bool = False,
     ) -> None:
         self.file = file
-        self._grace = grace
+        self._grace = env.time_limits().grace if grace is None else grace
         self._hooks = hooks or Hooks()
         self.mode = mode(file.mode)
         self._profiling = profiling_plan(file.profiling)

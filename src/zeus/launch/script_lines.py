@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeVar
 
+from zeus.env import time_limits
 from zeus.errors import LaunchError
 from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.process.matcher import Matcher, TooSlow
@@ -63,7 +64,7 @@ class RegexReader:
 
     def __init__(self, metrics: MetricsSource) -> None:
         self._regexes = [metrics.regex, *([metrics.epoch_regex] if metrics.epoch_regex else [])]
-        self._matcher = Matcher(*self._regexes)
+        self._matcher = Matcher(*self._regexes, seconds=time_limits().line)
         self._count = map(str, itertools.count(1))  # names of epochs if there is no epoch_regex
 
     def read(self, texts: Sequence[str]) -> list[Line]:

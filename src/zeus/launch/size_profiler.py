@@ -30,7 +30,6 @@ from zeus.launch.crash_cause import Crash
 from zeus.launch.job_file.values import trial_seed
 from zeus.launch.launcher import Launcher
 from zeus.launch.process.child import Child
-from zeus.launch.process.guard import GRACE_SECONDS
 from zeus.launch.progress import FinishedTrial
 from zeus.launch.start import Start
 from zeus.launch.watch import Watcher
@@ -181,7 +180,7 @@ class SizeProfiler:
             while (status := child.wait(LOOK_SECONDS)) is None and not late:
                 late = time.monotonic() - began >= self._most_seconds
             if late and status is None:
-                child.end(signal.SIGTERM, grace=GRACE_SECONDS)
+                child.end(signal.SIGTERM)
         measured = folder.measured()
         if measured is not None:
             return _Seen(*measured)

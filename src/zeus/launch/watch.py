@@ -17,13 +17,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from zeus.cost import ZERO, CostModel, Use
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
-from zeus.env import Mode, ProfilingPlan
+from zeus.env import Mode, ProfilingPlan, time_limits
 from zeus.errors import LaunchError
 from zeus.job import Ending, Kind, Outcome, Phase, Trial
 from zeus.jobs.api import RecurringJob
@@ -31,7 +31,6 @@ from zeus.jobs.running import RunningTrial
 from zeus.launch.epoch_limits import EpochLimits
 from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.process.child import Child
-from zeus.launch.process.guard import GRACE_SECONDS
 from zeus.launch.progress import FinishedTrial, Live
 from zeus.launch.script_events import Line, Script
 from zeus.launch.script_lines import ScriptLines, reader_of
@@ -64,7 +63,7 @@ class Watcher:
     mode: Mode
     profiling: ProfilingPlan = ProfilingPlan.WALK
     on_live: Callable[[Live], None] = lambda live: None
-    grace: float = GRACE_SECONDS
+    grace: float = field(default_factory=lambda: time_limits().grace)
     clock: Clock = REAL  # for lease renewals
     before: Use = ZERO  # by earlier starts of the trial, which ran out of memory
     micro_batch_size: int | None = None  # samples on each GPU at once, if gradients are accumulated

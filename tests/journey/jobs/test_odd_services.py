@@ -16,7 +16,7 @@ import httpx
 
 from support.live import live
 from support.served import DONE, SPEC, V100, Answer, Heard, odd_service, outbox, remote, says
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, limits
 from zeus.job import Ask, Decision, Ending, Outcome, Phase, Trial
 from zeus.job.wire import to_json
 from zeus.jobs.messages import TrialEnded
@@ -46,6 +46,7 @@ def test_whatever_a_service_answers_a_training_goes_on_and_its_report_waits(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZEUS_PATIENCE", "0")
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", limits(store_retry=0.3, store_answer=1.0))
     with odd_service(ODD[name]) as url:
         job = remote(url, tmp_path)
         trial = job.ask(V100)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -20,10 +19,10 @@ pytest.importorskip("fastapi", reason="the service is not installed")
 from support.launch_place import SCRIPT, Place, tries
 from support.live import live
 from support.served import DONE, SPEC, V100, Served, outbox, remote
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.cli.main import main
 from zeus.device.virtual import VirtualMachine, step
-from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown, StoreError
+from zeus.errors import AlreadyDone, InputError, NotAllowed, NotKnown
 from zeus.job import Ending, Outcome
 from zeus.jobs.api import ALONE
 from zeus.jobs.local import LocalJob
@@ -36,6 +35,8 @@ from zeus.trial.estimate import Knowledge
 
 Zeus = Callable[..., tuple[int, str, str]]
 AWAY = {"ZEUS_PATIENCE": "0"}  # nobody waits for one that does not come
+SHORT = limits(store_retry=0.3)  # nor long for one that goes away
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 @pytest.fixture
@@ -46,6 +47,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("PYTHONPATH", str(SOURCES))
     monkeypatch.setenv("ZEUS_PATIENCE", "60")  # one that is there may be slow
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", SHORT)
     service = Served(tmp_path)
     monkeypatch.setenv("ZEUS_STORE", service.url)
     yield service
@@ -56,7 +58,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 def place(tmp_path: Path, served: Served) -> Place:
     """Where a job is run against it."""
     here = Place(tmp_path)
-    here.env |= {"ZEUS_STORE": served.url, "ZEUS_PATIENCE": "60"}
+    here.env |= {"ZEUS_STORE": served.url, "ZEUS_PATIENCE": "60", "ZEUS_TIME_LIMITS": SHORT}
     here.script()
     here.job()
     return here
@@ -200,10 +202,12 @@ for epoch in loader.epochs():
 
 @pytest.mark.parametrize("kind", ["an unmodified script", "ZeusDataLoader"])
 def test_away_for_the_whole_training_it_ends_well_and_its_report_arrives_when_the_service_is_back(
-    kind: str, zeus: Zeus, place: Place, served: Served, tmp_path: Path
+    kind: str, zeus: Zeus, place: Place, served: Served, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if kind == "ZeusDataLoader":
         pytest.importorskip("torch")
+        request.getfixturevalue("warm_torch")
+        place.env |= {name: os.environ[name] for name in ("WARM_PYTHON",) if name in os.environ}
         (tmp_path / "train.py").write_text(LISTING)
         place.env["ZEUS_GPU"] = "virtual:v100?clock=virtual"
         place.job(metrics="", power_limits=[150, 200])
@@ -308,37 +312,6 @@ def test_a_script_that_begins_when_its_service_is_back_tells_of_a_trial_that_it_
     assert run.returncode == 0, err
     assert endings(served) == [(16, Ending.CONVERGED, "default")]
     assert waiting(tmp_path) == []
-
-
-def test_the_bound_of_a_trial_holds_while_the_service_is_away(served: Served, tmp_path: Path) -> None:
-    served.up()
-    job = remote(served.url, tmp_path / "s")
-    job.tell(job.ask(V100).number, DONE)
-    bounded = job.ask(V100)
-    limit = bounded.decision.cost_limit
-    assert limit is not None
-    served.down()
-    so_far = Outcome(ending=Ending.LOST, joules=50.0, seconds=1.0, epochs=1)
-    assert job.progress(bounded.number, so_far, limit / 2)
-    assert not job.progress(bounded.number, so_far, limit * 2)
-    assert job.renew(bounded.number) == bounded
-    assert job.so_far(bounded.number) == so_far
-    job.profiled(bounded.batch_size, V100, joules=3.0, seconds=1.0)
-    assert job.get(ProfileKey("asr", 16, "V100", 1)) is None
-    ended = job.tell(bounded.number, DONE)
-    assert (ended.ending, ended.batch_size) == (Ending.CONVERGED, bounded.batch_size)
-    assert job.tell(bounded.number, DONE) == ended == job.trial(bounded.number)
-    with pytest.raises(AlreadyDone):
-        job.tell(bounded.number, Outcome(ending=Ending.CRASHED))
-    with pytest.raises(StoreError, match="cannot be reached"):
-        job.trial(99)
-    served.up()
-    with (tmp_path / "s" / ".lock").open("a") as lock:  # while another process delivers, what it delivers is known
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert remote(served.url, tmp_path / "s").trial(bounded.number) == ended
-    again = remote(served.url, tmp_path / "s")  # whoever comes next delivers
-    assert again.trial(bounded.number).outcome == DONE
-    assert not list((tmp_path / "s").glob("0*.json"))
 
 
 def test_a_report_that_the_service_refuses_is_kept_with_the_reason_and_said_once(

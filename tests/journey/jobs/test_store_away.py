@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,13 @@ import pytest
 from support.away import LEAVING, Leaving, LockedFile
 from support.launch_place import Place, tries
 from support.paths import SOURCES
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.device.virtual import VirtualMachine, step
-from zeus.errors import AlreadyDone, InputError, StoreError
+from zeus.errors import AlreadyDone, InputError, NotKnown, StoreError
 from zeus.job import Ending, Gpus, JobSpec, Kept, Outcome, Phase
 from zeus.jobs.api import ALONE
 from zeus.jobs.open import find_job, register_job
-from zeus.jobs.remote.job import END_SECONDS, ResilientJob
+from zeus.jobs.remote.job import ResilientJob
 from zeus.jobs.remote.outbox import Outbox
 from zeus.jobs.remote.retry import Contact
 from zeus.jobs.remote.store_backend import StoreBackend
@@ -27,10 +28,14 @@ from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import MemoryStore, Store, open_store
 from zeus.store.sql import SqlStore
 from zeus.store.wait_limit import at_most
+from zeus.time_limits import TimeLimits
 
+pytestmark = pytest.mark.usefixtures("warm")
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, target_metric=0.8)
 V100 = Gpus("V100", 1, 250.0)
 DONE = Outcome(ending=Ending.CONVERGED, joules=1000.0, seconds=10.0, epochs=3, metric=0.9)
+LIMITS = TimeLimits()
+LOCKED = limits(store_retry=0.3, store_answer=0.3)  # for a file that others hold
 SO_FAR = Outcome(ending=Ending.LOST, joules=50.0, seconds=1.0, epochs=1)
 
 
@@ -42,12 +47,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("PYTHONPATH", str(SOURCES))
     monkeypatch.setenv("ZEUS_PATIENCE", "0")
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", limits(store_retry=0.3))
     return tmp_path / "data" / "zeus" / "spool"
 
 
 @pytest.fixture(params=LEAVING)
-def leaving(request: pytest.FixtureRequest) -> Iterator[Leaving]:
+def leaving(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Leaving]:
     """Each kind of store, there yet."""
+    if request.param == "sqlite":
+        monkeypatch.setenv("ZEUS_TIME_LIMITS", LOCKED)
     yield from LEAVING[request.param](request)
 
 
@@ -122,13 +130,23 @@ def test_what_is_measured_meanwhile_arrives_too_and_the_bound_holds(leaving: Lea
     leaving.down()
     assert job.progress(bounded.number, SO_FAR, limit / 2)
     assert not job.progress(bounded.number, SO_FAR, limit * 2)
+    assert job.renew(bounded.number) == bounded
+    assert job.so_far(bounded.number) == SO_FAR
+    assert job.get(key) is None
     job.profiled(16, V100, joules=3.0, seconds=1.0)
     job.put(key, PowerProfile.of([LimitSlice(250, 10, 1.0, 230.0)]))
     ended = job.tell(bounded.number, DONE)
+    assert (ended.ending, ended.batch_size) == (Ending.CONVERGED, bounded.batch_size)
+    assert job.tell(bounded.number, DONE) == ended == job.trial(bounded.number)
     with pytest.raises(AlreadyDone):
         job.tell(bounded.number, Outcome(ending=Ending.CRASHED))
+    with pytest.raises(NotKnown if isinstance(leaving, LockedFile) else StoreError):  # a locked file can be read
+        job.trial(99)
     assert len(waiting(home)) == 3
     leaving.up()
+    with (waiting(home)[0].parent / ".lock").open("a") as lock:  # while another process delivers, its reports are known
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert find_job("asr", leaving.url).trial(bounded.number) == ended
     again = find_job("asr", leaving.url)
     assert again.trial(bounded.number).outcome == ended.outcome == DONE
     assert again.get(key) is not None
@@ -137,7 +155,7 @@ def test_what_is_measured_meanwhile_arrives_too_and_the_bound_holds(leaving: Lea
 
 def test_zeus_run_ends_well_over_a_file_that_others_hold(tmp_path: Path, home: Path) -> None:
     place, store = Place(tmp_path), LockedFile(tmp_path / "zeus.db")
-    place.env["ZEUS_PATIENCE"] = "60"
+    place.env |= {"ZEUS_PATIENCE": "60", "ZEUS_TIME_LIMITS": LOCKED}
     place.job()
     waits = "pathlib.Path('running').touch()\nwhile not os.path.exists('go'): time.sleep(0.01)"
     place.script(before=waits)
@@ -193,6 +211,7 @@ class Gone(MemoryStore):
 def gone(monkeypatch: pytest.MonkeyPatch) -> type[Gone]:
     monkeypatch.setattr(Gone, "is_gone", False)
     monkeypatch.setattr(Gone, "tried", 0)
+    monkeypatch.delenv("ZEUS_TIME_LIMITS")  # all time passes on a clock of the test's own
     return Gone
 
 
@@ -235,7 +254,7 @@ def test_an_end_that_can_be_neither_told_nor_kept_is_tried_again_for_minutes(gon
 
     def back(seconds: float) -> None:
         clock.now += seconds
-        if clock.now > END_SECONDS / 2:
+        if clock.now > LIMITS.outcome_retry / 2:
             gone.is_gone = False
 
     job._backend.contact.sleep = back
@@ -251,7 +270,7 @@ def test_an_end_that_nobody_hears_is_said_in_full(gone: type[Gone], tmp_path: Pa
     gone.is_gone = True
     with pytest.raises(StoreError, match=r"This report is lost: .*CONVERGED.*joules=1000\.0"):
         job.tell(number, DONE)
-    assert END_SECONDS <= clock.now <= END_SECONDS + 30
+    assert LIMITS.outcome_retry <= clock.now <= LIMITS.outcome_retry + 30
 
 
 def test_a_store_that_cannot_be_opened_is_bad_input_at_the_start_and_no_refusal_later(tmp_path: Path) -> None:

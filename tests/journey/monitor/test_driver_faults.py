@@ -15,13 +15,20 @@ import pytest
 from support.launch_place import Place
 from support.nvml.fake import FakeCard, FakeNvml
 from support.nvml.fake_time import FakeTime
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.device.find import find
 from zeus.device.nvml import nvml_gpus
 from zeus.errors import DeviceError, DeviceSilent
 from zeus.monitor import Measurement, PowerMonitor, ZeusMonitor
 
 MARKER_WATTS = 0xFFFFFFFF / 1e3  # what some drivers say for "not known"
+SHORT = limits(driver_answer=0.5, driver_opening=5.0, grace=1.0)
+
+
+@pytest.fixture(autouse=True)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits long for a driver that hangs."""
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", SHORT)
 
 
 # --- a call that does not come back
@@ -63,7 +70,7 @@ def test_a_silent_card_is_unavailable_and_costs_one_wait_not_one_a_window(
     measured = monitor.end_window("w")
     assert measured.sources[0] == "unavailable" and math.isnan(measured.gpu_energy[0])
     assert measured.gpu_energy[1] > 0
-    for _ in range(50):
+    for _ in range(10):
         with monitor.window("w") as window:
             pass
         assert window.measurement is not None
@@ -138,6 +145,7 @@ def watched(fake_nvml: FakeNvml, tmp_path: Path) -> Place:
     place = Place(tmp_path, gpu="nvml")
     there = fake_nvml.env()
     place.env |= {name: there[name] for name in ("FAKE_NVML_STATE", "LD_LIBRARY_PATH")}
+    place.env["ZEUS_TIME_LIMITS"] = SHORT
     (tmp_path / "train.py").write_text(SCRIPT)
     place.job(batch_sizes=[16], mode="observe", power_limits=[])
     return place

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from support.postgres import PostgresServer
 from support.store_places import HERE, SPEC, ask, sound
 from support.store_worker import CONVERGED, first_size
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, limits
 from zeus.errors import InputError, NotKnown, StoreError
 from zeus.job import Ask, Decision, Ending
 from zeus.store import Job, Store, open_store
@@ -79,8 +79,12 @@ def test_a_server_that_is_away_is_said_to_be_and_the_verb_after_its_return_works
 
 
 def test_a_server_that_takes_everything_and_answers_nothing_is_waited_for_but_not_for_ever(
-    postgres: PostgresServer, store: Store
+    postgres: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(silent_server, "LOOK_SECONDS", 0.05)
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", limits(database_silent=0.5))
+    store = open_store(url)
+    store.register(SPEC)
     number = ask(store).number
     postgres.freeze()
     try:
@@ -90,6 +94,7 @@ def test_a_server_that_takes_everything_and_answers_nothing_is_waited_for_but_no
         postgres.thaw()
     assert store.tell("asr", number, CONVERGED).ended == 2
     sound(store)
+    store.close()
 
 
 def test_a_forked_child_neither_waits_for_its_parents_lock_nor_hangs_up_on_its_parents_server(store: Store) -> None:

@@ -51,7 +51,7 @@ def serving() -> Iterator[Source]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     source = Source(f"http://127.0.0.1:{server.server_address[1]}/v3/carbon-intensity/latest?zone=DE")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
         yield source

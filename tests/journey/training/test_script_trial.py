@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from support.paths import SOURCES
+from support.waiting import limits
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'zeus-energy[torch]'")
 
@@ -39,6 +40,7 @@ from zeus.store import Store, open_store  # noqa: E402
 from zeus.training.summary import TrainingEnd  # noqa: E402
 
 GPU = "virtual:v100?clock=virtual&load=resnet50"
+pytestmark = pytest.mark.usefixtures("warm")
 NAME = "Tesla V100-PCIE-32GB"
 HERE = Gpus(NAME, 1, 250.0)
 SPEC = JobSpec(
@@ -98,6 +100,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> VirtualGpu:
     monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("ZEUS_QUIET", "1")
+    monkeypatch.setenv("ZEUS_PATIENCE", "0")  # nobody waits for a store that does not come back
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", limits(store_retry=0.2))
     return virtual_gpus(GPU.partition(":")[2])[0]
 
 
@@ -364,6 +368,7 @@ def test_another_outcome_of_a_trial_that_has_ended_changes_and_breaks_nothing(la
     assert not launcher.file.exists()
 
 
+@pytest.mark.usefixtures("cold")
 def test_where_sqlalchemy_is_missing_training_goes_on(launcher: Launcher) -> None:
     launcher.ask()
     script = """

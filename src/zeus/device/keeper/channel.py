@@ -15,11 +15,10 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+from zeus import env
 from zeus.device.keeper import protocol
 from zeus.errors import KeeperLost
 
-GREET_SECONDS = 5.0  # a running keeper answers at once: this needs no driver
-ANSWER_SECONDS = 10.0  # setting the limits of a whole machine takes a second or two
 LEASE_SECONDS = 60.0  # the keeper may have to open the driver first, which is slow on a large machine
 
 _sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -41,7 +40,7 @@ def connect(path: Path) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         _sockets.add(sock)
     try:
-        sock.settimeout(GREET_SECONDS)
+        sock.settimeout(env.time_limits().keeper_greeting)
         sock.connect(str(path))
     except BaseException:
         sock.close()
@@ -67,13 +66,15 @@ class Channel:
         self._lock = threading.Lock()
         self.keeper_pid = 0
 
-    def greet(self, within: float = GREET_SECONDS) -> Channel:
+    def greet(self, within: float | None = None) -> Channel:
         """Send hello, which opens every connection."""
+        within = within or env.time_limits().keeper_greeting
         self.keeper_pid = int(self.ask(within, op="hello", zeus=protocol.VERSION)["pid"])
         return self
 
-    def ask(self, within: float = ANSWER_SECONDS, **request: Any) -> dict[str, Any]:
+    def ask(self, within: float | None = None, **request: Any) -> dict[str, Any]:
         """The keeper's answer. Raises the keeper's own errors, and `KeeperLost` if no answer comes in time."""
+        within = within or env.time_limits().keeper_answer
         if not self.is_mine:
             raise KeeperLost("the lease belongs to the process that took it, not to a child forked from it.")
         with self._lock:

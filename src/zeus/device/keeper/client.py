@@ -34,7 +34,7 @@ from zeus.device import container
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper import protocol
-from zeus.device.keeper.channel import ANSWER_SECONDS, LEASE_SECONDS, Channel, connect
+from zeus.device.keeper.channel import LEASE_SECONDS, Channel, connect
 from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.peer import Peer
@@ -240,7 +240,7 @@ def _left_behind() -> list[str]:
         return []
 
 
-def _ask_status(path: Path, within: float = ANSWER_SECONDS, **more: Any) -> dict[str, Any]:
+def _ask_status(path: Path, within: float | None = None, **more: Any) -> dict[str, Any]:
     channel = _greet(path)
     try:
         return channel.ask(within, op="status", **more)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from zeus import env
 from zeus.device import ranks
-from zeus.device.keeper.channel import ANSWER_SECONDS, Channel, pair
+from zeus.device.keeper.channel import Channel, pair
 from zeus.errors import KeeperLost, ZeusError
 
 START_SECONDS = 60.0  # for the interpreter to start on a very busy machine
@@ -57,7 +57,7 @@ def start_private() -> Channel:
 
 def reap(pid: int) -> None:
     """Collect a private keeper that has ended. Needed only as a container's first process, which inherits orphans."""
-    deadline = time.monotonic() + ANSWER_SECONDS  # a suspended keeper does not end
+    deadline = time.monotonic() + env.time_limits().keeper_answer  # a suspended keeper does not end
     with contextlib.suppress(ChildProcessError):
         while os.getpid() == 1 and os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
             time.sleep(0.01)

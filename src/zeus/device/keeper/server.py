@@ -25,7 +25,6 @@ from zeus.device.keeper.restore import log
 from zeus.errors import InputError, LeaseRefused, NotPermitted
 
 MAX_CONNECTIONS = 256
-RECOVER_SECONDS = 5.0  # how often the system keeper looks for limits left behind by a dead private keeper
 
 
 def serve_private(sock: socket.socket, keeper: Keeper, policy: KeeperPolicy) -> None:
@@ -71,7 +70,7 @@ def _recover(keeper: Keeper, stop: int) -> None:
             keeper.recover()
         except Exception:  # for example, the folder cannot be read now
             log.exception("Could not look for limits left behind by dead keepers; the keeper will try again.")
-        if poll.poll(RECOVER_SECONDS * 1000):
+        if poll.poll(env.time_limits().keeper_recovery * 1000):
             return
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 from zeus import env
 from zeus.errors import InputError, StoreError
 from zeus.job.wire import VERSION
-from zeus.jobs.remote.retry import SOON, Contact, Failed, Patience
+from zeus.jobs.remote.retry import Contact, Failed, Patience, soon
 from zeus.jobs.status_codes import error_of
 from zeus.store.address import shown
 
@@ -73,7 +73,7 @@ class Service:
         body: Any = None,
         query: Mapping[str, Any] | None = None,
         key: str | None = None,
-        patience: Patience = SOON,
+        patience: Patience | None = None,
     ) -> T:
         """Send a request and return what `read` makes of the answer.
 
@@ -97,7 +97,7 @@ class Service:
             except StoreError as away:
                 raise type(away)(f"the service {self.address} {away}.") from away
 
-        return self.contact.call(once, patience)
+        return self.contact.call(once, patience or soon())
 
     def _once(
         self,

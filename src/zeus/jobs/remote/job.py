@@ -19,6 +19,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from zeus.cost import fits
+from zeus.env import time_limits
 from zeus.errors import NotKnown, StoreError, ZeusError
 from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.jobs.api import ALONE
@@ -26,7 +27,7 @@ from zeus.jobs.messages import EpochUsed, Message, OfflineRun, ProfileMade, Tria
 from zeus.jobs.remote.backend import HeartbeatAnswer, Registered, Which
 from zeus.jobs.remote.offline_cache import Mine
 from zeus.jobs.remote.outbox import Heard, Outbox, Waits
-from zeus.jobs.remote.retry import QUICK, SOON, Patience
+from zeus.jobs.remote.retry import Patience, quick, soon
 from zeus.profile import PowerProfile, ProfileKey, nearest
 from zeus.store.rules import lost, told
 from zeus.trial.knowledge import Knowledge
@@ -34,8 +35,6 @@ from zeus.trial.knowledge import Knowledge
 log = logging.getLogger(__name__)
 
 SEEDS = 2**31
-END_SECONDS = 300.0  # how long an outcome that can be neither sent nor written is retried; training is over by then
-AGAIN_SECONDS = 5.0
 
 
 class ResilientJob:
@@ -56,7 +55,7 @@ class ResilientJob:
     def find(cls, outbox: Outbox, job_id: str) -> ResilientJob:
         """Find a registered job, or one that this machine has seen and whose store is unreachable."""
         seen = outbox.known.spec(job_id)
-        patience = outbox.backend.begin if seen is None else SOON
+        patience = outbox.backend.begin if seen is None else soon()
         try:
             outbox.deliver(patience)
             found = outbox.backend.find(job_id, patience)
@@ -132,10 +131,10 @@ class ResilientJob:
     # ------------------------------------------------------------------ on the way
 
     def trial(self, number: int) -> Trial:
-        return self._look(number, SOON)[0]
+        return self._look(number, soon())[0]
 
     def so_far(self, number: int) -> Outcome | None:
-        return self._look(number, QUICK)[1]
+        return self._look(number, quick())[1]
 
     def _look(self, number: int, patience: Patience) -> tuple[Trial, Outcome | None]:
         """A trial as the store has it. The local copy counts if the store is unreachable or misses its end."""
@@ -163,8 +162,8 @@ class ResilientJob:
         mine = self._mine(number)
         if mine is None or number < ALONE:
             try:
-                self._outbox.deliver(QUICK)
-                return self._backend.heartbeat(self._spec, self._which(number), so_far, next_cost, QUICK)
+                self._outbox.deliver(quick())
+                return self._backend.heartbeat(self._spec, self._which(number), so_far, next_cost, quick())
             except StoreError:
                 if mine is None:
                     raise
@@ -210,8 +209,8 @@ class ResilientJob:
 
     def _send_at_last(self, message: Message) -> Heard | Waits:
         """Send the message or write it to disk. If both fail, retry for some minutes: it cannot be measured again."""
-        contact, warned = self._backend.contact, False
-        until = contact.clock() + END_SECONDS
+        contact, limits, warned = self._backend.contact, time_limits(), False
+        until = contact.clock() + limits.outcome_retry
         while True:
             try:
                 return self._outbox.send(message, self._spec)
@@ -219,9 +218,9 @@ class ResilientJob:
                 if contact.clock() >= until:
                     raise StoreError(f"{wrong} This report is lost: {message}.") from wrong
                 if not warned:
-                    log.warning("%s Zeus retries for %g s to report how the trial ended.", wrong, END_SECONDS)
+                    log.warning("%s Zeus retries for %g s to report how the trial ended.", wrong, limits.outcome_retry)
                 warned = True
-                contact.sleep(AGAIN_SECONDS)
+                contact.sleep(limits.outcome_pause)
 
     # ------------------------------------------------------------------ profiles and estimates
 
@@ -229,35 +228,35 @@ class ResilientJob:
         """Report what an epoch uses. If the job is not registered yet, this is sent after the end of the trial."""
         used = EpochUsed(self._spec.id, batch_size, gpus, joules, seconds, self.life)
         if self._is_registered:
-            self._outbox.send(used, self._spec, QUICK)
+            self._outbox.send(used, self._spec, quick())
         else:
             self._later.append(used)
 
     def knowledge(self, trial: Trial) -> Knowledge:
         """What earlier trials tell about this one's epochs; nothing if the store is unreachable."""
         try:
-            self._outbox.deliver(QUICK)
-            return self._backend.knowledge(self._spec, trial, QUICK)
+            self._outbox.deliver(quick())
+            return self._backend.knowledge(self._spec, trial, quick())
         except ZeusError:  # also raised for a trial that began without the store, whose number no service accepts
             return Knowledge()
 
     def excuse(self, numbers: Iterable[int]) -> None:
-        self._outbox.deliver(SOON)
-        self._backend.excuse(Registered(self._spec, self.life), list(numbers), SOON)
+        self._outbox.deliver(soon())
+        self._backend.excuse(Registered(self._spec, self.life), list(numbers), soon())
 
     def get(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of this key. None if the store is unreachable, so that it is measured again."""
         try:
-            self._outbox.deliver(QUICK)
-            return self._backend.profile(key, QUICK)
+            self._outbox.deliver(quick())
+            return self._backend.profile(key, quick())
         except StoreError:
             return None
 
     def near(self, key: ProfileKey) -> PowerProfile | None:
         """The profile of the nearest other batch size. None if the store is unreachable."""
         try:
-            self._outbox.deliver(QUICK)
-            known = self._backend.profiles(key.job, QUICK)
+            self._outbox.deliver(quick())
+            known = self._backend.profiles(key.job, quick())
         except (NotKnown, StoreError):
             return None
         sizes = [one.batch_size for one in known if replace(one, batch_size=key.batch_size) == key]
@@ -266,7 +265,7 @@ class ResilientJob:
 
     def put(self, key: ProfileKey, profile: PowerProfile) -> None:
         """Store a profile. If the store is unreachable, it is sent later."""
-        self._outbox.send(ProfileMade(key, profile), self._spec, QUICK)
+        self._outbox.send(ProfileMade(key, profile), self._spec, quick())
 
     # ------------------------------------------------------------------ inside
 
@@ -282,7 +281,7 @@ class ResilientJob:
         later, self._later = self._later, []
         for used in later:
             try:
-                self._outbox.send(used, self._spec, QUICK)
+                self._outbox.send(used, self._spec, quick())
             except ZeusError as lost:  # not worth an exception: the outcome, which matters more, was reported
                 log.warning("what an epoch uses could be neither sent nor written to disk: %s", lost)
 

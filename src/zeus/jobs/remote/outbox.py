@@ -7,17 +7,16 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from zeus.env import time_limits
 from zeus.errors import NotAllowed, StoreError
 from zeus.job import JobSpec, Trial
 from zeus.jobs.messages import Message, TrialEnded
 from zeus.jobs.remote.backend import Backend
 from zeus.jobs.remote.offline_cache import Known
-from zeus.jobs.remote.retry import SOON, Patience
+from zeus.jobs.remote.retry import Patience, soon
 from zeus.jobs.remote.spool import Spool, default_folder
 
 log = logging.getLogger(__name__)
-
-DELIVERY_SECONDS = 10.0  # longest delivery at one contact; the remaining messages wait for the next
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +39,14 @@ class Outbox:
         self.spool = Spool(folder or default_folder(backend.address), backend.address)
         self.known = Known(self.spool.folder / "known")
 
-    def send(self, message: Message, spec: JobSpec | None = None, patience: Patience = SOON) -> Heard | Waits:
+    def send(self, message: Message, spec: JobSpec | None = None, patience: Patience | None = None) -> Heard | Waits:
         """Send a message now. Keep it on disk if the store is unreachable or rejects the token.
 
         Raises:
             NotKnown, AlreadyDone, InputError: The store refused the message.
             StoreError: The message could be neither sent nor written to disk.
         """
+        patience = patience or soon()
         self.deliver(patience)
         if not self.spool.waiting():  # otherwise it would overtake them
             try:
@@ -58,13 +58,13 @@ class Outbox:
         atexit.register(self.deliver)  # a last try
         return Waits()
 
-    def deliver(self, patience: Patience = SOON) -> None:
+    def deliver(self, patience: Patience | None = None) -> None:
         """Deliver the waiting messages, as far as the store accepts them."""
-        contact = self.backend.contact
+        contact, patience = self.backend.contact, patience or soon()
         if contact.rests and patience.rests:
             return
-        until = contact.clock() + DELIVERY_SECONDS
-        patience = replace(patience, answer=min(patience.answer, SOON.answer))  # the caller's own request comes next
+        until = contact.clock() + time_limits().delivery
+        patience = replace(patience, answer=min(patience.answer, soon().answer))  # the caller's own request comes next
 
         def send(message: Message) -> None:
             if contact.clock() > until:

@@ -13,15 +13,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from zeus.env import time_limits
 from zeus.errors import StoreError
 
 T = TypeVar("T")
 
 FIRST_WAIT, LONGEST_WAIT = 0.1, 3.0  # seconds between tries
-REST_SECONDS, LONGEST_REST = 15.0, 120.0  # no longer than the time between two renewals
 
 
 class Failed(StoreError):
@@ -42,10 +42,23 @@ class Patience:
         return cls(seconds, min(10.0, max(1.0, seconds)))
 
 
-QUICK = Patience(3.0, 3.0, rests=True)  # inside a training loop
-SOON = Patience(3.0, 3.0)  # for messages that can also be delivered later
-LOOK = Patience(3.0, 30.0)  # for answers that a person waits for
 ONCE = Patience(0.0, 120.0)  # deleting, importing
+
+
+def quick() -> Patience:
+    """Inside a training loop."""
+    return replace(soon(), rests=True)
+
+
+def soon() -> Patience:
+    """For messages that can also be delivered later."""
+    limits = time_limits()
+    return Patience(limits.store_retry, limits.store_answer)
+
+
+def look() -> Patience:
+    """For answers that a person waits for."""
+    return Patience(time_limits().store_retry, 30.0)
 
 
 class Contact:
@@ -82,18 +95,18 @@ class Contact:
         Raises:
             StoreError: No try succeeded.
         """
-        rests = self.rests
+        limits, rests = time_limits(), self.rests
         if rests and patience.rests:
             raise StoreError(f"{self.name} did not answer a moment ago.")
         until, wait = self.clock() + (0.0 if rests else patience.tries), FIRST_WAIT
-        seconds = min(patience.answer, SOON.answer) if rests else patience.answer
+        seconds = min(patience.answer, soon().answer) if rests else patience.answer
         while True:
             try:
                 found = request(seconds)
             except StoreError:
                 pause = wait * self._rng.uniform(0.5, 1.0)
                 if self.clock() + pause > until:
-                    self._rest = min(2 * self._rest, LONGEST_REST) or REST_SECONDS
+                    self._rest = min(2 * self._rest, limits.store_longest_rest) or limits.store_rest
                     self._rest_until = self.clock() + self._rest
                     raise
                 self.sleep(pause)

@@ -13,12 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
+from zeus import env
 from zeus.errors import LaunchError
 from zeus.launch.process import guard
 from zeus.launch.process.log_file import LogFile
 from zeus.launch.process.output import Output
+from zeus.time_limits import TimeLimits
 
-GONE_SECONDS = guard.GRACE_SECONDS + 2 * guard.KILLED_SECONDS  # by then the guards have ended all that they can
+
+def gone_seconds(limits: TimeLimits) -> float:
+    """By then the guards have ended all that they can."""
+    return limits.grace + 2 * limits.killed
 
 
 class Child:
@@ -40,11 +45,17 @@ class Child:
         log: Path,
         hear: Callable[[bytes], None] = lambda chunk: None,
     ) -> None:
+        self._limits = limits = env.time_limits()
+        seconds = guard.Times(limits.grace, limits.leftovers, limits.killed)
         self._guards, there = socket.socketpair()
         output, written = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", guard.__file__, str(there.fileno()), str(output), *command],
+                [
+                    *(sys.executable, "-I", "-S", guard.__file__),
+                    *map(str, (there.fileno(), output, *seconds)),
+                    *command,
+                ],
                 env=dict(environ),
                 stdin=subprocess.DEVNULL,
                 stdout=written,
@@ -76,12 +87,12 @@ class Child:
         with contextlib.suppress(OSError):  # it has ended
             self._guards.send(bytes([number]))
 
-    def end(self, *signals: signal.Signals, grace: float = guard.GRACE_SECONDS) -> None:
+    def end(self, *signals: signal.Signals, grace: float | None = None) -> None:
         """Send each signal in turn until the command ends, at last SIGKILL. Returns when it has ended."""
         try:
             for number in signals:
                 self.send(number)
-                if self.wait(grace) is not None:
+                if self.wait(self._limits.grace if grace is None else grace) is not None:
                     return
         finally:  # also if the user interrupts the wait
             self.send(signal.SIGKILL)
@@ -91,7 +102,7 @@ class Child:
         """Wait for the guards to end. The last of them stays until all processes of the command are gone."""
         with contextlib.suppress(OSError):
             self._guards.shutdown(socket.SHUT_WR)
-            self._guards.settimeout(GONE_SECONDS)
+            self._guards.settimeout(gone_seconds(self._limits))
             self._guards.recv(1)
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

@@ -1,4 +1,6 @@
-"""Runs a command, and ends it with all its processes when the launcher is gone. A program: `guard.py FD FD COMMAND`.
+"""Runs a command, and ends it with all its processes when the launcher is gone. A program.
+
+    guard.py SOCKET OUTPUT GRACE LEFTOVERS KILLED COMMAND...    where the three are seconds (`zeus.time_limits`)
 
     zeus run ──socket──▶ outer guard ──▶ inner guard ──▶ command ──▶ whatever it starts
         ◀──────────────────── output ────────────────────────┘
@@ -25,23 +27,29 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-GRACE_SECONDS = 10.0  # between asking a command to end and killing it
-OTHERS_SECONDS = 2.0  # for processes that it left behind, which free the GPU as they end
-KILLED_SECONDS = 10.0  # a killed process that lives longer stays: another user's, or stuck in a driver
 LOOK_SECONDS = 0.05  # how often to look for remaining processes, while they are being ended
 NOT_FOUND, CANNOT_RUN, BY_SIGNAL = 127, 126, 128  # exit codes, as in a shell
 _PARENT_DEATH_SIGNAL, _SUBREAPER = 1, 36  # prctl(2)
 
 
-def main(descriptor: int, output: int, command: list[str]) -> int:
+class Times(NamedTuple):
+    """Time limits in seconds, as in `zeus.time_limits`, which this program cannot import."""
+
+    grace: float
+    leftovers: float
+    killed: float
+
+
+def main(descriptor: int, output: int, times: Times, command: list[str]) -> int:
     """Run the command and return its exit status as a shell would.
 
     Args:
         descriptor: The guards' end of the socket.
         output: Read end of the command's output. The guard reads it only if the launcher is gone, so that a command
             that saves its work does not block on a full pipe.
+        times: How long processes have to end.
         command: The command.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -51,7 +59,7 @@ def main(descriptor: int, output: int, command: list[str]) -> int:
     inner = os.fork()
     if inner:
         os.close(output)
-        return _Guard(inner, launcher, None).stay()
+        return _Guard(inner, launcher, None, times).stay()
     _prctl(_SUBREAPER, 1)  # not inherited
     os.setpgid(0, 0)  # the command is in this group but does not lead it, so it can start a session of its own
     try:
@@ -60,7 +68,7 @@ def main(descriptor: int, output: int, command: list[str]) -> int:
         sys.stderr.write(f"{command[0]} cannot be run: {failed.strerror}.\n")
         return failed_start(failed)
     child.returncode = 0  # the guard reaps it
-    return _Guard(child.pid, launcher, output).stay()
+    return _Guard(child.pid, launcher, output, times).stay()
 
 
 class _Guard:
@@ -70,10 +78,11 @@ class _Guard:
         child: The command, or the inner guard.
         launcher: The socket.
         output: See `main`. None: this is the outer guard, which does nothing while the inner one lives.
+        times: See `main`.
     """
 
-    def __init__(self, child: int, launcher: socket.socket, output: int | None) -> None:
-        self._child, self._launcher, self._output = child, launcher, output
+    def __init__(self, child: int, launcher: socket.socket, output: int | None, times: Times) -> None:
+        self._child, self._launcher, self._output, self._times = child, launcher, output, times
         self._status: int | None = None
         self._end: float | None = None  # when the remaining processes are killed; None: the command is running
         self._asked: set[int] = set()  # children that were asked to end
@@ -101,7 +110,7 @@ class _Guard:
                 self._asked.discard(ended[0])
                 if ended[0] == self._child:
                     self._status = os.waitstatus_to_exitcode(ended[1])
-                    self._end_within(OTHERS_SECONDS)
+                    self._end_within(self._times.leftovers)
             return True
         return False
 
@@ -125,9 +134,9 @@ class _Guard:
 
     def _launcher_gone(self) -> None:
         if self._output is None:
-            self._end_within(2 * GRACE_SECONDS + KILLED_SECONDS)  # leaves time for the inner guard
+            self._end_within(2 * self._times.grace + self._times.killed)  # leaves time for the inner guard
             return
-        self._end_within(GRACE_SECONDS)
+        self._end_within(self._times.grace)
         if self._status is None:
             self._asked.add(self._child)
             self._ask(signal.SIGTERM)
@@ -161,7 +170,7 @@ class _Guard:
                 self._asked.add(pid)
                 _send(pid, signal.SIGTERM)
                 _send(pid, signal.SIGCONT)
-        return late < KILLED_SECONDS
+        return late < self._times.killed
 
     def _send_all(self, number: int) -> None:
         """Send a signal to all descendants of the guard."""
@@ -267,4 +276,5 @@ def _end_by(number: int) -> NoReturn:
 _LIBC = ctypes.CDLL(None)
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]))
+    seconds = Times(*map(float, sys.argv[3:6]))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), seconds, sys.argv[6:]))

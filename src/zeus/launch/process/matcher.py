@@ -1,8 +1,8 @@
-"""Matches regular expressions against lines in a process of its own: `matcher.py REGEX...`, with JSON in and out.
+"""Matches regular expressions against lines in a process of its own: `matcher.py SECONDS REGEX...`.
 
 An expression that backtracks may take for ever on a line, and Python cannot interrupt it, not even by Ctrl-C. So the
-kernel ends this process when a line takes too much CPU time, and a new process takes the lines that follow. It uses
-only the standard library, so that it starts fast.
+kernel ends this process when a line takes this much CPU time, and a new process takes the lines that follow. It reads
+and writes JSON, and uses only the standard library, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from collections.abc import Sequence
 
 log = logging.getLogger(__name__)
 
-LINE_SECONDS = 1.0  # CPU time for one line; a usual line takes microseconds
 ENOUGH = 10  # slow lines in a row, after which the expressions are given up
 
 Found = list[str | None]  # the one group of a match; None: the group took no part in it
@@ -29,10 +28,10 @@ class TooSlow(Exception):
 
 
 class Matcher:
-    """Matches expressions of one group each."""
+    """Matches expressions of one group each, with `seconds` of CPU time for each line."""
 
-    def __init__(self, *regexes: str) -> None:
-        self._regexes = regexes
+    def __init__(self, *regexes: str, seconds: float) -> None:
+        self._regexes, self._seconds = regexes, seconds
         self._slow = 0  # slow lines in a row
         self._ended_by = 0
         self._process = self._start()
@@ -45,7 +44,7 @@ class Matcher:
         Raises:
             TooSlow: Too many lines in a row took too long.
 
-        >>> matcher = Matcher("acc=([0-9.]+)", "(a+)+b")
+        >>> matcher = Matcher("acc=([0-9.]+)", "(a+)+b", seconds=0.1)
         >>> matcher.search(["acc=0.5", "", "aab"]), matcher.search(["a" * 40, "acc=0.6"])
         ([[['0.5'], None], [None, None], [None, ['aa']]], [[None, None], [['0.6'], None]])
         >>> matcher.close()
@@ -73,7 +72,7 @@ class Matcher:
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, *self._regexes],
+            [sys.executable, "-I", "-S", __file__, str(self._seconds), *self._regexes],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -98,13 +97,13 @@ class Matcher:
         return found
 
 
-def main(regexes: list[str]) -> None:
+def main(seconds: float, regexes: list[str]) -> None:
     """Read JSON lists of texts from stdin and answer each with a line of matches."""
     compiled = [re.compile(regex) for regex in regexes]
     for asked in sys.stdin:
         answers = []
         for text in json.loads(asked):
-            signal.setitimer(signal.ITIMER_VIRTUAL, LINE_SECONDS)  # has no handler, so it ends the process
+            signal.setitimer(signal.ITIMER_VIRTUAL, seconds)  # has no handler, so it ends the process
             found = [regex.search(text) for regex in compiled]
             answers.append([None if one is None else [one[1]] for one in found])
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
@@ -113,4 +112,4 @@ def main(regexes: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(float(sys.argv[1]), sys.argv[2:])

@@ -23,6 +23,7 @@ from sqlalchemy.engine import Dialect, Engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
+from zeus import env
 from zeus.errors import InputError, StoreError
 from zeus.store.address import named, shown
 from zeus.store.sql.silent_server import hung_up_after
@@ -30,7 +31,6 @@ from zeus.store.sql.upgrade import bring_up_to_date, make_file
 from zeus.store.wait_limit import allowed
 from zeus_energy import install_command
 
-BUSY_SECONDS = 30.0  # how long a writer waits for the others before it gives up
 # Temporary errors: the database is busy, or its disk is full or failing.
 PASSING = {
     sqlite3.SQLITE_BUSY,
@@ -40,8 +40,6 @@ PASSING = {
     sqlite3.SQLITE_PROTOCOL,
 }
 NAP_SECONDS = 0.01  # the longest pause between two attempts; it is random, so that all waiting writers are equal
-SILENT_SECONDS = 5.0  # how much longer than BUSY_SECONDS a silent server is waited for
-CONNECT_SECONDS = 10.0  # how long a server may take to accept a connection
 CONNECTIONS = 15  # at most, at one time; further threads wait
 IDLE_SECONDS = 60.0  # how long Postgres lets an idle process hold a job; deciding takes milliseconds
 WAITS = "zeus_waits"  # key for the wait in milliseconds that a connection is set to
@@ -125,10 +123,11 @@ class Database:
     def __init__(
         self,
         url: str,
-        busy_seconds: float = BUSY_SECONDS,
+        busy_seconds: float | None = None,
         connections: int = CONNECTIONS,
         wall: Callable[[], float] | None = None,
     ) -> None:
+        busy_seconds = env.time_limits().database_busy if busy_seconds is None else busy_seconds
         self._busy_seconds = busy_seconds
         self._wall = wall
         make = _sqlite if url.startswith("sqlite") else _postgres
@@ -279,16 +278,18 @@ def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
         # In case a machine loses its power or its network while it holds a job.
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(IDLE_SECONDS * 1000)}")
 
+    limits = env.time_limits()
     drivers: Any = cast("Any", engine.dialect.loaded_dbapi).Connection
 
     class Connection(drivers):  # type: ignore[misc]
         def wait(self, *arguments: Any, **options: Any) -> Any:  # the driver waits for all answers here
-            with hung_up_after(allowed(busy_seconds) + SILENT_SECONDS, self.pgconn.socket):
+            with hung_up_after(allowed(busy_seconds) + limits.database_silent, self.pgconn.socket):
                 return super().wait(*arguments, **options)
 
     def connect(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> Any:
         if "connect_timeout" not in url.query:
-            options["connect_timeout"] = max(2, math.ceil(allowed(CONNECT_SECONDS)))  # the driver's minimum is 2
+            seconds = allowed(limits.database_connect)
+            options["connect_timeout"] = max(2, math.ceil(seconds))  # the driver's minimum is 2
         return Connection.connect(*arguments, **options)
 
     sa.event.listen(engine, "do_connect", connect)

@@ -22,7 +22,7 @@ from zeus.store.address import address_of
 from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, utc
 from zeus.store.json_lines import Dump, History
 from zeus.store.sql import profile_rows, rows
-from zeus.store.sql.database import BUSY_SECONDS, CONNECTIONS, Conflict, Database, Transaction, TransactionMode
+from zeus.store.sql.database import CONNECTIONS, Conflict, Database, Transaction, TransactionMode
 from zeus.store.sql.rows import take_job
 from zeus.store.sql.token_rows import SqlTokens
 from zeus.store.tokens import Tokens
@@ -38,7 +38,7 @@ class SqlStore:
         url: str,
         wall: Callable[[], float] | None = None,
         *,
-        busy_seconds: float = BUSY_SECONDS,
+        busy_seconds: float | None = None,
         connections: int = CONNECTIONS,
     ) -> None:
         self._url = url

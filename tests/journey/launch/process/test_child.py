@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.launch_place import Place, is_running
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.process.child import Child
 from zeus.launch.process.log_file import LogFile
@@ -29,6 +29,7 @@ other = subprocess.Popen(["sleep", "600"], start_new_session={daemon})
 pathlib.Path("other").write_text(str(other.pid))
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 """
+SHORT = limits(leftovers=0.2)
 
 
 def other(folder: Path) -> int:
@@ -42,19 +43,12 @@ def script(folder: Path, text: str) -> Child:
     return Child([sys.executable, "script.py"], os.environ, folder / "log")
 
 
-def test_a_daemon_that_a_script_leaves_behind_does_not_hold_the_run_up(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    place.script(before=OTHER.format(daemon=True))
-    place.job()
-    assert place.report()["recurrences"][0]["converged"]
-    assert not is_running(other(tmp_path))
-
-
 @pytest.mark.parametrize("daemon", [False, True])
 def test_what_a_command_leaves_behind_is_ended_even_if_it_will_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: bool
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", SHORT)
     with script(tmp_path, OTHER.format(daemon=daemon)) as child:
         assert child.wait(PATIENCE_SECONDS) == 0
         assert not is_running(other(tmp_path))  # the next trial finds the GPU free

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.launch_place import Place, guards, is_running
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.device.find import find
 from zeus.job import Ending
 
@@ -25,12 +25,14 @@ for alone in (False, True):
     with open("workers", "a") as file: print(worker.pid, file=file)
 pathlib.Path("ready").touch()
 """
+SHORT = limits(grace=1.0, leftovers=0.5)
 DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
     here = Place(tmp_path)
+    here.env["ZEUS_TIME_LIMITS"] = SHORT
     here.script(before=WORKERS)
     here.job(power_limits=[150])
     yield here
@@ -49,16 +51,11 @@ def all_gone(place: Place, *pids: int) -> None:
         eventually(lambda pid=pid: not is_running(pid), lambda: f"{place.folder} lives on")  # type: ignore[misc]
 
 
-def test_a_killed_run_takes_workers_along_that_will_not_be_asked(place: Place) -> None:
-    process = place.start(STEPS="100000")
-    script, started = place.pid(), workers(place)
-    process.kill()
-    process.communicate(timeout=PATIENCE_SECONDS)
-    all_gone(place, script, *started)
-
-
-@pytest.mark.parametrize("which", [0, -1], ids=["inner", "outer"])
-@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize(
+    ("which", "deaf"),
+    [(0, False), (-1, False), (-1, True)],  # without its inner guard a script is killed and never asked
+    ids=["inner", "outer", "outer, deaf"],
+)
 def test_a_run_and_a_guard_that_are_killed_together_take_all_along(place: Place, which: int, deaf: bool) -> None:
     place.script(before=(DEAF if deaf else "") + WORKERS)
     process = place.start(STEPS="100000")
@@ -103,7 +100,7 @@ signal.signal(signal.SIGTERM, save)
 pathlib.Path("ready").touch()
 """
     place.script(before=saves)
-    process = place.start(STEPS="100000")
+    process = place.start(STEPS="100000", ZEUS_TIME_LIMITS=limits(grace=PATIENCE_SECONDS))
     eventually((place.folder / "ready").exists)
     process.kill()
     process.communicate(timeout=PATIENCE_SECONDS)
@@ -154,6 +151,7 @@ def test_a_script_that_is_killed_has_its_limit_put_back_by_its_own_keeper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Place(tmp_path)
+    place.env["ZEUS_TIME_LIMITS"] = SHORT
     for name in ("ZEUS_GPU", "ZEUS_VIRTUAL_STATE"):
         monkeypatch.setenv(name, place.env[name])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

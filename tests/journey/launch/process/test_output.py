@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from support.disks import fill, free, size, tiny_disk
 from support.launch_place import Place, tries
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.process import log_file
 from zeus.launch.process.log_file import LogFile
@@ -35,6 +36,9 @@ if os.path.exists("breaks"): raise SystemExit("CUDA out of memory")
 outcome = Outcome(ending=Ending.CONVERGED, joules=500.0, seconds=2.0, epochs=2, metric=0.95)
 find_job(os.environ["ZEUS_JOB_ID"]).tell(int(os.environ["ZEUS_TRIAL"]), outcome)
 """
+
+
+pytestmark = pytest.mark.usefixtures("warm")
 
 
 @pytest.fixture
@@ -132,17 +136,28 @@ def test_a_folder_that_is_gone_costs_the_log_alone(tmp_path: Path, caplog: pytes
 def test_an_expression_that_takes_for_ever_on_a_line_costs_that_line_alone(place: Place) -> None:
     place.script(before="print('x' * 60, flush=True)")
     place.job(metrics=r"regex = '(?:x+x+)+=\S|acc=(\S+)'")
-    done = place.run("--json")
+    done = place.run("--json", ZEUS_TIME_LIMITS=limits(line=0.1))
     assert done.returncode == 0, done.stderr
     assert "is ignored: [metrics] takes too long to match it" in done.stderr
 
 
+def is_matching(regex: str) -> bool:
+    """Whether a matcher of this expression is at work on a line."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if regex.encode() in (folder / "cmdline").read_bytes() and "matcher" in (folder / "cmdline").read_text():
+                ticks = (folder / "stat").read_text().rpartition(")")[2].split()[11]
+                return int(ticks) >= 0.1 * os.sysconf("SC_CLK_TCK")  # many times what it takes to start
+    return False
+
+
+@pytest.mark.usefixtures("cold")
 def test_an_expression_that_takes_for_ever_does_not_keep_from_interrupting(place: Place) -> None:
     place.script(before="print('x' * 60, flush=True)", epochs=1)
-    place.job(metrics=r"regex = '((?:x+x+)+)y'")
+    regex = f"((?:x+x+)+){uuid4().hex}"
+    place.job(metrics=f"regex = '{regex}'")
     process = place.start(STEPS="100000")
-    place.pid()
-    time.sleep(1.0)  # by now it is looked at
+    eventually(lambda: is_matching(regex))
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 130
@@ -151,14 +166,14 @@ def test_an_expression_that_takes_for_ever_does_not_keep_from_interrupting(place
 def test_an_expression_that_takes_too_long_for_every_line_ends_the_run_with_what_to_do(place: Place) -> None:
     place.script(before="while True: print('x' * 60, flush=True)")
     place.job(metrics=r"regex = '((?:x+x+)+)y'")
-    done = place.run()
+    done = place.run(ZEUS_TIME_LIMITS=limits(line=0.1))
     assert done.returncode == 1
     assert "takes too long on one line after another" in done.stderr
     assert "Avoid a repeat inside a repeat" in done.stderr
 
 
 def test_a_matcher_that_somebody_kills_is_replaced_and_no_line_is_lost(caplog: pytest.LogCaptureFixture) -> None:
-    matcher = Matcher("acc=([0-9.]+)")
+    matcher = Matcher("acc=([0-9.]+)", seconds=1.0)
     for asked in (["acc=0.5"], ["hello", "acc=0.6"]):
         matcher._process.kill()
         matcher._process.wait()
@@ -181,7 +196,7 @@ class KilledHalfway(Matcher):
 
 
 def test_a_matcher_that_is_killed_while_it_answers_is_asked_until_it_does() -> None:
-    matcher = KilledHalfway("acc=([0-9.]+)")
+    matcher = KilledHalfway("acc=([0-9.]+)", seconds=1.0)
     assert matcher.search(["acc=0.5"]) == [[["0.5"]]]
     matcher.close()
 

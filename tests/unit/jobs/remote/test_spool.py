@@ -32,11 +32,13 @@ from zeus.jobs.messages import (
 )
 from zeus.jobs.remote.client import Service
 from zeus.jobs.remote.offline_cache import KEPT_SECONDS, Known, Mine
-from zeus.jobs.remote.retry import LONGEST_REST, LONGEST_WAIT, QUICK, REST_SECONDS, Failed, Patience
+from zeus.jobs.remote.retry import LONGEST_WAIT, Failed, Patience, quick
 from zeus.jobs.remote.spool import REFUSED_SECONDS, Spool, default_folder
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
+from zeus.time_limits import TimeLimits
 
 HERE = "sqlite:////srv/zeus.db"
+LIMITS = TimeLimits()
 
 
 def number(number: int) -> TrialEnded:
@@ -332,18 +334,18 @@ def test_a_service_that_is_away_is_tried_more_and_more_seldom_and_not_for_ever(
         assert after >= min(before, LONGEST_WAIT / 2)
     tries = len(clock.waits)
     with pytest.raises(StoreError, match="a moment ago"):  # a training loop does not wait for it again
-        service.call("GET", "/me", lambda said: said, patience=QUICK)
+        service.call("GET", "/me", lambda said: said, patience=quick())
     with pytest.raises(StoreError, match="cannot be reached"):
         service.call("GET", "/me", lambda said: said, patience=Patience(patience, 1.0))
     assert len(clock.waits) == tries
-    rest = 2 * REST_SECONDS  # it is left alone for longer each time that it is found away
-    while rest < 4 * LONGEST_REST:
-        clock.now += min(rest, LONGEST_REST) - QUICK.tries - 1
+    rest = 2 * LIMITS.store_rest  # it is left alone for longer each time that it is found away
+    while rest < 4 * LIMITS.store_longest_rest:
+        clock.now += min(rest, LIMITS.store_longest_rest) - quick().tries - 1
         with pytest.raises(StoreError, match="a moment ago"):
-            service.call("GET", "/me", lambda said: said, patience=QUICK)
-        clock.now += QUICK.tries + 1.001  # a little more, so that rounding does not end it just before the rest does
+            service.call("GET", "/me", lambda said: said, patience=quick())
+        clock.now += quick().tries + 1.001  # a little more, so that rounding does not end it just before the rest does
         with pytest.raises(StoreError, match="cannot be reached"):
-            service.call("GET", "/me", lambda said: said, patience=QUICK)
+            service.call("GET", "/me", lambda said: said, patience=quick())
         rest *= 2
     service.close()
 

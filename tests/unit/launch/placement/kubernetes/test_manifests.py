@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.device.keeper.channel import ANSWER_SECONDS
 from zeus.errors import InputError
-from zeus.jobs.remote.retry import LOOK
+from zeus.jobs.remote.retry import look
 from zeus.launch.placement.kubernetes.manifests import GRACE_SECONDS, MOST_NAME, Work, dns_label, render
 from zeus.launch.placement.kubernetes.settings import KINDS, KubernetesSettings
-from zeus.launch.process import guard
-from zeus.launch.process.child import GONE_SECONDS
+from zeus.launch.process.child import gone_seconds
+from zeus.time_limits import TimeLimits
 
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # also the name of a Service
 JOB_FILE = 'name = "asr"\ncommand = "python train.py"\n'
@@ -91,7 +90,8 @@ def test_kubernetes_does_not_repeat_what_zeus_gave_up_but_moves_a_pod_that_was_e
 
 
 def test_a_pod_has_the_time_to_end_its_training_restore_limits_and_tell_the_store() -> None:
-    slowest = guard.GRACE_SECONDS + GONE_SECONDS + ANSWER_SECONDS + LOOK.tries + LOOK.answer
+    limits, telling = TimeLimits(), look()
+    slowest = limits.grace + gone_seconds(limits) + limits.keeper_answer + telling.tries + telling.answer
     assert slowest <= GRACE_SECONDS
     assert pods(rendered()[1])[0]["terminationGracePeriodSeconds"] == GRACE_SECONDS
 
