@@ -1,5 +1,6 @@
 """What every test may ask for."""
 
+import gc
 import os
 import signal
 import sys
@@ -41,6 +42,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 def pytest_configure(config: pytest.Config) -> None:
     """Let the plugin of doctests see src too, which hooks of this file do not."""
     config.pluginmanager.register(doctests)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from what stays until the end: a Trainer runs it many times."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,8 +20,6 @@ from zeus.distributed import torch_board  # noqa: E402 (needs torch)
 from zeus.distributed.torch_board import BEAT_SECONDS, FAREWELL, TorchBoard, _Watch  # noqa: E402
 from zeus.distributed.torch_crew import TorchCrew  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("warm_torch")
-
 PATIENCE = 30.0  # seconds of the ranks' own clock, which moves only when somebody looks at it
 
 

@@ -13,6 +13,8 @@ import pytest
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
 
+pytestmark = pytest.mark.usefixtures("warm_frameworks")
+
 pytest.importorskip("torch", reason="needs `pip install torch`")
 
 # Each rank writes the energy that Zeus told it, its measurement of one window, and what the cards themselves counted.
