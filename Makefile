@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint $(CONS
 
 MINUTES ?= 30
 # Of the tests: more than the two cores that they are made for, because many tests wait.
-WORKERS ?= 3
+WORKERS ?= 4
 DATA := $(or $(ZEUS_DATA),../shared/data)
 OUT ?= build/reproduced
 

@@ -64,14 +64,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
-def long_chaos(chaos: Chaos) -> Chaos:
-    """The same, for a test of which `make test` has the cases that matter, each in a test of its own."""
-    if not _minutes():
-        pytest.skip("only `make chaos` runs this one")
-    return chaos
-
-
-@pytest.fixture
 def chaos(request: pytest.FixtureRequest) -> Chaos:
     """The dice, time and tally of one test."""
     made = Chaos(_seed(), request.config.stash[_SECONDS])

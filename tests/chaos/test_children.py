@@ -115,9 +115,8 @@ def last_wish(run: subprocess.Popen[str]) -> str:
 
 
 def test_nothing_outlives_a_trial_whatever_it_does_and_whoever_is_killed(
-    long_chaos: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chaos: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chaos = long_chaos
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     while chaos.going():
         whom = chaos.dice.choice(KILLS)

@@ -50,8 +50,7 @@ def finished(run: subprocess.Popen[str], place: Place, then: Any) -> tuple[str, 
             run.communicate()
 
 
-def test_a_disk_that_fills_up_under_the_logs_harms_no_training(long_chaos: Any, tmp_path: Path) -> None:
-    chaos = long_chaos
+def test_a_disk_that_fills_up_under_the_logs_harms_no_training(chaos: Any, tmp_path: Path) -> None:
     dice = chaos.dice
     while chaos.going():
         place = Place(tmp_path / str(chaos.did["rounds"]))
