@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from support.waiting import PATIENCE_SECONDS
+from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.device.deadline import _threads
 from zeus.errors import DeviceError
 
 dist = pytest.importorskip("torch.distributed")
@@ -164,6 +165,7 @@ def test_a_store_that_does_not_answer_cuts_a_rank_off_for_good() -> None:
         assert why(again) == why(found) and crew._turn == began
     finally:
         answer.set()
+        eventually(lambda: _threads.stuck("torch.distributed") is None)  # or the next test here is not answered either
 
 
 def test_a_loss_is_said_once_with_what_was_done(capsys: pytest.CaptureFixture[str]) -> None:
