@@ -23,6 +23,7 @@ from zeus.device.find import machine
 from zeus.device.gpu import Gpu
 from zeus.device.keeper import Lease, lend
 
+ASKED_SECONDS = 2.0  # for a process to end before it is killed
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 TRAINER = """
@@ -142,8 +143,13 @@ def inhabited(
     place.env = {**os.environ, **place.env, "PYTHONPATH": str(SOURCES)}
     yield place
     for process in place.running:
-        process.kill()
-        process.communicate()
+        process.terminate()  # a system keeper that is killed while it grants a lease leaves its note behind
+    for process in place.running:
+        try:
+            process.communicate(timeout=ASKED_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
     try:
         eventually(lambda: not place.notes() and not inhabitants(folder))
     finally:

@@ -21,6 +21,7 @@ from support.waiting import eventually
 
 HERE = Path(__file__).parent
 REAL = sys.executable
+UNWANTED = ("ZEUS_", "PYTHON", "LD_", "COVERAGE_")  # variables that a server does without; a copy gets its own
 BIN = Path(REAL).parent  # where `zeus` and others lie
 
 _ROOMS = (
@@ -75,7 +76,7 @@ class Warm:
             new.rename(self.python)
 
     def _start(self, socket: Path, packages: Sequence[str]) -> None:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("ZEUS_", "PYTHON", "LD_"))}
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(UNWANTED)}
         threads = {
             f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")
         }  # a thread does not survive a fork

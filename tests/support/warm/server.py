@@ -157,6 +157,8 @@ def become(wanted: Request) -> None:
     os.chdir(wanted.folder)
     os.environ.clear()
     os.environ.update({os.fsdecode(name): os.fsdecode(value) for name, value in wanted.environ.items()})
+    if "COVERAGE_PROCESS_START" in os.environ:  # as coverage does in a new interpreter
+        importlib.import_module("coverage").process_startup()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # copies must not draw the same numbers; `random` sees to that itself
 
