@@ -168,6 +168,24 @@ def test_it_stops_before_the_epoch_that_would_exceed_the_cost_limit(monkeypatch:
     assert bound.summary.cost > limit * 0.7
 
 
+def test_an_epoch_that_turns_out_to_cost_too_much_is_left_in_its_middle(
+    gpu: VirtualGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEUS_MODE", "off")
+    usual = ZeusDataLoader(data(), 128, 1)
+    run(usual)
+    monkeypatch.setenv("ZEUS_COST_THRESH", str(3 * usual.summary.cost))
+    loader, batches = ZeusDataLoader(data(), 128, 9), [0]
+    for epoch in loader.epochs():
+        for _ in loader:
+            batches[-1] += 1
+            if epoch > 0:
+                gpu.machine.run([0], seconds=usual.summary.seconds / 5, watts=250)  # a batch as dear as ten before
+        batches.append(0)
+    assert batches[0] == 50 and 0 < batches[1] < 30
+    assert loader.summary.ending is TrainingEnd.COST_LIMIT
+
+
 def test_evaluation_is_counted(gpu: VirtualGpu) -> None:
     alone = ZeusDataLoader(data(), 128, 3)
     run(alone)
