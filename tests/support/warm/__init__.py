@@ -63,23 +63,21 @@ class Warm:
         with (self._folder / f"{kind}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not socket.exists():
-                self._compile()
+                self._compile(kind)
                 self._start(socket, PACKAGES[kind])
         return str(socket)
 
-    def _compile(self) -> None:
+    def _compile(self, kind: str) -> None:
         if not self.python.exists():
             self.python.parent.mkdir(exist_ok=True)
-            new = self._folder / f"python.{os.getpid()}"
+            new = self._folder / f"python.{kind}"  # threads may compile at once, each for another kind
             command = ["gcc", "-O1", f'-DREAL="{REAL}"', "-o", str(new), str(HERE / "python.c")]
             subprocess.run(command, check=True)
             new.rename(self.python)
 
     def _start(self, socket: Path, packages: Sequence[str]) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(UNWANTED)}
-        threads = {
-            f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")
-        }  # a thread does not survive a fork
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")  # none forks
         with socket.with_suffix(".log").open("wb") as log:
             server = subprocess.Popen(
                 [REAL, "-P", str(HERE / "server.py"), str(socket), str(self._owner), str(self.python), *packages],

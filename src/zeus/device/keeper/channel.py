@@ -68,13 +68,13 @@ class Channel:
 
     def greet(self, within: float | None = None) -> Channel:
         """Send hello, which opens every connection."""
-        within = within or env.time_limits().keeper_greeting
+        within = env.time_limits().keeper_greeting if within is None else within
         self.keeper_pid = int(self.ask(within, op="hello", zeus=protocol.VERSION)["pid"])
         return self
 
     def ask(self, within: float | None = None, **request: Any) -> dict[str, Any]:
         """The keeper's answer. Raises the keeper's own errors, and `KeeperLost` if no answer comes in time."""
-        within = within or env.time_limits().keeper_answer
+        within = env.time_limits().keeper_answer if within is None else within
         if not self.is_mine:
             raise KeeperLost("the lease belongs to the process that took it, not to a child forked from it.")
         with self._lock:
