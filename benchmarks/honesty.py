@@ -8,8 +8,10 @@ times as long, evaluation, set-up), and a mode or an event during the job. Only 
 the output of `zeus jobs show --json`, `zeus run --json` and the summary of the loader are read.
 
 The truth is what the runs of the same job use with policy "default" and ZEUS_MODE=off, in another store. Virtual cards
-are deterministic, so it is exact. In a noisy cell it is the mean of twelve runs. In a cell in real time it is the mean
-of four runs; a busy machine can change it by a few per cent, so 10 % are allowed.
+are deterministic, so it is exact. In a cell with noise it is the mean of twelve runs. In a cell with run noise, each
+run uses a factor more or less, and the mean of that factor is 1. There, a run without this noise is the truth, and the
+true default of a recurrence that ran the default batch size has the factor of its own run. In a cell in real time the
+truth is the mean of four runs; a busy machine can change it by a few per cent, so 10 % are allowed.
 
 How to read a line:
 
@@ -38,7 +40,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -137,29 +139,35 @@ class Judge:
         cell = judged.cell
         place = Place(self._folder / f"cell-{abs(hash(cell)):x}-{wait:g}", self._warm)
         runner = Runner(place, cell, wait=wait)
-        converged: list[Phase] = []  # the phase of each recurrence that counts
+        converged: dict[int, Phase] = {}  # the phase of each recurrence that counts
         for phase in cell.course:
             if phase.before == "reset":
-                converged = []
+                converged = {}
             recurrences = runner.run(phase)
-            converged += [phase for reached in recurrences.values() if reached]
-        show = place.show()
+            converged |= {number: phase for number, reached in recurrences.items() if reached}
+        show, factors = place.show(), run_factors(place)
         judged.told = {"show": show, "run": runner.reports[-1]["saving"] if runner.reports else None}
-        claims = self._claims(cell, converged, show, runner.reports)
+        claims = self._claims(cell, converged, show, runner.reports, factors)
         if cell.way == "loader":
             judged.told["loader"] = place.lines("summary.jsonl")[-1]
-            claims |= self._summary_claims(cell, judged.told["loader"])
-        kind = {"noisy": cell.noise > 0, "near": NEAR_IN_REAL_TIME if cell.speed else NEAR}
+            claims |= self._summary_claims(cell, judged.told["loader"], list(factors.values())[-1])
+        kind = {"noisy": cell.is_noisy, "near": NEAR_IN_REAL_TIME if cell.speed else NEAR}
         judged.claims = {what: replace(claim, **kind) for what, claim in claims.items()}
         judged.ledger_error = ledger_error(place, show)
         return None, judged.ledger_error
 
     def _claims(
-        self, cell: Cell, converged: Sequence[Phase], show: dict[str, Any], reports: Sequence[dict[str, Any]]
+        self,
+        cell: Cell,
+        converged: Mapping[int, Phase],
+        show: dict[str, Any],
+        reports: Sequence[dict[str, Any]],
+        factors: Mapping[int, float],
     ) -> dict[str, Claim]:
         true = self._truths.of(cell, cell.course[-1])
         claims = {f"default {what}": claim for what, claim in default_claims("show", show["default"], true).items()}
-        in_all = sum(self._truths.of(cell, phase).joules for phase in converged)
+        own = {one["recurrence"]: factors.get(one["number"], 1.0) for one in show["tries"] if is_default_run(one)}
+        in_all = sum(self._truths.of(cell, phase).joules * own.get(number, 1.0) for number, phase in converged.items())
         saving = show["saving"] or {}
         claims["saved joules"] = Claim(
             "show",
@@ -176,7 +184,7 @@ class Judge:
             claims |= {f"run {what}": claim for what, claim in default_claims("zeus run", default, true).items()}
         return claims
 
-    def _summary_claims(self, cell: Cell, summary: dict[str, Any]) -> dict[str, Claim]:
+    def _summary_claims(self, cell: Cell, summary: dict[str, Any], factor: float) -> dict[str, Claim]:
         """Claims of the loader's summary: the saving of this run by its limit, and the default if it reports one."""
         claims, phase, size = dict[str, Claim](), cell.course[-1], summary["batch_size"]
         if summary.get("default") is not None:
@@ -185,15 +193,24 @@ class Judge:
         saving = summary["saving"]
         if saving is None or "from_watts" not in saving:
             return claims
-        at_first = self._truths.of(cell, phase, size, saving["from_watts"])
+        at_first = self._truths.of(cell, phase, size, saving["from_watts"]).joules * factor
         used = summary["joules"]
         if cell.mode != "optimize":  # what it would have saved
-            used = self._truths.of(cell, phase, size, saving["to_watts"]).joules
+            used = self._truths.of(cell, phase, size, saving["to_watts"]).joules * factor
         if summary["ending"] == "reached":
-            true = at_first.joules - used
+            true = at_first - used
             error = saving.get("joules_error")
-            claims["loader saved"] = Claim("loader", saving["joules"], true, at_first.joules, error=error)
+            claims["loader saved"] = Claim("loader", saving["joules"], true, at_first, error=error)
         return claims
+
+
+def is_default_run(one: Mapping[str, Any]) -> bool:
+    return bool(one["ending"] == "converged" and one["batch_size"] == DEFAULT)
+
+
+def run_factors(place: Place) -> dict[int, float]:
+    """How much more each run used than such runs do in the mean, by trial."""
+    return {int(mark["trial"] or 0): mark["factor"] for mark in place.lines("ledger.jsonl")}
 
 
 def default_claims(where: str, default: dict[str, Any] | None, true: Used) -> dict[str, Claim]:
@@ -269,7 +286,7 @@ def coverage(all_judged: Sequence[Judged]) -> str:
     """How often the truth lies within the reported errors, in noisy cells."""
     lines = []
     for what in ("default joules", "default seconds", "saved joules", "loader saved"):
-        noisy = (one for one in all_judged if one.cell.noise and not one.failed)
+        noisy = (one for one in all_judged if one.cell.is_noisy and not one.failed)
         claims = [one.claims[what] for one in noisy if what in one.claims]
         ratios = [abs(c.told - c.true) / c.error for c in claims if c.told is not None and c.error]
         if ratios:

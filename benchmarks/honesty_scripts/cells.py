@@ -20,6 +20,7 @@ BESIDE = ("own evaluations", "own alone")  # further ways, with fewer cells
 SIZES, DEFAULT = (16, 32, 64), 32
 MANY = 10  # epochs that are many
 NOISE = 0.05
+RUN_NOISES = (0.05, 0.1, 0.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,11 @@ class Cell:
     never: int = 0  # a size that does not converge
     crash: int = 0  # a size that fails
     noise: float = 0.0
+    work: int = 1  # how often each step is done
+    run_noise: float = 0.0  # relative deviation of what all steps of a run use; needs `work` of 2
+    idle_warm: int = 1  # how many times as long the first epoch takes, waiting
+    idle_once: int = 0  # how many epochs long the first step waits
+    counted: bool = True  # whether a script that writes lines says how many samples an epoch has
     seed: int = 0
     speed: int = 0  # 0: on a virtual clock
     quick: bool = False
@@ -58,11 +64,19 @@ class Cell:
     def name(self) -> str:
         words = [f"{self.way}, {self.epochs} ep"]
         words += [f"warm-up x{self.warm}"] if self.warm > 1 else []
+        words += [f"idle warm-up x{self.idle_warm}"] if self.idle_warm > 1 else []
+        words += ["first step waits"] if self.idle_once else []
         words += [f"evaluation {self.evaluation:.0%}"] if self.evaluation else []
         words += [f"set-up {self.set_up:g} s"] if self.set_up else []
         words += [self.mode] if self.mode != "optimize" else []
         words += [f"noise, seed {self.seed}"] if self.noise else []
+        words += [f"run noise {self.run_noise:.0%}, seed {self.seed}"] if self.run_noise else []
         return ", ".join(words + ([self.special] if self.special else []))
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the truth cannot be known exactly: runs differ, or data grow and nothing says so."""
+        return self.noise > 0 or self.run_noise > 0 or not self.counted
 
     def needed(self, size: int) -> int:
         """Epochs to the target: the default's, except for a large batch, which needs some more."""
@@ -128,6 +142,9 @@ def specials() -> list[Cell]:
             Cell(way, special="interrupted", phases=(Phase(3), Phase(1, ended="interrupt"), Phase(3))),
             Cell(way, special="paper's policy", policy="paper"),
         ]
+    grown = growing()
+    ways = ("lines begin", "lines end")
+    cells += [Cell(way, special="data grow 5 %, samples not told", phases=grown, counted=False) for way in ways]
     cells += [Cell(way, special="in real time", speed=8, phases=(Phase(5),)) for way in ("lines begin", "lines end")]
     return cells
 
@@ -136,6 +153,20 @@ def noisy() -> list[Cell]:
     """Runs that differ by a few per cent, to see whether the error told covers them."""
     ways = ("loader", "own+limits", "lines begin", "lines end")
     return [Cell(way, noise=NOISE, seed=seed) for way in ways for seed in range(1, 5)]
+
+
+def run_noisy() -> list[Cell]:
+    """Whole runs that differ, as on a shared machine. Each cell has a seed of its own, so that it has its own luck."""
+    ways = ("loader", "own+limits", "lines begin", "lines end", "huggingface")
+    twice = [(way, noise) for way in ways for noise in RUN_NOISES for _ in range(2)]
+    return [Cell(way, work=2, run_noise=noise, seed=seed) for seed, (way, noise) in enumerate(twice, 1)]
+
+
+def waiting() -> list[Cell]:
+    """A first epoch that waits, as for data that are loaded or kernels that are compiled."""
+    ways = ("loader", "own+limits", "huggingface", "lightning", "lines begin", "lines end")
+    cells = [Cell(way, epochs, idle_warm=5) for way in ways for epochs in (1, 3, MANY)]
+    return cells + [Cell(way, epochs, idle_once=4) for way in ways for epochs in (1, 2, MANY)]
 
 
 QUICK = {
@@ -155,5 +186,5 @@ QUICK = {
 
 
 def all_cells() -> list[Cell]:
-    cells = matrix() + specials() + noisy()
+    cells = matrix() + specials() + noisy() + run_noisy() + waiting()
     return [replace(cell, quick=cell.name in QUICK) for cell in cells]

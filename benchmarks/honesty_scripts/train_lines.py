@@ -43,13 +43,15 @@ def writes(epoch: int) -> None:
     toy.train()
     toy.evaluate()
     with Path("metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"epoch": epoch, "metric": toy.metric()}) + "\n")
+        file.write(json.dumps({"epoch": epoch, "metric": toy.metric(), "samples": toy.samples}) + "\n")
     time.sleep(0.12 + WAIT if WAIT else 0.0)  # the file is looked at every tenth of a second
 
 
 if style != "begin":
     toy.mark("begin")  # set-up cannot be told from the first epoch
 toy.set_up()
+if toy.told["counted"] and style != "file":
+    print(f"samples={toy.samples}", flush=True)
 for number in range(1, epochs + 1):
     {"begin": begins, "end": ends, "file": writes}[style](number)
 if style == "begin":

@@ -22,6 +22,7 @@ METRICS = {
     "end": r"regex = 'acc=(\S+)'" + "\n" + r"epoch_regex = 'epoch (\d+) done'",
     "file": 'file = "metrics.jsonl"',
 }
+SAMPLES = "\n" + r"samples = 'samples=(\d+)'"
 Recurrences = dict[int, bool]  # by number: whether it converged
 
 
@@ -56,7 +57,8 @@ class Runner:
 
     def _toy(self, phase: Phase) -> dict[str, Any]:
         cell = self.cell
-        told = {name: getattr(cell, name) for name in ("samples", "warm", "evaluation", "set_up", "crash", "noise")}
+        names = ("samples", "counted", "warm", "idle_warm", "idle_once", "evaluation", "set_up", "crash")
+        told = {name: getattr(cell, name) for name in (*names, "noise", "work", "run_noise")}
         needed = {size: cell.needed(size) for size in SIZES}
         return {**told, "growth": phase.growth, "needed": needed, "seed": cell.seed, "pause": 0.0}
 
@@ -73,7 +75,8 @@ class Runner:
         }
         if cell.way.startswith("lines"):
             style = cell.way.split()[1]
-            place.write_job("train_lines", f"{style} {{batch_size}} {{epochs}}", METRICS[style], **values)
+            metrics = METRICS[style] + (SAMPLES if cell.counted and style != "file" else "")
+            place.write_job("train_lines", f"{style} {{batch_size}} {{epochs}}", metrics, **values)
         elif cell.way in OWN:
             place.write_job("train_own", OWN[cell.way], **values)
         else:
@@ -128,7 +131,7 @@ class Truths:
     def of(self, cell: Cell, phase: Phase, size: int = DEFAULT, limit: float | None = None) -> Used:
         """A run of this size at this limit (None: the highest), in a store of its own."""
         kind = (cell.way, cell.epochs, cell.warm, cell.evaluation, cell.set_up, cell.noise, cell.speed)
-        key = (*kind, phase.growth, phase.card, size, limit)
+        key = (*kind, cell.work, cell.idle_warm, cell.idle_once, phase.growth, phase.card, size, limit)
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
@@ -138,7 +141,8 @@ class Truths:
 
     def _measure(self, cell: Cell, phase: Phase, size: int, limit: float | None, name: str) -> Used:
         plain = Cell(cell.way, cell.epochs, cell.warm, cell.evaluation, cell.set_up, "off", speed=cell.speed)
-        plain = replace(plain, policy="default", noise=cell.noise, seed=4711)
+        plain = replace(plain, policy="default", noise=cell.noise, work=cell.work, seed=4711)
+        plain = replace(plain, idle_warm=cell.idle_warm, idle_once=cell.idle_once)
         runs = MEAN_OF if cell.noise else REAL_TIME_MEAN_OF if cell.speed else 1
 
         def measure(wait: float) -> tuple[Used, float]:

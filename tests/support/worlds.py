@@ -18,7 +18,7 @@ SIZES = (8, 16, 32)
 GPUS = Gpus("V100", 1, 300.0)
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=SIZES, default_batch_size=16, mab_seed=0)
 LOOKS = 4  # measurements of an epoch where steps can be seen
-STEPS = 100  # of an epoch in the first recurrence
+STEPS = 100  # of an epoch of the default size in the first recurrence
 
 
 @dataclass
@@ -42,11 +42,14 @@ class World:
         exact = self.growth ** (recurrence - 1)
         return round(STEPS * exact) / STEPS if self.kind is Kind.STEP else exact
 
+    def steps(self, recurrence: int, size: int) -> int:
+        """Of an epoch."""
+        return round(STEPS * self.level(recurrence) * SPEC.default_batch_size / size)
+
     def default(self, recurrence: int) -> Use:
         """What a run with the defaults is expected to use then."""
         one = self.epoch[SPEC.default_batch_size, TOP] + self.evaluation[TOP]
-        run = one.times(self.epochs[SPEC.default_batch_size]) + self.warm_up
-        return run.times(self.level(recurrence))
+        return one.times(self.epochs[SPEC.default_batch_size] * self.level(recurrence)) + self.warm_up
 
     def run(
         self, recurrence: int, size: int, limits: Sequence[float] = (), *, ending: Ending = Ending.CONVERGED
@@ -78,6 +81,7 @@ class World:
             curve=tuple(curve),
             found_watts=TOP,
             set_limits=True,
+            samples=self.steps(recurrence, size) * size if self.kind is Kind.STEP else None,
         )
         self.at_top[number] = there
         self.kepts.append(kept(number, recurrence, size, outcome))
@@ -93,12 +97,12 @@ class World:
     def _parts(self, recurrence: int, size: int, limit: float, *, cold: bool) -> list[tuple[Kind, Use, Use, int]]:
         """What an epoch is measured as: kind, use, use at the highest limit, units."""
         level = self.level(recurrence)
-        extra = self.warm_up.times(level) if cold else Use()
+        extra = self.warm_up if cold else Use()
         here, top = (self.epoch[size, one].times(level) for one in (limit, TOP))
         after, after_top = (self.evaluation[one].times(level) for one in (limit, TOP))
         if self.kind is Kind.EPOCH:
             return [(Kind.EPOCH, here + after + extra, top + after_top + extra, 1)]
-        steps = round(STEPS * level)
+        steps = self.steps(recurrence, size)
         parts = [steps // LOOKS + (n < steps % LOOKS) for n in range(LOOKS)]
         rows = [
             (Kind.STEP, (here + extra).times(part / steps), (top + extra).times(part / steps), part) for part in parts
@@ -115,3 +119,16 @@ def kept(number: int, recurrence: int, size: int, outcome: Outcome, *, gpus: Gpu
     trial = Trial(ask=ask, decision=Decision(size, Phase.SAMPLING, "why not"), asked=2 * number - 1)
     trial = trial.lose(2 * number, outcome) if outcome.ending is Ending.LOST else trial.end(2 * number, outcome)
     return Kept(trial=trial, asked_at="", changed_at="", leased_until=None)
+
+
+def steady_world(kind: Kind = Kind.EPOCH, growth: float = 1.0) -> World:
+    """A job without noise or warm-up, whose runs need six epochs."""
+    limits = {TOP: 1.0, 200.0: 0.9, 150.0: 0.8}
+    return World(
+        kind=kind,
+        epoch={(size, limit): Use(100.0 * by, 10.0 / by) for size in SIZES for limit, by in limits.items()},
+        evaluation=dict.fromkeys(LIMITS, Use()),
+        warm_up=Use(),
+        epochs=dict.fromkeys(SIZES, 6),
+        growth=growth,
+    )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from zeus.cli.output import change, joules, plain_table, seconds, sparkline
+from zeus.cli.output import plain_table, seconds, sparkline
 from zeus.job import JobSpec, Trial
 from zeus.policy.paper.state import cost_of
+from zeus.tariff.text import joules
 
 COLUMNS = "{:>10}  {:>5}  {:>5}  {:>6}  {:>8}  {:>8}  {:<13}  {}"
 
@@ -68,21 +69,18 @@ def _comparison(report: dict[str, Any]) -> list[str]:
     rows = [
         ["default", str(default["batch_size"]), _watts(default["limit_watts"])],
         [f"Zeus, last {recent['recurrences']}", str(recent["batch_size"]), _watts(limit)],
-        ["", "", ""],
     ]
     for name, show in (("joules", joules), ("seconds", seconds), ("cost", joules)):
-        against = change(1 - recent[name] / default[name])
-        for row, cell in zip(rows, (show(default[name]), show(recent[name]), against), strict=True):
+        for row, cell in zip(rows, (show(default[name]), show(recent[name])), strict=True):
             row.append(cell)
     headings = ["", "size", "limit", "energy", "time", "cost"]
-    saving = report["saving"]
+    saving, lately = report["saving"], report["recent_saving"]
     return [
         *plain_table(headings, rows, numbers=headings[1:]),
         "",
         f"The default is the mean of the {default['runs']} runs without Zeus. A recurrence counts all its trials.",
-        f"Over all {saving['recurrences']} recurrences, exploring included, Zeus used {joules(abs(saving['joules']))} "
-        f"{'less' if saving['joules'] >= 0 else 'more'} than the default",
-        f"({change(saving['share'])} energy, {change(saving['time_share'])} time).",
+        f"The last {lately['recurrences']} recurrences: {lately['sentence']}.",
+        f"All {saving['recurrences']}, exploration included: {saving['sentence']}.",
     ]
 
 

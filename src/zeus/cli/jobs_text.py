@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from zeus.cli.output import change, joules, percent, print_table, saved, seconds, sparkline
-from zeus.tariff.text import worth
+from zeus.cli.output import print_table, seconds, sparkline
+from zeus.tariff.text import joules, worth
 
 Json = dict[str, Any]
 
@@ -16,33 +16,26 @@ def tell_list(rows: list[Json], store: str) -> None:
     if not rows:
         click.echo(f"There are no jobs in {store}.")
         return
-    headings = ["job", "phase", "recurrences", "size", "last energy", "last cost", "saved so far", "cost"]
-    numbers = headings[2:7]
-    print_table(headings, [_line(row) for row in rows], numbers=numbers)
-    click.echo("(in brackets: compared with the default batch size at the highest power limit)")
+    headings = ["job", "phase", "recurrences", "size", "last energy", "last cost", "cost", "saved so far"]
+    print_table(headings, [_line(row) for row in rows], numbers=headings[2:6])
+    click.echo("(saved: compared with the default batch size at the highest power limit, exploration included)")
     for row in rows:
         if remark := row.get("remark"):  # older services send none
             click.echo(f"{row['job']}: {remark}")
 
 
 def _line(row: Json) -> list[str]:
-    last, default, saving = row["last"], row["default"], row["saving"]
+    last, saving = row["last"], row["saving"]
     return [
         row["job"],
         row["phase"],
         _or(row["recurrences"]),
         _or(row["batch_size"]),
-        "-" if last is None else f"{joules(last['joules'])} ({_against(last, default, 'joules')})",
-        "-" if last is None else f"{joules(last['cost'])} ({_against(last, default, 'cost')})",
-        "-" if saving is None else f"{joules(saving['joules'])} ({percent(saving['share'])})",
+        "-" if last is None else joules(last["joules"]),
+        "-" if last is None else joules(last["cost"]),
         sparkline(row["costs"], 15),
+        "-" if saving is None else saving["sentence"],
     ]
-
-
-def _against(last: Json, default: Json | None, name: str) -> str:
-    if default is None or last[name] is None:
-        return "-"
-    return change(1 - last[name] / default[name])
 
 
 def tell_job(job: Json, last: int, now: str) -> None:
@@ -83,6 +76,7 @@ def _tell_use(job: Json) -> None:
     trials, recurrences = many(job["trials"], "trial"), many(job["recurrences"], "recurrence")
     click.echo(f"used: {trials} in {recurrences}, {joules(job['joules'])}{unknown}")
     tell_worth(job.get("footprint"))
+    tell_lost(job)
     tell_default(job)
 
 
@@ -91,6 +85,14 @@ def tell_worth(footprint: Json | None, indent: str = "  ") -> None:
     if footprint is not None and (text := worth(footprint)):
         by = "; the energy of an hour is estimated from the time" if footprint["hours_by"] == "time" else ""
         click.echo(f"{indent}{text}{by}")
+
+
+def tell_lost(job: Json) -> None:
+    """Print what was used by recurrences that taught nothing. Older services send none."""
+    lost = job.get("lost")
+    if lost is not None:
+        what = f"{many(lost['recurrences'], 'recurrence')}, {joules(lost['joules'])}"
+        click.echo(f"lost: {what}, which count neither as a saving nor as a loss: no metric was ever seen")
 
 
 def tell_default(job: Json) -> None:
@@ -109,7 +111,9 @@ def tell_default(job: Json) -> None:
     for name, what in (("saving", "all, exploration included"), ("recent_saving", "the latest")):
         saving = job[name]
         if saving is not None:
-            click.echo(f"{many(saving['recurrences'], 'recurrence')} ({what}): {saved(saving)}")
+            click.echo(f"{many(saving['recurrences'], 'recurrence')} ({what}): {saving['sentence']}")
+    if job.get("surer"):
+        click.echo(f"  {job['surer']}")
 
 
 def _basis(default: Json) -> str:
@@ -119,7 +123,7 @@ def _basis(default: Json) -> str:
         case "measured":
             return f"measured in {many(measured, 'run')}"
         case "estimated":
-            return f"estimated from {many(runs, 'run')} at other power limits or on other data"
+            return f"estimated from {many(runs, 'run')}, moved to the highest power limit or to today's data"
         case _:
             return f"as {many(runs, 'run')} ran, at whatever power limit"
 

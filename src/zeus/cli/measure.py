@@ -16,10 +16,10 @@ import click
 
 from zeus import env
 from zeus.cli.options import indices
-from zeus.cli.output import joules, known, print_json
+from zeus.cli.output import known, print_json
 from zeus.launch.process.guard import failed_start, shell_status
 from zeus.tariff.rates import hour_text
-from zeus.tariff.text import worth
+from zeus.tariff.text import joules, worth
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)  # what a terminal sends to all processes in its foreground

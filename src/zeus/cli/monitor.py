@@ -17,8 +17,9 @@ import click
 
 from zeus.cli.monitor_prometheus import exposed
 from zeus.cli.options import indices
-from zeus.cli.output import BLOCKS, joules, known
+from zeus.cli.output import BLOCKS, known
 from zeus.errors import DeviceError, InputError, NoDevice
+from zeus.tariff.text import joules
 
 MINUTE = 60.0  # seconds that the power chart goes back
 CHART_WIDTH = 15  # characters

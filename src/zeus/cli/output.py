@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from zeus.tariff.text import grams, money
+from zeus.tariff.text import digits
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 
@@ -46,25 +46,6 @@ class _Echo(logging.Handler):
             click.echo(f"zeus: {record.getMessage()}", err=True)
 
 
-def joules(number: float | None) -> str:
-    """Joules for people.
-
-    >>> joules(3000.0), joules(12345678.0), joules(-1e-9), joules(float("nan"))
-    ('3.00 kJ', '12.3 MJ', '0.00 J', 'unavailable')
-    """
-    if number is None or not math.isfinite(number):
-        return "unavailable"
-    for unit, size in (("MJ", 1e6), ("kJ", 1e3)):
-        if abs(number) >= size:
-            return f"{_digits(number / size)} {unit}"
-    return f"{_digits(number)} J"
-
-
-def _digits(number: float) -> str:
-    whole = len(str(int(abs(number))))
-    return f"{number:z.{max(0, 3 - whole)}f}"
-
-
 def seconds(number: float | None) -> str:
     """Seconds for people.
 
@@ -74,52 +55,9 @@ def seconds(number: float | None) -> str:
     if number is None or not math.isfinite(number):
         return "-"
     if number < 3600:
-        return f"{_digits(number)} s"
+        return f"{digits(number)} s"
     minutes = round(number / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def change(share: float | None) -> str:
-    """A saving as a signed change.
-
-    >>> change(0.25), change(-0.031), change(1e-9), change(None)
-    ('-25.0 %', '+3.1 %', '+0.0 %', '-')
-    """
-    return "-" if share is None else f"{-share:+z.1%}".replace("%", " %")
-
-
-def percent(share: float | None) -> str:
-    """A share for people.
-
-    >>> percent(0.25), percent(-1e-9), percent(None)
-    ('25.0 %', '0.0 %', '-')
-    """
-    return "-" if share is None else f"{share:z.1%}".replace("%", " %")
-
-
-def saved(saving: dict[str, Any]) -> str:
-    """A saving in words, with its error and its basis.
-
-    >>> saving = {"joules": 1200.0, "joules_error": 60.0, "share": 0.2, "time_share": -0.03, "difference_seen": True}
-    >>> saved({**saving, "basis": "estimated", "money": None, "gco2e": None})
-    'saved 20.0 % energy (1.20 kJ ± 60.0 J, estimated); 3.0 % more time'
-    """
-    energy = f"{joules(abs(saving['joules']))} ± {joules(saving['joules_error'])}, {basis(saving['basis'])}"
-    if not saving["difference_seen"]:
-        return f"no difference seen ({energy})"
-    text = f"{'saved' if saving['joules'] >= 0 else 'used'} {percent(abs(saving['share']))} "
-    text += f"{'' if saving['joules'] >= 0 else 'more '}energy ({energy}); "
-    text += f"{percent(abs(saving['time_share']))} {'less' if saving['time_share'] >= 0 else 'more'} time"
-    if saving["money"] is not None:
-        text += f", {money(saving['money'], saving['currency'])}"
-    if saving["gco2e"] is not None:
-        text += f", {grams(saving['gco2e'])}"
-    return text
-
-
-def basis(label: str) -> str:
-    """What a default or a saving is based on, in words."""
-    return "as it ran: nothing is claimed for power limits" if label == "as_it_ran" else label
 
 
 def sparkline(values: Sequence[float | None], width: int = 30) -> str:

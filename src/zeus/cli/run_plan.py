@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zeus.cli.jobs_text import many
-from zeus.cli.output import joules, print_json
+from zeus.cli.output import print_json
 from zeus.exit_codes import DONE
+from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
     from zeus.launch.job_file.values import JobFile

@@ -10,7 +10,7 @@ from uuid import uuid4
 import click
 
 from zeus.cli.jobs_text import many
-from zeus.cli.output import joules, print_json
+from zeus.cli.output import print_json
 from zeus.cli.run_view import EVERY_SECONDS
 from zeus.env import quiet
 from zeus.errors import LaunchError, ZeusError
@@ -19,6 +19,7 @@ from zeus.launch.placement.slurm import batch_job, find_tasks, submit_job
 from zeus.launch.placement.slurm_records import MAY_RETURN, BatchTask, status_of
 from zeus.launch.placement.slurm_script import batch_script
 from zeus.launch.placement.submission import Submission, refuse_local_store
+from zeus.tariff.text import joules
 
 Json = dict[str, Any]
 LOOK_SECONDS = 5.0  # between two looks at the queue, so that many watchers do not burden the controller

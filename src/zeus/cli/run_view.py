@@ -12,11 +12,11 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 import click
 
 from zeus.cli.jobs_text import many
-from zeus.cli.output import joules
 from zeus.job import Ending, Outcome, Trial
-from zeus.job.charge import spent
 from zeus.jobs.api import ALONE
 from zeus.launch.progress import FinishedTrial, Live, Restart
+from zeus.ledger.charge import spent
+from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from zeus import env
-from zeus.cli.output import joules, print_json, seconds, warnings
+from zeus.cli.output import print_json, seconds, warnings
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
 from zeus.cli.simulate_options import (
@@ -26,6 +26,7 @@ from zeus.cli.simulate_options import (
     policies,
     window,
 )
+from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
     from zeus.simulate.engine.engine import Engine

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zeus.cli.output import joules, print_json, warnings
+from zeus.cli.output import print_json, warnings
 from zeus.cli.simulate_options import (
     BETA,
     ENGINE,
@@ -24,6 +24,7 @@ from zeus.cli.simulate_options import (
     window,
 )
 from zeus.env import quiet
+from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
     from zeus.simulate.cluster.groups import GroupRow

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zeus.cli.output import joules, print_json
+from zeus.cli.output import print_json
 from zeus.cli.simulate_options import BETA, ETA, JSON, bar, window
+from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
     from zeus.simulate.drift.capriccio import DataSlice

@@ -1,4 +1,4 @@
-"""A recurring job and the facts stored about it. `zeus.job.ledger` adds them up."""
+"""A recurring job and the facts stored about it. `zeus.ledger.ledger` adds them up."""
 
 from zeus.job.spec import JobSpec, Target
 from zeus.job.trial import (

@@ -167,6 +167,7 @@ class Outcome:
     set_limits: bool = False  # whether Zeus set a power limit
     hourly: HourlyUse | None = None  # its energy by hour; None: neither a price nor a carbon intensity was given
     micro_batch_size: int | None = None  # samples on each GPU at once, if gradients were accumulated
+    samples: int | None = None  # in an epoch: steps x batch size, or as the script reports them; None: unknown
 
     def __post_init__(self) -> None:
         need(self.ending is not Ending.OPEN, "ending", self.ending, "how the trial ended")
@@ -184,8 +185,9 @@ class Outcome:
         need(sound, "next_epoch_cost", self.next_epoch_cost, f"a number above 0, up to {most:g}, or None")
         need(self.found_watts is None or is_number(self.found_watts, LEAST), "found_watts", self.found_watts, "watts")
         need(self.metric is None or is_number(self.metric), "metric", self.metric, "a finite number, or None")
-        if self.micro_batch_size is not None:
-            need_whole("micro_batch_size", self.micro_batch_size, 1)
+        for name in ("micro_batch_size", "samples"):
+            if getattr(self, name) is not None:
+                need_whole(name, getattr(self, name), 1)
 
     @property
     def footprint(self) -> Footprint:

@@ -4,9 +4,10 @@ Each object has a `kind` and a `version`. An unknown version is an error: a wron
 decision. Unknown is null; there is no NaN.
 
 Version 2 added a trial's id, η, target and GPUs, and an outcome's stretches and epochs. Version 1 is still read, and
-written for clients that only know it. Three fields came later and are left out where they say nothing, so that Zeus 0.2
+written for clients that only know it. Four fields came later and are left out where they say nothing, so that Zeus 0.2
 reads the rest: a job's `include` where only GPUs are counted (0.2 refuses other jobs, whose costs it would not count in
-full), an outcome's `hourly` where there is none, and its `micro_batch_size` where nothing was accumulated.
+full), an outcome's `hourly` where there is none, its `micro_batch_size` where nothing was accumulated, its `samples`
+where they were not counted.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ _TYPES: dict[type[Any], dict[str, frozenset[type[Any]]]] = {
 _ASK_2 = ("gpus", "eta", "id", "target")
 _JOB_2 = ("baseline_every", "command_id", "include")
 _NO_BETA_1 = 1e9  # Zeus 0.1 needs a number; no run reaches this one
-_OUTCOME_2 = ("stretches", "curve", "found_watts", "set_limits", "hourly", "micro_batch_size")
+_OUTCOME_2 = ("stretches", "curve", "found_watts", "set_limits", "hourly", "micro_batch_size", "samples")
 _ROWS: dict[type[Any], list[str]] = {row: [one.name for one in fields(row)] for row in (Stretch, EpochPoint, HourUse)}
 
 
@@ -186,7 +187,7 @@ def _inner(word: Any) -> Any:
     body = {name: getattr(word, name) for name in names}
     if body.get("include") == GPU_ONLY:
         del body["include"]
-    for name in ("hourly", "micro_batch_size"):
+    for name in ("hourly", "micro_batch_size", "samples"):
         if body.get(name, ()) is None:
             del body[name]
     return body

@@ -16,7 +16,7 @@ from zeus.device.keeper import Lease, Observing, lend
 from zeus.env import Mode, ProfilingPlan
 from zeus.errors import ZeusError
 from zeus.job import Kind, Stretch
-from zeus.job.units import Units
+from zeus.ledger.units import Units
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.optimizer.power_limit.plans import plan_of
 from zeus.optimizer.power_limit.profiler import choose, next_limit

@@ -17,8 +17,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from zeus.job import MAX_TRIES, Ending, Gpus, Outcome, Trial
-from zeus.job.charge import Spent, Tally
 from zeus.jobs.api import RecurringJob
+from zeus.ledger.charge import Spent, Tally
 from zeus.store.rules import is_over
 
 log = logging.getLogger(__name__)

@@ -16,15 +16,16 @@ from dataclasses import dataclass, replace
 
 from zeus.cost import ZERO, Use
 from zeus.job import Kind
-from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Event, Measured
+from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Event, Measured, SamplesCounted
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line that names an epoch, a metric or both."""
+    """A line that names an epoch, a metric, the samples of an epoch, or several of them."""
 
     epoch: str | None = None  # name of the epoch, as written
     metric: float | None = None
+    samples: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,11 @@ class Script:
         (False, [5.0, 10.0])
         """
         state, events = self, list[Event]()
+        if line.samples is not None:
+            events.append(SamplesCounted(line.samples))
         if line.epoch is not None and line.epoch != self.name:
-            state, events = state._epoch_line(line, now, limit)
+            state, more = state._epoch_line(line, now, limit)
+            events += more
         if line.metric is not None:
             state, more = state._metric_line(line.metric, now, limit, is_last)
             events += more

@@ -53,7 +53,7 @@ def reader_of(metrics: MetricsSource) -> Reader:
 
     >>> reader = reader_of(MetricsSource(regex="acc=([0-9.]+)", epoch_regex="epoch ([0-9]+) done"))
     >>> reader.read(["epoch 3 done, acc=0.5", "hello"])
-    [Line(epoch='3', metric=0.5)]
+    [Line(epoch='3', metric=0.5, samples=None)]
     >>> reader.close()
     """
     return JsonReader() if metrics.file else RegexReader(metrics)
@@ -63,8 +63,9 @@ class RegexReader:
     """Reads lines with regular expressions."""
 
     def __init__(self, metrics: MetricsSource) -> None:
-        self._regexes = [metrics.regex, *([metrics.epoch_regex] if metrics.epoch_regex else [])]
-        self._matcher = Matcher(*self._regexes, seconds=time_limits().line)
+        given = {"metric": metrics.regex, "epoch": metrics.epoch_regex, "samples": metrics.samples}
+        self._regexes = {name: regex for name, regex in given.items() if regex}
+        self._matcher = Matcher(*self._regexes.values(), seconds=time_limits().line)
         self._count = map(str, itertools.count(1))  # names of epochs if there is no epoch_regex
 
     def read(self, texts: Sequence[str]) -> list[Line]:
@@ -76,17 +77,21 @@ class RegexReader:
         try:
             answers = self._matcher.search(texts)
         except TooSlow as slow:
+            regexes = " or ".join(map(repr, self._regexes.values()))
             raise LaunchError(
-                f"[metrics] {' or '.join(map(repr, self._regexes))} takes too long on one line after another, such as "
+                f"[metrics] {regexes} takes too long on one line after another, such as "
                 f"{str(slow)!r}. Avoid a repeat inside a repeat, such as (a+)+."
             ) from slow
-        return [line for found in answers if (line := self._line(*found)) is not None]
+        return [line for found in answers if (line := self._line(found)) is not None]
 
-    def _line(self, metric: list[str | None] | None, epoch: list[str | None] | None = None) -> Line | None:
-        value = None if metric is None else _number(metric[0])
-        if len(self._regexes) == 1:
-            return None if metric is None else Line(next(self._count), value)
-        return None if metric is None and epoch is None else Line(None if epoch is None else epoch[0], value)
+    def _line(self, answers: Sequence[list[str | None] | None]) -> Line | None:
+        found = {name: groups[0] for name, groups in zip(self._regexes, answers, strict=True) if groups is not None}
+        if not found:
+            return None
+        epoch = found.get("epoch")
+        if "metric" in found and "epoch" not in self._regexes:  # each metric ends an epoch
+            epoch = next(self._count)
+        return Line(epoch, _number(found["metric"]) if "metric" in found else None, _whole(found.get("samples")))
 
     def close(self) -> None:
         self._matcher.close()
@@ -106,7 +111,8 @@ class JsonReader:
             data = json.loads(text)
             if isinstance(data, dict) and {"epoch", "metric"} & set(data):
                 name = str(data["epoch"]) if "epoch" in data else next(self._count)
-                return Line(name, _number(data["metric"]) if data.get("metric") is not None else None)
+                metric = _number(data["metric"]) if data.get("metric") is not None else None
+                return Line(name, metric, _whole(data.get("samples")))
         log.warning('%r is ignored: expected a line such as {"epoch": 3, "metric": 0.81}', text[:200])
         return None
 
@@ -121,6 +127,18 @@ def _number(text: Any) -> float | None:
         if math.isfinite(value):
             return value
     log.warning("the metric %.200r is ignored: it is not a finite number", text)
+    return None
+
+
+def _whole(text: Any) -> int | None:
+    """A number of samples, or None with a warning. People write 50,000 and 50_000 too."""
+    if text is None:
+        return None
+    with contextlib.suppress(ValueError, OverflowError):
+        value = float(str(text).replace(",", "").replace("_", ""))
+        if value >= 1 and value.is_integer() and value <= 2**53:
+            return int(value)
+    log.warning("%.200r is ignored: it is not a whole number of samples", text)
     return None
 
 

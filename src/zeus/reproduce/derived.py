@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zeus.job.pareto import ParetoPoint
+from zeus.ledger.pareto import ParetoPoint
 from zeus.reproduce import style
 from zeus.reproduce.panel import Number, Result
 from zeus.reproduce.study import ORDER, Case, Floats, Study

@@ -76,8 +76,12 @@ class ServiceMetrics:
                 if value is not None:
                     family.add_metric([row.job], value)
             yield family
-        saved = GaugeMetricFamily("zeus_job_saved_joules", "Energy saved against the default.", labels=[JOB])
-        for row in rows:
-            if row.saving is not None:
-                saved.add_metric([row.job], row.saving[SAVED.index("joules")])
-        yield saved
+        for name, text, key in (
+            ("zeus_job_saved_joules", "Energy saved against the default.", "joules"),
+            ("zeus_job_saved_joules_error", "Standard error of zeus_job_saved_joules.", "joules_error"),
+        ):
+            saved = GaugeMetricFamily(name, text, labels=[JOB])
+            for row in rows:
+                if row.saving is not None:
+                    saved.add_metric([row.job], row.saving[SAVED.index(key)])
+            yield saved

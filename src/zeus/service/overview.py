@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from zeus.errors import InputError, NotKnown, ZeusError
 from zeus.jobs.folds import Folds
 from zeus.jobs.report import brief_of, each_brief, unreadable
+from zeus.ledger.saving_text import saving_sentence
 from zeus.store import Store
 from zeus.tariff.rates import Footprint
 from zeus.tariff.settings import prices
@@ -57,7 +58,10 @@ class Addend:
         )
 
 
-SAVED = ("joules", "compared_joules", "joules_error", "seconds", "money", "gco2e", "currency")
+SAVED = (
+    *("joules", "joules_error", "compared_joules", "seconds", "seconds_error", "compared_seconds"),
+    *("money", "gco2e", "currency"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +170,21 @@ def totals(rows: Iterable[Addend]) -> Json:
         "saved_joules_error": math.hypot(*(one["joules_error"] for one in savings)) if savings else None,
         "saved_seconds": sum(one["seconds"] for one in savings) if savings else None,
         "saved_share": saved / default if default else None,
+        "saved_sentence": _sentence(savings) if savings and default else None,
         **_worth(savings),
         "footprint": reduce(Footprint.__add__, used).to_json() if used else None,
     }
     return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in found.items()}
+
+
+def _sentence(savings: list[Json]) -> str:
+    """What several jobs saved together, in words. Errors of different jobs are independent."""
+    energy, time = (
+        (sum(one[name] for one in savings), math.hypot(*(one[f"{name}_error"] for one in savings)))
+        for name in ("joules", "seconds")
+    )
+    compared = [sum(one[f"compared_{name}"] for one in savings) for name in ("joules", "seconds")]
+    return saving_sentence(energy, time, (compared[0], compared[1]))
 
 
 def _worth(savings: list[Json]) -> Json:

@@ -198,6 +198,7 @@ class End(Body):
     set_limits: Yes = False
     hourly: Hourly | None = None
     micro_batch_size: Annotated[int, Field(ge=1, le=2**53, strict=True)] | None = None
+    samples: Annotated[int, Field(ge=1, le=2**53, strict=True)] | None = None
 
     def outcome(self) -> Outcome:
         """The outcome, validated."""

@@ -1,9 +1,34 @@
-"""Kilowatt-hours, money and carbon for people."""
+"""Energy, money and carbon for people."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
+
+
+def joules(number: float | None) -> str:
+    """Joules for people.
+
+    >>> joules(3000.0), joules(12345678.0), joules(-1e-9), joules(float("nan"))
+    ('3.00 kJ', '12.3 MJ', '0.00 J', 'unavailable')
+    """
+    if number is None or not math.isfinite(number):
+        return "unavailable"
+    for unit, size in (("MJ", 1e6), ("kJ", 1e3)):
+        if abs(number) >= size:
+            return f"{digits(number / size)} {unit}"
+    return f"{digits(number)} J"
+
+
+def digits(number: float) -> str:
+    """A number with three digits.
+
+    >>> digits(1.2345), digits(123.45), digits(-1e-9)
+    ('1.23', '123', '0.00')
+    """
+    whole = len(str(int(abs(number))))
+    return f"{number:z.{max(0, 3 - whole)}f}"
 
 
 def money(amount: float, currency: str) -> str:

@@ -14,8 +14,7 @@ from zeus.distributed.crew import Crew
 from zeus.distributed.waiting import WaitRecord
 from zeus.env import Mode
 from zeus.job import Kind, Outcome
-from zeus.job.conversion import Book, Conversion, convert
-from zeus.job.units import Units
+from zeus.ledger.units import Moved, Units
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.optimizer.recorder import Recorder
@@ -107,7 +106,7 @@ class LimitRecord:
     # ------------------------------------------------------------------ what is known
 
     def values(self) -> dict[str, float]:
-        """The chosen limit and what it has saved so far, for a framework's log. What is unknown is left out."""
+        """For a framework's log: the chosen limit, and what it has saved so far if that is known and seen."""
         if not self._several:
             self.pause()
             self._learn(self._recorder.ready())
@@ -116,7 +115,7 @@ class LimitRecord:
             return {}
         saving = limit_saving(optimizer, self._engine.so_far, (), Footprint())  # a log has no money: nothing is priced
         values = {"zeus/power_limit": best}
-        if saving is not None:
+        if saving is not None and saving.is_seen:  # a number in a log cannot say that it may be chance
             values |= {"zeus/saved_joules": saving.joules, "zeus/saved_joules_error": saving.joules_error}
         return values
 
@@ -176,8 +175,8 @@ def limit_saving(
     profile, best, found = optimizer.profile, optimizer.best_limit, optimizer.found_limit
     if profile is None or best is None or found is None or not outcome.joules:
         return None
-    book = Book(Units.of([*earlier, outcome.stretches]), profile)
-    before, after = convert(outcome, found, book), convert(outcome, best, book)
+    units = Units.of([*earlier, outcome.stretches], profile=profile)
+    before, after = units.move(outcome, found), units.move(outcome, best)
     if optimizer.mode is Mode.OPTIMIZE and optimizer.why_not is None:
-        after = Conversion(Use(outcome.joules, outcome.seconds), ZERO, measured=True)
+        after = Moved(Use(outcome.joules, outcome.seconds), ZERO, measured=True)
     return None if before is None or after is None else difference(found, best, before, after, paid)

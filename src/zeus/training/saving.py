@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zeus.cost import Use
-from zeus.job.conversion import Conversion
+from zeus.ledger.saving_text import is_seen, saving_sentence
+from zeus.ledger.units import Moved
 from zeus.tariff.rates import Footprint
 
 
@@ -25,19 +26,27 @@ class LimitSaving:
     money: float | None
     currency: str
     gco2e: float | None
+    compared: Use  # what the run uses at `from_watts`
 
     @property
     def is_seen(self) -> bool:
         """Whether the energy differs by at least two standard errors, so that it is hardly chance."""
-        return abs(self.joules) >= 2 * self.joules_error
+        return is_seen(self.joules, self.joules_error)
+
+    def sentence(self, *, would: bool) -> str:
+        """The saving in words; `would` if the limit was not used."""
+        limits = f"{self.to_watts:g} W in place of {self.from_watts:g} W"
+        energy, time = (self.joules, self.joules_error), (self.seconds, self.seconds_error)
+        compared, worth = (self.compared.joules, self.compared.seconds), (self.money, self.currency, self.gco2e)
+        return f"{limits}: {saving_sentence(energy, time, compared, worth=worth, would=would)}"
 
 
 def difference(
-    from_watts: float, to_watts: float, before: Conversion, after: Conversion, paid: Footprint | None = None
+    from_watts: float, to_watts: float, before: Moved, after: Moved, paid: Footprint | None = None
 ) -> LimitSaving:
     """The saving of a run that uses `after` instead of `before`, priced at the mean rates that the run has paid.
 
-    >>> before, after = (Conversion(Use(joules, 10.0), Use(3.0, 0.0), False) for joules in (200.0, 150.0))
+    >>> before, after = (Moved(Use(joules, 10.0), Use(3.0, 0.0), False) for joules in (200.0, 150.0))
     >>> saving = difference(250, 150, before, after)
     >>> saving.share, round(saving.joules_error, 1)
     (0.25, 4.2)
@@ -58,4 +67,5 @@ def difference(
         money=worth.money,
         currency=worth.currency,
         gco2e=worth.gco2e,
+        compared=before.use,
     )

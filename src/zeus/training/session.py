@@ -111,6 +111,7 @@ class Session:
             max_epochs=max_epochs,
             cost=cost,
             cost_limit=cost_limit,
+            batch_size=batch_size,
             steps_per_epoch=steps_per_epoch,
             found_watts=optimizer.found_limit,
             before=before,

@@ -10,7 +10,7 @@ from zeus.cost import GPU_ONLY, Include
 from zeus.distributed.waiting import RankWait
 from zeus.env import Mode
 from zeus.tariff.rates import Footprint
-from zeus.tariff.text import grams, money, worth
+from zeus.tariff.text import worth
 from zeus.training.saving import LimitSaving
 
 NOTHING = Footprint()
@@ -75,14 +75,4 @@ def _main(summary: Summary) -> str:
     used = summary.mode is Mode.OPTIMIZE and summary.why_not is None
     if saving.to_watts == saving.from_watts:
         return line + f"; the power limit found, {saving.from_watts:g} W, is the best"
-    verb = "saved" if used else "would have saved"
-    limits = f"{saving.to_watts:g} W in place of {saving.from_watts:g} W"
-    if not saving.is_seen:
-        return line + f"; no difference seen between {limits} (± {saving.joules_error:.0f} J)"
-    line += f"; {limits} {verb} {saving.joules:.0f} ± {saving.joules_error:.0f} J"
-    line += f" ({saving.share:.1%} of the energy, {-saving.time_share:+.1%} time)"
-    if saving.money is not None:
-        line += f", {money(saving.money, saving.currency)}"
-    if saving.gco2e is not None:
-        line += f", {grams(saving.gco2e)}"
-    return line
+    return f"{line}; {saving.sentence(would=not used)}"

@@ -76,6 +76,13 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class SamplesCounted:
+    """How many samples an epoch has, as the script reports it."""
+
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProfileSettled:
     """Power limits were profiled: what a step, or a whole epoch, uses at the limit that is used from now on."""
 
@@ -100,7 +107,9 @@ class Ended:
     ending: Ending
 
 
-Event: TypeAlias = Started | EpochBegan | Measured | EpochEnded | Evaluated | ProfileSettled | PolicySaid | Ended
+Event: TypeAlias = (
+    Started | EpochBegan | Measured | EpochEnded | Evaluated | SamplesCounted | ProfileSettled | PolicySaid | Ended
+)
 
 # ---------------------------------------------------------------------------------------------------- actions
 
@@ -142,6 +151,7 @@ class Terms:
     max_epochs: int
     cost: CostModel | None  # None: MAXPOWER is unknown, and so is every cost
     cost_limit: float | None = None
+    batch_size: int | None = None  # samples in a step, over all GPUs; None: unknown
     steps_per_epoch: int | None = None  # if steps can be seen and counted before the first epoch
     found_watts: float | None = None  # the power limit before Zeus changed it
     before: Use = ZERO  # by earlier starts of this trial; charged to it
@@ -187,6 +197,7 @@ class TrialEngine:
     next_epoch_cost: float | None = None
     stretches: Mapping[tuple[Kind, float | None, bool], Stretch] = field(default_factory=dict)
     curve: tuple[EpochPoint, ...] = ()
+    samples: int | None = None  # in an epoch, if the script reports them
     _stride: int = 1
     _in_epoch: bool = False
     _evaluated: bool = False  # in this epoch
@@ -253,6 +264,8 @@ class TrialEngine:
                 return self._epoch_ended()
             case Evaluated(metric):
                 return self._told_metric(metric)
+            case SamplesCounted(samples):
+                return replace(self, samples=samples), ()
             case ProfileSettled(step, epoch):
                 return replace(self, known=replace(self.known, step=step, epoch=epoch)), ()
             case PolicySaid(go):
@@ -419,7 +432,9 @@ class TrialEngine:
         """The outcome if the trial ends this way now. Unknown energy is None."""
         charged, following = self.charged, self.next_epoch_cost
         limits = {one.limit_watts for one in self.stretches.values()} - {None, self.terms.found_watts}
-        stopped = ending is Ending.STOPPED
+        stopped, samples = ending is Ending.STOPPED, self.samples
+        if samples is None and self._steps_per_epoch and self.terms.batch_size:
+            samples = self._steps_per_epoch * self.terms.batch_size
         return Outcome(
             ending=ending,
             joules=charged.joules if is_number(charged.joules, LEAST if self.epochs else 0) else None,
@@ -432,4 +447,5 @@ class TrialEngine:
             found_watts=self.terms.found_watts,
             set_limits=bool(limits) and self.terms.found_watts is not None,
             micro_batch_size=self.terms.micro_batch_size,
+            samples=samples,
         )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from zeus.cost import Use
 from zeus.job import Kind, Stretch
-from zeus.job.units import UNKNOWN_SPREAD, Unit, Units
+from zeus.ledger.units import UNSEEN, Unit, Units
 from zeus.trial.knowledge import UNREAD, Knowledge, readable
 
 OCTAVE = math.log(2.0)  # one standard deviation of log epoch use between a batch size and its half or double
@@ -75,4 +75,4 @@ def _unit(own: Units, known: Units, kind: Kind, limit: float) -> Unit | None:
 
 def _spread(unit: Unit) -> float:
     relative = unit.error / unit.use
-    return max(relative.joules, relative.seconds, UNKNOWN_SPREAD / unit.count)
+    return max(relative.joules, relative.seconds, UNSEEN / unit.count)

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from zeus.cost import ONE, Use
 from zeus.job import Gpus, Kept, Kind, Outcome, Profiled, Stretch
-from zeus.job.conversion import UNITS
 from zeus.job.wire import Json, plain, stretches_from_json
+from zeus.ledger.units import UNITS
 from zeus.profile import nearest
 
 UNREAD = 0.0  # stands for the power limit of a GPU on which it cannot be read

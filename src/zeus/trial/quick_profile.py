@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from zeus.cost import CostModel, Use
 from zeus.job import Kind, Stretch
-from zeus.job.units import Unit, Units
+from zeus.ledger.units import Unit, Units
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.trial.engine import TrialEngine
 from zeus.trial.knowledge import UNREAD, readable

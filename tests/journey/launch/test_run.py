@@ -84,7 +84,19 @@ def test_a_store_that_is_named_is_used_for_logs_too(place: Place) -> None:
 
 def test_the_report_has_the_promised_shape_and_nothing_else_is_on_stdout(place: Place) -> None:
     report = place.report("--recurrences", "2", ZEUS_QUIET="1")
-    whole = {"job", "include", "recurrences", "default", "recent", "saving", "recent_saving", "store", "logs"}
+    whole = {
+        "job",
+        "include",
+        "recurrences",
+        "default",
+        "recent",
+        "saving",
+        "recent_saving",
+        "surer",
+        "lost",
+        "store",
+        "logs",
+    }
     assert set(report) == whole
     assert set(report["recurrences"][0]) >= {"recurrence", "converged", "tries", "joules", "seconds", "cost"}
     fields = "trial batch_size power_limit ending epochs metric joules seconds cost cost_limit phase reason"

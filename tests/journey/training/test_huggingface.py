@@ -23,6 +23,7 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from support.keeper_place import is_dead
+from support.last_line import saved_joules
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.device.virtual import VirtualGpu, virtual_gpus
 from zeus.errors import InputError
@@ -175,12 +176,12 @@ def test_one_last_line_says_the_limit_and_the_saving_and_so_does_the_log(
     trained.train()
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
     assert line.startswith("zeus: reached 0.9 after 3 epochs, ")
-    assert f"; {power.best_limit:g} W in place of 250 W saved " in line and " ± " in line
+    assert f"; {power.best_limit:g} W in place of 250 W: saved " in line and " ± " in line
     rows = [row for row in trained.state.log_history if "zeus/saved_joules" in row]
     assert rows and all(row["zeus/power_limit"] == power.best_limit for row in rows)
     assert rows[-1] == next(row for row in reversed(trained.state.log_history) if "loss" in row or "train_loss" in row)
     assert rows[-1]["zeus/saved_joules"] in [log.get("zeus/saved_joules") for log in reporter.logs]
-    told = float(line.partition(" saved ")[2].split()[0])
+    told = saved_joules(line)
     assert rows[-1]["zeus/saved_joules"] == pytest.approx(told, rel=0.05)
     assert rows[-1]["zeus/saved_joules_error"] >= 0
 
@@ -195,7 +196,7 @@ def test_what_is_said_to_be_saved_is_what_the_same_training_uses_more_without(
         used.append(card.energy() - before)
     without, line = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
     assert without.startswith("zeus: ended after 4 epochs, ") and "saved" not in without
-    assert float(line.partition(" saved ")[2].split()[0]) == pytest.approx(used[0] - used[1], rel=0.05)
+    assert saved_joules(line) == pytest.approx(used[0] - used[1], rel=0.05)
 
 
 def test_energy_alone_is_said_too_and_quiet_means_quiet(

@@ -20,6 +20,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
+from support.last_line import saved_joules
 from zeus.device.virtual import VirtualGpu, virtual_gpus
 from zeus.job import Ending, JobSpec, Kind
 from zeus.jobs.local import LocalJob
@@ -156,10 +157,10 @@ def test_one_last_line_says_the_limit_and_the_saving_and_so_does_the_log(
     assert energy.optimizer is not None
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
     assert line.startswith("zeus: reached 0.9 after 3 epochs, ")
-    assert f"; {energy.optimizer.best_limit:g} W in place of 250 W saved " in line
+    assert f"; {energy.optimizer.best_limit:g} W in place of 250 W: saved " in line
     saved = [row for row in rows if "zeus/saved_joules" in row]
     assert saved and all(row["zeus/power_limit"] == energy.optimizer.best_limit for row in saved)
-    assert saved[-1]["zeus/saved_joules"] == pytest.approx(float(line.partition(" saved ")[2].split()[0]), rel=0.1)
+    assert saved[-1]["zeus/saved_joules"] == pytest.approx(saved_joules(line), rel=0.1)
     monkeypatch.setenv("ZEUS_QUIET", "1")
     fit(tmp_path, [EnergyCallback()], size=80)
     assert "zeus:" not in capsys.readouterr().err

@@ -96,6 +96,7 @@ def outcomes(*endings: Ending) -> st.SearchStrategy[Outcome]:
         found_watts=st.none() | ABOVE,
         set_limits=st.booleans(),
         micro_batch_size=st.none() | WHOLE,
+        samples=st.none() | WHOLE,
     )
 
 
@@ -167,9 +168,8 @@ def test_a_trial_of_version_1_has_the_keys_that_version_1_had_and_is_read_with_i
 
 def _plain(outcome: Outcome | None) -> Outcome | None:
     """What version 1 can say of it."""
-    return outcome and replace(
-        outcome, stretches=(), curve=(), found_watts=None, set_limits=False, hourly=None, micro_batch_size=None
-    )
+    later = {"found_watts": None, "set_limits": False, "hourly": None, "micro_batch_size": None, "samples": None}
+    return outcome and replace(outcome, stretches=(), curve=(), **later)
 
 
 @given(outcomes(*list(Ending)[1:]))

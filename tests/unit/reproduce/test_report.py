@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.job.pareto import ParetoPoint, front
+from zeus.ledger.pareto import ParetoPoint, front
 from zeus.reproduce.compare import Counts, compare, counts
 from zeus.reproduce.derived import geometric_mean, over_seeds
 from zeus.reproduce.expected import Expected

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from zeus.cost import CostModel, Use, fits
 from zeus.job import Ending, Kind, Outcome, Stretch, Target
-from zeus.job.units import UNKNOWN_SPREAD
+from zeus.ledger.units import UNSEEN
 from zeus.trial.closed_form import run_through
 from zeus.trial.driver import Driver
 from zeus.trial.engine import (
@@ -28,6 +28,7 @@ from zeus.trial.engine import (
     Measured,
     PolicySaid,
     ProfileSettled,
+    SamplesCounted,
     Started,
     Terms,
     TrialEngine,
@@ -144,7 +145,7 @@ def test_what_few_units_foretell_is_doubted_in_favour_of_going_on(
     assert expected.epochs <= outcome_of(driver).epochs <= min(last, max(expected.epochs + 1, 2))
     spent = COST.cost(outcome_of(driver).joules or 0.0, outcome_of(driver).seconds)
     if outcome_of(driver).epochs > max(2, expected.epochs):
-        assert spent <= limit + (1 - math.exp(-UNKNOWN_SPREAD)) * COST.of(rest) * (1 + 1e-6)
+        assert spent <= limit + (1 - math.exp(-UNSEEN)) * COST.of(rest) * (1 + 1e-6)
 
 
 # ---------------------------------------------------------------------- what is charged
@@ -423,7 +424,7 @@ def test_what_the_next_epoch_will_cost_has_its_evaluation_in_it(
         driver.feed(EpochBegan(), *(Measured(kind, 1, unit, 250.0) for _ in range(steps)))
         driver.feed(Measured(Kind.EVALUATION, 1, evaluation, 250.0), EpochEnded(), Evaluated(MISS))
     epoch = COST.of(unit.times(steps) + evaluation)
-    assert epoch * (epochs + math.exp(-UNKNOWN_SPREAD)) <= asked[-1] * (1 + 1e-6)
+    assert epoch * (epochs + math.exp(-UNSEEN)) <= asked[-1] * (1 + 1e-6)
     assert asked[-1] <= epoch * (epochs + 1) * (1 + 1e-6)
 
 
@@ -441,7 +442,7 @@ def test_what_earlier_trials_used_foretells_the_first_epoch(use: Use, trials: in
     driver = Driver(TrialEngine(terms(found_watts=250.0), known), ask=ask)
     driver.feed(Started())
     (question,) = questions
-    assert COST.of(use) * math.exp(-UNKNOWN_SPREAD) <= question.cost * (1 + 1e-9)
+    assert COST.of(use) * math.exp(-UNSEEN) <= question.cost * (1 + 1e-9)
     assert question.cost <= COST.of(use) * (1 + 1e-9)
 
 
@@ -488,6 +489,20 @@ def test_what_earlier_starts_used_is_charged_but_is_no_epoch() -> None:
     assert [point.joules for point in outcome.curve or _trained(TrialEngine(terms), 2).curve] == [100.0, 100.0]
     unknown = replace(terms, before=Use(math.nan, 1.0))
     assert _trained(TrialEngine(unknown), 2).so_far.joules is None
+
+
+def test_the_samples_of_an_epoch_are_its_steps_times_the_batch_size_or_what_the_script_reports() -> None:
+    terms = Terms(target_metric=0.9, max_epochs=9, cost=COST, batch_size=16)
+    engine = TrialEngine(terms)
+    for event in (Started(), EpochBegan(), Measured(Kind.STEP, 25, Use(10.0, 1.0), 250.0)):
+        engine, _ = engine.handle(event)
+    assert engine.so_far.samples is None  # no epoch is whole yet
+    for event in (EpochEnded(), Evaluated(0.1), EpochBegan(), Measured(Kind.STEP, 3, Use(1.0, 0.1), 250.0)):
+        engine, _ = engine.handle(event)
+    assert engine.so_far.samples == 25 * 16
+    told, _ = engine.handle(SamplesCounted(390))
+    assert told.so_far.samples == 390
+    assert _trained(TrialEngine(replace(terms, batch_size=None)), 2).so_far.samples is None
 
 
 def test_the_energy_of_a_trial_that_is_lost_in_its_first_epoch_is_unknown() -> None:

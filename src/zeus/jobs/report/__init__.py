@@ -2,7 +2,7 @@
 
     store ──▶ JobReport (job_report) ──▶ JSON (json): what every command, route and file prints
 
-The numbers are the ledger's (`zeus.job.ledger`): what was used, what the default would have used, what was saved.
+The numbers are the ledger's (`zeus.ledger.ledger`): what was used, what the default would have used, what was saved.
 """
 
 from __future__ import annotations

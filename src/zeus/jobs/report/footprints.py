@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import reduce
 
 from zeus.job import Kept
-from zeus.job.ledger import Saving
+from zeus.ledger.ledger import Saving
 from zeus.tariff.rates import Footprint, Prices, spread
 
 

@@ -9,9 +9,9 @@ from functools import partial
 from zeus.cost import CostModel
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Event, Gpus, Kept
-from zeus.job.ledger import JobLedger, open_ledger
-from zeus.job.pareto import ParetoPoint
 from zeus.jobs.folds import Folds, as_of_now
+from zeus.ledger.ledger import JobLedger, open_ledger
+from zeus.ledger.pareto import ParetoPoint
 from zeus.policy.registry import find_policy
 from zeus.policy.view import SizeView, from_events, view
 from zeus.profile import PowerProfile, ProfileKey

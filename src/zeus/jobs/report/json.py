@@ -15,13 +15,12 @@ from typing import Any
 from zeus.cost import GPU_ONLY, CostModel
 from zeus.errors import InputError, NotKnown, StoreError, ZeusError
 from zeus.job import Ending, JobSpec, Kept, Kind, Trial
-from zeus.job.charge import Spent, overshoot, spent
-from zeus.job.defaults import Default
-from zeus.job.ledger import JobLedger, Recurrence, Saving, open_ledger
 from zeus.job.wire import VERSION, plain, to_json
 from zeus.jobs.folds import Folds
 from zeus.jobs.report.footprints import by_recurrence, footprint, of_saving, total
 from zeus.jobs.report.job_report import JobReport, report
+from zeus.ledger.charge import Spent, overshoot, spent
+from zeus.ledger.ledger import Default, JobLedger, Recurrence, Saving, open_ledger
 from zeus.policy.repricing import repriced
 from zeus.store.api import Store
 from zeus.tariff.rates import Footprint, Prices
@@ -58,6 +57,8 @@ def brief(report: JobReport, prices: Prices | None = None) -> Json:
         "default_why_not": None if default is not None else ledger.why_no_default(last.gpu_model if last else ""),
         "saving": saving_json(ledger.saving(), _paid(ledger, finished, worth)),
         "recent_saving": saving_json(ledger.saving(recent), _paid(ledger, recent, worth)),
+        "surer": ledger.surer(),
+        "lost": _lost(ledger.lost),
         "joules": ledger.joules,
         "footprint": _footprint(total(report.trials, prices)),
         "unknown_tries": ledger.unknown_tries,
@@ -88,7 +89,9 @@ def brief_of(store: Store, job_id: str, folds: Folds | None = None, prices: Pric
 def unreadable(job_id: str, wrong: Exception) -> Json:
     """The brief of a job that another version of Zeus wrote, or whose facts are damaged."""
     names = ("policy", "recurrences", "trials", "batch_size", "last", "recent", "default", "saving")
-    unknown = dict.fromkeys((*names, "recent_saving", "joules", "footprint", "unknown_tries", "changed_at"))
+    unknown = dict.fromkeys(
+        (*names, "recent_saving", "surer", "lost", "joules", "footprint", "unknown_tries", "changed_at")
+    )
     told = {"job": job_id, "phase": "unreadable", "endings": {}, "costs": [], "running": []}
     why = f"cannot be read: {wrong if isinstance(wrong, ZeusError) else repr(wrong)}"
     return {**unknown, **told, "default_why_not": f"the job {why}", "remark": why}
@@ -127,7 +130,7 @@ def full_without_store(spec: JobSpec, trials: Iterable[Trial], why: str, prices:
         "history": [recurrence_json(ledger, one, worth) for one in ledger.recurrences],
         "tries": [trial_json(spec, one, prices) for one in kept],
         "default_why_not": why,
-        **dict.fromkeys(("default", "recent", "saving", "recent_saving")),
+        **dict.fromkeys(("default", "recent", "saving", "recent_saving", "surer", "lost")),
     }
 
 
@@ -158,6 +161,8 @@ def run_json(job_id: str, told: Json, recurrences: Set[int], limits: Mapping[int
         "recent": told["recent"],
         "saving": _with_old_names(told["saving"], told["default"]),
         "recent_saving": told["recent_saving"],
+        "surer": told.get("surer"),  # older services send neither this nor the next
+        "lost": told.get("lost"),
     }
 
 
@@ -184,6 +189,7 @@ def trial_json(spec: JobSpec, kept: Kept, prices: Prices | None = None) -> Json:
         "eta": trial.ask.eta,
         "batch_size": trial.batch_size,
         "micro_batch_size": None if told is None else told.micro_batch_size,
+        "samples": None if told is None else told.samples,
         "phase": trial.decision.phase.value,
         "reason": trial.decision.reason,
         "cost_limit": repriced(trial, spec.eta_knob).decision.cost_limit,
@@ -254,6 +260,12 @@ def _recent(some: tuple[Recurrence, ...]) -> Json | None:
     return {"recurrences": len(uses), "batch_size": size, **asdict(sum(uses, Spent()).times(1 / len(uses)))}
 
 
+def _lost(some: tuple[Recurrence, ...]) -> Json | None:
+    """What was used by recurrences of which no metric was ever seen; None if there is no such recurrence."""
+    known = [one.known_joules for one in some if one.known_joules is not None]
+    return {"recurrences": len(some), "joules": sum(known) if known else None} if some else None
+
+
 # ---------------------------------------------------------------------- its default and its saving
 
 
@@ -290,7 +302,10 @@ def saving_json(one: Saving | None, paid: Iterable[Footprint] = ()) -> Json | No
         "basis": one.basis.value,
         "joules_error": one.joules_error,
         "seconds_error": one.seconds_error,
+        "share_error": one.share_error,
+        "time_share_error": one.time_share_error,
         "difference_seen": one.difference_seen,
+        "sentence": one.sentence((worth.money, worth.currency, worth.gco2e)),
         "compared_joules": one.default.joules,  # what the default would have used in their place
         "compared_seconds": one.default.seconds,
         "money": worth.money,

@@ -175,7 +175,9 @@ class _Reader(TomlReader):
             self._blame(("metrics",), f"[metrics]: {what}, so that Zeus knows where to find the metric.")
         if metrics.get("file") and (metrics.get("epoch_regex") or metrics.get("epoch_line")):
             self._blame(("metrics", "file"), "file: each of its lines ends an epoch, so leave out the epoch_ keys.")
-        for key in ("regex", "epoch_regex"):
+        if metrics.get("file") and metrics.get("samples"):
+            self._blame(("metrics", "samples"), 'samples: with file, write "samples" into its lines instead.')
+        for key, meaning in _MEANS.items():
             try:
                 groups = re.compile(metrics.get(key, "()") or "()").groups
             except re.error as wrong:
@@ -184,7 +186,7 @@ class _Reader(TomlReader):
             if groups != 1:
                 self._blame(
                     ("metrics", key),
-                    f"{key} = {shown(metrics[key])} has {groups} groups, not 1: put only the {_MEANS[key]} in "
+                    f"{key} = {shown(metrics[key])} has {groups} groups, not 1: put only the {meaning} in "
                     "parentheses, and use (?:...) for other groups.",
                 )
 
@@ -217,4 +219,4 @@ class _Reader(TomlReader):
             self._blame(("command",), "command: {learning_rate} needs a [learning_rate] table with a `base`.")
 
 
-_MEANS = {"regex": "metric", "epoch_regex": "number of the epoch"}
+_MEANS = {"regex": "metric", "epoch_regex": "number of the epoch", "samples": "number of samples"}

@@ -136,6 +136,7 @@ TABLES: Mapping[str, Mapping[str, Kind]] = {
         "regex": ANY_TEXT,
         "epoch_regex": ANY_TEXT,
         "file": ANY_TEXT,
+        "samples": ANY_TEXT,
         "epoch_line": (lambda value: value in EPOCH_LINES, '"begin" or "end", or leave it out'),
     },
 }

@@ -44,6 +44,7 @@ class MetricsSource:
     regex: str = ""
     epoch_regex: str = ""
     file: str = ""
+    samples: str = ""  # expression that finds the samples of an epoch, so that growing data are seen
     epoch_line: str = ""  # whether an epoch line begins or ends its epoch; empty: found out from the other lines
 
 

@@ -192,6 +192,7 @@ class BatchSizeOptimizer(Callback):
             self._given.cost,
             self._given.cost_limit,
             found_watts=found,
+            batch_size=self.current_batch_size,
             steps_per_epoch=steps,
             **(start_terms(self._source.orders) if self._source.from_launcher else {}),
         )

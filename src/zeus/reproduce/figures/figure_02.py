@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from zeus.device.virtual import presets
-from zeus.job.pareto import front
+from zeus.ledger.pareto import front
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import default_point, points
 from zeus.reproduce.panel import HALF, THIRD, Number, Panel, Result, rows

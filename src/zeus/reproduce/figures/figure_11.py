@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zeus.job.pareto import ParetoPoint, front
+from zeus.ledger.pareto import ParetoPoint, front
 from zeus.reproduce import drawing, style
 from zeus.reproduce.derived import points
 from zeus.reproduce.panel import HALF, Cell, Number, Panel, Result, rows

@@ -156,6 +156,7 @@ WRONG = [
     ("regex", "regex = 'val_acc=('", "is not a regular expression"),
     ("regex", "regex = ''", "give regex or file"),
     ("epoch_regex", "epoch_regex = 'epoch'", "put only the number of the epoch in parentheses"),
+    ("epoch_regex", "samples = '[0-9]+ samples'", "put only the number of samples in parentheses"),
     ("file", 'file = "metrics.jsonl"', "both regex and file are given"),
     ("OMP_NUM_THREADS", "OMP_NUM_THREADS = 1", 'OMP_NUM_THREADS: give a text in "quotes"'),
     ("OMP_NUM_THREADS", 'A = "\\u0000"', "no null character in name or value"),

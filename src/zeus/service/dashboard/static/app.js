@@ -127,34 +127,17 @@ function certainty(basis, error) {
   return parts.length ? ` (${parts.join(basis === "as_it_ran" ? "; " : ", ")})` : "";
 }
 
-// Sums of equal numbers differ in their last digits. That is no saving.
-const equal = (share) => !missing(share) && Math.abs(share) < 1e-9;
-
-// 1: saved, -1: used more, 0: no difference, or none that can be told from noise.
+// 1: saved energy, -1: used more, 0: no difference that can be told from noise.
 function direction(saving) {
-  if (!saving || saving.difference_seen === false || equal(saving.share)) return 0;
+  if (!saving?.joules || Math.abs(saving.joules) < 2 * (saving.joules_error || 0)) return 0;
   return Math.sign(saving.joules);
 }
 const tint = (saving) => ["bad", "", "good"][direction(saving) + 1];
 
+// The service says it, in the words of the command line. Data of an older one have no sentence.
 function savingText(saving) {
   if (!saving) return "not known yet";
-  const sure = certainty(saving.basis, saving.joules_error);
-  if (saving.difference_seen === false) {
-    return `no difference seen${certainty(saving.basis === "as_it_ran" ? "as_it_ran" : null, saving.joules_error)}`;
-  }
-  const way = direction(saving);
-  if (way === 0) return `as much energy as the default${sure}`;
-  const amount = missing(saving.share) ? energy(Math.abs(saving.joules)) : percent(saving.share);
-  const of = missing(saving.share) ? "" : " energy";
-  return way > 0 ? `saved ${amount}${of}${sure}` : `used ${amount} more${of} than the default${sure}`;
-}
-
-function timeText(saving) {
-  if (!saving || missing(saving.time_share)) return null;
-  const error = missing(saving.seconds_error) ? "" : ` (±${inUnits(saving.seconds_error, TIME, 2)})`;
-  if (equal(saving.time_share)) return `the same time${error}`;
-  return `${percent(saving.time_share)} ${saving.time_share > 0 ? "less" : "more"} time${error}`;
+  return saving.sentence || `${saving.share < 0 ? "used more" : "saved"} ${percent(saving.share)} energy`;
 }
 
 function defaultText(job) {
@@ -461,17 +444,12 @@ function summaryTiles(summary) {
         joules: summary.saved_joules,
         share: summary.saved_share,
         joules_error: summary.saved_joules_error,
+        sentence: summary.saved_sentence,
         money: summary.money,
         gco2e: summary.gco2e,
         currency: summary.currency,
       };
   const notes = [];
-  if (saving && direction(saving) !== 0) {
-    notes.push(`${energy(Math.abs(saving.joules))} ${saving.joules > 0 ? "less" : "more"} than the defaults`);
-  }
-  if (summary.saved_seconds) {
-    notes.push(`${duration(Math.abs(summary.saved_seconds))} ${summary.saved_seconds > 0 ? "less" : "more"} time`);
-  }
   if (summary.uncounted) notes.push(`${count(summary.uncounted, "job")} not read yet`);
   const known = summary.jobs_with_saving;
   if (!missing(known) && known < summary.jobs) notes.push(`known for ${known} of ${count(summary.jobs, "job")}`);
@@ -628,23 +606,20 @@ function jobTiles(job, open) {
   const sizeTile = open.length
     ? tile("Batch size now", open.map((t) => t.batch_size).join(", "), `next: ${next}`)
     : tile("Next batch size", next);
-  const spent =
-    saving && direction(saving) !== 0
-      ? `${energy(Math.abs(saving.joules))} ${saving.joules > 0 ? "less" : "more"} than the default`
-      : null;
   const over = (one) => (one.recurrences ? `over ${count(one.recurrences, "recurrence")}` : null);
-  const notes = saving ? [spent, timeText(saving), over(saving), "including exploration"] : [job.default_why_not];
-  const lately = recent ? [timeText(recent), over(recent)] : [];
+  const notes = saving ? [over(saving), "including exploration", job.surer] : [job.default_why_not];
+  const lately = recent ? [over(recent)] : [];
   const line = (parts) => parts.filter(Boolean).join("; ");
   const limit = usual && !missing(usual.limit_watts) ? ` at ${watts(usual.limit_watts)}` : "";
   const unknown = job.unknown_tries ? `${count(job.unknown_tries, "trial")} of unknown energy` : job.gpu_model;
+  const lost = job.lost ? `${count(job.lost.recurrences, "recurrence")} lost, as no metric was ever seen` : null;
   return el(
     "dl",
     { class: "tiles" },
     tile("Phase", job.phase),
     tile("Recurrences", String(job.recurrences), count(job.trials, "trial")),
     sizeTile,
-    tile("Energy used", energy(job.joules), [unknown, ...usedWorth(job.footprint)]),
+    tile("Energy used", energy(job.joules), [unknown, lost, ...usedWorth(job.footprint)]),
     tile("Default", `batch size ${job.spec.default_batch_size}${limit}`, defaultText(job), null, true),
     tile("Latest recurrences", savingText(recent), line(lately), tint(recent), true),
     ...savingTiles("Saved energy", saving, line(notes)),
@@ -1264,7 +1239,6 @@ function compareTable(jobs) {
     ["The default uses", (j) => defaultText(j)],
     ["Saved so far", (j) => savingText(j.saving)],
     ["Latest recurrences", (j) => savingText(j.recent_saving)],
-    ["Time of the latest", (j) => timeText(j.recent_saving) || "not known yet"],
     ["Energy used", (j) => energy(j.joules)],
     ["η, β, window", (j) => `${j.spec.eta_knob}, ${j.spec.beta_knob ?? "none"}, ${j.spec.window_size || "none"}`],
   ]);

@@ -1,0 +1,307 @@
+"""What the default would have used: one model of a job's trials, in joules and seconds alike.
+
+The default is a run with the default batch size b0 at the highest power limit. For trial i of size b on some GPUs, in
+recurrence t:
+
+    use_i      = W_i + N_i · e_i                               W_i: warm-up; N_i: epochs = Epochs(b) · luck
+    log e_i    = a(GPUs, b, limit) + level(t) + noise_i        e_i: a steady epoch
+    default(t) = W + Epochs(b0) · exp(a(GPUs, b0, highest) + level(t))
+
+A recurrence that ran b0 itself is compared with that run, moved to the highest limit (`Units.move`).
+
+Luck and noise are pooled over all sizes, with weak priors. Joules and seconds share the level of the data
+(`zeus.ledger.levels`). Epochs(b) and the use of an epoch are smooth in log b. So runs of other sizes correct a lucky or
+unlucky run of the default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from zeus.cost import Use
+from zeus.job import Ending, JobSpec, Kept
+from zeus.ledger.levels import Levels, Periods, fit_levels
+from zeus.ledger.runs import STEADY, Run, runs_of
+from zeus.ledger.units import LATEST, RUNS, Floats, Moved, Spread, Units
+from zeus.profile import PowerProfile
+
+LUCK = 0.08  # assumed deviation of Epochs by luck; 13 % after widening. The paper's traces: 0 to 28 %, mostly 10 to 12
+# What sizes have in common, in logarithms: a value that may be anything, a trend over octaves, a smooth curve; and what
+# each size has of its own.
+ANY, SLOPE, CURVE, OCTAVES, OWN = 10.0, 0.3, 0.6, 2.5, 0.15
+BY_LIMIT = 0.5  # an epoch at another power limit uses this power of the ratio more or less
+WARM = 0.3  # relative deviation of a warm-up
+LEAST_EPOCHS = 0.01  # share of a run that is not warm-up, at least
+
+
+class Basis(StrEnum):
+    """What a default or a saving is based on, best first."""
+
+    MEASURED = "measured"  # runs entirely at the highest limit, of data that did not change
+    ESTIMATED = "estimated"  # runs moved to that limit, or to other data
+    AS_IT_RAN = "as_it_ran"  # runs at the limits they had: savings by power limits are not included
+
+
+def weakest(some: Iterable[Basis]) -> Basis:
+    """The weakest of these, which holds for all of them together.
+
+    >>> weakest([Basis.ESTIMATED, Basis.MEASURED]).value
+    'estimated'
+    """
+    return max(some, key=list(Basis).index, default=Basis.MEASURED)
+
+
+class Place(NamedTuple):
+    """Where a default holds: the label of the GPUs, and the highest limit that was allowed on them, if known."""
+
+    label: str
+    top: float | None
+
+
+class _AtTop(NamedTuple):
+    """A run of the default size, moved to the highest limit, or as it ran."""
+
+    run: Run
+    use: Floats
+    error: Floats
+    basis: Basis
+
+    @property
+    def epoch(self) -> Floats:
+        """The mean epoch, without warm-up."""
+        return np.maximum(self.use - self.run.warm, LEAST_EPOCHS * self.use) / self.run.told.epochs
+
+
+@dataclass(frozen=True, slots=True)
+class _Default:
+    """The default at one place. Arrays hold joules and seconds."""
+
+    epoch: Floats  # runs x 2: a steady epoch of each run of the default size, at the highest limit
+    share: Floats  # how much each run counts: by its epochs, so that the default is the mean of equal runs
+    when: Periods  # of each run
+    noise: float  # standard error of the mean epoch, in units of the noise between runs
+    warm: Floats
+    error: Floats  # relative error of moving the runs to the highest limit
+    runs: int  # that reached the target
+    runs_measured: int
+    epochs: float  # mean over these runs
+    basis: Basis
+
+
+class Total(NamedTuple):
+    """The default in some recurrences. Arrays hold joules and seconds."""
+
+    each: Floats
+    error: Floats  # standard error of the sum
+    bases: list[Basis]
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultModel:
+    """What the default used in each recurrence, with a joint error."""
+
+    levels: Levels
+    places: Mapping[Place, _Default]  # where the default is known
+    own: Mapping[tuple[int, Place], _AtTop]  # by recurrence and place: b0 itself ran and reached the target
+    epochs: float  # Epochs(b0)
+    luck: float  # its relative standard error
+
+    def growth_since(self, recurrence: int) -> float:
+        """What an epoch uses today, divided by what it used in this recurrence."""
+        return math.exp(float(self.levels.belief @ self.levels.mean[:, -1]) - self.levels.best(recurrence))
+
+    def total(self, wanted: Sequence[tuple[int, Place]]) -> Total:
+        """The default in each of these recurrences at these places, which are known.
+
+        Luck, noise, warm-up and conversion of one default are the same error in all recurrences that use it, so these
+        errors add up. Errors of the level follow from its covariance.
+        """
+        each, bases = np.zeros((len(wanted), 2)), [Basis.MEASURED] * len(wanted)
+        others: dict[Place, list[int]] = {}
+        error, variance, scaled = np.zeros(2), np.zeros(2), np.zeros(2)
+        for n, (recurrence, place) in enumerate(wanted):
+            own = self.own.get((recurrence, place))
+            if own is None:
+                others.setdefault(place, []).append(n)
+                bases[n] = self.places[place].basis
+            else:
+                each[n], bases[n] = own.use, own.basis
+                error += own.error
+        levels = self.levels
+        ways, periods = levels.mean.shape
+        by_way, slopes = np.zeros((ways, 2)), np.zeros((ways, 2, periods))
+        for place, some in others.items():
+            here, when = self.places[place], levels.at([wanted[n][0] for n in some])
+            start = here.share * np.exp(-levels.mean[:, here.when])  # hypotheses x runs
+            rise = np.exp(levels.mean[:, when])  # hypotheses x recurrences
+            run = self.epochs * start @ here.epoch  # hypotheses x 2: a default run at level 0, without warm-up
+            each[some] = here.warm + (levels.belief * rise.T) @ run
+            use = run * rise.sum(axis=1)[:, None]
+            by_way += use
+            for way in range(ways):
+                later = np.bincount(when, rise[way], periods) / rise[way].sum()
+                before = np.bincount(here.when, start[way], periods) / start[way].sum()
+                slopes[way] += np.outer(use[way], later - before)
+            expected = levels.belief @ use
+            scaled += expected
+            error += expected * here.error
+            variance += (expected * levels.noise * here.noise) ** 2 + (len(some) * WARM * here.warm) ** 2 / here.runs
+        centre = levels.belief @ by_way
+        for belief, use, slope, factor in zip(levels.belief, by_way, slopes, levels.factors, strict=True):
+            variance += belief * ((use - centre) ** 2 + ((slope @ factor) ** 2).sum(axis=1))
+        return Total(each, np.sqrt(variance + (scaled * self.luck) ** 2 + error**2), bases)
+
+
+def default_model(
+    spec: JobSpec,
+    kepts: Sequence[Kept],
+    places: Iterable[Place],
+    profiles: Mapping[str, PowerProfile],
+) -> DefaultModel | None:
+    """The model of a job; None if the default size never reached the target with known energy.
+
+    Args:
+        spec: The job.
+        kepts: Its trials that count, in order.
+        places: Where its recurrences ran.
+        profiles: The power profile of the default size, by label of the GPUs.
+    """
+    runs = runs_of(kepts)
+    mine = [run for run in runs if run.size == spec.default_batch_size]
+    if not any(run.reached(spec) for run in mine):
+        return None
+    recurrences = [kept.trial.ask.recurrence for kept in kepts]
+    levels = fit_levels(runs, min(recurrences), max(recurrences))
+    found, own = dict[Place, _Default](), dict[tuple[int, Place], _AtTop]()
+    for place in places:
+        here = [run for run in mine if run.kept.trial.ask.gpu_model == place.label]
+        if not any(run.reached(spec) for run in here):
+            continue
+        whole = [run for run in here if run.kept.trial.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)]
+        moved = _at_top(whole, place.top, levels, profiles.get(place.label))
+        ended = [one for one in moved if one.run.reached(spec)]
+        if not ended:
+            moved = ended = [_as_it_ran(run) for run in here if run.reached(spec)]
+        others = [run for run in runs if run.setting[0] == place.label and run.size != spec.default_batch_size]
+        correction = _correction([*(one.run for one in moved), *others], spec.default_batch_size, levels)
+        found[place] = _default(moved, ended, levels, correction)
+        own |= {(one.run.recurrence, place): one for one in ended}
+    lengths: dict[int, list[float]] = {}
+    for run in runs:
+        if run.reached(spec):
+            lengths.setdefault(run.size, []).append(run.told.epochs)
+    mean, luck = _epochs(lengths, spec.default_batch_size)
+    return DefaultModel(levels, found, own, mean, luck)
+
+
+def _epochs(lengths: Mapping[int, Sequence[float]], size: int) -> tuple[float, float]:
+    """Epochs(b) of this size, and its relative standard error.
+
+    Args:
+        lengths: The epochs that the runs of each size needed; at least one of this size.
+        size: Which size.
+    """
+    means = {one: sum(some) / len(some) for one, some in lengths.items()}
+    spread = sum((Spread.of([n / means[one] for n in some]) for one, some in lengths.items()), Spread())
+    prior = LUCK * math.sqrt(1 - 1 / means[size]) + 0.01  # a single epoch leaves no room for luck
+    luck = spread.deviation(prior, RUNS)
+    logs = {one: (math.log(mean), luck**2 / len(lengths[one])) for one, mean in means.items()}
+    correction, error = _smoothed(logs, size)
+    return means[size] * math.exp(correction), error
+
+
+def _correction(runs: Sequence[Run], size: int, levels: Levels) -> Floats:
+    """By how much an epoch of this size should be corrected, because an epoch's use is smooth in log b.
+
+    Args:
+        runs: Runs of all sizes on the same GPUs.
+        size: Which size.
+        levels: Of the data.
+    """
+    own = [run for run in runs if run.size == size]
+    kind = STEADY if any(run.setting[3] == STEADY for run in own) else own[0].setting[3]
+    sums: dict[int, Floats] = {}  # by size: weight, and weighted sums of log joules, log seconds and log limit
+    for run in runs:
+        limit = max(run.setting[2] or 0.0, 1.0)  # 1: unknown
+        if run.setting[3] == kind:
+            level = levels.best(run.recurrence)
+            logs = np.log([*run.epoch, limit]) - [level, level, 0.0]
+            sums[run.size] = sums.get(run.size, np.zeros(4)) + run.weight * np.array([1.0, *logs])
+    means = {one: some[1:] / some[0] for one, some in sums.items()}
+    found = []
+    for quantity, noise in enumerate(levels.noise):
+        values = {
+            one: (mean[quantity], noise**2 / sums[one][0] + (BY_LIMIT * (mean[2] - means[size][2])) ** 2)
+            for one, mean in means.items()
+        }
+        found.append(_smoothed(values, size)[0])
+    return np.exp(found)
+
+
+def _smoothed(logs: Mapping[int, tuple[float, float]], size: int) -> tuple[float, float]:
+    """What to add to the value of this size, given that neighbouring sizes are alike; and the error of the sum.
+
+    The values are a Gaussian process over log b, seen with noise. The own value counts more, the less noise it has.
+
+    Args:
+        logs: By size: the mean of a logarithm, and the variance of that mean.
+        size: Which size.
+
+    >>> correction, _ = _smoothed({8: (2.0, 0.01), 16: (2.4, 0.04), 32: (2.0, 0.01)}, 16)
+    >>> -0.4 < correction < -0.1
+    True
+    """
+    octaves, own = np.log2(np.array(list(logs), float) / size), list(logs).index(size)
+    mean, noise = np.array(list(logs.values())).T
+    apart = octaves[:, None] - octaves
+    alike = ANY**2 + SLOPE**2 * np.outer(octaves, octaves) + CURVE**2 * np.exp(-0.5 * (apart / OCTAVES) ** 2)
+    alike += OWN**2 * np.eye(len(logs))
+    gain = np.linalg.solve(alike + np.diag(noise), alike[own])
+    variance = float(alike[own, own] - gain @ alike[own])
+    return float(gain @ (mean - mean[own])), math.sqrt(max(0.0, variance))
+
+
+def _at_top(runs: Sequence[Run], top: float | None, levels: Levels, profile: PowerProfile | None) -> list[_AtTop]:
+    """The runs that can be moved to the highest limit."""
+    if top is None:
+        return []
+    latest = [run for run in runs if run.told.stretches][-LATEST:]
+    growth = [math.exp(levels.best(latest[-1].recurrence) - levels.best(run.recurrence)) for run in latest]
+    units = Units.of([run.told.stretches for run in latest], growth, Use(*levels.noise), profile)
+    found = ((run, units.move(run.told, top)) for run in runs)
+    return [_moved(run, moved) for run, moved in found if moved is not None]
+
+
+def _moved(run: Run, moved: Moved) -> _AtTop:
+    use, error = (np.array([one.joules, one.seconds]) for one in (moved.use, moved.error))
+    return _AtTop(run, use, error, Basis.MEASURED if moved.measured else Basis.ESTIMATED)
+
+
+def _as_it_ran(run: Run) -> _AtTop:
+    return _AtTop(run, run.total, np.zeros(2), Basis.AS_IT_RAN)
+
+
+def _default(moved: Sequence[_AtTop], ended: Sequence[_AtTop], levels: Levels, correction: Floats) -> _Default:
+    """The default from these runs, of which those that ended reached the target."""
+    longest = max(one.run.told.epochs for one in ended)
+    share = np.array([float(min(longest, one.run.told.epochs)) for one in moved])
+    share /= share.sum()
+    basis = weakest(one.basis for one in moved)
+    return _Default(
+        epoch=correction * np.array([one.epoch for one in moved]),
+        share=share,
+        when=levels.at([one.run.recurrence for one in moved]),
+        noise=math.sqrt(sum(part**2 / one.run.weight for part, one in zip(share, moved, strict=True))),
+        warm=np.mean([one.run.warm for one in ended], axis=0),
+        error=share @ np.array([one.error / one.use for one in moved]),
+        runs=len(ended),
+        runs_measured=sum(one.basis is Basis.MEASURED for one in ended),
+        epochs=sum(one.run.told.epochs for one in ended) / len(ended),
+        basis=weakest((basis, Basis.ESTIMATED)) if levels.changed else basis,
+    )
