@@ -1,135 +1,253 @@
-"""Checks the saving that Zeus reports on a real GPU, with an unmodified ResNet-18 job and measured runs of the default.
+"""Checks the savings that Zeus reports on a real GPU: three jobs, each beside measured runs of its default.
 
-    ZEUS_READ_ONLY=1 python benchmarks/gpu_savings.py [--recurrences 9] [--folder DIR]
+    python benchmarks/gpu_savings.py --job images --folder DIR [--recurrences 12] [--budget-seconds 570] [--scale 1.0]
+    python benchmarks/gpu_savings.py --job images --probe [--probe-seconds 25]
+    python benchmarks/gpu_savings.py --report --folder DIR
 
-Two jobs take turns on one GPU. The first is what a user has: an unmodified training script, its job file and
-`zeus run`. The second gives the truth: the same script with policy "default" and ZEUS_MODE=off in a store of its own.
-At the end, the default and the saving that `zeus jobs show` reports for the first job are compared with the mean of the
-second. Images are generated (ten classes of noisy patterns), so nothing is downloaded. Each trial has its own seed.
+    images      an unmodified script, read by regular expressions: a ResNet on noisy patterns
+    language    a small language model, the Hugging Face Trainer with Zeus's callbacks
+    classifier  a wide network on generated tables, trained with ZeusDataLoader
+
+Each recurrence is followed by one run of the default: the same script with policy "default" and ZEUS_MODE=off, in a
+store of its own. Data are generated, and each run has its own seed. ZEUS_READ_ONLY=1 is set for all runs, so no power
+limit is changed, and the saving comes from the batch size alone.
+
+After each run, DIR/JOB.jsonl and DIR/JOB-default.jsonl hold all facts, as `zeus jobs export` writes them. Nothing else
+is kept. Called again with the same DIR, the job goes on from there. A run that does not end within the budget is ended
+and not kept. `--report` needs these files alone, so another version of Zeus can be judged on the same facts.
+
+The error of the measured default is that of the mean of its runs, and that of the measured saving is this error times
+the recurrences. Zeus compares a recurrence that ran the default with itself. Its luck is part of the measured saving
+alone, and of no error: the report says how many recurrences ran the default.
+
+`--probe` trains once with each size, past the target, for `--probe-seconds` with the start of the process, and shows
+when each size reaches which metric. `--target` sets how long a run takes, and `--scale` in how many epochs.
+
+A machine that has only torch and transformers gets the other packages from a folder (for Python 3.12):
+
+    pip install --target DEPS --python-version 3.12 --only-binary=:all: --platform manylinux2014_x86_64 --no-deps \\
+        --no-compile --constraint constraints.txt sqlalchemy alembic mako markupsafe typing_extensions click rich \\
+        markdown-it-py mdurl pygments httpx httpcore h11 anyio sniffio idna certifi nvidia-ml-py
+    PYTHONPATH=src:DEPS python benchmarks/gpu_savings.py ...
+
+Without a GPU: ZEUS_GPU=virtual:v100, with --scale 0.02 and an easy --target.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
-import sys
+import math
+import re
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-SCRIPT = """
-import argparse, torch, torchvision
-from torch.nn.functional import cross_entropy
+from gpu_savings_scripts.jobs import JOBS, Cut, Job, JobStore, warm_starts
 
-told = argparse.ArgumentParser()
-told.add_argument("--batch-size", type=int)
-told.add_argument("--epochs", type=int)
-told.add_argument("--seed", type=int)
-told = told.parse_args()
-same = torch.Generator("cuda").manual_seed(0)  # the task is the same each time
-patterns = torch.randn(10, 3, 32, 32, device="cuda", generator=same)
-torch.manual_seed(told.seed)
-
-def images(count):
-    classes = torch.randint(10, (count,), device="cuda")
-    shift = torch.randint(0, 32, (count,), device="cuda")
-    picture = torch.stack([torch.roll(patterns[c], int(s), dims=-1) for c, s in zip(classes.tolist(), shift.tolist())])
-    return picture + 2.0 * torch.randn(count, 3, 32, 32, device="cuda"), classes
-
-train_x, train_y = images(20_000)
-test_x, test_y = images(4_000)
-model = torchvision.models.resnet18(num_classes=10).cuda()
-rate = 0.02 * (told.batch_size / 256) ** 0.5
-optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
-for epoch in range(1, told.epochs + 1):
-    model.train()
-    for some in torch.randperm(len(train_x), device="cuda").split(told.batch_size):
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = cross_entropy(model(train_x[some]), train_y[some])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    model.eval()
-    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-        right = sum((model(x).argmax(1) == y).sum().item() for x, y in zip(test_x.split(1000), test_y.split(1000)))
-    print(f"epoch {epoch} done, accuracy={right / len(test_x):.4f}", flush=True)
-"""
-JOB = """
-name = "resnet18"
-command = "{python} train.py --batch-size {{batch_size}} --epochs {{epochs}} --seed {{seed}}"
-batch_sizes = [32, 64, 128, 256, 512]
-default_batch_size = {default}
-target_metric = {target}
-max_epochs = 30
-policy = "{policy}"
-mab_seed = {seed}
-[metrics]
-regex = 'accuracy=([0-9.]+)'
-epoch_regex = 'epoch ([0-9]+) done'
-"""
+UNITS = {"joules": "J", "seconds": "s"}
+SHARES = {"joules": "share", "seconds": "time_share"}
+ERRORS = 2  # that a reported number may be off
+LONGER = 1.3  # a recurrence may take so much longer than the longest before it
+CURVE = re.compile(r"(?:accuracy|loss)=([0-9.]+) after ([0-9.]+) s")
 
 
-def run(folder: Path, mode: str) -> dict[str, Any]:
-    """Run one recurrence of the job in this folder."""
-    env = {**os.environ, "ZEUS_STORE": f"sqlite:///{folder}/zeus.db", "ZEUS_MODE": mode, "ZEUS_QUIET": "1"}
-    call = [sys.executable, "-m", "zeus.cli", "run", "job.toml", "--json"]
-    done = subprocess.run(call, cwd=folder, env=env, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A number with one standard error."""
+
+    value: float
+    error: float
+
+    def text(self, unit: str) -> str:
+        digits = 0 if abs(self.value) >= 1000 else 1
+        return f"{self.value:.{digits}f} ± {self.error:.{digits}f} {unit}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recurrences", type=int, default=9)
-    parser.add_argument("--default", type=int, default=256)
-    parser.add_argument("--target", type=float, default=0.965)
-    parser.add_argument("--folder", type=Path)
-    options = parser.parse_args()
-    folder = options.folder or Path(tempfile.mkdtemp(prefix="zeus-savings-"))
-    for seed, (name, policy) in enumerate((("zeus", "structured"), ("default", "default"))):
-        here = folder / name
-        here.mkdir(parents=True)
-        (here / "train.py").write_text(SCRIPT)
-        values = {"python": sys.executable, "default": options.default, "target": options.target}
-        (here / "job.toml").write_text(JOB.format(policy=policy, seed=seed, **values))
-    truth: list[dict[str, Any]] = []
-    print("recurrence | trials (size: epochs, J, s) | default run (epochs, J, s)")
-    for number in range(1, options.recurrences + 1):
-        report = run(folder / "zeus", "optimize")
-        truth += run(folder / "default", "off")["recurrences"]
-        tries = [
-            f"{one['batch_size']}: {one['epochs']}, {one['joules']:.0f} J, {one['seconds']:.1f} s"
-            for one in report["recurrences"][0]["tries"]
-        ]
-        usual = truth[-1]
-        print(f"{number} | {' -> '.join(tries)} | {usual['epochs']}, {usual['joules']:.0f} J, {usual['seconds']:.1f} s")
-        sys.stdout.flush()
-    told, saving = report["default"], report["saving"]
-    for name, unit in (("joules", "J"), ("seconds", "s")):
-        values = [one[name] for one in truth]
-        mean, error = fmean(values), stdev(values) / len(values) ** 0.5
-        print(
-            f"default in {name}: reported {told[name]:.1f} ± {told[f'{name}_error']:.1f} {unit} ({told['basis']}), "
-            f"measured {mean:.1f} ± {error:.1f} {unit} in {len(values)} runs: {told[name] / mean - 1:+.1%}"
-        )
-    used = sum(one["joules"] for one in _history(folder / "zeus"))
-    mean = fmean(one["joules"] for one in truth)
-    really = options.recurrences * mean - used
-    print(
-        f"total saving: reported {saving['joules']:.0f} ± {saving['joules_error']:.0f} J ({saving['share']:+.1%}, "
-        f"{saving['basis']}), measured {really:.0f} J ({really / options.recurrences / mean:+.1%})"
+def mean(values: list[float]) -> Estimate:
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Estimate(fmean(values), error)
+
+
+def stores(job: Job, folder: Path, exported: Path) -> tuple[JobStore, JobStore]:
+    """The job's own store and that of its default, in a new folder."""
+    return (
+        JobStore(folder / "zeus", job, "structured", exported / f"{job.name}.jsonl"),
+        JobStore(folder / "default", job, "default", exported / f"{job.name}-default.jsonl"),
     )
 
 
-def _history(folder: Path) -> list[dict[str, Any]]:
-    env = {**os.environ, "ZEUS_STORE": f"sqlite:///{folder}/zeus.db"}
-    call = [sys.executable, "-m", "zeus.cli", "jobs", "show", "resnet18", "--json"]
-    done = subprocess.run(call, env=env, stdout=subprocess.PIPE, text=True, check=True)
-    found: list[dict[str, Any]] = json.loads(done.stdout)["history"]
-    return found
+def measure(job: Job, folder: Path, recurrences: int, budget_seconds: float) -> None:
+    """Run what is missing of the recurrences, each with its run of the default, while there is time."""
+    until = time.monotonic() + budget_seconds
+    with (
+        tempfile.TemporaryDirectory(prefix="zeus-savings-") as place,
+        ThreadPoolExecutor(1) as beside,  # exports while the next run goes on
+        warm_starts(job),
+    ):
+        of_job, of_default = stores(job, Path(place), folder)
+        print("recurrence | trials (size: ending after epochs, J, s) | run of the default | wall time", flush=True)
+        longest = 0.0
+        for number in range(1, recurrences + 1):
+            missing = [one for one in (of_job, of_default) if one.recurrences < number]
+            if not missing:
+                continue
+            began = time.monotonic()
+            if began + LONGER * longest > until:
+                print(f"The budget is nearly over: recurrence {number} was not begun.", flush=True)
+                return
+            told = dict.fromkeys((of_job, of_default), "kept")
+            for one in missing:
+                try:
+                    told[one] = _tries(one.run(until))
+                except Cut:
+                    print(f"{number} | The budget is over: a run was ended and is not kept.", flush=True)
+                    return
+                beside.submit(one.export)
+            took = time.monotonic() - began
+            longest = max(longest, took)
+            print(f"{number} | {told[of_job]} | {told[of_default]} | {took:.1f} s", flush=True)
+
+
+def _tries(recurrence: dict[str, Any]) -> str:
+    return " -> ".join(
+        f"{one['batch_size']}: {one['ending']} after {one['epochs']}, {one['joules'] or math.nan:.0f} J, "
+        f"{one['seconds']:.1f} s"
+        for one in recurrence["tries"]
+    )
+
+
+def report(job: Job, exported: Path) -> None:
+    """Print what Zeus reports beside what was measured, from the exported files alone."""
+    with tempfile.TemporaryDirectory(prefix="zeus-savings-") as place:
+        of_job, of_default = stores(job, Path(place), exported)
+        told, truth = of_job.show(), of_default.converged()
+    count = sum(one["end"] == "converged" for one in told["history"])
+    default, saving = told["default"], told["saving"]
+    usual = told["spec"]["default_batch_size"]
+    ran_default = sum(one["end"] == "converged" and one["batch_size"] == usual for one in told["history"])
+    for what, unit in UNITS.items():
+        default_run = mean([one[what] for one in truth])
+        used = sum(one[what] or 0.0 for one in told["history"])
+        saved = Estimate(count * default_run.value - used, count * default_run.error)
+        share = f" ({saved.value / (count * default_run.value):+.1%})"
+        head = f"| {job.name} | {count} ({ran_default} at the default) | {what} of"
+        runs = f"{len(truth)} run{'s' if len(truth) != 1 else ''}"
+        if default is None or saving is None:
+            print(
+                f"{head} the default | not reported: {told['default_why_not']} | | {default_run.text(unit)}, {runs} |"
+            )
+            continue
+        of_run = Estimate(default[what], default[f"{what}_error"])
+        of_all = Estimate(saving[what], saving[f"{what}_error"])
+        print(_row(f"{head} the default", of_run, default["basis"], default_run, unit, f", {runs}"))
+        print(
+            _row(f"{head} the saving", of_all, saving["basis"], saved, unit, share, f" ({saving[SHARES[what]]:+.1%})")
+        )
+
+
+def _row(head: str, told: Estimate, basis: str, true: Estimate, unit: str, more: str, told_more: str = "") -> str:
+    off = abs(told.value - true.value)
+    both = math.hypot(told.error, true.error)
+    within = [
+        f"{'yes' if off <= ERRORS * error else 'NO'} ({off / error if error else math.inf:.1f})"
+        for error in (told.error, both)
+    ]
+    cells = [f"{told.text(unit)}{told_more}", basis, f"{true.text(unit)}{more}", *within]
+    return f"{head} | {' | '.join(cells)} |"
+
+
+def probe(job: Job, sizes: list[int], seconds: float) -> None:
+    """Train once with each size for so long, and show when each reaches which metric."""
+    never = math.inf if not job.higher_is_better else -math.inf
+    curves: dict[int, list[tuple[float, float]]] = {}  # the best metric so far and the seconds, epoch by epoch
+    watts: dict[int, float] = {}
+    print(
+        f"{job.name}, target {job.target}\nsize | epochs | s/epoch (the first) | W | target after epochs, s, J | last"
+    )
+    for size in sizes:
+        rate = job.learning_rate * math.sqrt(size / job.default)
+        beyond = 1e-9 if not job.higher_is_better else 1e9
+        one = replace(job, batch_sizes=(size,), default=size, target=beyond, learning_rate=rate, max_epochs=10_000)
+        with tempfile.TemporaryDirectory(prefix="zeus-probe-") as place:
+            store = JobStore(Path(place) / "store", one, "default", Path(place) / "none.jsonl")
+            try:
+                row = store.run(time.monotonic() + seconds)
+            except Cut as cut:
+                row = cut.report["recurrences"][0]
+            lines = CURVE.findall(store.log())
+        best, curve = never, []
+        for metric, passed in lines:
+            best = max(best, float(metric)) if job.higher_is_better else min(best, float(metric))
+            curve.append((best, float(passed)))
+        trial = row["tries"][0]
+        curves[size] = curve
+        watts[size] = trial["joules"] / trial["seconds"] if trial["joules"] and trial["seconds"] else math.nan
+        if not curve:
+            print(f"{size} | no epoch ended", flush=True)
+            continue
+        each = (curve[-1][1] - curve[0][1]) / max(1, len(curve) - 1)
+        print(
+            f"{size} | {len(curve)} | {each:.2f} ({curve[0][1]:.2f}) | {watts[size]:.0f} | "
+            f"{_reached(job, curve, watts[size], job.target)} | {curve[-1][0]:.4f} after {curve[-1][1]:.1f} s",
+            flush=True,
+        )
+    usual = curves.get(job.default, [])
+    print("\nOther targets (the default's after each epoch): epochs, s, J\ntarget | " + " | ".join(map(str, curves)))
+    for target in sorted({metric for metric, _ in usual}, reverse=not job.higher_is_better):
+        cells = (_reached(job, curve, watts[size], target) for size, curve in curves.items())
+        print(f"{target:.4f} | " + " | ".join(cells), flush=True)
+
+
+def _reached(job: Job, curve: list[tuple[float, float]], watts: float, target: float) -> str:
+    for epoch, (metric, passed) in enumerate(curve, 1):
+        if job.reaches(metric, target):
+            return f"{epoch}, {passed:.1f} s, {watts * passed:.0f} J"
+    return "-"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--job", choices=JOBS)
+    parser.add_argument("--folder", type=Path, help="where the exported files lie (default: a new one)")
+    parser.add_argument("--recurrences", type=int, default=12)
+    parser.add_argument("--budget-seconds", type=float, default=570.0)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the samples of an epoch")
+    parser.add_argument("--target", type=float, help="instead of the job's")
+    parser.add_argument("--default", type=int, help="default batch size, instead of the job's")
+    parser.add_argument("--sizes", help="some batch sizes, separated by commas, instead of the job's")
+    parser.add_argument("--probe", action="store_true", help="one run of each size, nothing is kept")
+    parser.add_argument("--probe-seconds", type=float, default=25.0, help="of each of these runs")
+    parser.add_argument("--report", action="store_true", help="only report what is in the folder")
+    options = parser.parse_args()
+    if not options.report and options.job is None:
+        parser.error("--job is missing")
+    if options.report and options.folder is None:
+        parser.error("--folder is missing")
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="zeus-savings-"))
+    if not options.report:
+        job = replace(JOBS[options.job], scale=options.scale)
+        if options.default:  # with the same learning rates
+            rate = job.learning_rate * math.sqrt(options.default / job.default)
+            job = replace(job, default=options.default, learning_rate=rate)
+        if options.target is not None:
+            job = replace(job, target=options.target)
+        if options.sizes:
+            job = replace(job, batch_sizes=tuple(map(int, options.sizes.split(","))))
+        if options.probe:
+            probe(job, list(job.batch_sizes), options.probe_seconds)
+            return
+        measure(job, folder, options.recurrences, options.budget_seconds)
+    print(f"\nFrom {folder}:\n")
+    print("| job | recurrences | | reported | basis | measured | within two reported errors | within two combined |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, job in JOBS.items():
+        there = (folder / f"{name}.jsonl").exists() and (folder / f"{name}-default.jsonl").exists()
+        if there and options.job in (None, name):
+            report(job, folder)
 
 
 if __name__ == "__main__":
