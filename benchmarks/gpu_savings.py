@@ -27,7 +27,7 @@ A machine that has only torch and transformers gets the other packages from a fo
 
     pip install --target DEPS --python-version 3.12 --only-binary=:all: --platform manylinux2014_x86_64 --no-deps \\
         --no-compile --constraint constraints.txt sqlalchemy alembic mako markupsafe typing_extensions click rich \\
-        markdown-it-py mdurl pygments httpx httpcore h11 anyio sniffio idna certifi nvidia-ml-py
+        markdown-it-py mdurl pygments httpx httpcore h11 anyio sniffio idna certifi nvidia-ml-py regex
     PYTHONPATH=src:DEPS python benchmarks/gpu_savings.py ...
 
 Without a GPU: ZEUS_GPU=virtual:v100, with --scale 0.02 and an easy --target.

@@ -22,7 +22,7 @@ class TimeLimits:
     grace: float = 10.0  # between asking a command to end and killing it
     leftovers: float = 2.0  # for processes that it left behind, which free the GPU as they end
     killed: float = 10.0  # a killed process that lives longer stays: another user's, or stuck in a driver
-    line: float = 1.0  # CPU time to match the expressions of [metrics] against one line; usually microseconds
+    line: float = 1.0  # to match an expression of [metrics] against one line; usually microseconds
 
     # a database
     database_busy: float = 30.0  # how long a writer waits for the others before it gives up

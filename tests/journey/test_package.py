@@ -15,7 +15,20 @@ import pytest
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
 
-HEAVY = {"torch", "numpy", "scipy", "pandas", "click", "rich", "pynvml", "amdsmi", "sqlalchemy", "httpx", "fastapi"}
+HEAVY = {
+    "torch",
+    "numpy",
+    "scipy",
+    "pandas",
+    "click",
+    "rich",
+    "pynvml",
+    "amdsmi",
+    "sqlalchemy",
+    "httpx",
+    "fastapi",
+    "regex",
+}
 
 # Taking a name away breaks somebody's script: it is deprecated first, for two minor versions.
 PUBLIC = {

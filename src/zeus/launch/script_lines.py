@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Generic, Protocol, TypeVar
 
+import regex
+
 from zeus.env import time_limits
 from zeus.errors import LaunchError
 from zeus.launch.job_file.values import MetricsSource
-from zeus.launch.process.matcher import Matcher, TooSlow
 from zeus.launch.script_events import Line
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ LOOK_SECONDS = 0.1  # how often a file is read
 CHUNK = 1 << 16
 LONGEST = 1 << 14  # bytes of a line that are read; the rest is ignored
 HEAD = 1 << 10  # first bytes, by which a file that was written anew is noticed
+SLOW_LINES = 10  # in a row, after which the expressions are given up
 ENDS = re.compile(rb"[\r\n]")  # a progress bar rewrites its line
 T = TypeVar("T")
 
@@ -44,9 +46,6 @@ class Reader(Protocol):
     def read(self, texts: Sequence[str]) -> list[Line]:
         """The epochs and metrics in these lines; lines without any are left out."""
 
-    def close(self) -> None:
-        """Release what the reader holds."""
-
 
 def reader_of(metrics: MetricsSource) -> Reader:
     """The reader for a [metrics] table.
@@ -54,18 +53,18 @@ def reader_of(metrics: MetricsSource) -> Reader:
     >>> reader = reader_of(MetricsSource(regex="acc=([0-9.]+)", epoch_regex="epoch ([0-9]+) done"))
     >>> reader.read(["epoch 3 done, acc=0.5", "hello"])
     [Line(epoch='3', metric=0.5, samples=None)]
-    >>> reader.close()
     """
     return JsonReader() if metrics.file else RegexReader(metrics)
 
 
 class RegexReader:
-    """Reads lines with regular expressions."""
+    """Reads lines with regular expressions. An expression that backtracks for too long on a line does not match it."""
 
     def __init__(self, metrics: MetricsSource) -> None:
         given = {"metric": metrics.regex, "epoch": metrics.epoch_regex, "samples": metrics.samples}
-        self._regexes = {name: regex for name, regex in given.items() if regex}
-        self._matcher = Matcher(*self._regexes.values(), seconds=time_limits().line)
+        self._regexes = {name: regex.compile(one) for name, one in given.items() if one}
+        self._seconds = time_limits().line
+        self._slow = 0  # lines in a row
         self._count = map(str, itertools.count(1))  # names of epochs if there is no epoch_regex
 
     def read(self, texts: Sequence[str]) -> list[Line]:
@@ -74,27 +73,35 @@ class RegexReader:
         Raises:
             LaunchError: The expressions take too long.
         """
-        try:
-            answers = self._matcher.search(texts)
-        except TooSlow as slow:
-            regexes = " or ".join(map(repr, self._regexes.values()))
-            raise LaunchError(
-                f"[metrics] {regexes} takes too long on one line after another, such as "
-                f"{str(slow)!r}. Avoid a repeat inside a repeat, such as (a+)+."
-            ) from slow
-        return [line for found in answers if (line := self._line(found)) is not None]
+        return [line for text in texts if (line := self._line(self._search(text))) is not None]
 
-    def _line(self, answers: Sequence[list[str | None] | None]) -> Line | None:
-        found = {name: groups[0] for name, groups in zip(self._regexes, answers, strict=True) if groups is not None}
+    def _search(self, text: str) -> dict[str, str | None]:
+        """The group of each expression that matches this line; None: the group took no part in the match."""
+        try:
+            matches = {
+                name: one.search(text, timeout=self._seconds, concurrent=True)  # other threads go on meanwhile
+                for name, one in self._regexes.items()
+            }
+        except TimeoutError:
+            self._slow += 1
+            if self._slow > SLOW_LINES:
+                patterns = " or ".join(repr(one.pattern) for one in self._regexes.values())
+                raise LaunchError(
+                    f"[metrics] {patterns} takes too long on one line after another, such as {text[:80]!r}. "
+                    "Avoid a repeat inside a repeat, such as (a+)+."
+                ) from None
+            log.warning("a line that begins with %r is ignored: [metrics] takes too long to match it", text[:80])
+            return {}
+        self._slow = 0
+        return {name: match[1] for name, match in matches.items() if match is not None}
+
+    def _line(self, found: dict[str, str | None]) -> Line | None:
         if not found:
             return None
         epoch = found.get("epoch")
         if "metric" in found and "epoch" not in self._regexes:  # each metric ends an epoch
             epoch = next(self._count)
         return Line(epoch, _number(found["metric"]) if "metric" in found else None, _whole(found.get("samples")))
-
-    def close(self) -> None:
-        self._matcher.close()
 
 
 class JsonReader:
@@ -115,9 +122,6 @@ class JsonReader:
                 return Line(name, metric, _whole(data.get("samples")))
         log.warning('%r is ignored: expected a line such as {"epoch": 3, "metric": 0.81}', text[:200])
         return None
-
-    def close(self) -> None:
-        """Does nothing."""
 
 
 def _number(text: Any) -> float | None:
@@ -226,7 +230,6 @@ class ScriptLines(Generic[T]):
         if self._follower is not None:
             self._follower.join(timeout=5.0)
         self._closed = True
-        self._reader.close()
         self._queue.put(None)
 
     def _take(self, chunk: bytes) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 import string
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import regex
 
 from zeus.cost import GPU_ONLY
 from zeus.env import CARBON, CURRENCY, PRICE, Mode, ProfilingPlan, gco2e_token, profiling_plan
@@ -179,8 +180,8 @@ class _Reader(TomlReader):
             self._blame(("metrics", "samples"), 'samples: with file, write "samples" into its lines instead.')
         for key, meaning in _MEANS.items():
             try:
-                groups = re.compile(metrics.get(key, "()") or "()").groups
-            except re.error as wrong:
+                groups = regex.compile(metrics.get(key, "()") or "()").groups
+            except regex.error as wrong:
                 self._blame(("metrics", key), f"{key} = {shown(metrics[key])} is not a regular expression: {wrong}.")
                 continue
             if groups != 1:
