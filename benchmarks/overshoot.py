@@ -7,6 +7,7 @@ converges first. Then comes a size whose single epoch costs 10 or 20 times a who
 stopped within its first epoch, as soon as its steps show the cost. All ways run on a virtual clock, except unmodified
 scripts: what those use between two lines can only be seen in (fast) real time.
 
+    evaluation  what an evaluation costs, as a share of an epoch of the default
     epoch       cost of one epoch of that size, measured separately, in runs of the default
     bound       cost limit of the trial, in runs of the default
     cost        cost until it was stopped, in runs of the default
@@ -31,6 +32,7 @@ from honesty_scripts.ways import Runner
 
 LARGE = 16  # the batch size whose epochs are long
 TIMES = (10, 20)  # the cost of one of its epochs, in runs of the default
+EVALUATIONS = (0.0, 0.5)  # after each epoch, as a share of an epoch of the default
 SPEED = 40
 SEEN = {
     "loader": "steps",
@@ -53,6 +55,7 @@ class Passed:
 
     way: str
     times: int
+    evaluation: float
     default: float = 0.0  # cost of a run
     epoch: float = 0.0  # cost of one of the long epochs
     bound: float | None = None
@@ -78,24 +81,25 @@ class LongEpochs(Runner):
         return {**told, "needed": needed, "longer": {LARGE: samples}}
 
 
-def look(folder: Path, warm: WarmStarts, way: str, times: int) -> Passed:
+def look(folder: Path, warm: WarmStarts, way: str, times: int, evaluation: float) -> Passed:
     speed = SPEED if way.startswith("lines") else 0
-    cell = Cell(way, 2, policy="paper", speed=speed)
-    epoch = cost_of_an_epoch(folder, warm, Cell(way, 2, mode="off", policy="default", speed=speed), times)
-    place = Place(folder / f"{way}-{times}".replace(" ", "-"), warm)
+    cell = Cell(way, 2, evaluation=evaluation, policy="paper", speed=speed)
+    alone = Cell(way, 2, evaluation=evaluation, mode="off", policy="default", speed=speed)
+    epoch = cost_of_an_epoch(folder, warm, alone, times)
+    place = Place(folder / f"{way}-{times}-{evaluation}".replace(" ", "-"), warm)
     LongEpochs(place, cell, times, needed=99).run(Phase(3))
     tries = place.show()["tries"]
     default = next(one["cost"] for one in tries if one["ending"] == "converged")
     bounded = [one for one in tries if one["batch_size"] == LARGE and one["cost_limit"] is not None and one["cost"]]
     if not bounded:
-        return Passed(way, times, default, epoch, ending="never tried under a bound")
+        return Passed(way, times, evaluation, default, epoch, ending="never tried under a bound")
     worst = max(bounded, key=lambda one: float(one["cost"] - one["cost_limit"]))
-    return Passed(way, times, default, epoch, worst["cost_limit"], worst["cost"], worst["ending"])
+    return Passed(way, times, evaluation, default, epoch, worst["cost_limit"], worst["cost"], worst["ending"])
 
 
 def cost_of_an_epoch(folder: Path, warm: WarmStarts, cell: Cell, times: int) -> float:
     """Measured by a job of that size alone, with one epoch."""
-    place = Place(folder / f"epoch-{cell.way}-{times}".replace(" ", "-"), warm)
+    place = Place(folder / f"epoch-{cell.way}-{times}-{cell.evaluation}".replace(" ", "-"), warm)
     LongEpochs(place, cell, times, needed=1, default=LARGE).run(Phase(1))
     (one,) = place.show()["tries"]
     return float(one["cost"])
@@ -110,9 +114,9 @@ def row(*columns: str) -> str:
 
 def line(one: Passed) -> str:
     if one.overshoot is None or one.bound is None or one.cost is None:
-        return row(one.way, SEEN[one.way], *[""] * 4, one.ending)
+        return row(one.way, SEEN[one.way], f"{one.evaluation:.0%}", *[""] * 4, one.ending)
     runs = (f"{cost / one.default:.2f}" for cost in (one.epoch, one.bound, one.cost))
-    return row(one.way, SEEN[one.way], *runs, f"{one.overshoot:.3f}", one.ending)
+    return row(one.way, SEEN[one.way], f"{one.evaluation:.0%}", *runs, f"{one.overshoot:.3f}", one.ending)
 
 
 def summary(done: list[Passed]) -> str:
@@ -130,12 +134,23 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="jobs at a time")
     options = parser.parse_args()
-    wanted = [(way, times) for way in (*WAYS, *BESIDE) if options.only in way for times in TIMES]
-    print(row("way", "sees", "epoch", "bound", "cost", "overshoot", "ending"), row(*["---"] * 7), sep="\n", flush=True)
+    wanted = [
+        (way, times, share)
+        for way in (*WAYS, *BESIDE)
+        if options.only in way
+        for times in TIMES
+        for share in EVALUATIONS
+    ]
+    print(
+        row("way", "sees", "evaluation", "epoch", "bound", "cost", "overshoot", "ending"),
+        row(*["---"] * 8),
+        sep="\n",
+        flush=True,
+    )
     warm, done = WarmStarts(), []
     with tempfile.TemporaryDirectory(prefix="overshoot-") as folder:
 
-        def one(what: tuple[str, int]) -> Passed:
+        def one(what: tuple[str, int, float]) -> Passed:
             try:
                 return look(Path(folder), warm, *what)
             except CannotRun as missing:

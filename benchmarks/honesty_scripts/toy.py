@@ -54,10 +54,13 @@ class Toy:
         self.ledger = Path("ledger.jsonl")
         begun = self.ledger.read_text().count('"begin"') if self.ledger.exists() else 0
         self.random = random.Random(f"{told['seed']} {begun}")
-        samples = told["samples"] * told["growth"] * told.get("longer", {}).get(str(size), 1)
+        longer = told.get("longer", {}).get(str(size), 1)
+        samples = told["samples"] * told["growth"] * longer
         self.samples = round(samples)
         self.steps = max(1, round(samples * (1 + told["noise"] * self.random.uniform(-1, 1)) / size))
-        self.evaluation_steps = round(told["evaluation"] * self.steps)
+        self.evaluation_steps = round(
+            told["evaluation"] * self.steps / longer
+        )  # all sizes have the same evaluation set
         spread = math.sqrt(math.log1p(told["run_noise"] ** 2))
         self.factor = math.exp(self.random.gauss(-(spread**2) / 2, spread)) if spread else 1.0
 

@@ -60,7 +60,7 @@ def _main(summary: Summary) -> str:
     ending = {
         TrainingEnd.REACHED: f"reached {summary.metric:g}" if summary.metric is not None else "reached the target",
         TrainingEnd.MAX_EPOCHS: "ran all its epochs",
-        TrainingEnd.COST_LIMIT: "stopped before the cost limit",
+        TrainingEnd.COST_LIMIT: "stopped by its cost limit",
         TrainingEnd.ENDED: "ended",
     }.get(summary.ending, "left the training loop")
     energy = "unknown energy" if math.isnan(summary.joules) else f"{summary.joules:.0f} J"

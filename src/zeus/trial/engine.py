@@ -30,7 +30,7 @@ from zeus.cost import ZERO, CostModel, Use, fits
 from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, Stretch
 from zeus.job.checks import LEAST, is_number
 from zeus.job.spec import is_reached
-from zeus.trial.estimate import EpochEstimate, first_epoch, next_epoch
+from zeus.trial.estimate import EpochEstimate, evaluation, first_epoch, next_epoch
 from zeus.trial.knowledge import Knowledge
 
 POINTS = 1000  # a longer curve drops every other point
@@ -375,18 +375,27 @@ class TrialEngine:
         return now, (AskPolicy(now.report, self._priced(self.charged + least)),)
 
     def _look_inside(self) -> tuple[TrialEngine, tuple[Action, ...]]:
-        """Ask the policy if this epoch will not fit under the bound, even at the pace of its cheapest steps."""
+        """Ask the policy if this epoch will not fit under the bound, even at the pace of its cheapest steps.
+
+        A script evaluates after its steps, also if it is stopped among them: the evaluation to come counts.
+        """
         steps, spent = self.steps_per_epoch, self._price(self.charged)
         if self._inside or self.terms.cost_limit is None or not math.isfinite(spent):
             return self, ()
-        left = max(0, (steps or 0) - self._steps) * min(self._paces)
+        left = self._price((self._usual_evaluation() - self._evaluation).most(ZERO))
         # The first steps may be slow, so nothing is extrapolated from them.
-        if len(self._paces) < 2 or self._steps * LOOKS < (steps or 0):
-            left = 0.0
+        if len(self._paces) > 1 and self._steps * LOOKS >= (steps or 0):
+            left += max(0, (steps or 0) - self._steps) * min(self._paces)
         if fits(spent + left, self.terms.cost_limit):
             return self, ()
         now = replace(self, next_epoch_cost=self._price(self._epoch) + left, _inside=True)
         return now, (AskPolicy(now.report, spent + left),)
+
+    def _usual_evaluation(self) -> Use:
+        """What the evaluation of an epoch uses: that of the last epoch, or else what is known of others."""
+        if self._last_evaluation.seconds:
+            return self._last_evaluation
+        return evaluation(self.known, self.stretches.values(), self._limit)
 
     def _price(self, use: Use) -> float:
         return math.nan if self.terms.cost is None else self.terms.cost.of(use)

@@ -42,10 +42,9 @@ def next_epoch(
         steps: Steps in an epoch, if they can be seen and counted.
         evaluated: What this trial's last evaluation used.
     """
-    book, before, beside = Units.of([readable(own)]), Units.of(known.trials), evaluated
+    book, before = Units.of([readable(own)]), Units.of(known.trials)
     limit = UNREAD if limit is None else limit
-    if not evaluated.seconds and (usual := _unit(book, before, Kind.EVALUATION, limit)) is not None:
-        beside = usual.use
+    beside = evaluated if evaluated.seconds else _evaluation(book, before, known, limit)
     if steps:
         step = _unit(book, before, Kind.STEP, limit)
         use = known.step if step is None else step.use
@@ -63,6 +62,16 @@ def first_epoch(known: Knowledge, steps: int | None, limit: float | None) -> Epo
     if known.epoch is not None:
         return EpochEstimate(known.epoch, 0.0)
     return None if known.near is None else EpochEstimate(known.near, OCTAVE * max(1.0, known.octaves))
+
+
+def evaluation(known: Knowledge, own: Iterable[Stretch], limit: float | None) -> Use:
+    """What an evaluation will use, from this trial, earlier ones of its size, or another size; 0 if none is known."""
+    return _evaluation(Units.of([readable(own)]), Units.of(known.trials), known, UNREAD if limit is None else limit)
+
+
+def _evaluation(own: Units, before: Units, known: Knowledge, limit: float) -> Use:
+    found = _unit(own, before, Kind.EVALUATION, limit)
+    return found.use if found is not None else known.evaluation or Use()
 
 
 def _unit(own: Units, known: Units, kind: Kind, limit: float) -> Unit | None:

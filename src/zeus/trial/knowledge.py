@@ -30,6 +30,7 @@ class Knowledge:
     near: Use | None = None  # an epoch of the nearest other size
     octaves: float = 0.0  # distance to that size
     lines_end: bool | None = None  # whether the lines of an unmodified script end its epochs; None: unknown
+    evaluation: Use | None = None  # after an epoch, in the newest trial of the nearest other size that had one
     micro_batch_size: int | None = None  # samples that last fitted on each GPU at once; None: no trial accumulated
 
 
@@ -42,6 +43,7 @@ def gather(kept: Iterable[Kept], told: Iterable[Profiled], batch_size: int, gpus
     return replace(
         from_epochs(epochs, batch_size),
         trials=tuple(stretches[-NEWEST_TRIALS:]),
+        evaluation=_evaluation(kept, batch_size, gpus),
         lines_end=_lines_end(one.told for one in kept if one.told is not None),
         micro_batch_size=_micro_batch_size(kept, gpus),
     )
@@ -52,6 +54,18 @@ def from_epochs(epochs: Mapping[int, Use], batch_size: int) -> Knowledge:
     near = next(iter(nearest(batch_size, epochs)), batch_size)
     octaves = abs(math.log2(near / batch_size))
     return Knowledge(epoch=epochs.get(batch_size), near=None if not octaves else epochs[near], octaves=octaves)
+
+
+def _evaluation(kept: Iterable[Kept], batch_size: int, gpus: Gpus) -> Use | None:
+    """What an evaluation used in the newest trial that had one on these GPUs, of the nearest other size."""
+    newest: dict[int, Use] = {}
+    for one in kept:
+        if one.told is not None and one.trial.ask.gpus == gpus:
+            parts = [part for part in one.told.stretches if part.kind is Kind.EVALUATION and part.joules]
+            if parts:
+                total = sum((Use(part.joules or 0.0, part.seconds) for part in parts), Use())
+                newest[one.trial.batch_size] = total.times(1 / sum(part.count for part in parts))
+    return next((newest[size] for size in nearest(batch_size, newest)), None)
 
 
 def _lines_end(told: Iterable[Outcome]) -> bool | None:
@@ -105,7 +119,7 @@ def readable(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
 
 
 def knowledge_to_json(known: Knowledge) -> Json:
-    uses = {"step": known.step, "epoch": known.epoch, "near": known.near}
+    uses = {"step": known.step, "epoch": known.epoch, "near": known.near, "evaluation": known.evaluation}
     return {
         "trials": [plain(some) for some in known.trials],
         **{name: None if use is None else [use.joules, use.seconds] for name, use in uses.items()},
@@ -114,7 +128,11 @@ def knowledge_to_json(known: Knowledge) -> Json:
 
 
 def knowledge_from_json(data: Any) -> Knowledge:
-    step, epoch, near = (None if data[name] is None else Use(*data[name]) for name in ("step", "epoch", "near"))
-    trials = tuple(stretches_from_json(rows) for rows in data["trials"])
-    micro = data.get("micro_batch_size")  # a service of Zeus 0.2 does not send it
-    return Knowledge(trials, step, epoch, near, float(data["octaves"]), data["lines_end"], micro)
+    uses = {name: data.get(name) for name in ("step", "epoch", "near", "evaluation")}  # 0.2 sends no evaluation
+    return Knowledge(
+        trials=tuple(stretches_from_json(rows) for rows in data["trials"]),
+        **{name: None if use is None else Use(*use) for name, use in uses.items()},
+        octaves=float(data["octaves"]),
+        lines_end=data["lines_end"],
+        micro_batch_size=data.get("micro_batch_size"),  # 0.2 does not send it
+    )

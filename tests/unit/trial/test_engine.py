@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from zeus.cost import CostModel, Use, fits
@@ -330,21 +330,35 @@ def test_after_a_stop_inside_an_epoch_its_rest_is_charged_and_nothing_else_chang
 # ---------------------------------------------------------------------- by how much a bound is passed
 
 
+@example(epochs=3, per_look=1, slow=[], bound=0.7, noise=[1.0] * LOOKS, evaluation=0.5, other_size=1.0)
 @given(
     epochs=st.integers(1, 6),
     per_look=st.integers(1, 4),
     slow=st.lists(st.floats(1, 20), min_size=0, max_size=3),
     bound=st.floats(0.05, 8),
     noise=st.lists(st.floats(0.9, 1.1), min_size=LOOKS, max_size=LOOKS),
+    evaluation=st.floats(0, 0.5),
+    other_size=st.floats(0.95, 1.05),
 )
 def test_with_visible_steps_no_trial_passes_its_bound_by_more_than_a_tenth_of_an_epoch(
-    epochs: int, per_look: int, slow: list[float], bound: float, noise: list[float]
+    epochs: int,
+    per_look: int,
+    slow: list[float],
+    bound: float,
+    noise: list[float],
+    evaluation: float,
+    other_size: float,
 ) -> None:
-    """The first looks of the first epoch may be slow, as libraries load; looks are a twentieth of an epoch apart."""
+    """The first looks of the first epoch may be slow, as libraries load; looks are a twentieth of an epoch apart.
+
+    A script evaluates after its steps, also if it is stopped among them. Another size tells what that uses.
+    """
     steps, step = LOOKS * per_look, Use(50.0, 0.25)
-    epoch_cost = COST.of(step) * steps * 1.1
-    limit = bound * COST.of(step) * steps
-    driver = Driver(TrialEngine(terms(epochs, limit, steps_per_epoch=steps)), ask=within(limit))
+    evaluated = step.times(steps * evaluation)
+    epoch_cost = COST.of(step) * steps * 1.1 + COST.of(evaluated)
+    limit = bound * COST.of(step) * steps + COST.of(evaluated)
+    known = Knowledge(evaluation=evaluated.times(other_size) if evaluation else None)
+    driver = Driver(TrialEngine(terms(epochs, limit, steps_per_epoch=steps), known), ask=within(limit))
     driver.feed(Started())
     last = 0.0
     while not driver.is_over:
@@ -356,8 +370,7 @@ def test_with_visible_steps_no_trial_passes_its_bound_by_more_than_a_tenth_of_an
             use = step.times(per_look * pace)
             last = COST.of(use)
             driver.feed(Measured(Kind.STEP, per_look, use, 250.0))
-        if not driver.is_over:
-            driver.feed(EpochEnded(), Evaluated(MISS))
+        driver.feed(Measured(Kind.EVALUATION, 1, evaluated, 250.0), EpochEnded(), Evaluated(MISS))
     spent = COST.of(driver.engine.spent)
     # What nobody can see coming is the last look itself, which a slow beginning makes dear.
     assert spent <= limit + max(0.1 * epoch_cost, last) * (1 + 1e-9)
