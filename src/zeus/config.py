@@ -3,8 +3,8 @@
     /etc/zeus/config.toml  ◀  $XDG_CONFIG_HOME/zeus/config.toml  ◀  the environment        (the right one wins)
 
 ZEUS_CONFIG names one file to read instead of both, or none if it is empty. Files are read once, when a setting is first
-needed. A mistake in a file never stops a training: it is logged, and the wrong setting is ignored. Commands refuse to
-start instead (`refuse_mistakes`).
+needed. A mistake in a file never stops a training: it is logged, and the wrong setting is ignored. If that leaves open
+whether Zeus may change GPUs, it does not (`Layered.doubt`). Commands refuse to start instead (`refuse_mistakes`).
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ class ConfigKey:
     kind: Kind
     default: str = ""  # in words, if it is always the same
     is_secret: bool = False
+    is_safety: bool = False  # says what Zeus may change
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -115,6 +116,7 @@ class ConfigFile:
     policy: Mapping[str, Any] = field(default_factory=dict)  # the keys of POLICY in [keeper]
     mistakes: tuple[str, ...] = ()
     policy_mistakes: tuple[str, ...] = ()  # those that leave open what the policy is
+    doubts: Mapping[str, str] = field(default_factory=dict)  # by variable: where the file leaves a safety setting open
 
 
 class Layered(Mapping[str, str]):
@@ -151,6 +153,13 @@ class Layered(Mapping[str, str]):
         found = self._below().get(name)
         return "default" if found is None else found.origin
 
+    def doubt(self, name: str) -> str:
+        """The file, and the line, that leaves open what this safety setting is. Empty if it is clear."""
+        if name in self._environ:
+            return ""
+        told = (file for file in reversed(self.files()) if name in file.doubts or name in file.values)
+        return next((file.doubts.get(name, "") for file in told), "")
+
     def files(self) -> tuple[ConfigFile, ...]:
         """The files that exist, lowest first. They are read once."""
         names = tuple(map(self._environ.get, (VARIABLE, "XDG_CONFIG_HOME", "HOME")))
@@ -179,7 +188,8 @@ class Layered(Mapping[str, str]):
         is_named = bool(self._environ.get(VARIABLE))
         found = read_config(path, self._settings, is_system=is_named or path == SYSTEM)
         if found is None and is_named:
-            return _broken(path, f"{VARIABLE} names this file, but it does not exist. Create it, or unset {VARIABLE}.")
+            why = f"{VARIABLE} names this file, but it does not exist. Create it, or unset {VARIABLE}."
+            return _broken(path, why, self._settings)
         return found
 
     def _below(self) -> dict[str, Value]:
@@ -213,7 +223,8 @@ def read_config(path: Path, settings: Sequence[ConfigKey], *, is_system: bool) -
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
         try:
-            trouble = _danger(os.fstat(descriptor), path)
+            found = os.fstat(descriptor)
+            trouble = _danger(found, path)
             content = b"" if trouble else os.read(descriptor, MOST_BYTES)
         finally:
             os.close(descriptor)
@@ -221,23 +232,26 @@ def read_config(path: Path, settings: Sequence[ConfigKey], *, is_system: bool) -
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError:
-        return _broken(path, "it is not text in UTF-8. Save it as UTF-8.")
+        return _broken(path, "it is not text in UTF-8. Save it as UTF-8.", settings)
     except OSError as failed:
-        return _broken(path, f"it cannot be read: {failed.strerror}. Let every user read it: `chmod a+r {path}`.")
+        why = f"it cannot be read: {failed.strerror}. Let every user read it: `chmod a+r {path}`."
+        return _broken(path, why, settings)
     if trouble:
-        return _broken(path, trouble)
+        return _broken(path, trouble, () if _is_strange(found) else settings)
     import tomllib  # imported late: most machines have no such file
 
     try:
         data = tomllib.loads(text)
     except ValueError as wrong:
-        return _broken(path, f"it is not valid TOML: {wrong}. Write texts in quotes and lists in [brackets].")
+        why = f"it is not valid TOML: {wrong}. Write texts in quotes and lists in [brackets]."
+        return _broken(path, why, settings)
     return _Reader(str(path), text, settings, is_system).read(path, data)
 
 
-def _broken(path: Path, why: str) -> ConfigFile:
-    """A file of which nothing can be used."""
-    return ConfigFile(path, mistakes=(f"{path}: {why}",), policy_mistakes=(f"{path}: {why}",))
+def _broken(path: Path, why: str, settings: Sequence[ConfigKey]) -> ConfigFile:
+    """A file of which nothing can be used, and which may have meant any of these settings."""
+    doubts = {one.variable: str(path) for one in settings if one.is_safety}
+    return ConfigFile(path, mistakes=(f"{path}: {why}",), policy_mistakes=(f"{path}: {why}",), doubts=doubts)
 
 
 def _danger(found: os.stat_result, path: Path) -> str:
@@ -249,9 +263,14 @@ def _danger(found: os.stat_result, path: Path) -> str:
         return f"{size}. Move it away: `mv {path} {path}.old`."
     if found.st_mode & stat.S_IWOTH:
         return f"every user can change it, so it is ignored. Run `chmod o-w {path}`."
-    if os.geteuid() == 0 and found.st_uid != 0:
+    if _is_strange(found):
         return f"it belongs to user {found.st_uid}, so root ignores it. Run `chown root {path}`."
     return ""
+
+
+def _is_strange(found: os.stat_result) -> bool:
+    """Whether this is root, and the file somebody else's: what it says is not for root."""
+    return os.geteuid() == 0 and found.st_uid != 0
 
 
 class _Reader(TomlReader):
@@ -270,6 +289,7 @@ class _Reader(TomlReader):
             name, text, {**top, **dict.fromkeys(self._tables, TABLE)}, [one.key for one in settings if one.is_secret]
         )
         self._is_system = is_system
+        self._doubts: dict[str, str] = {}
 
     def read(self, path: Path, data: dict[str, Any]) -> ConfigFile:
         self._check({key: value for key, value in data.items() if key != KEEPER}, self._top)
@@ -279,8 +299,29 @@ class _Reader(TomlReader):
         others = len(self._wrong)
         policy = self._policy(data.get(KEEPER, {}))
         return ConfigFile(
-            path, self._values(path, data), policy, tuple(self._mistakes()), tuple(self._mistakes(since=others))
+            path,
+            self._values(path, data),
+            policy,
+            tuple(self._mistakes()),
+            tuple(self._mistakes(since=others)),
+            self._doubts,
         )
+
+    def _check(self, data: Mapping[str, Any], known: Mapping[str, Kind], *table: str) -> None:
+        super()._check(data, known, *table)
+        for key, value in data.items():
+            if key not in known or not known[key][0](value):
+                self._doubt(key, value, Value("", Path(self._name), self._line((*table, key))).origin)
+
+    def _doubt(self, key: str, value: Any, origin: str) -> None:
+        """Note which safety settings may have been meant by a key that is wrong, or by one inside it."""
+        from difflib import get_close_matches  # slow to import, and seldom needed
+
+        for one in (one for one in self._settings if one.is_safety):
+            if get_close_matches(key.lower(), (one.path[-1], one.variable.lower())):
+                self._doubts[one.variable] = origin
+        for inner, inside in value.items() if isinstance(value, dict) else ():
+            self._doubt(inner, inside, origin)
 
     def _policy(self, keeper: Any) -> dict[str, Any]:
         if not isinstance(keeper, dict):

@@ -65,10 +65,10 @@ SETTINGS = (
     ConfigKey("store", "ZEUS_STORE", _STORE, is_secret=True),  # it may hold a password
     ConfigKey("token_file", "ZEUS_TOKEN_FILE", PATH),
     ConfigKey("patience", "ZEUS_PATIENCE", SECONDS, default=f"{PATIENCE_SECONDS:g}"),
-    ConfigKey("mode", "ZEUS_MODE", _one_of(Mode), default=Mode.OPTIMIZE),
+    ConfigKey("mode", "ZEUS_MODE", _one_of(Mode), default=Mode.OPTIMIZE, is_safety=True),
     ConfigKey("profiling", "ZEUS_PROFILING", _one_of(ProfilingPlan), default=ProfilingPlan.WALK),
     ConfigKey("gpu", "ZEUS_GPU", TEXT, default="auto"),
-    ConfigKey("read_only", "ZEUS_READ_ONLY", YES_NO, default="0"),
+    ConfigKey("read_only", "ZEUS_READ_ONLY", YES_NO, default="0", is_safety=True),
     ConfigKey("quiet", "ZEUS_QUIET", YES_NO, default="0"),
     ConfigKey("log_dir", "ZEUS_LOG_DIR", PATH),
     ConfigKey("data", "ZEUS_DATA", PATH),
@@ -211,8 +211,11 @@ def currency(environ: Mapping[str, str] = HERE) -> str:
 
 
 def quiet(environ: Mapping[str, str] = HERE) -> bool:
-    """ZEUS_QUIET: do not even print the summary line."""
-    return environ.get("ZEUS_QUIET", "0") not in ("", "0")
+    """ZEUS_QUIET: do not even print the summary line. False if it is unclear: no training stops for that."""
+    try:
+        return bool(_flag(environ, "ZEUS_QUIET"))
+    except InputError:
+        return False
 
 
 def patience(environ: Mapping[str, str] = HERE) -> float:
@@ -272,8 +275,34 @@ def has_private_cards(environ: Mapping[str, str] = HERE) -> bool:
 
 
 def read_only(environ: Mapping[str, str] = HERE) -> bool:
-    """ZEUS_READ_ONLY: do not change anything on a card."""
-    return environ.get("ZEUS_READ_ONLY", "0") not in ("", "0")
+    """ZEUS_READ_ONLY: do not change anything on a card. Also if it is neither yes nor no."""
+    try:
+        return bool(_flag(environ, "ZEUS_READ_ONLY"))
+    except InputError:
+        return True
+
+
+def why_read_only(environ: Mapping[str, str] = HERE) -> str:
+    """Why Zeus must not lower the limit of a card, and what to do. Empty if it may.
+
+    It must not if somebody said so, and if what somebody said is unclear.
+    """
+    try:
+        if _flag(environ, "ZEUS_READ_ONLY"):
+            return "ZEUS_READ_ONLY=1 is set. Unset it to let Zeus change GPU settings."
+    except InputError as unclear:
+        return f"{unclear} Until then, Zeus changes no GPU setting."
+    for setting in SETTINGS:
+        if isinstance(environ, Layered) and (where := environ.doubt(setting.variable)):
+            return f"{where} leaves open what {setting.key} is. Run `zeus doctor`, or set {setting.variable}."
+    return ""
+
+
+def refuse_mistakes() -> None:
+    """Raise InputError if a configuration file is wrong, or a variable is neither yes nor no."""
+    HERE.refuse_mistakes()
+    for name in ("ZEUS_READ_ONLY", "ZEUS_QUIET"):
+        _flag(HERE, name)
 
 
 def keeper(environ: Mapping[str, str] = HERE) -> str | None:
@@ -364,7 +393,7 @@ def slurm_job(environ: Mapping[str, str] = HERE) -> str:
     >>> slurm_job({"ZEUS_SLURM_COMMENT": "1", "SLURM_JOB_ID": "9", **array})
     '9_2'
     """
-    if environ.get("ZEUS_SLURM_COMMENT", "0") in ("", "0"):
+    if not _flag(environ, "ZEUS_SLURM_COMMENT"):
         return ""
     array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID", "")
@@ -483,8 +512,12 @@ def _names(environ: Mapping[str, str], name: str) -> tuple[str, ...] | None:
     return tuple(part.strip() for part in text.split(",")) if (text := environ.get(name, "").strip()) else None
 
 
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
 def _flag(environ: Mapping[str, str], name: str) -> bool | None:
+    """Yes or no, in any of the usual words. None if it is not set."""
     text = environ.get(name, "").strip()
-    if text not in ("", "0", "1"):
+    if text and text.lower() not in (*_YES, *_NO):
         raise InputError(f"{name}={text!r}: give 1 or 0.")
-    return None if not text else text == "1"
+    return text.lower() in _YES if text else None

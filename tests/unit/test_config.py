@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from zeus import config, env
 from zeus.config import Layered, read_config
+from zeus.device.keeper import Observing, lend
+from zeus.device.virtual import VirtualMachine
 from zeus.env import SETTINGS, Mode
 from zeus.errors import InputError
 
@@ -123,6 +125,52 @@ def test_a_mistake_is_named_with_its_file_and_line(text: str, message: str, tmp_
     (found,) = mistakes(text, tmp_path / "config.toml")
     assert found.startswith(str(tmp_path / "config.toml"))
     assert message in found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'read_only = "yes"', "read_only = 1", "readonly = true", "read-only = true", "READ_ONLY = true",
+        "[cost]\nread_only = true", "[keeper]\nread_only = true", "[site]\nread_only = true", "read_only.gpu = true",
+        'mode = "observ"', 'mdoe = "off"', "read_only = ", "ZEUS_READ_ONLY = 1",
+    ],
+)  # fmt: skip
+def test_a_file_that_leaves_open_whether_limits_may_be_set_keeps_zeus_from_setting_them(text: str, site: Path) -> None:
+    site.write_text(text)
+    here = layered()
+    assert not env.read_only(here), "what was changed before can be restored"
+    assert str(site) in env.why_read_only(here)
+    with pytest.raises(InputError):
+        here.refuse_mistakes()
+
+
+def test_a_clear_word_above_an_unclear_file_counts(site: Path, own: Path) -> None:
+    site.write_text('read_only = "maybe"')
+    assert not env.why_read_only(layered(ZEUS_READ_ONLY="0"))
+    own.write_text("read_only = false")
+    assert not env.why_read_only(layered(own))
+    site.write_text("read_only = false")
+    own.write_text('raed_only = "yes"')
+    assert str(own) in env.why_read_only(layered(own))
+
+
+def test_no_limit_is_lent_while_that_is_open_but_one_that_was_lowered_can_be_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("readonly = true")
+    monkeypatch.setenv("ZEUS_CONFIG", str(file))
+    gpu = VirtualMachine.in_memory("v100").gpus[0]
+    lease = lend([gpu])
+    assert isinstance(lease, Observing)
+    assert f"{file}, line 1 leaves open what read_only is" in lease.reason
+    gpu.set_limit(150)
+    assert gpu.limit() == 150
+
+
+def test_other_mistakes_leave_limits_alone(site: Path) -> None:
+    site.write_text('sotre = "x"\npatience = -1\n[cost]\ncurency = "EUR"\n[keeper.users.maude]\nallow = true')
+    assert not env.why_read_only(layered())
 
 
 def test_the_address_of_a_store_is_never_shown(tmp_path: Path) -> None:

@@ -19,8 +19,11 @@ from zeus.env import (
     profiling_plan,
     quiet,
     rank_patience,
+    read_only,
     runtime_folder,
+    slurm_job,
     time_limits,
+    why_read_only,
 )
 from zeus.errors import InputError
 from zeus.time_limits import TimeLimits
@@ -70,8 +73,8 @@ def test_everything_a_launcher_says_is_heard() -> None:
 
 def test_which_way_the_metric_goes_is_one_or_zero() -> None:
     assert orders({"ZEUS_HIGHER_IS_BETTER": "1"}).higher_is_better is True
-    with pytest.raises(InputError, match="ZEUS_HIGHER_IS_BETTER='yes': give 1 or 0"):
-        orders({"ZEUS_HIGHER_IS_BETTER": "yes"})
+    with pytest.raises(InputError, match="ZEUS_HIGHER_IS_BETTER='up': give 1 or 0"):
+        orders({"ZEUS_HIGHER_IS_BETTER": "up"})
 
 
 @given(st.sampled_from(sorted(NUMBERS)), st.floats(allow_nan=False, allow_infinity=False))
@@ -133,9 +136,24 @@ def test_an_unknown_plan_is_refused_with_the_nearest_name() -> None:
         profiling_plan(None, {"ZEUS_PROFILING": "all"})
 
 
-def test_quiet_is_anything_but_empty_and_0() -> None:
-    assert [quiet({"ZEUS_QUIET": text}) for text in ("1", "yes", "0", "")] == [True, True, False, False]
-    assert not quiet({})
+@pytest.mark.parametrize("text", ["1", "true", "yes", "On", " YES "])
+def test_a_switch_is_on(text: str) -> None:
+    assert quiet({"ZEUS_QUIET": text}) and read_only({"ZEUS_READ_ONLY": text})
+    assert slurm_job({"ZEUS_SLURM_COMMENT": text, "SLURM_JOB_ID": "9"}) == "9"
+    assert orders({"ZEUS_HIGHER_IS_BETTER": text}).higher_is_better is True
+
+
+@pytest.mark.parametrize("text", ["0", "false", "no", "Off", "", " "])
+def test_a_switch_is_off(text: str) -> None:
+    assert not quiet({"ZEUS_QUIET": text}) and not read_only({"ZEUS_READ_ONLY": text})
+    assert slurm_job({"ZEUS_SLURM_COMMENT": text, "SLURM_JOB_ID": "9"}) == ""
+    assert not orders({"ZEUS_HIGHER_IS_BETTER": text}).higher_is_better
+
+
+def test_a_switch_that_is_neither_keeps_zeus_from_changing_anything() -> None:
+    assert read_only({"ZEUS_READ_ONLY": "ja"})
+    assert why_read_only({"ZEUS_READ_ONLY": "ja"}).startswith("ZEUS_READ_ONLY='ja': give 1 or 0.")
+    assert not quiet({"ZEUS_QUIET": "ja"}), "what it prints harms nobody"
 
 
 def test_patience_is_seconds_and_may_be_none() -> None:

@@ -96,7 +96,7 @@ def node_facts(timeout: float) -> NodeFacts:
         container=container.mark(),
         masked=_masked(),
         installer=next((f"{one} install" for one in INSTALLERS if shutil.which(one)), "apt-get install"),
-        read_only=env.read_only(),
+        read_only=env.why_read_only(),
         newest=HEAD,
         floors=_on_each(policy.base.floor, gpus),
         ceilings=_on_each(policy.base.ceiling, gpus),

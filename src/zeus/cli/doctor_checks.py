@@ -56,7 +56,7 @@ class NodeFacts:
         container: Why this is a container. None if it is not.
         masked: The variables that hide all GPUs, in words. Empty if none does.
         installer: The command that installs a package on this machine.
-        read_only: Whether ZEUS_READ_ONLY is set.
+        read_only: Why Zeus must not change power limits. Empty if it may.
         newest: The newest version of a store that this Zeus knows.
         floors: The policy's floor on each card, in watts by UUID.
         ceilings: The policy's ceiling on each card, in watts by UUID.
@@ -74,7 +74,7 @@ class NodeFacts:
     container: str | None = None
     masked: str = ""
     installer: str = "apt-get install"
-    read_only: bool = False
+    read_only: str = ""
     newest: str = ""
     floors: Mapping[str, float] = field(default_factory=dict)
     ceilings: Mapping[str, float] = field(default_factory=dict)
@@ -218,7 +218,7 @@ def _limits(facts: NodeFacts) -> Check:
     if not facts.gpus:
         return Check(name, Health.NOT_APPLICABLE, "There is no GPU whose limit could be set.")
     if facts.read_only:
-        return Check(name, Health.NOT_APPLICABLE, "ZEUS_READ_ONLY=1 is set, so Zeus changes no power limit.")
+        return Check(name, Health.NOT_APPLICABLE, f"Zeus changes no power limit: {facts.read_only}")
     locked = [gpu for gpu in facts.gpus if not gpu["can_set_limit"]]
     stuck = [gpu for gpu in facts.gpus if facts.floors.get(gpu["uuid"], -math.inf) >= (gpu["max_watts"] or math.inf)]
     if stuck:

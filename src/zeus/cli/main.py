@@ -64,7 +64,7 @@ class _Lazy(click.Group):
 def zeus(ctx: click.Context) -> None:
     """Measure the energy of DNN training on GPUs, and reduce it."""
     if ctx.invoked_subcommand not in WITH_BROKEN_FILES:
-        env.HERE.refuse_mistakes()
+        env.refuse_mistakes()
 
 
 def main(args: list[str] | None = None) -> Any:

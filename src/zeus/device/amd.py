@@ -114,7 +114,7 @@ class AmdGpu:
 
     def set_limit(self, watts: float) -> None:
         """Set the power cap. Only the keeper calls this."""
-        refuse_if_read_only(f"{self._label}: set power limit to {watts:g} W")
+        refuse_if_read_only(f"{self._label}: set power limit to {watts:g} W", or_unclear=False)
         if Capability.LIMITS not in self._spec.capabilities:
             raise Unsupported(f"{self._label} has no power limit that can be read, so Zeus sets none.")
         check_limit(self._spec, watts)
@@ -126,7 +126,7 @@ class AmdGpu:
         raise Unsupported(f"{self._label}: AMD cards have no persistence mode.")
 
     def set_persistence(self, on: bool) -> None:
-        refuse_if_read_only(f"{self._label}: set persistence mode")
+        refuse_if_read_only(f"{self._label}: set persistence mode", or_unclear=False)
         raise Unsupported(f"{self._label}: AMD cards have no persistence mode.")
 
     def temperature(self) -> float:

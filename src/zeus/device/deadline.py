@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from zeus.errors import DeviceSilent
 
@@ -25,10 +25,12 @@ STOPPED_SECONDS = 0.2  # for an answer that came while this process was suspende
 T = TypeVar("T")
 
 
-class _Call:
+class Call(Generic[T]):
+    """A call that was begun on another thread. Only `within` waits for it."""
+
     __slots__ = ("answer", "begun", "done", "error", "is_over", "question", "what", "who")
 
-    def __init__(self, who: str, what: str, question: Callable[[], Any]) -> None:
+    def __init__(self, who: str, what: str, question: Callable[[], T]) -> None:
         self.who, self.what, self.question = who, what, question
         self.begun = time.monotonic()
         self.answer: Any = None
@@ -37,20 +39,44 @@ class _Call:
         self.done = threading.Lock()
         self.done.acquire()
 
+    def make(self) -> None:
+        """Make the call, on this thread."""
+        try:
+            self.answer = self.question()
+        except BaseException as error:
+            self.error = error
+
+    def within(self, seconds: float, *, grace: float = STOPPED_SECONDS) -> T:
+        """The answer or the error, which can be asked for once. Raises like `answer_within`."""
+        in_time = self.done.acquire(timeout=seconds) or self.done.acquire(timeout=grace)
+        if not in_time and _threads.give_up(self):
+            raise DeviceSilent(
+                f"{self.what}: the driver has not answered for {seconds:g} s. `dmesg` may say why. Zeus goes on "
+                "without this card until it answers."
+            )
+        error, self.error = self.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # breaks the reference cycle through its traceback
+        answer: T = self.answer
+        return answer
+
 
 class _Threads:
     """The threads that call drivers. There are as many as the most calls made at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # never held over a call
-        self._idle: list[queue.SimpleQueue[_Call]] = []
-        self._stuck: list[_Call] = []
+        self._idle: list[queue.SimpleQueue[Call[Any]]] = []
+        self._stuck: list[Call[Any]] = []
 
-    def stuck(self, who: str) -> _Call | None:
+    def stuck(self, who: str) -> Call[Any] | None:
         """A call about this card that was given up on and has not returned yet."""
         return next((call for call in self._stuck if call.who == who), None) if self._stuck else None
 
-    def begin(self, call: _Call) -> bool:
+    def begin(self, call: Call[Any]) -> bool:
         """Start the call. False if no thread can be started."""
         with self._lock:
             inbox = self._idle.pop() if self._idle else None
@@ -63,13 +89,10 @@ class _Threads:
         inbox.put(call)
         return True
 
-    def _serve(self, inbox: queue.SimpleQueue[_Call]) -> None:
+    def _serve(self, inbox: queue.SimpleQueue[Call[Any]]) -> None:
         while True:
             call = inbox.get()
-            try:
-                call.answer = call.question()
-            except BaseException as error:
-                call.error = error
+            call.make()
             with self._lock:
                 call.is_over = True
                 self._idle.append(inbox)
@@ -78,7 +101,7 @@ class _Threads:
             call.done.release()
             del call  # or its answer would stay alive until the next call
 
-    def give_up(self, call: _Call) -> bool:
+    def give_up(self, call: Call[Any]) -> bool:
         """Stop waiting for the call. False if its answer has just come."""
         with self._lock:
             if not call.is_over:
@@ -97,20 +120,16 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def answer_within(
-    seconds: float, who: str, what: str, question: Callable[[], T], *, grace: float = STOPPED_SECONDS
-) -> T:
-    """Ask the driver about one card, and return its answer or raise its error.
+def ask(who: str, what: str, question: Callable[[], T]) -> Call[T]:
+    """Begin to ask the driver about one card, and do not wait.
 
     Args:
-        seconds: How long to wait.
         who: The card. While a question about it hangs, no other is asked.
         what: The question in words, for messages.
-        question: The call to make. It runs on another thread and may go on after this function has returned.
-        grace: How much longer to wait, in case that this process was suspended all the while.
+        question: The call to make. It runs on another thread and may go on after nobody waits for it any more.
 
     Raises:
-        DeviceSilent: The driver did not answer in time, or has not yet answered an earlier question.
+        DeviceSilent: The driver has not yet answered an earlier question.
     """
     threads = _threads
     if (stuck := threads.stuck(who)) is not None:
@@ -118,20 +137,27 @@ def answer_within(
         raise DeviceSilent(
             f"{stuck.what}: the driver has not answered for {waited:.0f} s. Zeus asks it nothing else until it does."
         )
-    call = _Call(who, what, question)
-    if not threads.begin(call):
-        return question()
-    in_time = call.done.acquire(timeout=seconds) or call.done.acquire(timeout=grace)
-    if not in_time and threads.give_up(call):
-        raise DeviceSilent(
-            f"{what}: the driver has not answered for {seconds:g} s. `dmesg` may say why. Zeus goes on "
-            "without this card until it answers."
-        )
-    error, call.error = call.error, None
-    if error is not None:
-        try:
-            raise error
-        finally:
-            del error  # breaks the reference cycle through its traceback
-    answer: T = call.answer
-    return answer
+    call = Call(who, what, question)
+    if not threads.begin(call):  # no thread can be started
+        call.make()
+        call.is_over = True
+        call.done.release()
+    return call
+
+
+def answer_within(
+    seconds: float, who: str, what: str, question: Callable[[], T], *, grace: float = STOPPED_SECONDS
+) -> T:
+    """Ask the driver about one card, and return its answer or raise its error. The arguments are those of `ask`.
+
+    Args:
+        seconds: How long to wait.
+        who: The card.
+        what: The question in words.
+        question: The call to make.
+        grace: How much longer to wait, in case that this process was suspended all the while.
+
+    Raises:
+        DeviceSilent: The driver did not answer in time, or has not yet answered an earlier question.
+    """
+    return ask(who, what, question).within(seconds, grace=grace)

@@ -165,7 +165,13 @@ def check_power(spec: GpuSpec, watts: float) -> float:
     return watts
 
 
-def refuse_if_read_only(what: str) -> None:
-    """Raise `ReadOnly` if ZEUS_READ_ONLY=1. Every setter calls this before it calls the driver."""
-    if env.read_only():
-        raise ReadOnly(f"{what}: refused, because ZEUS_READ_ONLY=1 is set. Unset it to let Zeus change GPU settings.")
+def refuse_if_read_only(what: str, *, or_unclear: bool = True) -> None:
+    """Raise `ReadOnly` if ZEUS_READ_ONLY=1. Whoever wants to change a setting of a card calls this first.
+
+    Args:
+        what: What is wanted, for the message.
+        or_unclear: Refuse also if a configuration file leaves open whether settings may be changed. Not so the setters
+            of a card, because a limit that was lowered must be restored.
+    """
+    if (why := env.why_read_only()) and (or_unclear or env.read_only()):
+        raise ReadOnly(f"{what}: refused, because {why}")

@@ -131,7 +131,7 @@ class NvmlGpu:
 
     def set_limit(self, watts: float) -> None:
         """Set the power limit. Only the keeper calls this."""
-        refuse_if_read_only(f"setting {self._label} to {watts:g} W")
+        refuse_if_read_only(f"setting {self._label} to {watts:g} W", or_unclear=False)
         spec = self.spec
         if Capability.LIMITS not in spec.capabilities:
             raise Unsupported(f"{self._label}: its driver offers no power limit, so {watts:g} W cannot be set.")
@@ -143,7 +143,7 @@ class NvmlGpu:
 
     def set_persistence(self, on: bool) -> None:
         """Set persistence mode. Only the keeper calls this."""
-        refuse_if_read_only(f"setting persistence mode of {self._label}")
+        refuse_if_read_only(f"setting persistence mode of {self._label}", or_unclear=False)
         self._call("nvmlDeviceSetPersistenceMode", int(on), setting=True)
 
     def temperature(self) -> float:

@@ -1,9 +1,10 @@
 """Decides which rank counts which GPU, so that nothing is counted twice.
 
 Under a launcher (torchrun, accelerate, Lightning, srun, `torch.multiprocessing.spawn`) every rank may make a monitor
-over all visible GPUs, and users sum over ranks. So each rank announces what it watches by locking a small file. The
-lowest local rank that watches a GPU (or the node's CPUs) counts it. The kernel releases the locks of a process that
-ends, so a crash leaves nothing behind.
+over all visible GPUs, and users sum over ranks. So there is a small file for each GPU (and one for the node's CPUs),
+and each rank that watches it locks the byte with the rank's number. The lowest local rank that watches a GPU counts
+it. The kernel releases the locks of a process that ends, so a crash leaves nothing behind. It also tells whether a
+lower byte is locked without locking anything, so ranks that ask at the same time do not see each other.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import fcntl
 import hashlib
 import logging
 import os
-import time
+import struct
 from pathlib import Path
 
 from zeus.device.ranks import Rank, connected, rank
@@ -32,14 +33,12 @@ class Roll:
         folder: For the locks. Default: one that all processes of the user share.
     """
 
-    FRESH = 1.0  # seconds for which a lower rank, once seen, is assumed to be alive; checking at each window is slow
-
     def __init__(self, things: list[str], folder: Path | None = None) -> None:
         self._things = things
         self._parent = folder
         self._me: Rank | None = None
-        self._seen: dict[str, float] = {}
-        self._held: list[int] = []
+        self._held: dict[str, int] = {}  # the open file of each thing
+        self._at_close: dict[str, bool] = {}  # the last answers, for windows that end later
         self._join(rank() if things else None)
 
     def join(self) -> None:
@@ -52,18 +51,14 @@ class Roll:
         self.join()
         if self._me is None or thing not in self._things:
             return True
-        now = time.monotonic()
-        if now - self._seen.get(thing, -self.FRESH) < self.FRESH:
-            return False
-        if not any(_is_locked(self._path(thing, lower)) for lower in range(self._me.local)):
-            return True
-        self._seen[thing] = now
-        return False
+        file = self._held.get(thing)
+        return self._at_close[thing] if file is None else not _is_locked_below(file, self._me.local)
 
     def close(self) -> None:
         """Stop watching."""
+        self._at_close |= {thing: self.mine(thing) for thing in self._held}
         while self._held:
-            os.close(self._held.pop())
+            os.close(self._held.popitem()[1])
 
     def _join(self, me: Rank | None) -> None:
         if me is None:
@@ -71,30 +66,26 @@ class Roll:
         self._me = me
         try:
             key = hashlib.sha256(me.job.encode()).hexdigest()[:16]
-            self._folder = (self._parent or shared_folder()) / "ranks" / key
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = (self._parent or shared_folder()) / "ranks" / key
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for thing in self._things:
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-                self._held.append(os.open(self._path(thing, me.local), flags, 0o600))
-                fcntl.flock(self._held[-1], fcntl.LOCK_SH)
+                file = os.open(folder / thing, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                self._held[thing] = file
+                fcntl.fcntl(file, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, me.local, 1, 0))
         except (OSError, InputError) as why:
+            self._things = []
             self.close()
-            self._me, self._things = None, []
+            self._me = None
             log.warning("The ranks cannot tell each other what they count, so each counts all that it watches: %s", why)
 
-    def _path(self, thing: str, local: int) -> Path:
-        return self._folder / f"{thing}.{local}"
+
+_LOCK = struct.Struct("hhqqi0q")  # `struct flock`: kind, whence, first byte, how many (0: all after it), process
 
 
-def _is_locked(path: Path) -> bool:
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:  # nobody watches it; or too many files are open, which must not stop a training
+def _is_locked_below(file: int, byte: int) -> bool:
+    """Whether anybody holds a lock of a byte before this one."""
+    if byte == 0:
         return False
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(file)
-    return False
+    asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, byte, 0)
+    kind, *_ = _LOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))
+    return bool(kind != fcntl.F_UNLCK)

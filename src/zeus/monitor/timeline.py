@@ -6,7 +6,7 @@ import math
 import threading
 import weakref
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
@@ -18,6 +18,7 @@ from zeus.errors import InputError
 from zeus.monitor.fork import renew_after_fork
 
 UPDATE_SECONDS = 0.1
+AVERAGE_SECONDS = 1.0  # of the past, for `device_average`
 KEEP = 1_000_000  # default number of readings per GPU, 16 bytes each: more than a day
 
 
@@ -35,13 +36,16 @@ class Series:
         if len(self._moments) > self.keep + self.keep // 4:
             del self._moments[: -self.keep], self._values[: -self.keep]
 
-    def at(self, moment: float) -> float | None:
-        """The last value at or before this moment."""
+    def at(self, moment: float) -> tuple[float, float] | None:
+        """The last reading at or before this moment."""
         k = bisect_right(self._moments, moment, self._first)
-        return None if k == self._first else self._values[k - 1]
+        return None if k == self._first else (self._moments[k - 1], self._values[k - 1])
 
-    def all(self) -> list[tuple[float, float]]:
-        return list(zip(self._moments[self._first :], self._values[self._first :], strict=True))
+    def around(self, low: float = -math.inf, high: float = math.inf) -> list[tuple[float, float]]:
+        """The readings between two moments, with the last one before them and the first one after them."""
+        begin = max(self._first, bisect_left(self._moments, low, self._first) - 1)
+        end = bisect_right(self._moments, high, self._first) + 1
+        return list(zip(self._moments[begin:end], self._values[begin:end], strict=True))
 
     @property
     def _first(self) -> int:
@@ -124,23 +128,32 @@ class SeriesRecorder:
         found: dict[int, float] = {}
         with self._lock:
             for index, readings in self._readings.items():
-                value = readings.at(moment)
-                if value is None:
+                reading = readings.at(moment)
+                if reading is None:
                     return None
-                found[index] = value
+                found[index] = reading[1]
         return found
+
+    def average(self, index: int, time: float | None, seconds: float) -> float | None:
+        """The mean over some wall-clock seconds before the last reading of one GPU at or before this time."""
+        self._wake()
+        span, moment = seconds * self._speed, math.inf if time is None else self.moment(time)
+        with self._lock:
+            last = self._readings[index].at(moment)
+            line = [] if last is None else self._readings[index].around(last[0] - span, last[0])
+        return None if last is None else integrate(line, last[0] - span, last[0]) / span
 
     def line(self, index: int, start: float | None, end: float | None) -> list[tuple[float, float]]:
         """(wall-clock time, value) of one GPU between two wall-clock times."""
         low = -math.inf if start is None else self.moment(start)
         high = math.inf if end is None else self.moment(end)
-        return self._wall(r for r in self.readings(index) if low <= r[0] <= high)
+        return self._wall(r for r in self.around(index, low, high) if low <= r[0] <= high)
 
-    def readings(self, index: int) -> list[tuple[float, float]]:
-        """All kept readings of one GPU: (moment, value)."""
+    def around(self, index: int, low: float, high: float) -> list[tuple[float, float]]:
+        """(moment, value) of one GPU between two moments, and the readings next to them."""
         self._wake()
         with self._lock:
-            return self._readings[index].all()
+            return self._readings[index].around(low, high)
 
     def lines(self, index: int | None, start: float | None, end: float | None) -> dict[int, list[tuple[float, float]]]:
         if index is not None and index not in self.gpus:
@@ -167,7 +180,7 @@ def _watched(line: Sequence[tuple[float, float]], start: float, end: float, reac
     return all(t1 - t0 <= 2 * reach or t1 <= start or end <= t0 for (t0, _), (t1, _) in pairwise(line))
 
 
-def _averages(line: Sequence[tuple[float, float]], seconds: float = 1.0) -> list[tuple[float, float]]:
+def _averages(line: Sequence[tuple[float, float]], seconds: float = AVERAGE_SECONDS) -> list[tuple[float, float]]:
     """Replace each reading by the mean of the second before it."""
     first, averages = 0, []
     for k, (t, _) in enumerate(line):
@@ -189,7 +202,7 @@ class PowerDomain(StrEnum):
     """Which power of a card to report."""
 
     DEVICE_INSTANT = "device_instant"
-    DEVICE_AVERAGE = "device_average"  # over the last second
+    DEVICE_AVERAGE = "device_average"  # over AVERAGE_SECONDS
     MEMORY_AVERAGE = "memory_average"  # Zeus cannot read it, so its timeline is empty
 
 
@@ -241,8 +254,9 @@ class PowerMonitor:
             case PowerDomain.DEVICE_INSTANT:
                 return self._recorder.at(time)
             case PowerDomain.DEVICE_AVERAGE:
-                now = {i: line[-1][1] for i in self._recorder.gpus if (line := self._averaged(i, time))}
-                return now if now and len(now) == len(self._recorder.gpus) else None
+                found = {i: self._recorder.average(i, time, AVERAGE_SECONDS) for i in self._recorder.gpus}
+                known = {i: watts for i, watts in found.items() if watts is not None}
+                return known if known and len(known) == len(found) else None
             case PowerDomain.MEMORY_AVERAGE:
                 return None
 
@@ -261,7 +275,7 @@ class PowerMonitor:
         start, end = kept.moment(start_time), kept.moment(end_time)
         energy = {}
         for index in kept.gpus:
-            readings = kept.readings(index)
+            readings = kept.around(index, start, end)
             if not _watched(readings, start, end, kept.reach):
                 return None  # a sum would miss energy, or invent it
             energy[index] = integrate(readings, start, end)
@@ -291,9 +305,6 @@ class PowerMonitor:
             domain.value: self.get_power_timeline(domain, gpu_index, start_time, end_time)
             for domain in self.power_domains
         }
-
-    def _averaged(self, index: int, until: float | None) -> list[tuple[float, float]]:
-        return _averages(self._recorder.line(index, None, until))
 
     def stop(self) -> None:
         """Stop sampling. Recorded readings stay available."""

@@ -10,11 +10,13 @@ import contextlib
 import logging
 import math
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from zeus.cost import GPU_ONLY, Include, Use
 from zeus.device.clock import REAL, clock_of
-from zeus.device.gpu import lowest_limit
+from zeus.device.deadline import Call, ask
+from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper.client import changed_at, found_limits, limit_changes
 from zeus.distributed.crew import Crew, barrier, together
 from zeus.errors import DeviceError
@@ -27,13 +29,72 @@ log = logging.getLogger(__name__)
 
 _WINDOW = "zeus: trial"
 EDGE = 0.1  # share of a piece at its beginning or end in which a change of the limit is ignored
+HANDOVER_SECONDS = 0.1  # for a limit that was asked for when a piece was cut
+
+
+class _LimitReading:
+    """The lowest limit in force at a moment. It is read in the background, because the driver may hang."""
+
+    def __init__(self, gpus: Sequence[Gpu]) -> None:
+
+        def read() -> tuple[float | None, int]:
+            return lowest_limit(gpus), limit_changes()
+
+        self._call: Call[tuple[float | None, int]] | None = None
+        self._found: tuple[float | None, int] | None = None  # the limit, and how often this process had set one then
+        if all(gpu.spec.exact for gpu in gpus):  # a virtual card has no driver
+            self._found = read()
+        else:
+            with contextlib.suppress(DeviceError):
+                self._call = ask("power limits of a training", "reading power limits", read)
+
+    @property
+    def is_over(self) -> bool:
+        return self._call is None or self._call.is_over
+
+    def watts(self, changes: int) -> float | None:
+        """The limit after so many changes by this process. None if it is unknown, or was read after another change."""
+        if self._call is not None:
+            with contextlib.suppress(DeviceError):
+                self._found = self._call.within(HANDOVER_SECONDS, grace=0)
+            self._call = None
+        return self._found[0] if self._found is not None and self._found[1] == changes else None
+
+
+class _Edge(NamedTuple):
+    """Where one piece ends and the next one begins."""
+
+    moment: float
+    changes: int  # how often this process has set a limit
+    reading: _LimitReading
+
+    @property
+    def limit(self) -> float | None:
+        return self.reading.watts(self.changes)
 
 
 class _Piece(NamedTuple):
     kind: Kind
     units: int
-    limit: float | None
+    begin: _Edge
+    end: _Edge
     measurement: Measurement
+
+    @property
+    def is_ready(self) -> bool:
+        return self.measurement.is_ready and self.begin.reading.is_over and self.end.reading.is_over
+
+    @property
+    def limit(self) -> float | None:
+        """The limit of nearly the whole piece, or None if it changed elsewhere than at the piece's edges."""
+        begin, end = self.begin, self.end
+        moments = changed_at(begin.changes)[: end.changes - begin.changes]
+        if not moments:
+            return end.limit if end.limit == begin.limit else None  # another process may have changed it
+        edge = EDGE * (end.moment - begin.moment)
+        if max(moments) <= begin.moment + edge:
+            return end.limit
+        return begin.limit if min(moments) >= end.moment - edge else None
 
 
 class Recorder:
@@ -54,16 +115,14 @@ class Recorder:
         self._pieces: deque[_Piece] = deque()
         self._clock = next(map(clock_of, monitor.gpus.values()), REAL)
         self._is_open = False
-        self._limit: float | None = None  # in force when the piece began
-        self._changes = 0
-        self._began = 0.0
+        self._edge = _Edge(0.0, 0, _LimitReading(()))  # where the open piece began
         self._hours = HourTally(monitor.prices, include)
 
     def begin(self) -> None:
         """Start measuring. Every rank must call this."""
         self._monitor.begin_window(self._window, restart=True)
         self._is_open = True
-        self._limit, self._changes, self._began = self.limit(), limit_changes(), self._clock.now()
+        self._edge = self._edge_now()
         with contextlib.suppress(DeviceError):  # a rank is lost; training begins all the same
             barrier(self._crew)  # no rank may start work before all ranks measure
 
@@ -75,14 +134,10 @@ class Recorder:
         except DeviceError:
             return None
 
-    def limit(self) -> float | None:
-        """The lowest power limit in force, or None if a GPU does not report it."""
-        return lowest_limit(self._monitor.gpus.values())
-
     @property
     def limit_changed(self) -> bool:
         """Whether this process has set a limit since the piece began. Always false with several ranks."""
-        return self._crew.size == 1 and limit_changes() != self._changes
+        return self._crew.size == 1 and limit_changes() != self._edge.changes
 
     def cut(self, kind: Kind, count: int, *, wait: bool = True) -> None:
         """End a piece of so many units and begin the next one.
@@ -95,25 +150,18 @@ class Recorder:
         if not self._is_open:
             return
         measurement = self._split(wait)
-        ended = self._clock.now()
-        now, changes = self.limit(), limit_changes()
-        self._pieces.append(_Piece(kind, count, self._limit_of_piece(ended, now), measurement))
-        self._limit, self._changes, self._began = now, changes, ended
+        begin, self._edge = self._edge, self._edge_now()
+        self._pieces.append(_Piece(kind, count, begin, self._edge, measurement))
 
-    def _limit_of_piece(self, ended: float, now: float | None) -> float | None:
-        """The limit of nearly the whole piece, or None if it changed elsewhere than at the piece's edges."""
-        moments = changed_at(self._changes)
-        if not moments:
-            return now if now == self._limit else None  # another process may have changed it
-        edge = EDGE * (ended - self._began)
-        if max(moments) <= self._began + edge:
-            return now
-        return self._limit if min(moments) >= ended - edge else None
+    def _edge_now(self) -> _Edge:
+        last = self._edge.reading  # one that has not come yet is not asked for again: the driver may hang
+        reading = _LimitReading(list(self._monitor.gpus.values())) if last.is_over else last
+        return _Edge(self._clock.now(), limit_changes(), reading)
 
     def ready(self) -> list[Measured]:
         """The pieces whose energy is known without waiting. Several ranks wait for all pieces."""
         found = []
-        while self._pieces and (self._crew.size > 1 or self._pieces[0].measurement.is_ready):
+        while self._pieces and (self._crew.size > 1 or self._pieces[0].is_ready):
             found.append(self._take(self._pieces.popleft()))
         return found
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from zeus.distributed.notice import say
 from zeus.env import orders
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
@@ -27,7 +28,7 @@ class FrameworkTrial:
         self._metric = metric
         self._optimizer = optimizer
         self._training = False
-        self._begun = False  # whether an epoch has begun; an evaluation before it does not count
+        self._begun = False  # whether an epoch has begun; the metric of an evaluation before it does not count
         self._known = False  # whether the metric was evaluated
         self._others: set[str] = set()  # metrics that were evaluated, to name in an error
 
@@ -73,7 +74,9 @@ class FrameworkTrial:
             self._optimizer.on_steps_end()
 
     def epoch_begin(self) -> None:
-        self._need_metric()
+        """An epoch begins. Raises InputError if the evaluations so far did not have the metric."""
+        if (missing := self._missing()) is not None:
+            raise missing
         self._begun = True
         if self._optimizer is not None:
             self._optimizer.on_epoch_begin()
@@ -83,21 +86,27 @@ class FrameworkTrial:
             self._optimizer.on_epoch_end()
 
     def evaluated(self, metrics: Mapping[str, Any]) -> None:
-        """An evaluation has ended with these metrics."""
-        if self._optimizer is None or not (self._training and self._begun):
+        """An evaluation has ended with these metrics. One before the first epoch only shows their names."""
+        if self._optimizer is None or not self._training:
             return
+        self._others |= set(metrics)
         if self._metric in metrics:
             self._known = True
-            self._optimizer.on_evaluate(metrics[self._metric])
-        self._others |= set(metrics)
+            if self._begun:
+                self._optimizer.on_evaluate(metrics[self._metric])
 
-    def _need_metric(self) -> None:
-        if self._others and not self._known:
-            names = ", ".join(sorted(self._others))
-            raise InputError(f"metric={self._metric!r} was not evaluated. Give one of those that were: {names}.")
+    def _missing(self) -> InputError | None:
+        """The error that says that evaluations did not have the metric. None if they had it, or there was none."""
+        if not self._others or self._known:
+            return None
+        names = ", ".join(sorted(self._others))
+        return InputError(f"metric={self._metric!r} was not evaluated. Give one of those that were: {names}.")
 
     def end(self) -> None:
-        self._need_metric()
+        """Training has ended. A metric that was never seen fails the trial, but not the training, which is done."""
+        if (missing := self._missing()) is not None:
+            say(str(missing))
+            self.failed(missing)
         if self._training and self._optimizer is not None:
             self._optimizer.on_train_end()
         self._training = False

@@ -517,8 +517,8 @@ def test_a_timeline_that_nobody_bounds_is_bounded_all_the_same(machine: VirtualM
     for second in range(10_000):
         series.append(second, 2.0 * second)
     assert len(series._moments) <= 125
-    assert series.all() == [(second, 2.0 * second) for second in range(9_900, 10_000)]
-    assert series.at(9_950.5) == 2 * 9_950 and series.at(9_899.0) is None
+    assert series.around() == [(second, 2.0 * second) for second in range(9_900, 10_000)]
+    assert series.at(9_950.5) == (9_950, 2 * 9_950) and series.at(9_899.0) is None
 
 
 def test_temperature_follows_the_load(machine: VirtualMachine) -> None:

@@ -685,6 +685,30 @@ def test_a_metric_that_is_not_evaluated_is_said_with_those_that_are(card: Virtua
         trained.train()
 
 
+def test_a_misspelt_metric_is_found_before_the_first_epoch_where_there_is_an_evaluation(
+    card: VirtualGpu, tmp_path: Path
+) -> None:
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=MemoryStore())
+    callback = BatchSizeCallback("accuracy", optimizer)
+    trained = trainer(tmp_path, [callback], 80, eval_strategy="epoch", eval_on_start=True)
+    with pytest.raises(InputError, match=r"metric='accuracy' was not evaluated.*eval_loss"):
+        trained.train()
+    assert trained.state.global_step == 0
+
+
+def test_a_misspelt_metric_does_not_cost_a_training_that_is_done(
+    card: VirtualGpu, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = MemoryStore()
+    optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=store)
+    callback = BatchSizeCallback("accuracy", optimizer)
+    trained = trainer(tmp_path, [callback], 80, eval_strategy="epoch", num_train_epochs=1)
+    assert trained.train().global_step == 10  # its result can be saved
+    assert "zeus: metric='accuracy' was not evaluated. Give one of those that were: " in capfd.readouterr().err
+    outcome = store.trial("asr", 1).trial.outcome
+    assert outcome is not None and (outcome.ending, outcome.metric) == (Ending.CRASHED, None)
+
+
 def test_other_data_sets_may_be_evaluated_beside_the_one_that_counts(card: VirtualGpu, tmp_path: Path) -> None:
     store = MemoryStore()
     optimizer = BatchSizeOptimizer(ZeusMonitor(), job=spec(), store=store)

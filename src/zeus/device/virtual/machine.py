@@ -293,7 +293,7 @@ class VirtualGpu:
 
     def set_limit(self, watts: float) -> None:
         """Set the power limit. It applies from the next step on."""
-        refuse_if_read_only(f"setting virtual card {self.index} to {watts:g} W")
+        refuse_if_read_only(f"setting virtual card {self.index} to {watts:g} W", or_unclear=False)
         check_limit(self.spec, watts)
         self._read()
         self.machine.change_card(self.index, lambda card: replace(card, limit_watts=float(watts)))
@@ -302,7 +302,7 @@ class VirtualGpu:
         return self._read().persistence
 
     def set_persistence(self, on: bool) -> None:
-        refuse_if_read_only(f"setting persistence mode of virtual card {self.index}")
+        refuse_if_read_only(f"setting persistence mode of virtual card {self.index}", or_unclear=False)
         self._read()
         self.machine.change_card(self.index, lambda card: replace(card, persistence=on))
 
