@@ -91,8 +91,11 @@ def tell_lost(job: Json) -> None:
     """Print what was used by recurrences that taught nothing. Older services send none."""
     lost = job.get("lost")
     if lost is not None:
-        what = f"{many(lost['recurrences'], 'recurrence')}, {joules(lost['joules'])}"
-        click.echo(f"lost: {what}, which count neither as a saving nor as a loss: no metric was ever seen")
+        energy = "unknown energy" if lost["joules"] is None else joules(lost["joules"])
+        click.echo(
+            f"lost: {many(lost['recurrences'], 'recurrence')}, {energy}. No metric was ever seen, so this counts neither "
+            "as a saving nor as a loss."
+        )
 
 
 def tell_default(job: Json) -> None:
@@ -100,20 +103,32 @@ def tell_default(job: Json) -> None:
     default = job["default"]
     if default is None:
         why = job.get("default_why_not") or "the default is not known"  # older services send no reason
-        click.echo(f"default: {why}, so there is nothing to compare with")
-        return
-    at = "" if default["limit_watts"] is None else f" at {default['limit_watts']:g} W"
-    error = f" ± {joules(default['joules_error'])}" if default["joules_error"] else ""
-    click.echo(
-        f"default: batch size {default['batch_size']}{at}: {joules(default['joules'])}{error}, "
-        f"{seconds(default['seconds'])} ({_basis(default)}; {default['epochs']:.1f} epochs on average)"
-    )
-    for name, what in (("saving", "all, exploration included"), ("recent_saving", "the latest")):
-        saving = job[name]
-        if saving is not None:
-            click.echo(f"{many(saving['recurrences'], 'recurrence')} ({what}): {saving['sentence']}")
+        here = "" if job["saving"] is None else " there"
+        click.echo(f"default: {why}, so there is nothing to compare with{here}")
+    else:
+        at = "" if default["limit_watts"] is None else f" at {default['limit_watts']:g} W"
+        error = f" ± {joules(default['joules_error'])}" if default["joules_error"] else ""
+        click.echo(
+            f"default: batch size {default['batch_size']}{at}: {joules(default['joules'])}{error}, "
+            f"{seconds(default['seconds'])} ({_basis(default)}; {default['epochs']:.1f} epochs on average)"
+        )
+    if (saving := job["saving"]) is not None:
+        click.echo(f"{_compared(saving['recurrences'], job['recurrences'])}: {saving['sentence']}")
+    if (saving := job["recent_saving"]) is not None:
+        click.echo(f"the latest {many(saving['recurrences'], 'recurrence')} that converged: {saving['sentence']}")
     if job.get("surer"):
         click.echo(f"  {job['surer']}")
+
+
+def _compared(count: int, recurrences: int) -> str:
+    """Of which recurrences a saving is told.
+
+    >>> _compared(7, 7), _compared(7, 13)
+    ('7 recurrences (all, exploration included)', '7 of 13 recurrences (the others cannot be compared)')
+    """
+    if count >= recurrences:
+        return f"{many(count, 'recurrence')} (all, exploration included)"
+    return f"{count} of {many(recurrences, 'recurrence')} (the others cannot be compared)"
 
 
 def _basis(default: Json) -> str:
@@ -121,7 +136,7 @@ def _basis(default: Json) -> str:
     runs, measured = default["runs"], default["runs_measured"]
     match default["basis"]:
         case "measured":
-            return f"measured in {many(measured, 'run')}"
+            return f"from {many(measured, 'measured run')}"
         case "estimated":
             return f"estimated from {many(runs, 'run')}, moved to the highest power limit or to today's data"
         case _:

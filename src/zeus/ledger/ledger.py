@@ -14,6 +14,8 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
+import numpy as np
+
 from zeus.cost import Use
 from zeus.job import Ending, Gpus, JobSpec, Kept
 from zeus.ledger.charge import Spent, Tally, charge
@@ -24,6 +26,7 @@ from zeus.profile import PowerProfile, ProfileKey
 
 RECENT = 5  # the last recurrences, which show how the job runs now
 MATURE = 10  # recurrences after which a saving should be seen
+_BY_ITSELF = (Ending.NOT_CONVERGED, Ending.LOST)
 NEXT = 10  # recurrences for which a better error is foretold
 
 
@@ -51,7 +54,7 @@ class Recurrence:
     known_joules: float | None  # the energy that was reported, perhaps only a part; None if none was
     unknown_tries: int  # ended trials of unknown energy
     current: bool  # for the job's current target, and with the energy of what the job counts now
-    lost: bool  # it did not converge, and no metric of it was ever seen
+    lost: bool  # its trials ended by themselves, and no metric of it was ever seen
 
     @property
     def place(self) -> Place:
@@ -126,7 +129,9 @@ class Saving:
     @property
     def difference_seen(self) -> bool:
         """Whether energy or time differs from the default's by two standard errors or more."""
-        return is_seen(self.saved.joules, self.joules_error) or is_seen(self.saved.seconds, self.seconds_error)
+        pairs = ((self.saved.joules, self.joules_error), (self.saved.seconds, self.seconds_error))
+        wholes = (self.default.joules, self.default.seconds)
+        return any(is_seen(*pair, of=whole) for pair, whole in zip(pairs, wholes, strict=True))
 
     def sentence(self, worth: tuple[float | None, str, float | None] = (None, "", None)) -> str:
         """The saving in words; `worth` as in `saving_sentence`."""
@@ -190,13 +195,17 @@ class JobLedger:
         """What these recurrences, or all finished ones, saved against the default; None if there is no default."""
         some = self.finished if recurrences is None else recurrences
         known = [one for one in some if one.use is not None and one.number in self._compared]
-        reached = [one for one in known if one.end is RecurrenceEnd.CONVERGED]
-        if not reached or self._model is None:
+        model = self._model
+        if model is None:
+            return None
+        reached = [one for one in known if one.end is RecurrenceEnd.CONVERGED or model.is_own(one.number, one.place)]
+        if not reached:
             return None
         used = sum((one.use for one in known if one.use is not None), Spent())
         default = sum((self._compared[one.number].use for one in reached), Spent())
         basis = weakest(self._compared[one.number].basis for one in reached)
-        error = self._model.total([(one.number, one.place) for one in reached]).error
+        total = model.total([(one.number, one.place) for one in reached])
+        error = np.maximum(total.error, total.chance)  # few runs beside many of the default may be lucky by chance
         return Saving(default - used, default, len(known), basis, *map(float, error))
 
     def surer(self) -> str | None:
@@ -205,12 +214,13 @@ class JobLedger:
         default = self.defaults.get(finished[-1].gpu_model) if finished else None
         if saving is None or default is None or len(finished) < MATURE or self._past.spec.baseline_every:
             return None
-        if abs(saving.saved.joules) >= saving.joules_error:
+        seen = is_seen(saving.saved.seconds, saving.seconds_error)
+        if seen or abs(saving.saved.joules) >= saving.joules_error or 5 * default.runs > len(finished):
             return None
         now, every = default.joules_error / default.use.joules, NEXT // 2
         then = now * math.sqrt(default.runs / (default.runs + NEXT // every))
         return (
-            f"The error is larger than the saving. With `[baseline] every = {every}` in the job file, "
+            f"The error of the energy is larger than the saving. With `[baseline] every = {every}` in the job file, "
             f"{NEXT // every} of the next {NEXT} recurrences run the default, and the error of the default falls from "
             f"{now:.0%} to about {then:.0%}.".replace("%", " %")
         )
@@ -252,7 +262,7 @@ def _ledger(past: _Past, recurrences: tuple[Recurrence, ...], model: DefaultMode
     if model is None:
         return JobLedger(recurrences, {}, past, None, {})
     spec, compared, defaults = past.spec, dict[int, Compared](), dict[str, Default]()
-    known = [one for one in recurrences if one.place in model.places]
+    known = [one for one in recurrences if one.place in model.places and one.current]
     total = model.total([(one.number, one.place) for one in known])
     for one, use, basis in zip(known, total.each, total.bases, strict=True):
         default = charge(Use(*map(float, use)), spec.eta_knob, past.gpus[one.gpu_model].max_watts)
@@ -267,7 +277,7 @@ def _ledger(past: _Past, recurrences: tuple[Recurrence, ...], model: DefaultMode
                 limit_watts=None if here.basis is Basis.AS_IT_RAN else place.top,
                 runs=here.runs,
                 runs_measured=here.runs_measured,
-                epochs=here.epochs,
+                epochs=model.epochs,
                 use=charge(Use(*map(float, today.each[0])), spec.eta_knob, gpus.max_watts),
                 basis=here.basis,
                 joules_error=float(today.error[0]),
@@ -331,8 +341,7 @@ class _Past:
             known_joules=tally.known_joules,
             unknown_tries=tally.unknown - silent,
             current=all(kept.trial.ask.is_for(spec) and kept.trial.ask.gpus.include == spec.include for kept in tries),
-            lost=not reached
-            and all(kept.trial.ending is not Ending.OPEN for kept in tries)
+            lost=all(kept.trial.ending in _BY_ITSELF for kept in tries)
             and all(kept.told is None or kept.told.metric is None for kept in tries),
         )
 

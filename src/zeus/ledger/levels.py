@@ -26,6 +26,7 @@ COUNTED = 0.05  # of these beliefs in growth if samples are counted
 TAUS = np.geomspace(0.01, 0.4, 9)  # possible deviations of the epochs from which the level is read
 TAU_BELIEF = np.exp(-0.5 * (np.log(TAUS / 0.06) / 0.9) ** 2)
 PERIODS, LAST_PERIODS = 40, 12  # a long past is divided into so many periods; the last recurrences stand alone
+ALONE, DISTRUSTED = 0.7, 1e-3  # a run that is off by more, in logarithms, unlike its neighbours; what it counts then
 CHANGED = 0.5  # data are said to have changed if "none" is believed less than this
 SAMPLES_CHANGED = 0.02  # or if counted samples differ by more than this share
 
@@ -34,8 +35,8 @@ SAMPLES_CHANGED = 0.02  # or if counted samples differ by more than this share
 class Levels:
     """The log level of each period under each hypothesis that is still believed."""
 
-    first: int  # the first recurrence
-    period: Periods  # of each recurrence from the first on
+    recurrences: Periods  # their numbers, in order
+    period: Periods  # of each of them
     belief: Floats  # hypotheses
     mean: Floats  # hypotheses x periods
     factors: tuple[Floats, ...]  # of each hypothesis: its covariance is factor · factorᵀ
@@ -44,7 +45,7 @@ class Levels:
 
     def at(self, recurrences: Sequence[int]) -> Periods:
         """The periods of these recurrences."""
-        found: Periods = self.period[np.clip(np.array(recurrences, int) - self.first, 0, len(self.period) - 1)]
+        found: Periods = self.period[np.searchsorted(self.recurrences, recurrences)]
         return found
 
     def best(self, recurrence: int) -> float:
@@ -52,16 +53,17 @@ class Levels:
         return float(self.belief @ self.mean[:, self.at([recurrence])[0]])
 
 
-def fit_levels(runs: Sequence[Run], first: int, last: int) -> Levels:
-    """The levels, from the epochs of these runs. Those of one setting share a mean, which is free."""
-    period = _periods(last - first + 1)
-    when = period[np.array([run.recurrence for run in runs]) - first]
+def fit_levels(runs: Sequence[Run], recurrences: Iterable[int]) -> Levels:
+    """The levels in these recurrences, from the epochs of these runs. The mean of each setting is free."""
+    numbers = np.array(sorted({*recurrences}))
+    period = _periods(len(numbers))
+    when = period[np.searchsorted(numbers, [run.recurrence for run in runs])]
     periods = int(period[-1]) + 1
-    samples, doubt = _counted(runs, first, period)
+    samples, doubt = _counted(runs, numbers, period)
     number: dict[object, int] = {}
     setting = np.array([number.setdefault(run.setting, len(number)) for run in runs])
-    weight = np.array([run.weight for run in runs])
     logs = np.log([run.epoch for run in runs]) - samples[when][:, None]
+    weight = np.array([run.weight for run in runs]) * _trust(logs, setting, when)
     # Weights by setting and period: with them, the mean of each setting drops out of the equations.
     by_setting = np.zeros((len(number), periods))
     np.add.at(by_setting, (setting, when), weight)
@@ -97,7 +99,7 @@ def fit_levels(runs: Sequence[Run], first: int, last: int) -> Levels:
     squares = (weight[:, None] * rest**2).sum(axis=0)
     noise = np.array([Spread(one, free).deviation(prior, RUNS) for one, prior in zip(squares, NOISE, strict=True)])
     changed = none < CHANGED or float(np.ptp(samples)) > SAMPLES_CHANGED
-    return Levels(first, period, chance, level + samples, tuple(factors), noise, changed)
+    return Levels(numbers, period, chance, level + samples, tuple(factors), noise, changed)
 
 
 def _periods(recurrences: int) -> Periods:
@@ -108,7 +110,25 @@ def _periods(recurrences: int) -> Periods:
     return np.concatenate([np.arange(older) * PERIODS // older, PERIODS + np.arange(LAST_PERIODS)])
 
 
-def _shares(logs: Floats, setting: Floats, when: Floats) -> Floats:
+def _trust(logs: Floats, setting: Periods, when: Periods) -> Floats:
+    """How much each run counts: hardly, if it is far from the runs of its setting before and after it.
+
+    Such a run hung, or shared its GPUs. If the data had changed, the run after it would show that too.
+    """
+    order = np.lexsort((when, setting))
+    trust = np.ones(len(logs))
+    for some in np.split(order, np.flatnonzero(np.diff(setting[order])) + 1):
+        if len(some) > 2:
+            mine = logs[some]
+            around = np.stack([np.roll(mine, 1, axis=0), mine, np.roll(mine, -1, axis=0)])
+            around[0, 0], around[2, -1] = mine[2], mine[-3]
+            off = np.abs(mine - np.median(around, axis=0))
+            usual = np.maximum(np.median(off, axis=0), ALONE / 5)
+            trust[some] = np.where((off > 5 * usual).any(axis=1), DISTRUSTED, 1.0)
+    return trust
+
+
+def _shares(logs: Floats, setting: Periods, when: Periods) -> Floats:
     """How much joules and seconds count for the level: more if runs of one setting that follow each other agree."""
     order = np.lexsort((when, setting))
     pairs = np.diff(setting[order]) == 0
@@ -136,7 +156,7 @@ def _hypotheses(period: Periods, doubt: Floats, *, counted: bool, seen: bool) ->
     return ways
 
 
-def _counted(runs: Sequence[Run], first: int, period: Periods) -> tuple[Floats, Floats]:
+def _counted(runs: Sequence[Run], numbers: Periods, period: Periods) -> tuple[Floats, Floats]:
     """The log level of each period by counted samples, and its error. 0 if too few runs counted theirs.
 
     Samples change only where they must: as long as one number of samples explains all runs, it holds. Evaluation may
@@ -158,7 +178,7 @@ def _counted(runs: Sequence[Run], first: int, period: Periods) -> tuple[Floats, 
             parts.append((begin, max(least, low), min(most, high)))
         else:
             parts.append((recurrence, low, high))
-    part = np.searchsorted([one[0] for one in parts], first + np.arange(len(period)), side="right") - 1
+    part = np.searchsorted([one[0] for one in parts], numbers, side="right") - 1
     logs = np.log([(low + high) / 2 for _, low, high in parts])[np.maximum(part, 0)]
     level = np.bincount(period, logs) / np.bincount(period)
     share = _training_share(runs)

@@ -6,16 +6,16 @@ from zeus.tariff.text import grams, joules, money
 
 SEEN = 2.0  # standard errors from which a difference is told from chance
 ROUNDING = 1e-9  # sums of equal numbers differ in their last digits; such a share is no saving
-BASES = {"as_it_ran": "as it ran: nothing is claimed for power limits"}  # the other values are words already
+BASES = {"as_it_ran": "as it ran: the default's power limits are not known"}  # the other values are words already
 
 
-def is_seen(saved: float, error: float) -> bool:
-    """Whether a saving, or a loss, is at least two standard errors.
+def is_seen(saved: float, error: float, of: float = 0.0) -> bool:
+    """Whether a saving, or a loss, is at least two standard errors, and more than a rounding error of the whole.
 
-    >>> is_seen(120.0, 60.0), is_seen(-119.0, 60.0), is_seen(0.0, 0.0)
-    (True, False, False)
+    >>> is_seen(120.0, 60.0), is_seen(-119.0, 60.0), is_seen(0.0, 0.0), is_seen(1e-8, 0.0, of=1000.0)
+    (True, False, False, False)
     """
-    return saved != 0 and abs(saved) >= SEEN * error
+    return abs(saved) > ROUNDING * of and abs(saved) >= SEEN * error and saved != 0
 
 
 def saving_sentence(
@@ -43,12 +43,18 @@ def saving_sentence(
     'no difference seen (-365 J ± 208 J, measured)'
     >>> saving_sentence((365.0, 208.0), (48.0, 10.0), (6000.0, 96.0))
     'no difference seen in energy (+365 J ± 208 J); 50 % ± 10 % less time'
+    >>> saving_sentence((1200.0, 6.0), (0.0, 1.0), (6000.0, 96.0), worth=(0.42, "EUR", 120.0))
+    'saved 20.0 % ± 0.1 % energy (1.20 kJ ± 6.00 J, 0.42 EUR, 120 gCO2e); no difference seen in time'
     """
     less_energy, less_time = (_differs(saved, whole) for saved, whole in zip((energy, time), compared, strict=True))
-    amount = f"{joules(abs(energy[0]))} ± {joules(energy[1])}"
-    if not less_energy:
-        amount = f"{'-' if energy[0] < 0 else '+'}{amount}"
-    inner = ", ".join([amount, *([BASES.get(basis, basis)] if basis else [])])
+    size = joules(abs(energy[0]))
+    sign = "" if less_energy or size == joules(0.0) else "-" if energy[0] < 0 else "+"
+    parts = [f"{sign}{size} ± {joules(energy[1])}"]
+    if less_energy and worth[0] is not None:
+        parts.append(money(abs(worth[0]), worth[1]))
+    if less_energy and worth[2] is not None:
+        parts.append(grams(abs(worth[2])))
+    inner = ", ".join([*parts, *([BASES.get(basis, basis)] if basis else [])])
     if not less_energy and not less_time:
         return f"no difference seen ({inner})"
     if not less_energy:
@@ -61,17 +67,13 @@ def saving_sentence(
         text += f"; {less_time} {'less' if time[0] > 0 else 'more'} time"
     else:
         text += "; no difference seen in time"
-    if less_energy and worth[0] is not None:
-        text += f", {money(worth[0], worth[1])}"
-    if less_energy and worth[2] is not None:
-        text += f", {grams(worth[2])}"
     return text
 
 
 def _differs(saved: tuple[float, float], compared: float) -> str:
     """The share of a difference with its error; empty if none is seen."""
-    if not compared or not is_seen(*saved) or abs(saved[0]) <= ROUNDING * compared:
+    if not compared or not is_seen(*saved, of=compared):
         return ""
     share, error = (abs(one) / compared for one in saved)
-    places = 0 if share >= 0.0995 else 1
+    places = 0 if share >= 0.0995 and (error >= 0.005 or not error) else 1
     return f"{share:.{places}%} ± {error:.{places}%}".replace("%", " %")

@@ -7,7 +7,8 @@ recurrence t:
     log e_i    = a(GPUs, b, limit) + level(t) + noise_i        e_i: a steady epoch
     default(t) = W + Epochs(b0) · exp(a(GPUs, b0, highest) + level(t))
 
-A recurrence that ran b0 itself is compared with that run, moved to the highest limit (`Units.move`).
+A recurrence that reached the target with b0 is compared with that run, moved to the highest limit (`Units.move`). One
+that ran nothing but b0 is compared with all of its trials, whether it reached the target or not.
 
 Luck and noise are pooled over all sizes, with weak priors. Joules and seconds share the level of the data
 (`zeus.ledger.levels`). Epochs(b) and the use of an epoch are smooth in log b. So runs of other sizes correct a lucky or
@@ -64,6 +65,14 @@ class Place(NamedTuple):
     top: float | None
 
 
+class _Own(NamedTuple):
+    """What a recurrence used that ran the default size, moved to the highest limit, or as it ran."""
+
+    use: Floats
+    error: Floats
+    basis: Basis
+
+
 class _AtTop(NamedTuple):
     """A run of the default size, moved to the highest limit, or as it ran."""
 
@@ -87,10 +96,10 @@ class _Default:
     when: Periods  # of each run
     noise: float  # standard error of the mean epoch, in units of the noise between runs
     warm: Floats
+    warm_error: Floats
     error: Floats  # relative error of moving the runs to the highest limit
     runs: int  # that reached the target
     runs_measured: int
-    epochs: float  # mean over these runs
     basis: Basis
 
 
@@ -99,6 +108,7 @@ class Total(NamedTuple):
 
     each: Floats
     error: Floats  # standard error of the sum
+    chance: Floats  # deviation of the sum by the luck and noise of these runs themselves
     bases: list[Basis]
 
 
@@ -108,9 +118,14 @@ class DefaultModel:
 
     levels: Levels
     places: Mapping[Place, _Default]  # where the default is known
-    own: Mapping[tuple[int, Place], _AtTop]  # by recurrence and place: b0 itself ran and reached the target
+    own: Mapping[tuple[int, Place], _Own]  # by recurrence and place: b0 itself ran
     epochs: float  # Epochs(b0)
-    luck: float  # its relative standard error
+    epochs_error: float  # relative standard error
+    luck: float  # relative deviation of the epochs of one run
+
+    def is_own(self, recurrence: int, place: Place) -> bool:
+        """Whether this recurrence is compared with its own runs of the default size."""
+        return (recurrence, place) in self.own
 
     def growth_since(self, recurrence: int) -> float:
         """What an epoch uses today, divided by what it used in this recurrence."""
@@ -124,7 +139,7 @@ class DefaultModel:
         """
         each, bases = np.zeros((len(wanted), 2)), [Basis.MEASURED] * len(wanted)
         others: dict[Place, list[int]] = {}
-        error, variance, scaled = np.zeros(2), np.zeros(2), np.zeros(2)
+        error, variance, scaled, chance = np.zeros(2), np.zeros(2), np.zeros(2), np.zeros(2)
         for n, (recurrence, place) in enumerate(wanted):
             own = self.own.get((recurrence, place))
             if own is None:
@@ -151,11 +166,12 @@ class DefaultModel:
             expected = levels.belief @ use
             scaled += expected
             error += expected * here.error
-            variance += (expected * levels.noise * here.noise) ** 2 + (len(some) * WARM * here.warm) ** 2 / here.runs
+            variance += (expected * levels.noise * here.noise) ** 2 + (len(some) * here.warm_error) ** 2
+            chance += ((each[some] - here.warm) ** 2).sum(axis=0) * (self.luck**2 + levels.noise**2)
         centre = levels.belief @ by_way
         for belief, use, slope, factor in zip(levels.belief, by_way, slopes, levels.factors, strict=True):
             variance += belief * ((use - centre) ** 2 + ((slope @ factor) ** 2).sum(axis=1))
-        return Total(each, np.sqrt(variance + (scaled * self.luck) ** 2 + error**2), bases)
+        return Total(each, np.sqrt(variance + (scaled * self.epochs_error) ** 2 + error**2), np.sqrt(chance), bases)
 
 
 def default_model(
@@ -176,32 +192,42 @@ def default_model(
     mine = [run for run in runs if run.size == spec.default_batch_size]
     if not any(run.reached(spec) for run in mine):
         return None
-    recurrences = [kept.trial.ask.recurrence for kept in kepts]
-    levels = fit_levels(runs, min(recurrences), max(recurrences))
-    found, own = dict[Place, _Default](), dict[tuple[int, Place], _AtTop]()
+    levels = fit_levels(runs, (kept.trial.ask.recurrence for kept in kepts))
+    found, own = dict[Place, _Default](), dict[tuple[int, Place], _Own]()
     for place in places:
         here = [run for run in mine if run.kept.trial.ask.gpu_model == place.label]
         if not any(run.reached(spec) for run in here):
             continue
-        whole = [run for run in here if run.kept.trial.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)]
-        moved = _at_top(whole, place.top, levels, profiles.get(place.label))
-        ended = [one for one in moved if one.run.reached(spec)]
-        if not ended:
-            moved = ended = [_as_it_ran(run) for run in here if run.reached(spec)]
+        at_top = _at_top(here, place.top, levels, profiles.get(place.label))
+        whole = [one for one in at_top if one.run.kept.trial.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED)]
+        moved = [one for one in whole if one.basis is not Basis.AS_IT_RAN]
+        if not any(one.run.reached(spec) for one in moved):
+            moved = [one for one in whole if one.run.reached(spec)]
         others = [run for run in runs if run.setting[0] == place.label and run.size != spec.default_batch_size]
-        correction = _correction([*(one.run for one in moved), *others], spec.default_batch_size, levels)
-        found[place] = _default(moved, ended, levels, correction)
-        own |= {(one.run.recurrence, place): one for one in ended}
+        ended = [one for one in moved if one.run.reached(spec)]
+        found[place] = _default(moved, ended, others, levels, all_moved=len(moved) == len(whole))
+        own |= {(number, place): one for number, one in _own(spec, kepts, at_top).items()}
     lengths: dict[int, list[float]] = {}
     for run in runs:
         if run.reached(spec):
             lengths.setdefault(run.size, []).append(run.told.epochs)
-    mean, luck = _epochs(lengths, spec.default_batch_size)
-    return DefaultModel(levels, found, own, mean, luck)
+    return DefaultModel(levels, found, own, *_epochs(lengths, spec.default_batch_size))
 
 
-def _epochs(lengths: Mapping[int, Sequence[float]], size: int) -> tuple[float, float]:
-    """Epochs(b) of this size, and its relative standard error.
+def _own(spec: JobSpec, kepts: Sequence[Kept], at_top: Iterable[_AtTop]) -> dict[int, _Own]:
+    """The recurrences that are compared with runs of their own: by number."""
+    others = {kept.trial.ask.recurrence for kept in kepts if kept.trial.batch_size != spec.default_batch_size}
+    found: dict[int, _Own] = {}
+    for one in at_top:
+        number = one.run.recurrence
+        if number not in others or one.run.reached(spec):
+            had = found.get(number, _Own(np.zeros(2), np.zeros(2), Basis.MEASURED))
+            found[number] = _Own(had.use + one.use, had.error + one.error, weakest((had.basis, one.basis)))
+    return found
+
+
+def _epochs(lengths: Mapping[int, Sequence[float]], size: int) -> tuple[float, float, float]:
+    """Epochs(b) of this size, its relative standard error, and the relative deviation of one run.
 
     Args:
         lengths: The epochs that the runs of each size needed; at least one of this size.
@@ -213,7 +239,7 @@ def _epochs(lengths: Mapping[int, Sequence[float]], size: int) -> tuple[float, f
     luck = spread.deviation(prior, RUNS)
     logs = {one: (math.log(mean), luck**2 / len(lengths[one])) for one, mean in means.items()}
     correction, error = _smoothed(logs, size)
-    return means[size] * math.exp(correction), error
+    return means[size] * math.exp(correction), error, luck
 
 
 def _correction(runs: Sequence[Run], size: int, levels: Levels) -> Floats:
@@ -268,27 +294,53 @@ def _smoothed(logs: Mapping[int, tuple[float, float]], size: int) -> tuple[float
 
 
 def _at_top(runs: Sequence[Run], top: float | None, levels: Levels, profile: PowerProfile | None) -> list[_AtTop]:
-    """The runs that can be moved to the highest limit."""
-    if top is None:
-        return []
+    """The runs, each moved to the highest limit if it can be."""
     latest = [run for run in runs if run.told.stretches][-LATEST:]
     growth = [math.exp(levels.best(latest[-1].recurrence) - levels.best(run.recurrence)) for run in latest]
     units = Units.of([run.told.stretches for run in latest], growth, Use(*levels.noise), profile)
-    found = ((run, units.move(run.told, top)) for run in runs)
-    return [_moved(run, moved) for run, moved in found if moved is not None]
+    return [_moved(run, None if top is None else units.move(run.told, top)) for run in runs]
 
 
-def _moved(run: Run, moved: Moved) -> _AtTop:
+def _moved(run: Run, moved: Moved | None) -> _AtTop:
+    if moved is None:
+        return _AtTop(run, run.total, np.zeros(2), Basis.AS_IT_RAN)
     use, error = (np.array([one.joules, one.seconds]) for one in (moved.use, moved.error))
     return _AtTop(run, use, error, Basis.MEASURED if moved.measured else Basis.ESTIMATED)
 
 
-def _as_it_ran(run: Run) -> _AtTop:
-    return _AtTop(run, run.total, np.zeros(2), Basis.AS_IT_RAN)
+def _warm_up(ended: Sequence[_AtTop], others: Iterable[Run]) -> tuple[Floats, Floats]:
+    """The warm-up of the default, and its error.
+
+    The first process on a machine may warm up for longer than all later ones, and it often runs the default. So runs
+    of other sizes have a say: they are expected to warm up for the same time, or for as many epochs.
+    """
+    own, count = np.mean([one.run.warm for one in ended], axis=0), len(ended)
+    error = WARM * own / math.sqrt(count)
+    seen = [run for run in others if run.setting[3] == STEADY]
+    if not seen:
+        return own, error
+    epoch = np.mean([one.epoch for one in ended], axis=0)
+    as_long = np.mean([run.warm for run in seen], axis=0)
+    as_many = epoch * np.mean([run.warm / run.epoch for run in seen], axis=0)
+    expected = np.where(abs(as_long - own) < abs(as_many - own), as_long, as_many)
+    doubt = (own - expected) / (1 + count)
+    return own - doubt, np.hypot(error, doubt)
 
 
-def _default(moved: Sequence[_AtTop], ended: Sequence[_AtTop], levels: Levels, correction: Floats) -> _Default:
-    """The default from these runs, of which those that ended reached the target."""
+def _default(
+    moved: Sequence[_AtTop], ended: Sequence[_AtTop], others: Sequence[Run], levels: Levels, *, all_moved: bool
+) -> _Default:
+    """The default from these runs, of which those that ended reached the target.
+
+    Args:
+        moved: Runs of the default size.
+        ended: Those of them that reached the target.
+        others: Runs of other sizes on the same GPUs.
+        levels: Of the data.
+        all_moved: Whether these are all runs of the default size.
+    """
+    correction = _correction([*(one.run for one in moved), *others], moved[0].run.size, levels)
+    warm, warm_error = _warm_up(ended, others)
     longest = max(one.run.told.epochs for one in ended)
     share = np.array([float(min(longest, one.run.told.epochs)) for one in moved])
     share /= share.sum()
@@ -298,10 +350,10 @@ def _default(moved: Sequence[_AtTop], ended: Sequence[_AtTop], levels: Levels, c
         share=share,
         when=levels.at([one.run.recurrence for one in moved]),
         noise=math.sqrt(sum(part**2 / one.run.weight for part, one in zip(share, moved, strict=True))),
-        warm=np.mean([one.run.warm for one in ended], axis=0),
+        warm=warm,
+        warm_error=warm_error,
         error=share @ np.array([one.error / one.use for one in moved]),
         runs=len(ended),
         runs_measured=sum(one.basis is Basis.MEASURED for one in ended),
-        epochs=sum(one.run.told.epochs for one in ended) / len(ended),
-        basis=weakest((basis, Basis.ESTIMATED)) if levels.changed else basis,
+        basis=weakest((basis, Basis.ESTIMATED)) if levels.changed or not all_moved else basis,
     )

@@ -10,13 +10,13 @@ from typing import Any
 def joules(number: float | None) -> str:
     """Joules for people.
 
-    >>> joules(3000.0), joules(12345678.0), joules(-1e-9), joules(float("nan"))
-    ('3.00 kJ', '12.3 MJ', '0.00 J', 'unavailable')
+    >>> joules(3000.0), joules(12345678.0), joules(999.7), joules(-1e-9), joules(float("nan"))
+    ('3.00 kJ', '12.3 MJ', '1.00 kJ', '0.00 J', 'unavailable')
     """
     if number is None or not math.isfinite(number):
         return "unavailable"
     for unit, size in (("MJ", 1e6), ("kJ", 1e3)):
-        if abs(number) >= size:
+        if abs(number) >= 0.9995 * size:
             return f"{digits(number / size)} {unit}"
     return f"{digits(number)} J"
 

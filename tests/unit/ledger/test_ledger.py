@@ -169,6 +169,25 @@ def test_a_recurrence_of_which_no_metric_was_ever_seen_is_lost_and_no_part_of_th
     assert told.lost == () and charged is not None and charged.saved.joules < -4000.0
 
 
+@pytest.mark.parametrize("ending", [Ending.NOT_CONVERGED, Ending.CRASHED])
+def test_what_the_default_itself_wastes_is_neither_saved_nor_lost(ending: Ending) -> None:
+    failed = Outcome(ending=ending, joules=5000.0, seconds=50.0, epochs=9, metric=0.1)
+    trials = [
+        plain(1, 1, 16, Ending.CONVERGED, 900.0),
+        kept(2, 2, 16, failed),
+        plain(3, 3, 16, Ending.CONVERGED, 1100.0),
+    ]
+    saving = open_ledger(SPEC, trials).saving()
+    assert saving is not None and saving.saved.joules == pytest.approx(0.0) and not saving.difference_seen
+
+
+def test_a_recurrence_in_which_a_size_crashed_is_a_loss_and_not_lost() -> None:
+    crashed = Outcome(ending=Ending.CRASHED, joules=600.0, seconds=6.0, epochs=1)
+    ledger = open_ledger(SPEC, [plain(1, 1, 16, Ending.CONVERGED, 900.0), kept(2, 2, 32, crashed)])
+    saving = ledger.saving()
+    assert ledger.lost == () and saving is not None and saving.saved.joules == pytest.approx(-600.0)
+
+
 def test_a_late_convergence_names_the_size_that_converged() -> None:
     trials = [plain(1, 1, 8, Ending.CONVERGED, 20.0), plain(2, 1, 32, Ending.STOPPED, 10.0)]
     assert open_ledger(SPEC, trials).recurrences[0].batch_size == 8

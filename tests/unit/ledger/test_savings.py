@@ -105,6 +105,44 @@ def test_warm_up_counts_once_and_is_doubted() -> None:
     assert warm.joules_error > plain.joules_error + 50.0
 
 
+def test_the_warm_up_of_the_first_process_is_no_saving_of_all_later_ones() -> None:
+    """As of a data set that is downloaded once, or kernels that are compiled once."""
+    trials = [run(1, 16, warm_up=5.0), *(run(n, 8) for n in range(2, 13))]
+    saving = open_ledger(SPEC, trials).saving()
+    assert saving is not None and not saving.difference_seen
+
+
+def test_chance_is_seldom_told_as_a_saving() -> None:
+    """All sizes are the same: what a few runs of other sizes save or lose beside many of the default is luck."""
+    rng, seen = random.Random(1), 0
+    for _ in range(100):
+        trials = []
+        for number, size in enumerate([16] * 5 + [8, 32] + [16] * 15, 1):
+            epochs = max(1, round(20 * math.exp(rng.gauss(0, 0.1))))
+            trials.append(run(number, size, epochs, joules=100 * math.exp(rng.gauss(0, 0.05))))
+        saving = open_ledger(SPEC, trials).saving()
+        assert saving is not None
+        seen += abs(saving.saved.joules) >= 2 * saving.joules_error
+    assert seen <= 10
+
+
+def test_one_run_that_hung_says_nothing_about_the_data() -> None:
+    trials = [run(1, 16), *(run(n, 8, joules=1600.0 if n == 5 else 80.0) for n in range(2, 41))]
+    default = open_ledger(SPEC, trials).defaults["V100"]
+    assert default.use.joules == pytest.approx(1000.0, rel=0.05)
+
+
+def test_recurrences_may_have_any_numbers() -> None:
+    """Imported histories have: what matters is their order."""
+    trials = [run(1, 16), run(2, 8)]
+    far = [
+        replace(one, trial=replace(one.trial, ask=replace(one.trial.ask, recurrence=2**31 * n)))
+        for n, one in enumerate(trials, 1)
+    ]
+    savings = [open_ledger(SPEC, some).saving() for some in (trials, far)]
+    assert savings[0] == savings[1]
+
+
 # ---------------------------------------------------------------------- data that grow
 
 
@@ -239,7 +277,7 @@ def test_runs_that_cannot_be_moved_are_left_out_where_others_can() -> None:
     default = ledger.defaults["V100"]
     assert (default.basis, default.runs) == (Basis.ESTIMATED, 1)
     assert default.use.joules == pytest.approx(world.default(1).joules, rel=0.05)
-    assert told_default(ledger, 2) == pytest.approx(default.use.joules)
+    assert told_default(ledger, 2) == 1e9  # a run of the default is compared with itself
 
 
 def test_measured_means_that_every_run_was_at_the_highest_limit() -> None:
@@ -295,7 +333,7 @@ def once_each(world: World, rng: random.Random) -> None:
         world.run(n + 1, size, [TOP, *LIMITS])
 
 
-@pytest.mark.parametrize(("life", "width"), [(survey_first, 0.05), (size_by_size, 0.06), (once_each, 0.1)])
+@pytest.mark.parametrize(("life", "width"), [(survey_first, 0.05), (size_by_size, 0.06), (once_each, 0.12)])
 def test_savings_told_of_noisy_runs_are_within_two_errors_of_the_truth_95_times_in_100(
     life: Callable[[World, random.Random], None], width: float
 ) -> None:
