@@ -56,7 +56,6 @@ INSTEAD = {  # old module, and all below it: what to use
     "zeus.utils.testing": "use virtual GPUs (ZEUS_GPU=virtual:v100)",
     "zeus.utils.zeusd": "use `zeus keeper`, the system service that sets limits for users",
 }
-PAGE = "docs/migrating.md lists what is."
 
 
 class OldModules:
@@ -65,14 +64,16 @@ class OldModules:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module of this old name; None if there was none; NotHere if it was not brought along."""
+        """The module of this old name; None if there was none; NotHere if it was not brought along.
+
+        `from module import name` ends here too where the module has no such name: to Python, each of these modules is
+        a package, and the name may be a module in it.
+        """
         if name in FOUND:
             return ModuleSpec(name, cast("Loader", _Alias(FOUND[name])), is_package=True)
-        above = name
-        while above.startswith("zeus."):
-            if above in INSTEAD:
-                raise NotHere(f"{name} of the existing package is not here: {INSTEAD[above]}.")
-            above = above.rpartition(".")[0]
+        reason = _why_not_here(name)
+        if reason is not None:
+            raise NotHere(reason)
         return None
 
 
@@ -88,18 +89,29 @@ class _Alias:
     def exec_module(self, module: ModuleType) -> None:
         source, old = import_module(self._source), module.__name__
 
-        def take(name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(f"module {old!r} has no attribute {name!r}")
-            try:
+        def look_up(name: str) -> Any:
+            if not name.startswith("_") and hasattr(source, name):
                 return getattr(source, name)
-            except AttributeError:
-                raise NotHere(f"{old}.{name} of the existing package is not here. {PAGE}") from None
+            raise AttributeError(_why_not_here(f"{old}.{name}"))
 
-        vars(module).update(__doc__=source.__doc__, __all__=list(getattr(source, "__all__", ())), __getattr__=take)
+        public = [name for name in vars(source) if not name.startswith("_")]
+        vars(module).update(__doc__=source.__doc__, __all__=getattr(source, "__all__", public), __getattr__=look_up)
+
+
+def _why_not_here(name: str) -> str | None:
+    """What to use in place of an old module or of a name in one. None if the existing package has no such module."""
+    sentence = f"{name} of the existing package is not here"
+    above = name
+    while above.startswith("zeus."):
+        if above in INSTEAD:
+            return f"{sentence}: {INSTEAD[above]}."
+        above = above.rpartition(".")[0]
+        if above in FOUND:
+            return f"{sentence}. docs/migrating.md lists what is."
+    return None
 
 
 def install() -> None:
     """Let old modules be found, once."""
-    if not any(isinstance(one, OldModules) for one in sys.meta_path):
+    if not any(isinstance(finder, OldModules) for finder in sys.meta_path):
         sys.meta_path.append(OldModules())
