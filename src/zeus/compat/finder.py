@@ -30,7 +30,9 @@ FOUND = {  # old module: where its names are now
     "zeus.device.soc.common": _CPUS,
     "zeus.exception": "zeus.compat.exceptions",
     "zeus.metric": "zeus.compat.prometheus",
+    "zeus.monitor.carbon": "zeus.compat.priced_windows",
     "zeus.monitor.power": "zeus.monitor.timeline",
+    "zeus.monitor.price": "zeus.compat.priced_windows",
     "zeus.monitor.temperature": "zeus.monitor.timeline",
     "zeus.optimizer.batch_size.client": "zeus.optimizer.batch_size",
     "zeus.optimizer.batch_size.common": _BATCH_SIZE,
@@ -40,12 +42,14 @@ FOUND = {  # old module: where its names are now
     "zeus.utils.lat_lon": "zeus.compat.environment",
     "zeus.utils.metric": "zeus.compat.environment",
 }
-INSTEAD = {  # old module, and all below it: what to use
+INSTEAD = {  # old module and all below it, or a name in a module that is found: what to use
     "zeus._legacy": "use `zeus simulate` and `zeus reproduce`, which replay the traces of the paper",
     "zeus.device.common": "use `zeus env`, which says whether this user can set limits",
     "zeus.device.soc.apple": "use a machine with NVIDIA or AMD GPUs: no SoC is measured here",
     "zeus.device.soc.jetson": "use a machine with NVIDIA or AMD GPUs: no SoC is measured here",
     "zeus.monitor.power_streaming": "use `zeus monitor --prometheus PORT` on each node, or `zeus monitor --json`",
+    "zeus.monitor.price.OpenEIClient": "no tariff is looked up online. Set ZEUS_PRICE_PER_KWH to a number or a file of "
+    "hourly values, or write an ElectricityPriceProvider",
     "zeus.optimizer.batch_size.migrations": "use `zeus serve`, which upgrades its database itself",
     "zeus.optimizer.batch_size.server": "use `zeus serve`",
     "zeus.optimizer.pipeline_frequency": "use zeus.optimizer.power_limit: no GPU frequencies are set here",
