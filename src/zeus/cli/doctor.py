@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import zeus_energy
 from zeus import __version__, env
 from zeus.cli import env as report
 from zeus.cli.doctor_checks import Check, Health, NodeFacts, examine
@@ -87,6 +88,7 @@ def node_facts(timeout: float) -> NodeFacts:
     return NodeFacts(
         devices=devices,
         store=found["store"],
+        damage=zeus_energy.damage() or zeus_energy.hidden(),
         mistakes=(*env.HERE.mistakes(), *_missing_group(policy), *_open_token(env.token_file())),
         is_root=os.geteuid() == 0,
         user=_user(),
