@@ -52,7 +52,7 @@ PUBLIC = {
         "Window",
         "ZeusMonitor",
     ],
-    "zeus.tariff": ["Footprint", "HourlyRate", "KnownPart", "Prices", "Rate", "prices", "read_rate"],
+    "zeus.tariff": ["Footprint", "HourlyRate", "Prices", "Rate", "prices", "read_rate"],
     "zeus.device": [],
     "zeus.callback": ["Callback", "CallbackSet"],
     "zeus.optimizer.batch_size": ["BatchSizeOptimizer", "JobSpec"],

@@ -145,14 +145,14 @@ def _hours(monitor: Any, measured: Any) -> dict[str, Any]:
     """The energy of each hour and its rates, if there is a price or a carbon intensity."""
     if not monitor.prices.is_given:
         return {"hours": [], "hours_by": None}
-    split = measured.by_hour()
-    rows = [(hour, joules, *monitor.prices.at(hour)) for hour, joules in sorted(split.joules.items())]
+    hours = measured.by_hour(measured.total_energy)
+    rows = [(hour, joules, *monitor.prices.at(hour)) for hour, joules in sorted(hours.items())]
     return {
         "hours": [
             {"hour": hour_text(hour), "joules": joules, "price": price, "gco2e_per_kwh": carbon}
             for hour, joules, price, carbon in rows
         ],
-        "hours_by": split.by or None,
+        "hours_by": "time" if len(rows) > 1 else None,
     }
 
 
@@ -162,7 +162,7 @@ def _print_report(report: dict[str, Any]) -> None:
     bound = f" ± {joules(report['error_joules'])}" if report["error_joules"] else ""
     click.echo(f"zeus: {seconds:.3f} s, GPU {joules(total)}{bound}{watts}", err=True)
     if worth_it := worth(report):
-        by = {"curve": " (by the hour, as measured)", "time": " (split over hours by time)"}.get(report["hours_by"], "")
+        by = " (spread evenly over its hours)" if report["hours_by"] else ""
         click.echo(f"zeus:   GPU {worth_it}{by}", err=True)
     if len(report["gpus"]) > 1:
         for gpu in report["gpus"]:

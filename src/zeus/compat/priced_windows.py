@@ -180,18 +180,14 @@ class _PricedMonitor:
         """
         found = self.zeus_monitor.end_window(key, sync_execution)
 
-        def of(energies: Mapping[int, float] | None, name: str) -> dict[int, float] | None:
+        def of(energies: Mapping[int, float] | None) -> dict[int, float] | None:
             if energies is None:
                 return None
-            rows = {}
-            for index in energies:
-                footprint = found.footprint_of(lambda part, index=index: getattr(part, name)[index])  # type: ignore[misc]
-                value = amount(footprint)
-                rows[index] = math.nan if value is None else value
-            return rows
+            amounts = {index: amount(found.footprint_of(joules)) for index, joules in energies.items()}
+            return {index: math.nan if known is None else known for index, known in amounts.items()}
 
         gpu, cpu, dram = found.gpu_energy, found.cpu_energy, found.dram_energy
-        return found.time, gpu, of(gpu, "gpu_energy") or {}, cpu, of(cpu, "cpu_energy"), dram, of(dram, "dram_energy")
+        return found.time, gpu, of(gpu), cpu, of(cpu), dram, of(dram)
 
 
 class CarbonEmissionMonitor(_PricedMonitor):

@@ -30,7 +30,7 @@ class HourlyUse:
     """The energy of a trial by hour."""
 
     rows: tuple[HourUse, ...]
-    by: str = ""  # how it was split over hours: "curve" or "time"; empty if it lies in one hour
+    by: str = ""  # "time": spread by time over several hours ("curve" in older records); empty if it lies in one hour
     currency: str = ""
     has_price: bool = False  # whether a price was given, known or not
     has_carbon: bool = False

@@ -20,7 +20,7 @@ from zeus.distributed.crew import Crew, barrier, together
 from zeus.errors import DeviceError
 from zeus.job import Kind, Outcome
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.monitor.hours import HourTally
+from zeus.monitor.hours import EnergyByHour
 from zeus.trial.engine import Measured
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Recorder:
         self._limit: float | None = None  # in force when the piece began
         self._changes = 0
         self._began = 0.0
-        self._hours = HourTally(monitor.prices, include)
+        self._hours = EnergyByHour(monitor.prices, include)
 
     def begin(self) -> None:
         """Start measuring. Every rank must call this."""

@@ -58,5 +58,4 @@ def _without_hours(kept: Kept, joules: float, prices: Prices) -> Footprint:
         begin, end = (datetime.fromisoformat(text).timestamp() for text in (kept.asked_at, kept.changed_at))
     except ValueError:  # its times are not known
         return replace(prices.footprint({}), joules=joules)
-    hours = spread([(begin, max(begin, end), joules)])
-    return prices.footprint(hours, "time" if len(hours) > 1 else "")
+    return prices.footprint(spread(begin, end, joules))
