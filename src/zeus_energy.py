@@ -96,9 +96,9 @@ def _origin() -> tuple[str, bool]:
     except metadata.PackageNotFoundError:
         checkout = os.path.dirname(_HERE)
         return (checkout, False) if os.path.isfile(os.path.join(checkout, "pyproject.toml")) else ("", False)
-    said = json.loads(text or "{}")
-    url = urlsplit(said.get("url", ""))
+    origin = json.loads(text or "{}")
+    url = urlsplit(origin.get("url", ""))
     path = unquote(url.path) if url.scheme == "file" else ""
     if not os.path.exists(path):
         return "", False
-    return path, bool(said.get("dir_info", {}).get("editable"))
+    return path, bool(origin.get("dir_info", {}).get("editable"))

@@ -59,7 +59,7 @@ def doctor(as_json: bool, timeout: float) -> None:
         for check in checks:
             _print_check(check)
         broken = sum(check.state is Health.BROKEN for check in checks)
-        click.echo("All is well." if is_ok else f"{broken} {'is' if broken == 1 else 'are'} broken.")
+        click.echo("Nothing is broken." if is_ok else f"{broken} check{'s' * (broken > 1)} failed.")
     sys.stdout.flush()
     sys.exit(DONE if is_ok else FAILED)
 

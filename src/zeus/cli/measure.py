@@ -19,7 +19,7 @@ from zeus.cli.options import indices
 from zeus.cli.output import known, print_json
 from zeus.launch.process.guard import failed_start, shell_status
 from zeus.tariff.rates import hour_text
-from zeus.tariff.text import joules, worth
+from zeus.tariff.text import footprint_text, joules
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)  # what a terminal sends to all processes in its foreground
@@ -161,9 +161,9 @@ def _print_report(report: dict[str, Any]) -> None:
     watts = f" ({total / seconds:.0f} W on average)" if total is not None and seconds > 0 else ""
     bound = f" ± {joules(report['error_joules'])}" if report["error_joules"] else ""
     click.echo(f"zeus: {seconds:.3f} s, GPU {joules(total)}{bound}{watts}", err=True)
-    if worth_it := worth(report):
+    if footprint := footprint_text(report):
         by = " (spread evenly over its hours)" if report["hours_by"] else ""
-        click.echo(f"zeus:   GPU {worth_it}{by}", err=True)
+        click.echo(f"zeus:   GPU {footprint}{by}", err=True)
     if len(report["gpus"]) > 1:
         for gpu in report["gpus"]:
             click.echo(f"zeus:   GPU {gpu['index']} {gpu['name']}: {joules(gpu['joules'])} [{gpu['source']}]", err=True)

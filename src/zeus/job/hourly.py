@@ -40,11 +40,11 @@ class HourlyUse:
 
     @property
     def footprint(self) -> Footprint:
-        """What it comes to, at the rates that were known then."""
+        """Its money and carbon, at the rates that were known then."""
         return self.priced(Prices())
 
     def priced(self, prices: Prices) -> Footprint:
-        """What it comes to. Where a rate was not known, that of these prices is used."""
+        """Its money and carbon. Where a rate was not known, that of these prices is used."""
         rows = []
         for row in self.rows:
             price, carbon = row.price, row.gco2e_per_kwh

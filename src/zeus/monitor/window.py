@@ -24,7 +24,7 @@ from zeus.errors import InputError, WindowError
 from zeus.monitor.energy import EnergyEstimate
 from zeus.monitor.measurement import Measurement
 from zeus.monitor.meter import Mark, Meter, meter_for
-from zeus.monitor.other_processes import warn_of_strangers
+from zeus.monitor.other_processes import warn_of_foreign_processes
 from zeus.monitor.window_log import WindowLog
 from zeus.tariff.online import OnlineRate
 from zeus.tariff.rates import Prices
@@ -145,7 +145,7 @@ class ZeusMonitor:
             self._log,
             self._cpu_ticker,
         )
-        warn_of_strangers(self._gpus.values())
+        warn_of_foreign_processes(self._gpus.values())
 
     @property
     def gpus(self) -> dict[int, Gpu]:
@@ -245,7 +245,7 @@ class ZeusMonitor:
     def watch_closely(self, on: bool) -> None:
         """If on, energies are known 0.1 s after a window's end (for profiling), else after 1 to 2 s."""
         for meter in self._meters.values():
-            meter.hurry(on)
+            meter.poll_fast(on)
 
     def close(self) -> None:
         """Stop the background threads and write out the log. Also happens when the monitor is garbage collected."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from zeus.errors import InputError
 from zeus.tariff.rates import Footprint, HourlyRate, Prices, hour_of, hour_text, rate_at, spread
-from zeus.tariff.text import worth
+from zeus.tariff.text import footprint_text
 
 HOURS = st.integers(400_000, 600_000)
 JOULES = st.floats(0, 1e12)
@@ -113,8 +113,11 @@ def test_a_price_may_be_negative() -> None:
 
 def test_what_covers_only_a_part_says_so() -> None:
     found = Footprint.of([(5.4e6, 0.3, 400.0), (1.8e6, None, 400.0)], "EUR", has_price=True, has_carbon=True)
-    assert worth(found.to_json()) == "2 kWh, 0.45 EUR for 75 % of it (the price of the rest is unknown), 800 gCO2e"
-    assert worth(Footprint(3.6e6).to_json()) == ""
+    assert (
+        footprint_text(found.to_json())
+        == "2 kWh, 0.45 EUR for 75 % of it (the price of the rest is unknown), 800 gCO2e"
+    )
+    assert footprint_text(Footprint(3.6e6).to_json()) == ""
 
 
 @pytest.mark.parametrize("rate", ["0.3", True, math.nan, math.inf])
