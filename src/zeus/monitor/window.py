@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from zeus import env
-from zeus.device.clock import REAL, clock_of
+from zeus.device.clock import REAL, common_clock
 from zeus.device.cpu_counters import CpuCounters, CpuReadings, counters_of
 from zeus.device.find import find, no_gpu
 from zeus.device.gpu import Clock, Gpu, Ticker
@@ -120,8 +120,7 @@ class ZeusMonitor:
         self._sync_with = sync_execution_with
         self.prices = prices_given() if prices is None else prices
         self._gpus = find(gpu_indices) if gpus is None else dict(gpus)
-        clocks = [clock_of(gpu) for gpu in self._gpus.values()]
-        self._clock: Clock = clock or (clocks[0] if clocks else REAL)
+        self._clock = clock or common_clock(self._gpus.values())
         self._cpus = counters_of(self._gpus.values(), cpu_indices) if cpus is None else cpus
         self.gpu_indices = list(self._gpus)
         self._virtual = any(gpu.spec.vendor == "virtual" for gpu in self._gpus.values())

@@ -13,7 +13,7 @@ from collections import deque
 from typing import NamedTuple
 
 from zeus.cost import GPU_ONLY, Include, Use
-from zeus.device.clock import REAL, clock_of
+from zeus.device.clock import common_clock
 from zeus.device.gpu import lowest_limit
 from zeus.device.keeper.client import changed_at, found_limits, limit_changes
 from zeus.distributed.crew import Crew, barrier, together
@@ -52,7 +52,7 @@ class Recorder:
         self._include = include
         self._crew = crew
         self._pieces: deque[_Piece] = deque()
-        self._clock = next(map(clock_of, monitor.gpus.values()), REAL)
+        self._clock = common_clock(monitor.gpus.values())
         self._is_open = False
         self._limit: float | None = None  # in force when the piece began
         self._changes = 0
