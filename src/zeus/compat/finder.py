@@ -63,7 +63,7 @@ INSTEAD = {  # old module and all below it, or a name in a module that is found:
 
 
 class OldModules:
-    """Finds them."""
+    """A finder for `sys.meta_path`."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
