@@ -24,7 +24,7 @@ def command_line(arguments: list[str] | None = None) -> list[str]:
             "--gpu-indices", nargs="+", metavar="I", help="GPUs to measure, such as 0 1 (default: all)"
         )
     energy.set_defaults(update_period=LONGEST_SECONDS)
-    power.add_argument("--update-period", default="1", metavar="S", help="seconds between lines (default: 1)")
+    power.add_argument("--update-period", default="1", metavar="S", help="`--interval` of zeus monitor (default: 1)")
     asked = parser.parse_args(arguments)
     gpus = ["--gpu-indices", ",".join(asked.gpu_indices)] if asked.gpu_indices else []
     return ["monitor", "--interval", asked.update_period, *gpus]
