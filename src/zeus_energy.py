@@ -1,8 +1,8 @@
-"""Stands beside the package `zeus`, and speaks up where that one cannot: its files were overwritten or removed.
+"""Starts the command `zeus`, after a check that the package `zeus` is whole.
 
-The distributions `zeus` and `zeus-ml` install a package of the same name into the same folder. `zeus_energy.pth` loads
-this module when Python starts. It looks for a handful of files and does nothing more, unless something is wrong: then
-`import zeus` and the command `zeus` end with one sentence that says how to mend it.
+The distributions `zeus` and `zeus-ml` install a package of the same name into the same folder, and so overwrite or
+remove its files. This module is beside that package, where the others have no file. It looks for a handful of files. If
+something is wrong, the command ends with one sentence that says how to mend it.
 """
 
 from __future__ import annotations
@@ -72,17 +72,6 @@ def main() -> None:
     run()
 
 
-class _Refusal:
-    """A finder that lets `import zeus` end with a sentence."""
-
-    def __init__(self, sentence: str) -> None:
-        self._sentence = sentence
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "zeus":
-            raise ImportError(f"{self._sentence}.")
-
-
 def _others() -> dict[str, str]:
     """The other distributions of the package that are installed, with their versions."""
     from importlib import metadata
@@ -107,20 +96,9 @@ def _origin() -> tuple[str, bool]:
     except metadata.PackageNotFoundError:
         checkout = os.path.dirname(_HERE)
         return (checkout, False) if os.path.isfile(os.path.join(checkout, "pyproject.toml")) else ("", False)
-    said = json.loads(text or "{}")
-    url = urlsplit(said.get("url", ""))
+    origin = json.loads(text or "{}")
+    url = urlsplit(origin.get("url", ""))
     path = unquote(url.path) if url.scheme == "file" else ""
     if not os.path.exists(path):
         return "", False
-    return path, bool(said.get("dir_info", {}).get("editable"))
-
-
-def _look() -> None:
-    """Called when Python starts."""
-    if os.path.isdir(_PACKAGE):
-        sentence = damage()
-        if sentence is not None:
-            sys.meta_path.insert(0, _Refusal(sentence))
-
-
-_look()
+    return path, bool(origin.get("dir_info", {}).get("editable"))

@@ -4,7 +4,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from zeus.compat import finder
-from zeus.lazy import borrow
+from zeus.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from zeus.training.loader import ZeusDataLoader as ZeusDataLoader
@@ -15,4 +15,4 @@ __all__ = ["ZeusDataLoader", "__version__"]
 logging.getLogger("zeus").addHandler(logging.NullHandler())
 finder.install()
 
-__getattr__ = borrow(__name__, {"ZeusDataLoader": "zeus.training.loader"})  # needs torch
+__getattr__ = lazy_getattr(__name__, {"ZeusDataLoader": "zeus.training.loader"})  # needs torch

@@ -1,7 +1,7 @@
 """Names that a module takes from another one when they are first asked for.
 
-A low module can so offer a name that is made further up, and a pure one a name whose module is not, without importing
-it: `__getattr__ = borrow(__name__, {"ZeusMonitor": "zeus.monitor.window"})`.
+So a low module can offer a name that is defined further up, and a pure module one that is not pure, without importing
+it: `__getattr__ = lazy_getattr(__name__, {"ZeusMonitor": "zeus.monitor.window"})`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from importlib import import_module
 from typing import Any
 
 
-def borrow(module: str, names: Mapping[str, str] | str) -> Callable[[str], Any]:
+def lazy_getattr(module: str, names: Mapping[str, str] | str) -> Callable[[str], Any]:
     """A `__getattr__` for a module: each name comes from the module beside it, or all public ones from one module.
 
-    >>> borrow("zeus.here", {"sqrt": "math"})("sqrt")(9), borrow("zeus.there", "math")("floor")(2.5)
+    >>> lazy_getattr("zeus.here", {"sqrt": "math"})("sqrt")(9), lazy_getattr("zeus.there", "math")("floor")(2.5)
     (3.0, 2)
     """
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from zeus.cost import LEAST, MOST, CostModel
 from zeus.errors import InputError
-from zeus.lazy import borrow
+from zeus.lazy import lazy_getattr
 
-__getattr__ = borrow(  # names of the existing package; this module itself stays pure
+__getattr__ = lazy_getattr(  # names of the existing package; this module itself stays pure
     __name__,
     dict.fromkeys(
         (

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import zeus_energy
 from zeus import __version__, env
 from zeus.cli import env as report
 from zeus.cli.doctor_checks import Check, Health, NodeFacts, examine
@@ -58,7 +59,7 @@ def doctor(as_json: bool, timeout: float) -> None:
         for check in checks:
             _print_check(check)
         broken = sum(check.state is Health.BROKEN for check in checks)
-        click.echo("All is well." if is_ok else f"{broken} {'is' if broken == 1 else 'are'} broken.")
+        click.echo("Nothing is broken." if is_ok else f"{broken} check{'s' * (broken > 1)} failed.")
     sys.stdout.flush()
     sys.exit(DONE if is_ok else FAILED)
 
@@ -87,6 +88,7 @@ def node_facts(timeout: float) -> NodeFacts:
     return NodeFacts(
         devices=devices,
         store=found["store"],
+        damage=zeus_energy.damage() or zeus_energy.hidden(),
         mistakes=(*env.HERE.mistakes(), *_missing_group(policy), *_open_token(env.token_file())),
         is_root=os.geteuid() == 0,
         user=_user(),

@@ -47,6 +47,7 @@ class NodeFacts:
     Args:
         devices: The GPUs, the CPU and the keeper, as in `zeus env --json`.
         store: The store, as in `zeus env --json`.
+        damage: What is wrong with the files of this package. None if nothing is.
         mistakes: What is wrong with the configuration files.
         is_root: Whether this user is root.
         user: This user's name.
@@ -65,6 +66,7 @@ class NodeFacts:
 
     devices: Mapping[str, Any] | str
     store: Mapping[str, Any] | str
+    damage: str | None = None
     mistakes: tuple[str, ...] = ()
     is_root: bool = True
     user: str = "root"
@@ -97,6 +99,7 @@ class NodeFacts:
 def examine(facts: NodeFacts) -> list[Check]:
     """All checks, in the order in which to mend what is broken."""
     return [
+        _installation(facts),
         _configuration(facts),
         _clock(facts),
         _driver(facts),
@@ -108,6 +111,12 @@ def examine(facts: NodeFacts) -> list[Check]:
         _cpu(facts),
         _store(facts),
     ]
+
+
+def _installation(facts: NodeFacts) -> Check:
+    if facts.damage is None:
+        return Check("installation", Health.OK, "The files of Zeus are its own.")
+    return Check("installation", Health.BROKEN, f"{facts.damage}.", " && ".join(re.findall("`([^`]+)`", facts.damage)))
 
 
 def _configuration(facts: NodeFacts) -> Check:

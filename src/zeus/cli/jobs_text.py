@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from zeus.cli.output import print_table, seconds, sparkline
-from zeus.tariff.text import joules, worth
+from zeus.tariff.text import footprint_text, joules
 
 Json = dict[str, Any]
 
@@ -75,14 +75,14 @@ def _tell_use(job: Json) -> None:
     unknown = f", plus {many(job['unknown_tries'], 'trial')} of unknown energy" if job["unknown_tries"] else ""
     trials, recurrences = many(job["trials"], "trial"), many(job["recurrences"], "recurrence")
     click.echo(f"used: {trials} in {recurrences}, {joules(job['joules'])}{unknown}")
-    tell_worth(job.get("footprint"))
+    print_footprint(job.get("footprint"))
     tell_lost(job)
     tell_default(job)
 
 
-def tell_worth(footprint: Json | None, indent: str = "  ") -> None:
-    """Print what some energy comes to, if there is a price or a carbon intensity. Older services send none."""
-    if footprint is not None and (text := worth(footprint)):
+def print_footprint(footprint: Json | None, indent: str = "  ") -> None:
+    """Print money and carbon, if there is a price or a carbon intensity. Older services send no footprint."""
+    if footprint is not None and (text := footprint_text(footprint)):
         by = "; the energy of an hour is estimated from the time" if footprint["hours_by"] == "time" else ""
         click.echo(f"{indent}{text}{by}")
 
@@ -93,8 +93,8 @@ def tell_lost(job: Json) -> None:
     if lost is not None:
         energy = "unknown energy" if lost["joules"] is None else joules(lost["joules"])
         click.echo(
-            f"lost: {many(lost['recurrences'], 'recurrence')}, {energy}. No metric was ever seen, so this counts neither "
-            "as a saving nor as a loss."
+            f"lost: {many(lost['recurrences'], 'recurrence')}, {energy}. No metric was ever seen, so this is neither a "
+            "saving nor a loss."
         )
 
 

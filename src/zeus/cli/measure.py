@@ -19,7 +19,7 @@ from zeus.cli.options import indices
 from zeus.cli.output import known, print_json
 from zeus.launch.process.guard import failed_start, shell_status
 from zeus.tariff.rates import hour_text
-from zeus.tariff.text import joules, worth
+from zeus.tariff.text import footprint_text, joules
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 FROM_KEYS = (signal.SIGINT, signal.SIGQUIT)  # what a terminal sends to all processes in its foreground
@@ -145,14 +145,14 @@ def _hours(monitor: Any, measured: Any) -> dict[str, Any]:
     """The energy of each hour and its rates, if there is a price or a carbon intensity."""
     if not monitor.prices.is_given:
         return {"hours": [], "hours_by": None}
-    split = measured.by_hour()
-    rows = [(hour, joules, *monitor.prices.at(hour)) for hour, joules in sorted(split.joules.items())]
+    hours = measured.by_hour(measured.total_energy)
+    rows = [(hour, joules, *monitor.prices.at(hour)) for hour, joules in sorted(hours.items())]
     return {
         "hours": [
             {"hour": hour_text(hour), "joules": joules, "price": price, "gco2e_per_kwh": carbon}
             for hour, joules, price, carbon in rows
         ],
-        "hours_by": split.by or None,
+        "hours_by": "time" if len(rows) > 1 else None,
     }
 
 
@@ -161,9 +161,9 @@ def _print_report(report: dict[str, Any]) -> None:
     watts = f" ({total / seconds:.0f} W on average)" if total is not None and seconds > 0 else ""
     bound = f" ± {joules(report['error_joules'])}" if report["error_joules"] else ""
     click.echo(f"zeus: {seconds:.3f} s, GPU {joules(total)}{bound}{watts}", err=True)
-    if worth_it := worth(report):
-        by = {"curve": " (by the hour, as measured)", "time": " (split over hours by time)"}.get(report["hours_by"], "")
-        click.echo(f"zeus:   GPU {worth_it}{by}", err=True)
+    if footprint := footprint_text(report):
+        by = " (spread evenly over its hours)" if report["hours_by"] else ""
+        click.echo(f"zeus:   GPU {footprint}{by}", err=True)
     if len(report["gpus"]) > 1:
         for gpu in report["gpus"]:
             click.echo(f"zeus:   GPU {gpu['index']} {gpu['name']}: {joules(gpu['joules'])} [{gpu['source']}]", err=True)

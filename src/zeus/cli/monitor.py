@@ -183,6 +183,8 @@ def monitor(
     watch = Watch(indices(gpu_indices))
     view_of = _shown(once, as_json) if prometheus is None else exposed(host, prometheus)
     with until_interrupted() as over, view_of as show:
+        if interval >= MINUTE and prometheus is None:
+            click.echo(f"zeus: measuring until Ctrl-C; the first values come in {interval:g} s", err=True)
         view = None
         while not over.wait(interval):
             view = watch.look()
@@ -255,7 +257,9 @@ def lines(view: MonitorView) -> list[str]:
 
 def summary(view: MonitorView) -> str:
     """The line printed at the end."""
-    return f"zeus: {view.seconds:.1f} s, GPU {joules(view.joules)}, {_watts(view.average_watts)} on average"
+    several = ", ".join(f"GPU {row.index}: {joules(row.joules)}" for row in view.rows) if len(view.rows) > 1 else ""
+    of_each = f" ({several})" if several else ""
+    return f"zeus: {view.seconds:.1f} s, GPU {joules(view.joules)}{of_each}, {_watts(view.average_watts)} on average"
 
 
 def _watts(number: float | None) -> str:

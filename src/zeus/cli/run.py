@@ -211,7 +211,7 @@ def _numbers(trials: dict[int, Trial]) -> set[int]:
 
 
 def _tell(launcher: Launcher, trials: dict[int, Trial], told: Json) -> None:
-    from zeus.cli.jobs_text import tell_default, tell_lost, tell_worth
+    from zeus.cli.jobs_text import print_footprint, tell_default, tell_lost
     from zeus.cli.run_view import numbered
 
     mine = _numbers(trials)
@@ -224,7 +224,7 @@ def _tell(launcher: Launcher, trials: dict[int, Trial], told: Json) -> None:
             f"recurrence {numbered(row['number'])}: batch size {sizes} {ending}; {joules(row['joules'])}, "
             f"{seconds(row['seconds'])}, cost {joules(row['cost'])}"
         )
-        tell_worth(row.get("footprint"))
+        print_footprint(row.get("footprint"))
     tell_lost(told)
     tell_default(told)
     click.echo(f"store: {launcher.jobs.address}\nlogs:  {launcher.logs}")

@@ -13,7 +13,7 @@ class CamelCase:
     def __getattr__(self, name: str) -> Any:
         """Called for names that do not exist."""
         now = re.sub("([A-Z])", lambda letter: f"_{letter[1].lower()}", name)
-        if name.startswith("_") or now == name or not hasattr(type(self), now):
+        if name.startswith("_") or now == name or not hasattr(self, now):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         warnings.warn(f"{name} is now called {now}.", DeprecationWarning, stacklevel=2)
         return getattr(self, now)

@@ -1,7 +1,4 @@
-"""The exceptions of the existing package, as names of ours: who catches the old name catches what is raised here.
-
-Where nothing here is like the old one, it is a class of its own that is never raised.
-"""
+"""The exceptions of the existing package, as names of ours: who catches the old name catches what is raised here."""
 
 from __future__ import annotations
 
@@ -19,43 +16,7 @@ from zeus.errors import (
 
 
 class NeverRaised(DeviceError):
-    """Base class of errors that the existing package distinguishes and this one does not."""
-
-
-class ZeusGPUAlreadyInitializedError(NeverRaised):
-    """Never raised."""
-
-
-class ZeusGPUInsufficientSizeError(NeverRaised):
-    """Never raised."""
-
-
-class ZeusGPUInsufficientPowerError(NeverRaised):
-    """Never raised."""
-
-
-class ZeusGPUIRQError(NeverRaised):
-    """Never raised."""
-
-
-class ZeusGPUCorruptedInfoROMError(NeverRaised):
-    """Never raised."""
-
-
-class ZeusGPUResetRequiredError(NeverRaised):
-    """Never raised."""
-
-
-class ZeusGPUOperatingSystemError(NeverRaised):
-    """Never raised."""
-
-
-class ZeusGPULibRMVersionMismatchError(NeverRaised):
-    """Never raised."""
-
-
-class ZeusGPUMemoryError(NeverRaised):
-    """Never raised."""
+    """Stands for errors that the existing package distinguishes and this one does not."""
 
 
 class ZeusGPUHeterogeneousError(DeviceError):
@@ -75,3 +36,6 @@ ZeusGPUUnknownError = DeviceError
 ZeusCPUInitError = ZeusCPUNotFoundError = ZeusRAPLNotSupportedError = ZeusRAPLFileInitError = NoDevice
 ZeusCPUNoPermissionError = ZeusRAPLPermissionError = Refused
 ZeusSoCInitError = NoDevice
+ZeusGPUAlreadyInitializedError = ZeusGPUInsufficientSizeError = ZeusGPUInsufficientPowerError = NeverRaised
+ZeusGPUIRQError = ZeusGPUCorruptedInfoROMError = ZeusGPUResetRequiredError = NeverRaised
+ZeusGPUOperatingSystemError = ZeusGPULibRMVersionMismatchError = ZeusGPUMemoryError = NeverRaised

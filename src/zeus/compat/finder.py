@@ -30,7 +30,9 @@ FOUND = {  # old module: where its names are now
     "zeus.device.soc.common": _CPUS,
     "zeus.exception": "zeus.compat.exceptions",
     "zeus.metric": "zeus.compat.prometheus",
+    "zeus.monitor.carbon": "zeus.compat.priced_windows",
     "zeus.monitor.power": "zeus.monitor.timeline",
+    "zeus.monitor.price": "zeus.compat.priced_windows",
     "zeus.monitor.temperature": "zeus.monitor.timeline",
     "zeus.optimizer.batch_size.client": "zeus.optimizer.batch_size",
     "zeus.optimizer.batch_size.common": _BATCH_SIZE,
@@ -40,12 +42,14 @@ FOUND = {  # old module: where its names are now
     "zeus.utils.lat_lon": "zeus.compat.environment",
     "zeus.utils.metric": "zeus.compat.environment",
 }
-INSTEAD = {  # old module, and all below it: what to use
+INSTEAD = {  # old module and all below it, or a name in a module that is found: what to use
     "zeus._legacy": "use `zeus simulate` and `zeus reproduce`, which replay the traces of the paper",
     "zeus.device.common": "use `zeus env`, which says whether this user can set limits",
     "zeus.device.soc.apple": "use a machine with NVIDIA or AMD GPUs: no SoC is measured here",
     "zeus.device.soc.jetson": "use a machine with NVIDIA or AMD GPUs: no SoC is measured here",
     "zeus.monitor.power_streaming": "use `zeus monitor --prometheus PORT` on each node, or `zeus monitor --json`",
+    "zeus.monitor.price.OpenEIClient": "no tariff is looked up online. Set ZEUS_PRICE_PER_KWH to a number or a file of "
+    "hourly values, or write an ElectricityPriceProvider",
     "zeus.optimizer.batch_size.migrations": "use `zeus serve`, which upgrades its database itself",
     "zeus.optimizer.batch_size.server": "use `zeus serve`",
     "zeus.optimizer.pipeline_frequency": "use zeus.optimizer.power_limit: no GPU frequencies are set here",
@@ -56,23 +60,24 @@ INSTEAD = {  # old module, and all below it: what to use
     "zeus.utils.testing": "use virtual GPUs (ZEUS_GPU=virtual:v100)",
     "zeus.utils.zeusd": "use `zeus keeper`, the system service that sets limits for users",
 }
-PAGE = "docs/migrating.md lists what is."
 
 
 class OldModules:
-    """Finds them."""
+    """A finder for `sys.meta_path`."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module of this old name; None if there was none; NotHere if it was not brought along."""
+        """The module of this old name; None if there was none; NotHere if it was not brought along.
+
+        `from module import name` ends here too where the module has no such name: to Python, each of these modules is
+        a package, and the name may be a module in it.
+        """
         if name in FOUND:
             return ModuleSpec(name, cast("Loader", _Alias(FOUND[name])), is_package=True)
-        above = name
-        while above.startswith("zeus."):
-            if above in INSTEAD:
-                raise NotHere(f"{name} of the existing package is not here: {INSTEAD[above]}.")
-            above = above.rpartition(".")[0]
+        reason = _why_not_here(name)
+        if reason is not None:
+            raise NotHere(reason)
         return None
 
 
@@ -88,18 +93,29 @@ class _Alias:
     def exec_module(self, module: ModuleType) -> None:
         source, old = import_module(self._source), module.__name__
 
-        def take(name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(f"module {old!r} has no attribute {name!r}")
-            try:
+        def look_up(name: str) -> Any:
+            if not name.startswith("_") and hasattr(source, name):
                 return getattr(source, name)
-            except AttributeError:
-                raise NotHere(f"{old}.{name} of the existing package is not here. {PAGE}") from None
+            raise AttributeError(_why_not_here(f"{old}.{name}"))
 
-        vars(module).update(__doc__=source.__doc__, __all__=list(getattr(source, "__all__", ())), __getattr__=take)
+        public = [name for name in vars(source) if not name.startswith("_")]
+        vars(module).update(__doc__=source.__doc__, __all__=getattr(source, "__all__", public), __getattr__=look_up)
+
+
+def _why_not_here(name: str) -> str | None:
+    """What to use in place of an old module or of a name in one. None if the existing package has no such module."""
+    sentence = f"{name} of the existing package is not here"
+    above = name
+    while above.startswith("zeus."):
+        if above in INSTEAD:
+            return f"{sentence}: {INSTEAD[above]}."
+        above = above.rpartition(".")[0]
+        if above in FOUND:
+            return f"{sentence}. docs/migrating.md lists what is."
+    return None
 
 
 def install() -> None:
     """Let old modules be found, once."""
-    if not any(isinstance(one, OldModules) for one in sys.meta_path):
+    if not any(isinstance(finder, OldModules) for finder in sys.meta_path):
         sys.meta_path.append(OldModules())

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from zeus.device.queued_work import wait_for
+from zeus.device.ranks import connected
 from zeus.errors import InputError, ZeusError
 
 __all__ = [
@@ -46,18 +47,18 @@ def sync_execution(gpu_devices: list[int], sync_with: str = "torch") -> None:
 
 def is_distributed() -> bool:
     """Whether several processes train together over torch.distributed."""
-    return _ranks() is not None
+    return connected() is not None
 
 
 def get_rank() -> int:
     """The rank of this process; 0 if it trains alone."""
-    ranks = _ranks()
+    ranks = connected()
     return 0 if ranks is None else int(ranks.get_rank())
 
 
 def get_world_size() -> int:
     """How many processes train together."""
-    ranks = _ranks()
+    ranks = connected()
     return 1 if ranks is None else int(ranks.get_world_size())
 
 
@@ -69,7 +70,7 @@ def all_reduce(object: list[float], operation: str) -> list[float]:
     """
     if operation not in _REDUCE:
         raise InputError(f"operation {operation!r}: give 'sum' or 'max'.")
-    ranks = _ranks()
+    ranks = connected()
     if ranks is None:
         return object
     every: list[Any] = [None] * int(ranks.get_world_size())
@@ -82,9 +83,3 @@ def _is_installed(name: str, ensure_available: bool) -> bool:
     if ensure_available and not there:
         raise ZeusError(f"{name} is not installed. Run `pip install {name}`.")
     return there
-
-
-def _ranks() -> Any:
-    """The module torch.distributed if it is loaded and set up, else None."""
-    ranks = sys.modules.get("torch.distributed")
-    return ranks if ranks is not None and ranks.is_available() and ranks.is_initialized() else None

@@ -7,7 +7,7 @@ driver from here. Frequencies and the persistence mode are not set.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from zeus.compat.camel_case import CamelCase
 from zeus.compat.exceptions import *  # noqa: F403 - scripts catch them from the module that has the GPUs
@@ -89,30 +89,16 @@ class GPU(CamelCase):
     def get_average_memory_power_usage(self) -> int:
         self._refuse("the power of the memory alone is not read by Zeus")
 
-    def get_supported_memory_clocks(self) -> list[int]:
-        self._no_clocks()
+    def set_gpu_locked_clocks(self, *_: object, **__: object) -> NoReturn:
+        """Unsupported, as is everything about frequencies."""
+        self._refuse("Zeus neither reads nor sets frequencies; use set_power_management_limit, or `nvidia-smi -lgc`")
 
-    def set_memory_locked_clocks(self, min_clock_mhz: int, max_clock_mhz: int, block: bool = True) -> None:
-        self._no_clocks()
-
-    def reset_memory_locked_clocks(self, block: bool = True) -> None:
-        self._no_clocks()
-
-    def get_supported_graphics_clocks(self, memory_clock_mhz: int | None = None) -> list[int]:
-        self._no_clocks()
-
-    def set_gpu_locked_clocks(self, min_clock_mhz: int, max_clock_mhz: int, block: bool = True) -> None:
-        self._no_clocks()
-
-    def reset_gpu_locked_clocks(self, block: bool = True) -> None:
-        self._no_clocks()
+    reset_gpu_locked_clocks = get_supported_graphics_clocks = set_gpu_locked_clocks
+    set_memory_locked_clocks = reset_memory_locked_clocks = get_supported_memory_clocks = set_gpu_locked_clocks
 
     def _need(self, capability: Capability, what: str) -> None:
         if capability not in self._card.spec.capabilities:
             self._refuse(f"this card does not report {what}")
-
-    def _no_clocks(self) -> NoReturn:
-        self._refuse("Zeus neither reads nor sets frequencies; use set_power_management_limit, or `nvidia-smi -lgc`")
 
     def _refuse(self, why: str) -> NoReturn:
         raise Unsupported(f"{self.get_name()}: {why}.")
@@ -136,64 +122,15 @@ class GPUs(CamelCase):
     def __len__(self) -> int:
         return len(self._gpus)
 
-    def get_name(self, gpu_index: int) -> str:
-        return self._gpus[gpu_index].get_name()
+    def __getattr__(self, name: str) -> Any:
+        method = None if name.startswith("_") else getattr(GPU, name, None)
+        if not callable(method):
+            return super().__getattr__(name)
 
-    def get_power_management_limit_constraints(self, gpu_index: int) -> tuple[int, int]:
-        return self._gpus[gpu_index].get_power_management_limit_constraints()
+        def of_one(gpu_index: int, *arguments: Any, **named: Any) -> Any:
+            return method(self._gpus[gpu_index], *arguments, **named)
 
-    def get_power_management_limit(self, gpu_index: int) -> int:
-        return self._gpus[gpu_index].get_power_management_limit()
-
-    def set_power_management_limit(self, gpu_index: int, power_limit_mw: int, block: bool = True) -> None:
-        self._gpus[gpu_index].set_power_management_limit(power_limit_mw, block)
-
-    def reset_power_management_limit(self, gpu_index: int, block: bool = True) -> None:
-        self._gpus[gpu_index].reset_power_management_limit(block)
-
-    def get_persistence_mode(self, gpu_index: int) -> bool:
-        return self._gpus[gpu_index].get_persistence_mode()
-
-    def set_persistence_mode(self, gpu_index: int, enabled: bool, block: bool = True) -> None:
-        self._gpus[gpu_index].set_persistence_mode(enabled, block)
-
-    def get_average_power_usage(self, gpu_index: int) -> int:
-        return self._gpus[gpu_index].get_average_power_usage()
-
-    def get_instant_power_usage(self, gpu_index: int) -> int:
-        return self._gpus[gpu_index].get_instant_power_usage()
-
-    def get_average_memory_power_usage(self, gpu_index: int) -> int:
-        return self._gpus[gpu_index].get_average_memory_power_usage()
-
-    def supports_get_total_energy_consumption(self, gpu_index: int) -> bool:
-        return self._gpus[gpu_index].supports_get_total_energy_consumption()
-
-    def get_total_energy_consumption(self, gpu_index: int) -> int:
-        return self._gpus[gpu_index].get_total_energy_consumption()
-
-    def get_gpu_temperature(self, gpu_index: int) -> int:
-        return self._gpus[gpu_index].get_gpu_temperature()
-
-    def get_supported_memory_clocks(self, gpu_index: int) -> list[int]:
-        return self._gpus[gpu_index].get_supported_memory_clocks()
-
-    def set_memory_locked_clocks(
-        self, gpu_index: int, min_clock_mhz: int, max_clock_mhz: int, block: bool = True
-    ) -> None:
-        self._gpus[gpu_index].set_memory_locked_clocks(min_clock_mhz, max_clock_mhz, block)
-
-    def reset_memory_locked_clocks(self, gpu_index: int, block: bool = True) -> None:
-        self._gpus[gpu_index].reset_memory_locked_clocks(block)
-
-    def get_supported_graphics_clocks(self, gpu_index: int, memory_clock_mhz: int | None = None) -> list[int]:
-        return self._gpus[gpu_index].get_supported_graphics_clocks(memory_clock_mhz)
-
-    def set_gpu_locked_clocks(self, gpu_index: int, min_clock_mhz: int, max_clock_mhz: int, block: bool = True) -> None:
-        self._gpus[gpu_index].set_gpu_locked_clocks(min_clock_mhz, max_clock_mhz, block)
-
-    def reset_gpu_locked_clocks(self, gpu_index: int, block: bool = True) -> None:
-        self._gpus[gpu_index].reset_gpu_locked_clocks(block)
+        return of_one
 
 
 class EmptyGPUs(GPUs):

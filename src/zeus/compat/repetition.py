@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from zeus.device.clock import REAL, clock_of
-from zeus.device.gpu import Capability, Clock
+from zeus.device.clock import common_clock
+from zeus.device.gpu import Capability
 from zeus.errors import InputError
 from zeus.monitor import Measurement, ZeusMonitor
 
 SECONDS = tuple(float(seconds) for seconds in range(1, 11))  # durations that a sweep tries by default
-MEASURED, COOLED = "measurement_duration", "cooldown_duration"
-
-_WINDOW = "zeus.profile.measure"
 
 
 @dataclass
@@ -61,10 +58,26 @@ class SweepReport:
 
     def __str__(self) -> str:
         lines = [f"{self.sweep_param[0]} (with {self.fixed_param[0]} = {self.fixed_param[1]:g} s)"]
-        for value, one in zip(self.sweep_param[1], self.entries, strict=True):
-            verdict = "valid" if one.is_valid else "too much scatter"
-            lines.append(f"{value:8g} s  {one.energy_mean:.4g} ± {one.energy_std:.2g} J per call  {verdict}")
+        for value, entry in zip(self.sweep_param[1], self.entries, strict=True):
+            verdict = "valid" if entry.is_valid else "too much scatter"
+            lines.append(f"{value:8g} s  {entry.energy_mean:.4g} ± {entry.energy_std:.2g} J per call  {verdict}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """How often a sweep measures, and how it begins."""
+
+    num_trials: int = 10
+    num_warmup_trials: int = 2
+    trial_stddev_threshold: float = 0.01
+    num_warmup_iterations: int = 10
+    num_calibration_iterations: int = 100
+    iteration_duration: float | None = None  # seconds of one call; None: measured
+
+    def __post_init__(self) -> None:
+        if self.num_trials < 1:
+            raise InputError(f"num_trials={self.num_trials}: give at least 1.")
 
 
 def measure(
@@ -89,19 +102,14 @@ def profile_measurement_duration(
     zeus_monitor: ZeusMonitor,
     measurement_duration_search_range: Sequence[float] | None = None,
     cooldown_duration: float = 10.0,
-    num_trials: int = 10,
-    num_warmup_trials: int = 2,
-    trial_stddev_threshold: float = 0.01,
-    num_warmup_iterations: int = 10,
-    num_calibration_iterations: int = 100,
-    iteration_duration: float | None = None,
+    *arguments: Any,
+    **options: Any,
 ) -> SweepReport:
-    """Measure for each of these durations, several times, and report the scatter."""
-    subject = _Subject(target_function, zeus_monitor, num_warmup_iterations)
-    each = iteration_duration or subject.calibrate(num_calibration_iterations)
-    pairs = [(seconds, cooldown_duration) for seconds in measurement_duration_search_range or SECONDS]
-    results = subject.sweep(pairs, each, num_trials, num_warmup_trials, trial_stddev_threshold)
-    return SweepReport((MEASURED, [pair[0] for pair in pairs]), (COOLED, cooldown_duration), results)
+    """Measure for each of these durations, several times. More arguments are those of `SweepOptions`."""
+    values = list(measurement_duration_search_range or SECONDS)
+    pairs = [(value, cooldown_duration) for value in values]
+    entries = _sweep(target_function, zeus_monitor, pairs, SweepOptions(*arguments, **options))
+    return SweepReport(("measurement_duration", values), ("cooldown_duration", cooldown_duration), entries)
 
 
 def profile_cooldown_duration(
@@ -109,19 +117,14 @@ def profile_cooldown_duration(
     zeus_monitor: ZeusMonitor,
     cooldown_duration_search_range: Sequence[float] | None = None,
     measurement_duration: float = 10.0,
-    num_trials: int = 10,
-    num_warmup_trials: int = 2,
-    trial_stddev_threshold: float = 0.01,
-    num_warmup_iterations: int = 10,
-    num_calibration_iterations: int = 100,
-    iteration_duration: float | None = None,
+    *arguments: Any,
+    **options: Any,
 ) -> SweepReport:
-    """Measure after each of these pauses, several times, and report the scatter."""
-    subject = _Subject(target_function, zeus_monitor, num_warmup_iterations)
-    each = iteration_duration or subject.calibrate(num_calibration_iterations)
-    pairs = [(measurement_duration, seconds) for seconds in cooldown_duration_search_range or SECONDS]
-    results = subject.sweep(pairs, each, num_trials, num_warmup_trials, trial_stddev_threshold)
-    return SweepReport((COOLED, [pair[1] for pair in pairs]), (MEASURED, measurement_duration), results)
+    """Measure after each of these pauses, several times. More arguments are those of `SweepOptions`."""
+    values = list(cooldown_duration_search_range or SECONDS)
+    pairs = [(measurement_duration, value) for value in values]
+    entries = _sweep(target_function, zeus_monitor, pairs, SweepOptions(*arguments, **options))
+    return SweepReport(("cooldown_duration", values), ("measurement_duration", measurement_duration), entries)
 
 
 def profile_parameters(
@@ -129,31 +132,29 @@ def profile_parameters(
     zeus_monitor: ZeusMonitor,
     measurement_duration_search_range: Sequence[float] | None = None,
     cooldown_duration_search_range: Sequence[float] | None = None,
-    num_trials: int = 10,
-    num_warmup_trials: int = 2,
-    trial_stddev_threshold: float = 0.01,
-    num_warmup_iterations: int = 10,
-    num_calibration_iterations: int = 100,
+    *arguments: Any,
+    **options: Any,
 ) -> tuple[SweepReport, SweepReport]:
-    """Both sweeps: each with the longest duration of the other. The GPU is warmed up once, before the first."""
-    subject = _Subject(target_function, zeus_monitor, num_warmup_iterations)
-    each = subject.calibrate(num_calibration_iterations)
-    measured = list(measurement_duration_search_range or SECONDS)
-    cooled = list(cooldown_duration_search_range or SECONDS)
-    first = [(seconds, max(cooled)) for seconds in measured]
-    second = [(max(measured), seconds) for seconds in cooled]
+    """Both sweeps, each with the longest duration of the other. More arguments are those of `SweepOptions`."""
+    run, pause = measurement_duration_search_range or SECONDS, cooldown_duration_search_range or SECONDS
     return (
-        SweepReport(
-            (MEASURED, measured),
-            (COOLED, max(cooled)),
-            subject.sweep(first, each, num_trials, num_warmup_trials, trial_stddev_threshold),
-        ),
-        SweepReport(
-            (COOLED, cooled),
-            (MEASURED, max(measured)),
-            subject.sweep(second, each, num_trials, 0, trial_stddev_threshold),
-        ),
+        profile_measurement_duration(target_function, zeus_monitor, run, max(pause), *arguments, **options),
+        profile_cooldown_duration(target_function, zeus_monitor, pause, max(run), *arguments, **options),
     )
+
+
+def _sweep(
+    function: Callable[[], Any], monitor: ZeusMonitor, pairs: Sequence[tuple[float, float]], options: SweepOptions
+) -> list[SweepResult]:
+    """A result for each pair of durations: to measure, and to cool down."""
+    subject = _Subject(function, monitor, options.num_warmup_iterations)
+    each = options.iteration_duration or subject.calibrate(options.num_calibration_iterations)
+    for _ in range(options.num_warmup_trials):
+        subject.trial(*pairs[0], each)
+    return [
+        _summary(pair, [subject.trial(*pair, each) for _ in range(options.num_trials)], options.trial_stddev_threshold)
+        for pair in pairs
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +164,6 @@ class _Subject:
     function: Callable[[], Any]
     monitor: ZeusMonitor
     warmup: int
-
-    @property
-    def _clock(self) -> Clock:
-        return next((clock_of(gpu) for gpu in self.monitor.gpus.values()), REAL)
 
     def calibrate(self, calls: int) -> float:
         """How many seconds one call takes."""
@@ -180,31 +177,22 @@ class _Subject:
         if seconds < 0 or pause < 0:
             raise InputError(f"durations of {seconds:g} s and {pause:g} s: give at least 0.")
         calls = max(1, round(seconds / each)) if each > 0 else 1
-        self._clock.sleep(pause)
+        common_clock(self.monitor.gpus.values()).sleep(pause)
         before = self._celsius()
         self._call(self.warmup)
         used = self._measured(calls)
         joules = used.total_energy
         return TrialResult(joules / calls, used.time / calls, joules, used.time, calls, before, self._celsius())
 
-    def sweep(
-        self, pairs: Sequence[tuple[float, float]], each: float, trials: int, warmup_trials: int, threshold: float
-    ) -> list[SweepResult]:
-        """A result for each pair of durations: to measure, and to cool down."""
-        if trials < 1:
-            raise InputError(f"num_trials={trials}: give at least 1.")
-        for _ in range(warmup_trials):
-            self.trial(*pairs[0], each)
-        return [_summary(pair, [self.trial(*pair, each) for _ in range(trials)], threshold) for pair in pairs]
-
     def _call(self, times: int) -> None:
         for _ in range(times):
             self.function()
 
     def _measured(self, calls: int) -> Measurement:
-        self.monitor.begin_window(_WINDOW, restart=True)
-        self._call(calls)
-        return self.monitor.end_window(_WINDOW, cancel=True)
+        with self.monitor.window("zeus.profile.measure") as window:
+            self._call(calls)
+        assert window.measurement is not None  # the block has ended
+        return window.measurement
 
     def _celsius(self) -> float:
         able = [gpu for gpu in self.monitor.gpus.values() if Capability.TEMPERATURE in gpu.spec.capabilities]
@@ -214,14 +202,8 @@ class _Subject:
 def _summary(pair: tuple[float, float], trials: list[TrialResult], threshold: float) -> SweepResult:
     joules = [one.energy_per_iter for one in trials]
     scatter = stdev(joules) if len(joules) > 1 else 0.0
-    return SweepResult(
-        *pair,
-        trials,
-        fmean(joules),
-        scatter,
-        fmean(one.temperature_before for one in trials),
-        fmean(one.temperature_after for one in trials),
-        fmean(one.total_time for one in trials),
-        fmean(one.total_energy for one in trials),
-        scatter < threshold,
+    before, after, time, energy = (
+        fmean(getattr(one, name) for one in trials)
+        for name in ("temperature_before", "temperature_after", "total_time", "total_energy")
     )
+    return SweepResult(*pair, trials, fmean(joules), scatter, before, after, time, energy, scatter < threshold)

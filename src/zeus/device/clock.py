@@ -7,7 +7,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from zeus.device.gpu import Clock, Gpu, Ticker
@@ -124,3 +124,8 @@ def clock_of(gpu: Gpu) -> Clock:
     """The clock that this card's energy is measured by: a virtual card's own, otherwise the machine's."""
     clock: Clock = getattr(gpu, "clock", REAL)
     return clock
+
+
+def common_clock(gpus: Iterable[Gpu]) -> Clock:
+    """The clock of these cards, which share one. Without cards, the machine's."""
+    return next(map(clock_of, gpus), REAL)

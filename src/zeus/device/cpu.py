@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from zeus.errors import DeviceError, DeviceLost, NotPermitted, Unsupported
-from zeus.lazy import borrow
+from zeus.lazy import lazy_getattr
 
 __path__: list[str] = []  # modules of the existing package are found below this one: `zeus.compat.finder`
-__getattr__ = borrow(__name__, "zeus.compat.cpus")
+__getattr__ = lazy_getattr(__name__, "zeus.compat.cpus")
 
 POWERCAP = Path("/sys/class/powercap")
 PLAUSIBLE_WATTS = 500.0  # about the most that one CPU package draws; limits how soon its counter may wrap

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from zeus import env
 from zeus.errors import DeviceError, InputError, ReadOnly
-from zeus.lazy import borrow
+from zeus.lazy import lazy_getattr
 
 __path__: list[str] = []  # modules of the existing package are found below this one: `zeus.compat.finder`
-__getattr__ = borrow(__name__, "zeus.compat.gpus")
+__getattr__ = lazy_getattr(__name__, "zeus.compat.gpus")
 
 SURGE = 1.5  # a card may briefly draw this many times its highest limit
 HIGHEST_WATTS = 5000.0  # no card draws more; used if its highest limit is unknown

@@ -30,7 +30,7 @@ class HourlyUse:
     """The energy of a trial by hour."""
 
     rows: tuple[HourUse, ...]
-    by: str = ""  # how it was split over hours: "curve" or "time"; empty if it lies in one hour
+    by: str = ""  # "time": spread by time over several hours ("curve" in older records); empty if it lies in one hour
     currency: str = ""
     has_price: bool = False  # whether a price was given, known or not
     has_carbon: bool = False
@@ -40,11 +40,11 @@ class HourlyUse:
 
     @property
     def footprint(self) -> Footprint:
-        """What it comes to, at the rates that were known then."""
+        """Its money and carbon, at the rates that were known then."""
         return self.priced(Prices())
 
     def priced(self, prices: Prices) -> Footprint:
-        """What it comes to. Where a rate was not known, that of these prices is used."""
+        """Its money and carbon. Where a rate was not known, that of these prices is used."""
         rows = []
         for row in self.rows:
             price, carbon = row.price, row.gco2e_per_kwh

@@ -191,7 +191,7 @@ class Outcome:
 
     @property
     def footprint(self) -> Footprint:
-        """What its energy came to, at the rates that were known then."""
+        """Money and carbon of its energy, at the rates that were known then."""
         if self.hourly is not None:
             return self.hourly.footprint
         return Footprint(math.nan if self.joules is None else self.joules)

@@ -35,7 +35,7 @@ from zeus.launch.progress import FinishedTrial, Live
 from zeus.launch.script_events import Line, Script
 from zeus.launch.script_lines import ScriptLines, reader_of
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.monitor.hours import HourTally
+from zeus.monitor.hours import EnergyByHour
 from zeus.profile import ProfileKey
 from zeus.trial.driver import Driver
 from zeus.trial.engine import (
@@ -104,7 +104,7 @@ class _Watch(Driver):
     def __init__(
         self, by: Watcher, trial: Trial, running: RunningTrial, engine: TrialEngine, limits: EpochLimits
     ) -> None:
-        self._hours = HourTally(by.monitor.prices, trial.ask.gpus.include)  # since the script began
+        self._hours = EnergyByHour(by.monitor.prices, trial.ask.gpus.include)  # since the script began
         super().__init__(engine, ask=running.answer, tell_epoch=running.tell_epoch, priced=self._hours.priced)
         self._by, self._trial, self._running, self._limits = by, trial, running, limits
         metrics = by.metrics

@@ -206,7 +206,7 @@ def default_model(
         others = [run for run in runs if run.setting[0] == place.label and run.size != spec.default_batch_size]
         ended = [one for one in moved if one.run.reached(spec)]
         found[place] = _default(moved, ended, others, levels, all_moved=len(moved) == len(whole))
-        own |= {(number, place): one for number, one in _own(spec, kepts, at_top).items()}
+        own |= {(number, place): one for number, one in _own(spec, kepts, place.label, at_top).items()}
     lengths: dict[int, list[float]] = {}
     for run in runs:
         if run.reached(spec):
@@ -214,13 +214,21 @@ def default_model(
     return DefaultModel(levels, found, own, *_epochs(lengths, spec.default_batch_size))
 
 
-def _own(spec: JobSpec, kepts: Sequence[Kept], at_top: Iterable[_AtTop]) -> dict[int, _Own]:
-    """The recurrences that are compared with runs of their own: by number."""
+def _own(spec: JobSpec, kepts: Sequence[Kept], label: str, at_top: Iterable[_AtTop]) -> dict[int, _Own]:
+    """The recurrences on these GPUs that are compared with trials of their own: by number.
+
+    A trial that tells too little about its epochs counts as it ran.
+    """
     others = {kept.trial.ask.recurrence for kept in kepts if kept.trial.batch_size != spec.default_batch_size}
+    moved = {one.run.kept.trial.number: one for one in at_top}
     found: dict[int, _Own] = {}
-    for one in at_top:
-        number = one.run.recurrence
-        if number not in others or one.run.reached(spec):
+    for kept in kepts:
+        trial, told, number = kept.trial, kept.told, kept.trial.ask.recurrence
+        is_default = trial.batch_size == spec.default_batch_size and trial.ask.gpu_model == label
+        reached = trial.ending is Ending.CONVERGED and trial.ask.is_for(spec)
+        if is_default and told is not None and told.joules is not None and (number not in others or reached):
+            as_it_ran = _Own(np.array([told.joules, told.seconds]), np.zeros(2), Basis.AS_IT_RAN)
+            one = moved.get(trial.number, as_it_ran)
             had = found.get(number, _Own(np.zeros(2), np.zeros(2), Basis.MEASURED))
             found[number] = _Own(had.use + one.use, had.error + one.error, weakest((had.basis, one.basis)))
     return found

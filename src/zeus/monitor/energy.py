@@ -25,10 +25,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from zeus.lazy import borrow
+from zeus.lazy import lazy_getattr
 from zeus.monitor.curve.sample_curve import CurvePoint, SampleCurve, Sensor
 
-__getattr__ = borrow(  # names of the existing package; this module itself stays pure
+__getattr__ = lazy_getattr(  # names of the existing package; this module itself stays pure
     __name__, {"Measurement": "zeus.monitor.measurement", "ZeusMonitor": "zeus.monitor.window"}
 )
 

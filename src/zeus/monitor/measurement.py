@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field
-from itertools import pairwise
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass
 from typing import Any, ClassVar
 
 from zeus.cost import GPU_ONLY, Include, Use
 from zeus.monitor.energy import EnergyEstimate
 from zeus.tariff.rates import Footprint, Prices, spread
-
-
-@dataclass(frozen=True, slots=True)
-class JoulesByHour:
-    """Energy by hour (hours since 1970, UTC), and how it was split over them."""
-
-    joules: dict[int, float] = field(default_factory=dict)
-    by: str = ""  # "curve": measured hour by hour; "time": as if the power were constant; empty: it lies in one hour
-
-
-@dataclass(frozen=True, slots=True)
-class HourlyParts:
-    """What is needed to split a measurement over hours and to price it."""
-
-    walls: Sequence[float]  # when each part began, and when the last one ended, in seconds since 1970
-    parts: Sequence[Measurement]  # empty: the measurement is one part
-    prices: Prices
 
 
 @dataclass(slots=True)
@@ -60,12 +42,13 @@ class Measurement:
         "_errors",
         "_footprint",
         "_gpu_energy",
-        "_hours",
         "_of_no_cpu",
         "_of_none",
+        "_prices",
         "_ready",
         "_resolve",
         "_sources",
+        "_walls",
         "cpu_energy",
         "dram_energy",
         "soc_energy",
@@ -94,7 +77,8 @@ class Measurement:
         self._of_none = math.nan  # the total if no GPU is counted here
         self._of_no_cpu = math.nan  # likewise for the CPUs
         self._resolve: Callable[[], dict[int, EnergyEstimate]] | None = None
-        self._hours: HourlyParts | None = None
+        self._walls: tuple[float, float] | None = None  # its beginning and end, in seconds since 1970
+        self._prices = Prices()
         self._footprint: Footprint | None = None
 
     @classmethod
@@ -107,7 +91,8 @@ class Measurement:
         of_none: float,
         of_no_cpu: float,
         ready: Callable[[], bool],
-        hours: HourlyParts | None = None,
+        walls: tuple[float, float],
+        prices: Prices,
     ) -> Measurement:
         """A measurement whose GPU energies are worked out when they are first read."""
         measurement = cls(time, {}, cpu_energy, dram_energy)
@@ -115,7 +100,8 @@ class Measurement:
         measurement._of_none = of_none
         measurement._of_no_cpu = of_no_cpu
         measurement._ready = ready
-        measurement._hours = hours
+        measurement._walls = walls
+        measurement._prices = prices
         return measurement
 
     def _settle(self) -> None:
@@ -195,29 +181,17 @@ class Measurement:
     def footprint(self) -> Footprint:
         """Energy, money and carbon of all GPUs, also if the rates of only some hours are known."""
         if self._footprint is None:
-            self._footprint = self.footprint_of(lambda part: part.total_energy)
+            self._footprint = self.footprint_of(self.total_energy)
         return self._footprint
 
-    def footprint_of(self, joules: Callable[[Measurement], float]) -> Footprint:
-        """The same for a part of the energy: `joules` says which, as in `by_hour`."""
-        hourly, prices = self.by_hour(joules), Prices() if self._hours is None else self._hours.prices
-        return prices.footprint(hourly.joules, hourly.by) if hourly.joules else Footprint(joules(self))
+    def footprint_of(self, joules: float) -> Footprint:
+        """The footprint of a part of the energy, such as that of one GPU."""
+        hours = self.by_hour(joules)
+        return self._prices.footprint(hours) if hours else Footprint(joules)
 
-    def by_hour(self, joules: Callable[[Measurement], float] = lambda part: part.total_energy) -> JoulesByHour:
-        """Energy by hour. `joules` says which: by default that of all GPUs. Unknown energy is in no hour."""
-        total, hours = joules(self), self._hours
-        if hours is None or not math.isfinite(total):
-            return JoulesByHour()
-        begin, *_, end = hours.walls
-        used = [joules(part) for part in hours.parts] or [total]
-        ordered = all(one < other for one, other in pairwise(hours.walls)) or not hours.parts
-        if not ordered or not all(map(math.isfinite, used)):  # the clock was set back, or a card was silent for a while
-            stretches = [(begin, max(end, begin), total)]
-        else:
-            stretches = [(*walls, one) for walls, one in zip(pairwise(hours.walls), used, strict=True)]
-        found = spread(stretches)
-        whole = all(len(spread([one])) == 1 for one in stretches)
-        return JoulesByHour(found, "" if len(found) == 1 else "curve" if whole else "time")
+    def by_hour(self, joules: float) -> dict[int, float]:
+        """These joules by hour (hours since 1970, UTC), spread evenly over the window. Unknown ones are in no hour."""
+        return spread(*self._walls, joules) if self._walls is not None and math.isfinite(joules) else {}
 
     @property
     def error(self) -> float:

@@ -58,7 +58,7 @@ class Meter(Protocol):
     def ready(self, mark: Mark) -> bool:
         """Whether this mark can be read without waiting."""
 
-    def hurry(self, on: bool) -> None:
+    def poll_fast(self, on: bool) -> None:
         """Read the card often, so that marks are settled soon, or as seldom as its sensors allow."""
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class ExactMeter:
     def ready(self, mark: Mark) -> bool:
         return True
 
-    def hurry(self, on: bool) -> None: ...
+    def poll_fast(self, on: bool) -> None: ...
 
     def close(self) -> None: ...
 
@@ -111,7 +111,7 @@ class SampledMeter:
     BUFFER_SHARE = 0.6  # read the driver's buffer before more than this share of it is new
     COUNTER_COST = 1500  # a counter call that takes t is made every 1500 t, so it uses less than 0.1 % of one core
     PATIENCE = 2.0  # seconds that a reader waits for readings; they should take a tenth of that
-    HURRY_SECONDS = 0.1
+    FAST_SECONDS = 0.1
     FEW = 5  # samples needed to know their spacing
     LOOK_SECONDS = 0.005  # how often a waiting reader looks
     LAST_LOOKS = 20  # after the deadline, while another thread reads the card: the whole process may have been delayed
@@ -132,7 +132,7 @@ class SampledMeter:
         self._counter_due = -1.0
         self._counter_every = 1.0
         self._closed = False
-        self._hurried = False
+        self._is_fast = False
         self._began = clock.now()
         self._curve = self._choose_curve()
         self._tick()
@@ -174,7 +174,7 @@ class SampledMeter:
 
     def _pace(self) -> None:
         """Start a ticker with the period that is now wanted."""
-        every = min(self.HURRY_SECONDS, self._calm) if self._hurried else self._calm
+        every = min(self.FAST_SECONDS, self._calm) if self._is_fast else self._calm
         with self._lock:
             if every == self._every or self._ticker is None or self._closed:
                 return
@@ -303,9 +303,9 @@ class SampledMeter:
             if not all(map(self.ready, marks)):
                 self._clock.sleep(self.LOOK_SECONDS)
 
-    def hurry(self, on: bool) -> None:
+    def poll_fast(self, on: bool) -> None:
         """Read the card ten times a second, or as seldom as the sensors allow."""
-        self._hurried = on
+        self._is_fast = on
         self._pace()
 
     def close(self) -> None:

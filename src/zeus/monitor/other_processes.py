@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 _warned: set[str] = set()
 
 
-def warn_of_strangers(gpus: Iterable[Gpu]) -> None:
+def warn_of_foreign_processes(gpus: Iterable[Gpu]) -> None:
     """Look at each GPU's processes. Ours are this one, its ancestors, its descendants and its session."""
     for gpu in gpus:
         if gpu.spec.uuid in _warned:
             continue
-        found = strangers(gpu)
+        found = foreign_processes(gpu)
         if found:
             _warned.add(gpu.spec.uuid)
             log.warning(
@@ -35,7 +35,7 @@ def warn_of_strangers(gpus: Iterable[Gpu]) -> None:
             )
 
 
-def strangers(gpu: Gpu) -> list[int]:
+def foreign_processes(gpu: Gpu) -> list[int]:
     """Ids of processes on this GPU that are visible here and are not ours."""
     if Capability.PROCESSES not in gpu.spec.capabilities:
         return []

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
-from zeus.device.clock import REAL, clock_of
+from zeus.device.clock import common_clock
 from zeus.device.find import find
-from zeus.device.gpu import Capability, Clock, Gpu
+from zeus.device.gpu import Capability, Gpu
 from zeus.errors import InputError
 from zeus.monitor.fork import renew_after_fork
 
@@ -63,8 +63,7 @@ class SeriesRecorder:
         if keep is not None and keep < 2:
             raise InputError(f"max_samples_per_gpu={keep!r}: keep at least 2 samples, or None for {KEEP}.")
         self.gpus = gpus
-        clocks = [clock_of(gpu) for gpu in gpus.values()]
-        self.clock: Clock = clocks[0] if clocks else REAL
+        self.clock = common_clock(gpus.values())
         self._read = read
         self._lock = threading.Lock()
         self._readings = {i: Series(KEEP if keep is None else keep) for i in gpus}

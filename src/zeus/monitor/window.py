@@ -8,13 +8,13 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, partial
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from zeus import env
-from zeus.device.clock import REAL, clock_of
-from zeus.device.cpu_counters import CpuCounters, counters_of
+from zeus.device.clock import REAL, common_clock
+from zeus.device.cpu_counters import CpuCounters, CpuReadings, counters_of
 from zeus.device.find import find, no_gpu
 from zeus.device.gpu import Clock, Gpu, Ticker
 from zeus.device.queued_work import FRAMEWORKS, wait_for
@@ -22,14 +22,23 @@ from zeus.device.ranks import is_first
 from zeus.distributed import counting
 from zeus.errors import InputError, WindowError
 from zeus.monitor.energy import EnergyEstimate
-from zeus.monitor.hours import HourMarks, Instant, round_hour
-from zeus.monitor.measurement import HourlyParts, Measurement
-from zeus.monitor.meter import Meter, meter_for
-from zeus.monitor.other_processes import warn_of_strangers
+from zeus.monitor.measurement import Measurement
+from zeus.monitor.meter import Mark, Meter, meter_for
+from zeus.monitor.other_processes import warn_of_foreign_processes
 from zeus.monitor.window_log import WindowLog
 from zeus.tariff.online import OnlineRate
 from zeus.tariff.rates import Prices
 from zeus.tariff.settings import prices as prices_given
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One moment: on both clocks, on every card's curve, and on the CPU counters."""
+
+    moment: float
+    wall: float
+    marks: dict[int, Mark]
+    cpus: CpuReadings
 
 
 class Window:
@@ -111,8 +120,7 @@ class ZeusMonitor:
         self._sync_with = sync_execution_with
         self.prices = prices_given() if prices is None else prices
         self._gpus = find(gpu_indices) if gpus is None else dict(gpus)
-        clocks = [clock_of(gpu) for gpu in self._gpus.values()]
-        self._clock: Clock = clock or (clocks[0] if clocks else REAL)
+        self._clock = clock or common_clock(self._gpus.values())
         self._cpus = counters_of(self._gpus.values(), cpu_indices) if cpus is None else cpus
         self.gpu_indices = list(self._gpus)
         self._virtual = any(gpu.spec.vendor == "virtual" for gpu in self._gpus.values())
@@ -126,9 +134,7 @@ class ZeusMonitor:
         listener = None if self._log is None else self._log.write
         self._meters = {index: meter_for(gpu, self._clock, listener) for index, gpu in self._gpus.items()}
         self._cpu_ticker = _keep_counting(self._cpus)
-        self._now = partial(_instant, self._clock, self._meters, self._cpus)
-        self._hours = HourMarks(self._clock, self._now, partial(_look_ahead, self.prices))
-        self._open: dict[str, Instant] = {}
+        self._open: dict[str, Snapshot] = {}
         self._lock = threading.Lock()
         self._close = weakref.finalize(
             self,
@@ -137,9 +143,8 @@ class ZeusMonitor:
             self._roll,
             self._log,
             self._cpu_ticker,
-            self._hours,
         )
-        warn_of_strangers(self._gpus.values())
+        warn_of_foreign_processes(self._gpus.values())
 
     @property
     def gpus(self) -> dict[int, Gpu]:
@@ -168,8 +173,7 @@ class ZeusMonitor:
         """
         if sync_execution:
             self._synchronise()
-        if self.prices.is_given:
-            self._hours.start()
+        _look_ahead(self.prices)
         self._roll.join()
         with self._lock:
             if key in self._open and not restart:
@@ -240,7 +244,7 @@ class ZeusMonitor:
     def watch_closely(self, on: bool) -> None:
         """If on, energies are known 0.1 s after a window's end (for profiling), else after 1 to 2 s."""
         for meter in self._meters.values():
-            meter.hurry(on)
+            meter.poll_fast(on)
 
     def close(self) -> None:
         """Stop the background threads and write out the log. Also happens when the monitor is garbage collected."""
@@ -259,12 +263,18 @@ class ZeusMonitor:
                 raise WindowError(f"window '{key}' is not open. Open windows: {names}.")
             if again:
                 self._open[key] = end
-        measurement = self._measure(begin, end, self._hours.between(begin, end))
+        _look_ahead(self.prices)
+        measurement = self._measure(begin, end)
         if log is not None:
             log.add(key, begin.wall, measurement)
         return measurement
 
-    def _measure(self, begin: Instant, end: Instant, hours: Sequence[Instant] = ()) -> Measurement:
+    def _now(self) -> Snapshot:
+        moment = self._clock.now()
+        marks = {index: meter.mark(moment) for index, meter in self._meters.items()}
+        return Snapshot(moment, self._clock.wall(), marks, self._cpus.read(moment))
+
+    def _measure(self, begin: Snapshot, end: Snapshot) -> Measurement:
         meters, roll = self._meters, self._roll
         # Decide now: a lower rank may end before this is read, but it has counted the GPU.
         counted = [i for i, gpu in self._gpus.items() if roll.mine(gpu.spec.uuid)]
@@ -281,11 +291,10 @@ class ZeusMonitor:
             return all(meters[i].ready(end.marks[i]) for i in meters)
 
         seconds = end.moment - begin.moment
-        between = [begin, *hours, end]
-        parts = [self._measure(*two) for two in pairwise(between)] if hours else []
-        walls = [begin.wall, *(round_hour(one.wall) for one in hours), end.wall]
-        hourly = HourlyParts(walls, parts, self.prices)
-        return Measurement.pending(seconds, resolve, cpu or None, dram or None, of_none, of_no_cpu, ready, hourly)
+        walls = (begin.wall, end.wall)
+        return Measurement.pending(
+            seconds, resolve, cpu or None, dram or None, of_none, of_no_cpu, ready, walls, self.prices
+        )
 
     def _synchronise(self) -> None:
         """Wait for queued GPU work, if the framework is loaded and has started it."""
@@ -300,14 +309,8 @@ def _warn_of_no_gpu(also: str) -> None:
         warnings.warn(f"zeus: {no_gpu()} Zeus measures only time{also}.", RuntimeWarning, stacklevel=3)
 
 
-def _instant(clock: Clock, meters: Mapping[int, Meter], cpus: CpuCounters) -> Instant:
-    moment = clock.now()
-    marks = {index: meter.mark(moment) for index, meter in meters.items()}
-    return Instant(moment, clock.wall(), marks, cpus.read(moment))
-
-
 def _look_ahead(prices: Prices) -> None:
-    """Ask an online source about the hour that begins, in the background."""
+    """Ask an online source about the present hour, in the background, if it is not known yet."""
     for rate in (prices.per_kwh, prices.gco2e_per_kwh):
         if isinstance(rate, OnlineRate):
             rate.look()
@@ -338,9 +341,7 @@ def _close(
     roll: counting.Roll,
     window_log: WindowLog | None,
     cpu_ticker: Ticker | None,
-    hours: HourMarks,
 ) -> None:
-    hours.close()
     if window_log is not None:
         window_log.close()
     if cpu_ticker is not None:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from zeus.cost import GPU_ONLY, Include, Use
-from zeus.device.clock import REAL, clock_of
+from zeus.device.clock import common_clock
 from zeus.device.deadline import Call, ask
 from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper.client import changed_at, found_limits, limit_changes
@@ -22,7 +22,7 @@ from zeus.distributed.crew import Crew, barrier, together
 from zeus.errors import DeviceError
 from zeus.job import Kind, Outcome
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.monitor.hours import HourTally
+from zeus.monitor.hours import EnergyByHour
 from zeus.trial.engine import Measured
 
 log = logging.getLogger(__name__)
@@ -113,10 +113,10 @@ class Recorder:
         self._include = include
         self._crew = crew
         self._pieces: deque[_Piece] = deque()
-        self._clock = next(map(clock_of, monitor.gpus.values()), REAL)
+        self._clock = common_clock(monitor.gpus.values())
         self._is_open = False
         self._edge = _Edge(0.0, 0, _LimitReading(()))  # where the open piece began
-        self._hours = HourTally(monitor.prices, include)
+        self._hours = EnergyByHour(monitor.prices, include)
 
     def begin(self) -> None:
         """Start measuring. Every rank must call this."""

@@ -1,6 +1,6 @@
 """What a kilowatt-hour costs, in money and in CO2: a number, hourly values of a file, a function, or an online source.
 
-rates       a rate at an hour, and what energy spread over hours comes to (pure)
+rates       a rate at an hour, and the footprint of energy that is spread over hours (pure)
 hourly_file hourly values in a CSV or JSON file
 online      the one source that asks the network, and only if its URL is given
 settings    ZEUS_PRICE_PER_KWH, ZEUS_CURRENCY and ZEUS_GCO2E_PER_KWH
@@ -8,7 +8,7 @@ settings    ZEUS_PRICE_PER_KWH, ZEUS_CURRENCY and ZEUS_GCO2E_PER_KWH
 
 from __future__ import annotations
 
-from zeus.tariff.rates import Footprint, HourlyRate, KnownPart, Prices, Rate
+from zeus.tariff.rates import Footprint, HourlyRate, Prices, Rate
 from zeus.tariff.settings import prices, read_rate
 
-__all__ = ["Footprint", "HourlyRate", "KnownPart", "Prices", "Rate", "prices", "read_rate"]
+__all__ = ["Footprint", "HourlyRate", "Prices", "Rate", "prices", "read_rate"]

@@ -60,10 +60,11 @@ class OnlineRate:
         return self._known.get(hour)
 
     def look(self) -> None:
-        """Ask about the present hour in the background: some sources tell only about that one."""
-        threading.Thread(
-            target=self.at, args=(int(self._wall() // SECONDS_PER_HOUR),), name="zeus-carbon", daemon=True
-        ).start()
+        """Ask about the present hour in the background, if it is not known: some sources tell only about that one."""
+        now = self._wall()
+        hour = int(now // SECONDS_PER_HOUR)
+        if hour not in self._known and now >= self._due and not self._lock.locked():
+            threading.Thread(target=self.at, args=(hour,), name="zeus-carbon", daemon=True).start()
 
     def _ask(self, now: float) -> None:
         import httpx

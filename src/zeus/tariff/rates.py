@@ -1,4 +1,4 @@
-"""Rates per kilowatt-hour by the hour, and what energy spread over hours comes to. Pure.
+"""Rates per kilowatt-hour by the hour, and the money and carbon of energy that is spread over hours. Pure.
 
 An hour is a whole number: hours since 1970-01-01 00:00 UTC. A rate that is not known at an hour is None, never 0. A sum
 over hours then covers only a part of the energy, and says which part.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
 
@@ -97,19 +97,10 @@ def rate_at(rate: Rate | None, hour: int, least: float = -MOST, *, wait: bool = 
 
 
 @dataclass(frozen=True, slots=True)
-class KnownPart:
-    """An amount (money or grams of CO2e), and the joules that it is for."""
-
-    amount: float = 0.0
-    joules: float = 0.0
-
-    def __add__(self, other: KnownPart) -> KnownPart:
-        return KnownPart(self.amount + other.amount, self.joules + other.joules)
-
-
-@dataclass(frozen=True, slots=True)
 class Footprint:
-    """What some energy comes to: kilowatt-hours, money and grams of CO2e.
+    """Kilowatt-hours of some energy, with its money and its grams of CO2e.
+
+    Where the rate of a part of the energy is unknown, the known amounts are those of the rest.
 
     >>> half = Footprint.of([(3.6e6, 0.3, None), (3.6e6, None, None)], "EUR", has_price=True)
     >>> half.kwh, half.money, half.known_money, half.money_covers
@@ -119,10 +110,12 @@ class Footprint:
     """
 
     joules: float = 0.0
-    price: KnownPart | None = None  # None: no price is given
-    carbon: KnownPart | None = None
+    known_money: float | None = None  # of the part whose price is known; None: there is no such part
+    money_covers: float | None = None  # the share of that part in the energy; None: no price is given
+    known_gco2e: float | None = None
+    gco2e_covers: float | None = None
     currency: str = ""
-    by: str = ""  # how the energy was split over hours: "curve" or "time"; empty if it lies in one hour
+    by: str = ""  # "time": it was spread over several hours by time; empty: it lies in one hour
 
     @classmethod
     def of(
@@ -135,23 +128,23 @@ class Footprint:
         by: str = "",
     ) -> Footprint:
         """Add up rows of joules, price and gCO2e per kWh, one an hour. A rate of None is unknown."""
-        joules, price, carbon = 0.0, KnownPart(), KnownPart()
-        for used, per_kwh, grams in rows:
-            joules += used
-            price += _part(used, per_kwh)
-            carbon += _part(used, grams)
-        return cls(joules, price if has_price else None, carbon if has_carbon else None, currency, by)
+        rows = list(rows)
+        joules = sum(used for used, *_ in rows)
+        money = _priced([(used, price) for used, price, _ in rows], joules) if has_price else (None, None)
+        carbon = _priced([(used, grams) for used, _, grams in rows], joules) if has_carbon else (None, None)
+        return cls(joules, *money, *carbon, currency, by)
 
     def __add__(self, other: Footprint) -> Footprint:
         """The sum. Money in two currencies cannot be added: it is then unknown."""
         mixed = bool(self.known_money and other.known_money) and self.currency != other.currency
-        price = _sum(self.price, other.price)
         return Footprint(
             self.joules + other.joules,
-            KnownPart() if mixed else price,
-            _sum(self.carbon, other.carbon),
+            None if mixed else _sum(self.known_money, other.known_money),
+            0.0 if mixed else self._covers(other, "money_covers"),
+            _sum(self.known_gco2e, other.known_gco2e),
+            self._covers(other, "gco2e_covers"),
             self.currency if self.known_money else other.currency or self.currency,
-            "time" if "time" in (self.by, other.by) else self.by or other.by,
+            self.by or other.by,
         )
 
     @property
@@ -161,30 +154,12 @@ class Footprint:
     @property
     def money(self) -> float | None:
         """What all of the energy costs. None if no price is given, or the price of a part is unknown."""
-        return self._whole(self.price)
+        return self.known_money if (self.money_covers or 0.0) >= 1 - WHOLE else None
 
     @property
     def gco2e(self) -> float | None:
         """Grams of CO2 equivalent of all of the energy. None if not given, or unknown for a part."""
-        return self._whole(self.carbon)
-
-    @property
-    def known_money(self) -> float | None:
-        """What the part of the energy costs whose price is known. None if there is no such part."""
-        return None if self.price is None or not self.price.joules else self.price.amount
-
-    @property
-    def known_gco2e(self) -> float | None:
-        return None if self.carbon is None or not self.carbon.joules else self.carbon.amount
-
-    @property
-    def money_covers(self) -> float | None:
-        """The share of the energy whose price is known. None if no price is given."""
-        return self._share(self.price)
-
-    @property
-    def gco2e_covers(self) -> float | None:
-        return self._share(self.carbon)
+        return self.known_gco2e if (self.gco2e_covers or 0.0) >= 1 - WHOLE else None
 
     def scaled(self, joules: float) -> Footprint:
         """The same mean rates, for another energy.
@@ -193,20 +168,15 @@ class Footprint:
         0.15
         """
         factor = joules / self.joules if self.joules else 0.0
-        price, carbon = (
-            None if part is None else KnownPart(part.amount * factor, part.joules * factor)
-            for part in (self.price, self.carbon)
-        )
-        return Footprint(joules, price, carbon, self.currency, self.by)
+        money, gco2e = (None if known is None else known * factor for known in (self.known_money, self.known_gco2e))
+        return replace(self, joules=joules, known_money=money, known_gco2e=gco2e)
 
-    def _share(self, part: KnownPart | None) -> float | None:
-        if part is None or not math.isfinite(self.joules):
+    def _covers(self, other: Footprint, name: str) -> float | None:
+        """The share of the sum of two energies that is covered."""
+        shares = [(one.joules, getattr(one, name)) for one in (self, other)]
+        if all(share is None for _, share in shares):
             return None
-        return part.joules / self.joules if self.joules else 0.0
-
-    def _whole(self, part: KnownPart | None) -> float | None:
-        share = self._share(part)
-        return None if part is None or share is None or share < 1 - WHOLE else part.amount
+        return _share(sum(joules * share for joules, share in shares if share), self.joules + other.joules)
 
     @classmethod
     def of_json(cls, told: Mapping[str, Any]) -> Footprint:
@@ -216,14 +186,9 @@ class Footprint:
         >>> Footprint.of_json(one.to_json()) == one
         True
         """
+        names = ("known_money", "money_covers", "known_gco2e", "gco2e_covers", "currency")
         joules = math.nan if told["kwh"] is None else told["kwh"] * JOULES_PER_KWH
-        price, carbon = (
-            None
-            if told[f"{name}_covers"] is None
-            else KnownPart(told[f"known_{name}"] or 0.0, told[f"{name}_covers"] * joules)
-            for name in ("money", "gco2e")
-        )
-        return cls(joules, price, carbon, told["currency"], told.get("hours_by") or "")
+        return cls(joules, by=told.get("hours_by") or "", **{name: told[name] for name in names})
 
     def to_json(self) -> dict[str, float | str | None]:
         """The keys that every report uses. Unknown is None."""
@@ -231,11 +196,22 @@ class Footprint:
         return {"kwh": self.kwh if math.isfinite(self.kwh) else None, **{name: getattr(self, name) for name in names}}
 
 
-def _part(joules: float, rate: float | None) -> KnownPart:
-    return KnownPart() if rate is None else KnownPart(joules / JOULES_PER_KWH * rate, joules)
+def _priced(rows: list[tuple[float, float | None]], joules: float) -> tuple[float | None, float | None]:
+    """The amount of those rows whose rate is known, and the share of the energy in them. None: there is none."""
+    known = [(used, rate) for used, rate in rows if rate is not None]
+    covered = sum(used for used, _ in known)
+    amount = sum(used / JOULES_PER_KWH * rate for used, rate in known) if covered else None
+    return amount, _share(covered, joules)
 
 
-def _sum(one: KnownPart | None, other: KnownPart | None) -> KnownPart | None:
+def _share(covered: float, joules: float) -> float | None:
+    """The share of the energy that is covered; None if the energy is unknown."""
+    if not math.isfinite(joules):
+        return None
+    return covered / joules if joules else 0.0
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
     return other if one is None else one if other is None else one + other
 
 
@@ -274,25 +250,26 @@ class Prices:
         """Price and gCO2e per kWh in this hour; None where unknown. Without `wait`, no network is waited for."""
         return rate_at(self.per_kwh, hour, wait=wait), rate_at(self.gco2e_per_kwh, hour, least=0.0, wait=wait)
 
-    def footprint(self, joules_by_hour: Mapping[int, float], by: str = "") -> Footprint:
-        """What energy spread over hours comes to."""
+    def footprint(self, joules_by_hour: Mapping[int, float]) -> Footprint:
+        """The footprint of energy that was spread over hours."""
         rows = ((joules, *self.at(hour)) for hour, joules in sorted(joules_by_hour.items()))
         given = {"has_price": self.per_kwh is not None, "has_carbon": self.gco2e_per_kwh is not None}
-        return Footprint.of(rows, self.currency, **given, by=by)
+        return Footprint.of(rows, self.currency, **given, by="time" if len(joules_by_hour) > 1 else "")
 
 
-def spread(stretches: Iterable[tuple[float, float, float]], joules: dict[int, float] | None = None) -> dict[int, float]:
-    """Joules by hour of stretches (begin, end, joules), in seconds since 1970. Inside a stretch, power is constant.
+def spread(begin: float, end: float, joules: float) -> dict[int, float]:
+    """Joules by hour, if the power was constant between two times, in seconds since 1970.
 
-    >>> spread([(3600 * 7 + 1800, 3600 * 8 + 3600, 300.0)])
+    All joules are in the first hour if the end is not after the beginning, as when the clock was set back.
+
+    >>> spread(3600 * 7 + 1800, 3600 * 9, 300.0)
     {7: 100.0, 8: 200.0}
     """
-    found = {} if joules is None else joules
-    for begin, end, used in stretches:
-        first = int(begin // SECONDS_PER_HOUR)
-        last = max(first, math.ceil(end / SECONDS_PER_HOUR) - 1)
-        for hour in range(first, last + 1):
-            inside = min(end, (hour + 1) * SECONDS_PER_HOUR) - max(begin, hour * SECONDS_PER_HOUR)
-            share = inside / (end - begin) if end > begin else 1.0
-            found[hour] = found.get(hour, 0.0) + used * share
+    first, last = int(begin // SECONDS_PER_HOUR), math.ceil(end / SECONDS_PER_HOUR) - 1
+    if last <= first:
+        return {first: joules}
+    found = {}
+    for hour in range(first, last + 1):
+        inside = min(end, (hour + 1) * SECONDS_PER_HOUR) - max(begin, hour * SECONDS_PER_HOUR)
+        found[hour] = joules * inside / (end - begin)
     return found

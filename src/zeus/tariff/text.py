@@ -50,13 +50,13 @@ def grams(amount: float) -> str:
     return f"{amount / 1000:.3g} kgCO2e" if abs(amount) >= 1000 else f"{amount:.3g} gCO2e"
 
 
-def worth(told: Mapping[str, Any]) -> str:
-    """What some energy comes to, from the keys of `Footprint.to_json`. Empty if neither price nor intensity is given.
+def footprint_text(told: Mapping[str, Any]) -> str:
+    """Money and carbon for people, from the keys of `Footprint.to_json`. Empty if neither rate is given.
 
     >>> told = {"kwh": 2.0, "money": None, "known_money": 0.3, "money_covers": 0.5, "currency": "EUR"}
-    >>> worth({**told, "gco2e": 700.0, "known_gco2e": 700.0, "gco2e_covers": 1.0})
+    >>> footprint_text({**told, "gco2e": 700.0, "known_gco2e": 700.0, "gco2e_covers": 1.0})
     '2 kWh, 0.30 EUR for 50 % of it (the price of the rest is unknown), 700 gCO2e'
-    >>> worth({**told, "known_money": None, "money_covers": 0.0, "gco2e_covers": None})
+    >>> footprint_text({**told, "known_money": None, "money_covers": 0.0, "gco2e_covers": None})
     '2 kWh, money unknown'
     """
     parts = [

@@ -17,7 +17,7 @@ from zeus.distributed.waiting import WaitRecord
 from zeus.env import orders
 from zeus.errors import DeviceError
 from zeus.monitor import Measurement, ZeusMonitor
-from zeus.monitor.hours import HourTally
+from zeus.monitor.hours import EnergyByHour
 from zeus.training.summary import Summary, TrainingEnd
 
 _WINDOW = "zeus: energy log"
@@ -54,7 +54,7 @@ class EnergyLog:
         self._latest: dict[str, float] = {}
         self.joules = 0.0  # since the training began, evaluation included; NaN if a GPU does not report it
         self.seconds = 0.0
-        self._hours = HourTally(monitor.prices, self._include)
+        self._hours = EnergyByHour(monitor.prices, self._include)
 
     def begin(self) -> None:
         self._steps = self._samples = 0

@@ -10,7 +10,7 @@ from zeus.cost import GPU_ONLY, Include
 from zeus.distributed.waiting import RankWait
 from zeus.env import Mode
 from zeus.tariff.rates import Footprint
-from zeus.tariff.text import worth
+from zeus.tariff.text import footprint_text
 from zeus.training.saving import LimitSaving
 
 NOTHING = Footprint()
@@ -67,7 +67,7 @@ def _main(summary: Summary) -> str:
     energy += "" if summary.include == GPU_ONLY else " of GPU and CPU"
     epochs = "1 epoch" if summary.epochs == 1 else f"{summary.epochs} epochs"
     line = f"{ending} after {epochs}, {summary.seconds:.1f} s, {energy}"
-    if comes_to := worth(summary.footprint.to_json()):
+    if comes_to := footprint_text(summary.footprint.to_json()):
         line += f" ({comes_to})"
     saving = summary.saving
     if saving is None:

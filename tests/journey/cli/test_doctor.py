@@ -98,7 +98,7 @@ def test_the_page_for_people_has_a_line_for_each_check_and_the_command_below_it(
     assert "ok      driver         2 GPUs found" in done.stdout
     assert "BROKEN  store          http://127.0.0.1:" in done.stdout
     assert "$ zeus serve --port" in done.stdout
-    assert done.stdout.endswith("1 is broken.\n")
+    assert done.stdout.endswith("1 check failed.\n")
 
 
 def test_no_driver(node: Place, fake_nvml: FakeNvml) -> None:

@@ -78,7 +78,7 @@ def test_a_job_with_hourly_series_is_priced_hour_by_hour(place: Place) -> None:
     for told in (one["footprint"], row["footprint"], shown(place)["footprint"]):
         assert told["kwh"] == pytest.approx(one["joules"] / 3.6e6)
         assert (told["money"], told["gco2e"]) == (pytest.approx(money), pytest.approx(grams))
-        assert (told["currency"], told["money_covers"], told["hours_by"]) == ("EUR", pytest.approx(1.0), "curve")
+        assert (told["currency"], told["money_covers"], told["hours_by"]) == ("EUR", pytest.approx(1.0), "time")
     page = export(place.store())
     data = json.loads(page.split("window.ZEUS_DATA = ")[1].split(";</script>")[0])
     assert data["full"]["toy"]["footprint"]["money"] == pytest.approx(money)

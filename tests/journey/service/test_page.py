@@ -438,7 +438,7 @@ def test_a_saving_is_told_with_what_it_rests_on(looks: Looks) -> None:
 DEFAULTS = {
     "104 kJ and 10 min per run (measured, ±1.5 kJ), 3 runs measured": {},
     "104 kJ and 10 min per run (estimated, ±1.5 kJ)": {"basis": "estimated", "runs_measured": 0},
-    "104 kJ and 10 min per run (as it ran: nothing is claimed for power limits)": {
+    "104 kJ and 10 min per run (as it ran: the default's power limits are not known)": {
         "basis": "as_it_ran",
         "joules_error": None,
         "runs_measured": 0,

@@ -174,6 +174,22 @@ def test_a_monitor_asks_in_the_background_and_a_measurement_is_priced(source: So
     assert given.footprint({hour: 3.6e6}).gco2e == pytest.approx(250.0)
 
 
+def test_windows_ask_about_each_new_hour_once(source: Source) -> None:
+    wall = Wall()
+    rate = OnlineRate(source.url, wall=wall)
+    monitor = ZeusMonitor(gpus={}, prices=Prices(gco2e_per_kwh=rate))
+    monitor.begin_window("train")
+    for asked, hour in enumerate((NOW, NOW + 1), start=1):
+        source.tell({"carbonIntensity": 250, "datetime": hour_text(hour)})
+        monitor.split_window("train")
+        eventually(lambda hour=hour: rate.at(hour, wait=False) is not None)
+        for _ in range(20):
+            monitor.split_window("train")
+        assert len(source.asked) == asked
+        wall.seconds += 3600
+    monitor.close()
+
+
 def test_a_source_that_does_not_answer_leaves_a_training_alone() -> None:
     machine = VirtualMachine.in_memory("v100")
     rate = OnlineRate("http://127.0.0.1:9/", timeout=0.2)

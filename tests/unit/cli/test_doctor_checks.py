@@ -40,6 +40,12 @@ def test_a_healthy_node_is_all_well() -> None:
     assert all(check.state is Health.OK and check.command is None for check in examine(node()))
 
 
+def test_a_package_that_was_mixed_with_another_is_removed_and_installed_again() -> None:
+    mixed = "the files are mixed: remove both with `pip uninstall -y zeus`, and install this one with `pip install .`"
+    (check,) = broken(node(damage=mixed))
+    assert (check.name, check.command) == ("installation", "pip uninstall -y zeus && pip install .")
+
+
 @given(
     can_set=st.booleans(), root=st.booleans(), systemd=st.booleans(), unit=st.booleans(),
     dead=st.sampled_from([None, "/run/zeus/keeper.sock"]), use=st.sampled_from([None, "system", "private"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 
 import pytest
@@ -16,9 +17,12 @@ def test_an_old_module_has_the_names_of_the_new_one(old: str) -> None:
     module, source = importlib.import_module(old), importlib.import_module(finder.FOUND[old])
     names = [name for name in vars(source) if not name.startswith("_")]
     assert all(getattr(module, name) is getattr(source, name) for name in names)
-    with pytest.raises(NotHere, match=rf"{old}\.nonsense .* docs/migrating\.md"):
+    assert not hasattr(module, "nonsense") and not hasattr(module, "__wrapped__")
+    with pytest.raises(AttributeError, match=rf"{old}\.nonsense .* docs/migrating\.md"):
         _ = module.nonsense
-    assert not hasattr(module, "__wrapped__")
+    with pytest.raises(NotHere, match=rf"{old}\.nonsense .* docs/migrating\.md"):
+        exec(f"from {old} import nonsense")
+    assert inspect.getmembers(module)
 
 
 @pytest.mark.parametrize("old", finder.INSTEAD)

@@ -25,7 +25,8 @@ def test_readings_are_those_of_the_cards(cards: list[VirtualGpu]) -> None:
     gpus = get_gpus(ensure_homogeneous=True)
     cards[0].machine.run([0], seconds=10, watts=200)
     assert len(gpus) == len(gpus.gpus) == 2
-    assert gpus.get_name(1) == cards[1].spec.name
+    assert gpus.get_name(1) == gpus.get_name(gpu_index=1) == cards[1].spec.name
+    assert not hasattr(gpus, "get_nonsense") and not hasattr(gpus, "_need")
     assert gpus.get_power_management_limit_constraints(0) == (100_000, 250_000)
     assert gpus.supports_get_total_energy_consumption(0)
     assert gpus.get_total_energy_consumption(0) == round(1e3 * cards[0].energy())

@@ -1,4 +1,4 @@
-"""What the trials of a job come to in kilowatt-hours, money and carbon.
+"""The footprint of the trials of a job: kilowatt-hours, money and carbon.
 
 A trial that recorded its energy by hour is priced with the rates that it recorded. Where it recorded none, the rates of
 whoever reads the report are used. A trial without such a record is spread evenly from its beginning to its last report.
@@ -17,7 +17,7 @@ from zeus.tariff.rates import Footprint, Prices, spread
 
 
 def footprint(kept: Kept, prices: Prices) -> Footprint | None:
-    """What one trial comes to; None if its energy is unknown."""
+    """The footprint of one trial; None if its energy is unknown."""
     told = kept.told
     if told is None or told.joules is None:
         return None
@@ -27,13 +27,13 @@ def footprint(kept: Kept, prices: Prices) -> Footprint | None:
 
 
 def total(kepts: Iterable[Kept], prices: Prices) -> Footprint | None:
-    """What some trials come to together, as far as their energy is known; None if none is."""
+    """The footprint of some trials together, as far as their energy is known; None if none is."""
     known = [found for kept in kepts if (found := footprint(kept, prices)) is not None]
     return reduce(Footprint.__add__, known) if known else None
 
 
 def by_recurrence(kepts: Iterable[Kept], prices: Prices) -> dict[int, Footprint]:
-    """What each recurrence comes to, by its number. One whose energy is unknown is missing."""
+    """The footprint of each recurrence, by its number. One whose energy is unknown is missing."""
     found: dict[int, Footprint] = {}
     for kept in kepts:
         one, number = footprint(kept, prices), kept.trial.ask.recurrence
@@ -43,7 +43,7 @@ def by_recurrence(kepts: Iterable[Kept], prices: Prices) -> dict[int, Footprint]
 
 
 def of_saving(saving: Saving, used: Iterable[Footprint]) -> Footprint:
-    """What a saving comes to, at the mean rates that the recurrences it is about have paid."""
+    """The money and carbon of a saving, at the mean rates that the recurrences it is about have paid."""
     paid = reduce(Footprint.__add__, used, Footprint())
     return replace(paid.scaled(saving.saved.joules), by="")
 
@@ -58,5 +58,4 @@ def _without_hours(kept: Kept, joules: float, prices: Prices) -> Footprint:
         begin, end = (datetime.fromisoformat(text).timestamp() for text in (kept.asked_at, kept.changed_at))
     except ValueError:  # its times are not known
         return replace(prices.footprint({}), joules=joules)
-    hours = spread([(begin, max(begin, end), joules)])
-    return prices.footprint(hours, "time" if len(hours) > 1 else "")
+    return prices.footprint(spread(begin, end, joules))

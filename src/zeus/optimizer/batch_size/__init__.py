@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from zeus.job import JobSpec
-from zeus.lazy import borrow
+from zeus.lazy import lazy_getattr
 
 if TYPE_CHECKING:
     from zeus.optimizer.batch_size.optimizer import BatchSizeOptimizer as BatchSizeOptimizer
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
 __all__ = ["BatchSizeOptimizer", "JobSpec"]
 
 # The optimizer loads the monitor and the store.
-__getattr__ = borrow(__name__, {"BatchSizeOptimizer": "zeus.optimizer.batch_size.optimizer"})
+__getattr__ = lazy_getattr(__name__, {"BatchSizeOptimizer": "zeus.optimizer.batch_size.optimizer"})

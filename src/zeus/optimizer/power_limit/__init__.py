@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from zeus.lazy import borrow
+from zeus.lazy import lazy_getattr
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.selector import (
     Energy,
@@ -27,4 +27,4 @@ __all__ = [
 ]
 
 # The callback needs transformers.
-__getattr__ = borrow(__name__, {"HFGlobalPowerLimitOptimizer": "zeus.training.hf_power_limit"})
+__getattr__ = lazy_getattr(__name__, {"HFGlobalPowerLimitOptimizer": "zeus.training.hf_power_limit"})

@@ -117,7 +117,7 @@ function money(amount, currency) {
 
 // ---------------------------------------------------------------- savings in words
 
-const NOTHING_CLAIMED = "as it ran: nothing is claimed for power limits";
+const NOTHING_CLAIMED = "as it ran: the default's power limits are not known";
 
 // " (measured, ±1.2 kJ)"; nothing where neither is known.
 function certainty(basis, error) {
@@ -717,7 +717,7 @@ function energyCard(cards, job) {
     cards,
     "Energy by recurrence",
     dated
-      ? "Energy of all trials of a recurrence, compared with the default as it was known at that time."
+      ? "Energy of all trials of a recurrence, compared with the default for the data of that time."
       : "Energy of all trials of a recurrence, compared with the default.",
     true,
   );

@@ -1,6 +1,6 @@
-"""`CarbonEmissionMonitor`, under the name that users of the existing package know. It is a `ZeusMonitor` with a rate.
+"""`zeus.monitor.carbon` and `zeus.monitor.price` of the existing package: monitors with one rate, carbon or money.
 
-New code needs none of this: `ZeusMonitor(prices=...)` measures money and carbon in every window.
+New code needs none of this: `ZeusMonitor(prices=...)` measures both in every window.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from zeus.monitor.window import ZeusMonitor
 from zeus.tariff.online import OnlineRate
 from zeus.tariff.rates import SECONDS_PER_HOUR, Footprint, Prices, hour_time
 
+SATURDAY = 5
 ELECTRICITY_MAPS = "https://api.electricitymap.org/v3/carbon-intensity/history"
 
 
@@ -28,6 +29,14 @@ class ZeusCarbonIntensityHTTPError(ZeusError):
 
 class ZeusCarbonIntensityNotFoundError(ZeusError):
     """The source does not know the carbon intensity."""
+
+
+class ZeusElectricityPriceHTTPError(ZeusError):
+    """The source of prices did not answer."""
+
+
+class ZeusElectricityPriceNotFoundError(ZeusError):
+    """The source does not know the price."""
 
 
 class CarbonIntensityProvider(abc.ABC):
@@ -50,6 +59,19 @@ class CarbonIntensityProvider(abc.ABC):
     @abc.abstractmethod
     def history_length(self) -> int:
         """How many values the recent intensities hold."""
+
+
+class ElectricityPriceProvider(abc.ABC):
+    """Tells a tariff."""
+
+    @abc.abstractmethod
+    def get_current_electricity_prices(self) -> dict[str, list[Any]]:
+        """The tariff.
+
+        `energy_rate_structure` has a list for each period of the tariff, whose first object has the `rate` per kWh.
+        `energy_weekday_schedule` and `energy_weekend_schedule` have the number of the period by month and hour, in the
+        local time of this machine.
+        """
 
 
 class ElectrictyMapsClient(CarbonIntensityProvider):  # the known name is spelt so
@@ -121,7 +143,20 @@ class CarbonEmissionMeasurement:
     dram_carbon_emission: dict[int, float] | None = None
 
 
-class PricedMonitor:
+@dataclass
+class EnergyCostMeasurement:
+    """Time, energy in joules, and its cost by GPU and by CPU. Unknown is NaN."""
+
+    time: float
+    gpu_energy: dict[int, float]
+    gpu_energy_cost: dict[int, float]
+    cpu_energy: dict[int, float] | None = None
+    cpu_energy_cost: dict[int, float] | None = None
+    dram_energy: dict[int, float] | None = None
+    dram_energy_cost: dict[int, float] | None = None
+
+
+class _PricedMonitor:
     """Measures windows, with the money or carbon of each GPU, CPU and memory."""
 
     def __init__(
@@ -145,21 +180,17 @@ class PricedMonitor:
         """
         found = self.zeus_monitor.end_window(key, sync_execution)
 
-        def of(energies: Mapping[int, float] | None, name: str) -> dict[int, float] | None:
+        def of(energies: Mapping[int, float] | None) -> dict[int, float] | None:
             if energies is None:
                 return None
-            rows = {}
-            for index in energies:
-                footprint = found.footprint_of(lambda part, index=index: getattr(part, name)[index])  # type: ignore[misc]
-                value = amount(footprint)
-                rows[index] = math.nan if value is None else value
-            return rows
+            amounts = {index: amount(found.footprint_of(joules)) for index, joules in energies.items()}
+            return {index: math.nan if known is None else known for index, known in amounts.items()}
 
         gpu, cpu, dram = found.gpu_energy, found.cpu_energy, found.dram_energy
-        return found.time, gpu, of(gpu, "gpu_energy") or {}, cpu, of(cpu, "cpu_energy"), dram, of(dram, "dram_energy")
+        return found.time, gpu, of(gpu), cpu, of(cpu), dram, of(dram)
 
 
-class CarbonEmissionMonitor(PricedMonitor):
+class CarbonEmissionMonitor(_PricedMonitor):
     """Measures the time, energy and carbon of windows.
 
     Args:
@@ -177,15 +208,38 @@ class CarbonEmissionMonitor(PricedMonitor):
         sync_execution_with: str | None = "torch",
     ) -> None:
         self.carbon_intensity_provider = carbon_intensity_provider
-        prices = Prices(gco2e_per_kwh=_rate_of(carbon_intensity_provider))
-        super().__init__(prices, gpu_indices, cpu_indices, sync_execution_with)
+        rate = Prices(gco2e_per_kwh=_carbon_rate(carbon_intensity_provider))
+        super().__init__(rate, gpu_indices, cpu_indices, sync_execution_with)
 
     def end_window(self, key: str, sync_execution: bool = True) -> CarbonEmissionMeasurement:
         """Close a window and measure it."""
         return CarbonEmissionMeasurement(*self._end(key, sync_execution, lambda part: part.gco2e))
 
 
-def _rate_of(provider: CarbonIntensityProvider) -> Callable[[datetime], float | None]:
+class EnergyCostMonitor(_PricedMonitor):
+    """Measures the time, energy and energy cost of windows. Other arguments are as of `CarbonEmissionMonitor`.
+
+    Args:
+        electricity_price_provider: Tells the tariff. What it does not know is unknown (NaN).
+    """
+
+    def __init__(
+        self,
+        electricity_price_provider: ElectricityPriceProvider,
+        gpu_indices: Sequence[int] | None = None,
+        cpu_indices: Sequence[int] | None = None,
+        sync_execution_with: str | None = "torch",
+    ) -> None:
+        self.electricity_price_provider = electricity_price_provider
+        rate = Prices(per_kwh=_price_rate(electricity_price_provider))
+        super().__init__(rate, gpu_indices, cpu_indices, sync_execution_with)
+
+    def end_window(self, key: str, sync_execution: bool = True) -> EnergyCostMeasurement:
+        """Close a window and measure it."""
+        return EnergyCostMeasurement(*self._end(key, sync_execution, lambda part: part.money))
+
+
+def _carbon_rate(provider: CarbonIntensityProvider) -> Callable[[datetime], float | None]:
     """The provider as a rate. Each hour is asked for once; what it raises makes the hour unknown."""
     known: dict[datetime, float] = {}
 
@@ -197,5 +251,20 @@ def _rate_of(provider: CarbonIntensityProvider) -> Callable[[datetime], float | 
         if hour not in known and hour <= datetime.now(UTC) < hour + timedelta(hours=1):
             known[hour] = provider.get_current_carbon_intensity()
         return known.get(hour)
+
+    return rate
+
+
+def _price_rate(provider: ElectricityPriceProvider) -> Callable[[datetime], float | None]:
+    """The tariff as a rate by the hour. It is asked for once."""
+    tariff: dict[str, list[Any]] = {}
+
+    def rate(hour: datetime) -> float | None:
+        if not tariff:
+            tariff.update(provider.get_current_electricity_prices())
+        local = hour.astimezone()  # a tariff knows the hours of its customers
+        days = "weekday" if local.weekday() < SATURDAY else "weekend"
+        period = tariff[f"energy_{days}_schedule"][local.month - 1][local.hour]
+        return float(tariff["energy_rate_structure"][period][0]["rate"])
 
     return rate
