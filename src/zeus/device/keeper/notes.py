@@ -11,6 +11,7 @@ never removed, because somebody might be taking the lock at that moment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -118,8 +119,11 @@ class Notes:
             return cls(_private_folder(Path(tree) / "keeper"))
         name = _folder_name()
         if os.geteuid() == 0:
-            with contextlib.suppress(OSError):  # /run may be read-only in a container
+            try:
                 return cls(_private_folder(Path("/run/zeus") / name))
+            except OSError as e:  # never after a refusal: two keepers with two folders could lend one GPU
+                if e.errno not in (errno.ENOENT, errno.EROFS):  # a container may have no /run, or a read-only one
+                    raise
         elif (runtime := env.runtime_folder()) is not None:
             return cls(_private_folder(runtime / "zeus" / name))
         mine = _private_folder(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
