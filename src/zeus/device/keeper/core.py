@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from zeus.device.gpu import Capability, Gpu, check_limit, refuse_if_read_only
 from zeus.device.keeper import audit
 from zeus.device.keeper.audit import Audit, AuditEntry, Borrower
-from zeus.device.keeper.notes import Lock, NewerNote, Note, Notes
+from zeus.device.keeper.notes import Lock, Note, Notes, UnreadableNote
 from zeus.device.keeper.policy import Allowed
 from zeus.device.keeper.restore import Restoration, Returned, is_foreign, log, near, put_back, same
 from zeus.errors import DeviceError, DeviceLost, InputError, LeaseRefused, NoDevice, ReadOnly, Unsupported, ZeusError
@@ -130,7 +130,7 @@ class Keeper:
             with lock:
                 try:
                     note = self.notes.read(uuid)
-                except (NewerNote, ValueError):
+                except UnreadableNote:
                     left.append(uuid)
                     continue
             if note is not None and not self.notes.is_void(note):
@@ -236,11 +236,8 @@ class Keeper:
         """Restore what a dead keeper left on a GPU whose lock we hold. None if it left nothing."""
         try:
             note = self.notes.read(uuid)
-        except NewerNote as e:
+        except UnreadableNote as e:
             return Returned(uuid, Restoration.FAILED, message=str(e))
-        except ValueError as e:
-            self.notes.drop(uuid)
-            return Returned(uuid, Restoration.VOID, message=f"GPU {uuid}: dropped its unreadable note: {e}")
         if note is None:
             return None
         if self.notes.is_void(note):

@@ -53,7 +53,7 @@ class Note:
 
     @classmethod
     def from_json(cls, text: str) -> Note:
-        """Read a note that `to_json` wrote. Raises `NewerNote` if a newer Zeus wrote it, `ValueError` if malformed.
+        """Read a note that `to_json` wrote. Raises `ValueError` if this Zeus cannot.
 
         >>> note = Note("GPU-1", "boot", 250.0, ours_watts=(125.0,))
         >>> Note.from_json(note.to_json()) == note
@@ -62,7 +62,7 @@ class Note:
         try:
             d = json.loads(text)
             if (version := int(d["zeus"])) > _VERSION:
-                raise NewerNote(f"version {version}; this Zeus reads up to {_VERSION}")
+                raise ValueError(f"run `zeus restore` of a newer Zeus (version {version}; this one reads {_VERSION})")
             if version < _VERSION:
                 raise ValueError(f"version {version} does not exist")
             found, ours = float(d["found_watts"]), tuple(float(w) for w in d["ours_watts"])
@@ -78,8 +78,8 @@ class Note:
             raise ValueError(f"not a keeper's note: {e!r}") from e
 
 
-class NewerNote(Exception):
-    """Only a newer version of Zeus can read this note, so this one cannot restore the limit."""
+class UnreadableNote(Exception):
+    """The note is damaged, or a newer Zeus wrote it. So nobody here knows which limit to restore."""
 
 
 class Lock:
@@ -157,19 +157,19 @@ class Notes:
         write_whole(path, note.to_json())
 
     def read(self, uuid: str) -> Note | None:
-        """The note about this GPU, or None. Raises `ValueError` or `NewerNote` if it cannot be read."""
+        """The note about this GPU, or None. Raises `UnreadableNote` if there is one that cannot be read."""
         path = self._path(uuid, "json")
         try:
             note = Note.from_json(path.read_text())
+            if note.uuid != uuid:
+                raise ValueError(f"it describes the GPU {note.uuid!r}")
         except FileNotFoundError:
             return None
-        except NewerNote as e:
-            raise NewerNote(
-                f"GPU {uuid}: a newer Zeus left a limit to restore, but this Zeus cannot read its note ({path}: {e}). "
-                "Run `zeus restore` with the newer Zeus, or set the limit yourself and remove the note."
+        except (OSError, ValueError) as e:
+            raise UnreadableNote(
+                f"GPU {uuid}: a keeper left a limit to restore, but its note {path} cannot be read: {e}. "
+                "To lend the GPU again, set the limit yourself and remove the note."
             ) from e
-        if note.uuid != uuid:
-            raise ValueError(f"the file is named after {uuid!r} but describes {note.uuid!r}")
         return note
 
     def is_void(self, note: Note) -> bool:

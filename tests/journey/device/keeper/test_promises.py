@@ -318,10 +318,21 @@ def test_a_note_from_another_boot_is_void(bench: Bench) -> None:
     assert bench.notes.uuids() == []
 
 
-def test_a_note_that_cannot_be_read_stops_nobody(bench: Bench) -> None:
-    (bench.notes.folder / f"{bench.uuids[0]}.json").write_text("{")
-    assert [r.ending for r in bench.keeper.recover()] == [Restoration.VOID]
-    bench.keeper.lend(bench.uuids).give_back()
+@pytest.mark.parametrize("damage", ["empty", "truncated", "malformed", "of another card"])
+def test_a_note_that_cannot_be_read_is_kept_and_its_gpu_is_not_lent(bench: Bench, damage: str) -> None:
+    leave(bench, 150, Note(bench.uuids[0], bench.notes.boot, 250.0, ours_watts=(150.0,)))
+    path = bench.notes.folder / f"{bench.uuids[0]}.json"
+    whole = path.read_text()
+    texts = {"empty": "", "truncated": whole[:40], "malformed": whole.replace("250.0", '"x"')}
+    path.write_text(text := texts.get(damage, whole.replace(bench.uuids[0], bench.uuids[1])))
+    (outcome,) = bench.keeper.recover()
+    assert outcome.ending is Restoration.FAILED
+    assert str(path) in outcome.message and "set the limit yourself and remove the note" in outcome.message
+    with pytest.raises(DeviceError, match="cannot be read"):  # or it would find 150 W and restore that
+        bench.keeper.lend(bench.uuids)
+    assert path.read_text() == text
+    assert bench.keeper.left_behind() == bench.uuids[:1]
+    bench.keeper.lend(bench.uuids[1:]).give_back()
 
 
 def test_a_note_of_a_newer_version_is_kept_and_its_gpu_is_not_lent(bench: Bench) -> None:
