@@ -47,8 +47,12 @@ def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPol
             "There is no group '%s', so only root may take leases. Create it with `groupadd --system %s`, add users "
             "with `usermod -aG %s USER`, and restart the keeper.", policy.name, policy.name, policy.name,
         )  # fmt: skip
-    for name in policy.unknown:
-        log.warning("The policy has a rule for the %s, but this machine has none. The rule is ignored.", name)
+    for kind, names in (("group", policy.unresolved_groups), ("user", policy.unresolved_users)):
+        for name in names:
+            log.warning(
+                "The policy has a rule for the %s '%s', which this machine does not know. While that is so, the keeper "
+                "refuses whoever the rule may restrict: those who have no name here either.", kind, name,
+            )  # fmt: skip
     with stop_signal() as stop, _listening(path, policy) as listener:
         recovering = threading.Thread(target=_recover, args=(keeper, stop), daemon=True)
         recovering.start()
