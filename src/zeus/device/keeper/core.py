@@ -57,6 +57,7 @@ class Keeper:
         self._cards: dict[str, Gpu] = {}
         self._finding = threading.Lock()
         self._reported: set[str] = set()
+        self._owed: dict[str, Note] = {}  # notes of limits that are being restored, or could not be
 
     def lend(
         self,
@@ -98,10 +99,10 @@ class Keeper:
             raise
         return loan
 
-    def recover(self) -> list[Returned]:
-        """Restore what a dead keeper left behind. GPUs leased from a live keeper are not touched."""
+    def recover(self, uuids: Sequence[str] | None = None) -> list[Returned]:
+        """Restore what a dead keeper left behind, by default on all GPUs. Those on lease are not touched."""
         returned = []
-        for uuid in self.notes.uuids():
+        for uuid in self.notes.uuids() if uuids is None else uuids:
             try:
                 outcome = self._recover_one(uuid)
             except Exception as e:  # one broken card must not stop the others
@@ -110,6 +111,17 @@ class Keeper:
                 returned.append(outcome)
                 self._report(outcome)
         return returned
+
+    def owed(self) -> list[str]:
+        """The GPUs whose limit this keeper could not restore, and that nobody else has restored or lent since."""
+        for uuid, note in list(self._owed.items()):
+            try:
+                is_ours = self.notes.read(uuid) == note
+            except UnreadableNote:
+                is_ours = False
+            if not is_ours:
+                del self._owed[uuid]
+        return sorted(self._owed)
 
     def lent(self) -> list[str]:
         """The GPUs on lease now, from this keeper or another one that shares its notes."""
@@ -162,6 +174,7 @@ class Keeper:
         """Restore each card, then retry those that failed, so that no card waits for a broken one."""
         returned: dict[str, Returned] = {}
         pending = list(cards)
+        self._owed |= {note.uuid: note for _, note in cards}
         for delay in RETRIES_SECONDS:
             if not pending:
                 break
@@ -171,6 +184,7 @@ class Keeper:
                 try:
                     returned[note.uuid] = put_back(gpu, note)
                     self.notes.drop(note.uuid)
+                    del self._owed[note.uuid]
                 except Exception as e:  # one broken card must not stop the others
                     text = (
                         f"GPU {note.uuid}: the limit of {note.found_watts:g} W could not be restored. "
@@ -245,6 +259,7 @@ class Keeper:
             return Returned(
                 uuid, Restoration.VOID, note.found_watts, message=f"GPU {uuid}: dropped a note from another boot."
             )
+        self._owed[uuid] = note  # also if the card cannot be found now
         return self._put_back([(self.card(uuid), note)])[0]
 
     def _report(self, outcome: Returned) -> None:

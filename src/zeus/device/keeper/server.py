@@ -25,13 +25,23 @@ from zeus.device.keeper.restore import log
 from zeus.errors import InputError, LeaseRefused, NotPermitted
 
 MAX_CONNECTIONS = 256
+RETRY_SECONDS = 0.5  # before a private keeper tries again to restore a limit; twice as long each time
+LONGEST_RETRY_SECONDS = 60.0
 
 
 def serve_private(sock: socket.socket, keeper: Keeper, policy: KeeperPolicy) -> None:
-    """Serve the trainer at the other end. Returns when it is gone and its limits are restored."""
+    """Serve the trainer at the other end. Returns when it is gone and its limits are restored.
+
+    While a driver hangs or a card is lost, its limit cannot be restored. Then the keeper tries again, less and less
+    often, until the limit is restored or the keeper is told to stop.
+    """
     with stop_signal() as stop:
         keeper.recover()
         KeeperConnection(sock, Peer.of(sock), keeper, "private", stop, policy).serve()
+        delay = RETRY_SECONDS
+        while keeper.owed() and not _is_stopped(stop, delay):
+            keeper.recover(keeper.owed())
+            delay = min(2 * delay, LONGEST_RETRY_SECONDS)
 
 
 def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPolicy]) -> None:
@@ -67,15 +77,20 @@ def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPol
 
 def _recover(keeper: Keeper, stop: int) -> None:
     """Restore what dead keepers left behind, now and every few seconds."""
-    poll = select.poll()
-    poll.register(stop, select.POLLIN)
     while True:
         try:
             keeper.recover()
         except Exception:  # for example, the folder cannot be read now
             log.exception("Could not look for limits left behind by dead keepers; the keeper will try again.")
-        if poll.poll(env.time_limits().keeper_recovery * 1000):
+        if _is_stopped(stop, env.time_limits().keeper_recovery):
             return
+
+
+def _is_stopped(stop: int, within: float) -> bool:
+    """Wait for so many seconds, or until the keeper is told to stop. Whether it is."""
+    poll = select.poll()
+    poll.register(stop, select.POLLIN)
+    return bool(poll.poll(within * 1000))
 
 
 def _accept(
