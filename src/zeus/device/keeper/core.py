@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from zeus.device.gpu import Capability, Gpu, check_limit, refuse_if_read_only
 from zeus.device.keeper import audit
 from zeus.device.keeper.audit import Audit, AuditEntry, Borrower
-from zeus.device.keeper.notes import Lock, Note, Notes, UnreadableNote
+from zeus.device.keeper.notes import Note, Notes, UnreadableNote
 from zeus.device.keeper.policy import Allowed
 from zeus.device.keeper.restore import Restoration, Returned, is_foreign, log, near, put_back, same
 from zeus.errors import DeviceError, DeviceLost, InputError, LeaseRefused, NoDevice, ReadOnly, Unsupported, ZeusError
+from zeus.files import FileLock
 
 RETRIES_SECONDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)  # less than a second in total: a limit must be restored within one
 PATIENCE_SECONDS = 2.0  # how long to wait for a GPU whose last holder has just died and is being cleaned up
@@ -34,7 +35,7 @@ class _Lent:
     """One GPU on loan."""
 
     gpu: Gpu
-    lock: Lock
+    lock: FileLock
     note: Note
     ceiling_watts: float  # the lowest limit that anybody else had set; Zeus never goes above it
     in_force_watts: float  # as the card last reported it
@@ -212,7 +213,7 @@ class Keeper:
         with self._finding:
             self._cards = {}
 
-    def _lock(self, uuid: str, holder: str, deadline: float) -> Lock:
+    def _lock(self, uuid: str, holder: str, deadline: float) -> FileLock:
         while (lock := self.notes.lock(uuid, holder)) is None:
             if time.monotonic() >= deadline:
                 raise LeaseRefused(
@@ -222,7 +223,7 @@ class Keeper:
             self._pause(_POLL_SECONDS)
         return lock
 
-    def _begin(self, gpu: Gpu, lock: Lock, borrower: str) -> _Lent:
+    def _begin(self, gpu: Gpu, lock: FileLock, borrower: str) -> _Lent:
         uuid = gpu.spec.uuid
         left = self._settle(uuid)  # first, or a limit that a dead keeper lowered would count as the one found
         if left is not None and left.ending is Restoration.FAILED:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import signal
@@ -18,11 +17,11 @@ from zeus.device.keeper import protocol
 from zeus.device.keeper.audit import AuditEntry, Borrower
 from zeus.device.keeper.connection import KeeperConnection
 from zeus.device.keeper.core import Keeper
-from zeus.device.keeper.notes import make_open
 from zeus.device.keeper.peer import Peer
 from zeus.device.keeper.policy import Denied, KeeperPolicy, group_name
 from zeus.device.keeper.restore import log
 from zeus.errors import InputError, LeaseRefused, NotPermitted
+from zeus.files import FileLock, open_folder
 
 MAX_CONNECTIONS = 256
 RETRY_SECONDS = 0.5  # before a private keeper tries again to restore a limit; twice as long each time
@@ -174,15 +173,11 @@ def _listening(path: Path, policy: KeeperPolicy) -> Iterator[socket.socket]:
 
     If the policy names more users than one group has, everybody can connect, and the keeper refuses the others.
     """
-    make_open(path.parent)
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"another keeper already serves {path}. Stop it first, or choose another --socket."
-            ) from None
+    open_folder(path.parent)
+    lock = FileLock.take(path.with_name(f"{path.name}.lock"))
+    if lock is None:
+        raise InputError(f"another keeper already serves {path}. Stop it first, or choose another --socket.")
+    with lock:
         _check_replaceable(path)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             _appear(listener, path, policy)
@@ -190,8 +185,6 @@ def _listening(path: Path, policy: KeeperPolicy) -> Iterator[socket.socket]:
                 yield listener
             finally:
                 path.unlink(missing_ok=True)
-    finally:
-        os.close(lock)
 
 
 def _appear(listener: socket.socket, path: Path, policy: KeeperPolicy) -> None:
