@@ -34,12 +34,11 @@ from zeus.device import container
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper import protocol
-from zeus.device.keeper.channel import LEASE_SECONDS, Channel, connect
 from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import Notes
-from zeus.device.keeper.peer import Peer
-from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, group_name, policy_of, user_name
+from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, Peer, group_name, policy_of, user_name
 from zeus.device.keeper.private import reap, recover, start_private
+from zeus.device.keeper.protocol import LEASE_SECONDS, Channel, connect
 from zeus.errors import DeviceError, InputError, KeeperLost, ReadOnly, ZeusError
 
 log = logging.getLogger("zeus.device.keeper")
@@ -113,10 +112,10 @@ class Lease:
             _leases.discard(self)
         _changes.append(self._clock.now())
         try:
-            for returned in self._channel.ask(op="release")["returned"]:
-                if returned["ending"] in ("left", "failed"):
+            for result in self._channel.ask(op="release")["returned"]:
+                if result["ending"] in ("left", "failed"):
                     self.is_left = True
-                    log.warning("%s", returned["message"])
+                    log.warning("%s", result["message"])
         except KeeperLost as e:
             self.is_left = True
             log.warning("While releasing the lease: %s", e)

@@ -22,9 +22,22 @@ from typing import Any
 
 from zeus.config import ConfigFile, percent
 from zeus.device.gpu import GpuSpec
-from zeus.device.keeper.peer import Peer, group_id
 
 DEFAULT_GROUP = "zeus"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A process, its user and all its groups."""
+
+    pid: int
+    uid: int
+    groups: frozenset[int]
+
+    @classmethod
+    def here(cls) -> Peer:
+        """This process."""
+        return cls(os.getpid(), os.geteuid(), frozenset([os.getegid(), *os.getgroups()]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +254,14 @@ def _words(table: Mapping[str, Any]) -> str:
     bounds = [f"{name} {LimitBound.of(table[name])}" for name in ("floor", "ceiling") if name in table]
     others = [f"{kind}: {', '.join(table[kind])}" for kind in ("groups", "users") if table.get(kind)]
     return "; ".join([", ".join(bounds), *others] if bounds else others)
+
+
+def group_id(name: str) -> int | None:
+    """The id of the group with this name or number. None if there is none."""
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return int(name) if name.isdecimal() else None
 
 
 def group_name(gid: int) -> str:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from zeus.config import read_config
 from zeus.device.gpu import GpuSpec
-from zeus.device.keeper.peer import Peer
-from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, LimitBound, LimitRule, policy_of
+from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, LimitBound, LimitRule, Peer, policy_of
 from zeus.env import SETTINGS
 
 CARD = GpuSpec("GPU-1", "V100", "nvidia", 100, 250, 250)
