@@ -34,7 +34,6 @@ from zeus.device import container
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper import protocol
-from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, Peer, group_name, policy_of, user_name
 from zeus.device.keeper.private import reap, recover, start_private
@@ -211,8 +210,8 @@ def status(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) ->
         case _Private(risk):
             policy = policy_of(env.HERE.policy_file())
             found |= {"use": None if policy.closed else "private", "risk": risk, "policy": policy.text or None}
-            keeper = Keeper(tuple, Notes.here())
-            return found | {"lent": keeper.lent(), "left": keeper.left_behind(), "why_not": policy.closed or None}
+            notes = Notes.here()
+            return found | {"lent": notes.lent(), "left": notes.left_behind(), "why_not": policy.closed or None}
         case Path() as path:
             found |= {"socket": str(path), "left": _left_behind()}
             try:
@@ -234,7 +233,7 @@ def _dead_socket(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> 
 def _left_behind() -> list[str]:
     """The GPUs whose limit a dead keeper left changed. Other users' notes cannot be seen, so only root sees all."""
     try:
-        return Keeper(tuple, Notes.here()).left_behind()
+        return Notes.here().left_behind()
     except (OSError, ZeusError):
         return []
 

@@ -250,32 +250,6 @@ class Keeper:
                 del self._owed[uuid]
         return sorted(self._owed)
 
-    def lent(self) -> list[str]:
-        """The GPUs on lease now, from this keeper or another one that shares its notes."""
-        lent = []
-        for uuid in self.notes.uuids():
-            if (lock := self.notes.lock(uuid)) is None:
-                lent.append(uuid)
-            else:
-                lock.release()
-        return lent
-
-    def left_behind(self) -> list[str]:
-        """The GPUs whose limit a dead keeper left changed, or may have."""
-        left = []
-        for uuid in self.notes.uuids():
-            if (lock := self.notes.lock(uuid)) is None:
-                continue
-            with lock:
-                try:
-                    note = self.notes.read(uuid)
-                except UnreadableNote:
-                    left.append(uuid)
-                    continue
-            if note is not None and not self.notes.is_void(note):
-                left.append(uuid)
-        return left
-
     def card(self, uuid: str) -> Gpu:
         """The card with this UUID. Looks for cards again if it is unknown: cards appear and drivers load late."""
         with self._finding:

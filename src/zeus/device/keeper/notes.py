@@ -147,6 +147,30 @@ class Notes:
         """The GPUs that have a note, sorted."""
         return sorted(unquote(path.stem) for path in self.folder.glob("*.json"))
 
+    def lent(self) -> list[str]:
+        """The GPUs on lease now, from any keeper that shares these notes."""
+        lent = []
+        for uuid in self.uuids():
+            if (lock := self.lock(uuid)) is None:
+                lent.append(uuid)
+            else:
+                lock.release()
+        return lent
+
+    def left_behind(self) -> list[str]:
+        """The GPUs whose limit a dead keeper left changed, or may have."""
+        return [uuid for uuid in self.uuids() if self._is_left(uuid)]
+
+    def _is_left(self, uuid: str) -> bool:
+        if (lock := self.lock(uuid)) is None:
+            return False
+        with lock:
+            try:
+                note = self.read(uuid)
+            except UnreadableNote:
+                return True
+        return note is not None and not self.is_void(note)
+
     def _path(self, uuid: str, kind: str) -> Path:
         return self.folder / f"{quote(uuid, safe='')}.{kind}"
 

@@ -270,7 +270,7 @@ class KeeperConnection:
                 able = [spec for spec in specs if Capability.LIMITS in spec.capabilities]
                 ranges = {spec.uuid: self._allowed().range_on(spec) for spec in able}
                 about = {"pid": os.getpid(), "kind": self._kind, "policy": self._policy.text}
-                return {**about, "lent": self._keeper.lent(), "ranges": ranges}
+                return {**about, "lent": self._keeper.notes.lent(), "ranges": ranges}
 
     def _allowed(self) -> Allowed:
         match self._standing:

@@ -330,7 +330,7 @@ def test_a_note_that_cannot_be_read_is_kept_and_its_gpu_is_not_lent(bench: Bench
     with pytest.raises(DeviceError, match="cannot be read"):  # or it would find 150 W and restore that
         bench.keeper.lend(bench.uuids)
     assert path.read_text() == text
-    assert bench.keeper.left_behind() == bench.uuids[:1]
+    assert bench.notes.left_behind() == bench.uuids[:1]
     bench.keeper.lend(bench.uuids[1:]).restore()
 
 
@@ -353,7 +353,7 @@ def test_what_a_dead_keeper_left_is_put_back_also_on_a_full_disk(tmp_path: Path)
         loan = bench.keeper.lend(bench.uuids)
         loan.set(dict.fromkeys(bench.uuids, 150))
         bench.killed(loan)
-        assert bench.another().lent() == []  # somebody looked, so that the locks are empty
+        assert bench.notes.lent() == []  # somebody looked, so that the locks are empty
         fill(disk)
         assert {r.ending for r in bench.another().recover()} == {Restoration.RESTORED}
         assert bench.limits() == [250, 250]
@@ -381,7 +381,7 @@ def test_what_is_on_lease_by_a_live_keeper_is_not_recovered(bench: Bench) -> Non
     loan = bench.keeper.lend(bench.uuids)
     loan.set(dict.fromkeys(bench.uuids, 150))
     assert bench.another().recover() == []
-    assert bench.another().lent() == bench.uuids
+    assert bench.notes.lent() == bench.uuids
     assert bench.limits() == [150, 150]
     loan.restore()
 
