@@ -184,7 +184,7 @@ class Keeper:
         self._cards: dict[str, Gpu] = {}
         self._finding = threading.Lock()
         self._reported: set[str] = set()
-        self._owed: dict[str, Note] = {}  # notes of limits that are being restored, or could not be
+        self._owed: dict[str, Note] = {}  # of loans whose limit could not be restored
 
     def lend(
         self,
@@ -240,15 +240,17 @@ class Keeper:
         return results
 
     def owed(self) -> list[str]:
-        """The GPUs whose limit this keeper could not restore, and that nobody else has restored or lent since."""
-        for uuid, note in list(self._owed.items()):
-            try:
-                is_ours = self.notes.read(uuid) == note
-            except UnreadableNote:
-                is_ours = False
-            if not is_ours:
-                del self._owed[uuid]
-        return sorted(self._owed)
+        """The GPUs that this keeper lent and could not restore, and that nobody has restored since.
+
+        Those of a dead keeper are not among them. Otherwise, while a card is lost, each new keeper would wait for it.
+        """
+        return [uuid for uuid, note in self._owed.items() if self._is_still(note)]
+
+    def _is_still(self, note: Note) -> bool:
+        try:
+            return self.notes.read(note.uuid) == note
+        except UnreadableNote:
+            return False
 
     def card(self, uuid: str) -> Gpu:
         """The card with this UUID. Looks for cards again if it is unknown: cards appear and drivers load late."""
@@ -264,18 +266,19 @@ class Keeper:
         """Restore these GPUs and release their locks."""
         try:
             results = self._restore_each([(one.gpu, one.note) for one in lent])
-            for result in results:
+            for result, one in zip(results, lent, strict=True):
                 self._report(result)
+                if result.ending is Restoration.FAILED:
+                    self._owed[result.uuid] = one.note
             return results
         finally:
             for one in lent:
                 one.lock.release()
 
     def _restore_each(self, cards: Sequence[tuple[Gpu, Note]]) -> list[RestoreResult]:
-        """Restore each card, then retry those that failed, so that no card waits for a broken one."""
+        """Restore each card, then retry those that failed, so that no card waits for a broken one. Results in order."""
         results: dict[str, RestoreResult] = {}
         pending = list(cards)
-        self._owed |= {note.uuid: note for _, note in cards}
         for delay in RETRIES_SECONDS:
             if not pending:
                 break
@@ -285,7 +288,6 @@ class Keeper:
                 try:
                     results[note.uuid] = restore(gpu, note)
                     self.notes.drop(note.uuid)
-                    del self._owed[note.uuid]
                 except Exception as e:  # one broken card must not stop the others
                     text = (
                         f"GPU {note.uuid}: the limit of {note.found_watts:g} W could not be restored. "
@@ -299,7 +301,7 @@ class Keeper:
                     pending.remove((gpu, note))
         for _, note in cards:
             self._audit(note, results[note.uuid])
-        return list(results.values())
+        return [results[note.uuid] for _, note in cards]
 
     def _audit(self, note: Note, result: RestoreResult) -> None:
         who, ours = note.borrower or borrower(), next(iter(note.ours_watts), None)
@@ -360,7 +362,6 @@ class Keeper:
             return RestoreResult(
                 uuid, Restoration.VOID, note.found_watts, message=f"GPU {uuid}: dropped a note from another boot."
             )
-        self._owed[uuid] = note  # also if the card cannot be found now
         return self._restore_each([(self.card(uuid), note)])[0]
 
     def _report(self, result: RestoreResult) -> None:

@@ -445,3 +445,17 @@ def test_a_folder_on_the_way_stays_open_to_others_whatever_the_umask(
         os.umask(umask)
     modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("zeus", "zeus/keeper")]
     assert modes == [0o755, 0o700]  # the system keeper's socket is in the first, for its group to reach
+
+
+def test_a_keeper_owes_what_it_lent_and_could_not_restore_until_somebody_has(bench: Bench) -> None:
+    loan = bench.keeper.lend(bench.uuids)
+    loan.set(dict.fromkeys(bench.uuids, 150))
+    bench.machine.lose(bench.gpus[0].index)
+    loan.restore()
+    other = bench.another()
+    other.recover()
+    assert (bench.keeper.owed(), other.owed()) == (bench.uuids[:1], [])  # or each new keeper would wait for the card
+    bench.machine.change_card(bench.gpus[0].index, lambda card: replace(card, lost=False))
+    other.recover()
+    assert bench.keeper.owed() == []
+    other.lend(bench.uuids).restore()
