@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.disks import tiny_disk
 from zeus import config, env
 from zeus.config import Layered, read_config
 from zeus.env import SETTINGS, Mode
@@ -182,6 +184,16 @@ def test_root_ignores_a_file_that_others_can_replace_or_remove(site: Path, mode:
     )
     site.parent.chmod(mode | 0o1000)  # sticky: only the owner of a file can remove it
     assert layered().policy_file().policy_mistakes == ()
+
+
+@as_root
+def test_root_trusts_a_file_in_an_open_folder_that_is_mounted_read_only(site: Path) -> None:
+    with tiny_disk(site.parent, 64) as folder:  # as Kubernetes mounts a ConfigMap
+        site.write_text("[keeper]\nfloor = 100\n")
+        folder.chmod(0o777)
+        assert layered().policy_file().policy_mistakes
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        assert layered().policy_file().policy == {"floor": 100}
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "device", "huge"])
