@@ -230,7 +230,8 @@ def read_config(path: Path, settings: Sequence[ConfigKey], *, is_system: bool) -
             os.close(descriptor)
         text = content.decode("utf-8-sig")  # some editors write a byte order mark
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        trouble = _replaceable(path)  # somebody may have removed it
+        return _broken(path, trouble, ()) if trouble else None
     except UnicodeDecodeError:
         return _broken(path, "it is not text in UTF-8. Save it as UTF-8.", settings)
     except OSError as failed:
@@ -262,10 +263,27 @@ def _danger(found: os.stat_result, path: Path) -> str:
         size = f"it has {found.st_size} bytes, and settings need at most {MOST_BYTES}"
         return f"{size}. Move it away: `mv {path} {path}.old`."
     if found.st_mode & stat.S_IWOTH:
-        return f"every user can change it, so it is ignored. Run `chmod o-w {path}`."
+        return f"every user can change it, so it is ignored. Run `chmod go-w {path}`."
     if _is_strange(found):
         return f"it belongs to user {found.st_uid}, so root ignores it. Run `chown root {path}`."
-    return ""
+    if os.geteuid() == 0 and found.st_mode & stat.S_IWGRP:
+        return f"group {found.st_gid} can change it, so root ignores it. Run `chmod g-w {path}`."
+    return _replaceable(path)
+
+
+def _replaceable(path: Path) -> str:
+    """Why others can replace or remove a file of root. Empty if they cannot."""
+    try:
+        folder = path.parent.stat()
+        is_fixed = os.statvfs(path.parent).f_flag & os.ST_RDONLY  # as Kubernetes mounts a ConfigMap
+    except OSError:
+        return ""
+    mends = [f"chown root {path.parent}"] if folder.st_uid != 0 else []
+    if folder.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not folder.st_mode & stat.S_ISVTX:
+        mends.append(f"chmod go-w {path.parent}")
+    if os.geteuid() != 0 or is_fixed or not mends:
+        return ""
+    return f"other users can write to its folder, so root ignores it. Run `{' && '.join(mends)}`."
 
 
 def _is_strange(found: os.stat_result) -> bool:

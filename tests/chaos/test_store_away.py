@@ -211,7 +211,7 @@ class Limits:
         noted = self._notes.read(uuid)
         held(self._gpu.limit() == self._found or noted is not None, "no limit is changed that is not noted")
         world.toss()
-        loan.give_back()
+        loan.restore()
         held(self._gpu.limit() == self._found, "the limit is as it was found")
         self._chaos.count("loans")
 

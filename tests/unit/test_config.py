@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.disks import tiny_disk
 from zeus import config, env
 from zeus.config import Layered, read_config
 from zeus.device.keeper import Observing, lend
 from zeus.device.virtual import VirtualMachine
 from zeus.env import SETTINGS, Mode
 from zeus.errors import InputError
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root is more careful than others")
 
 
 @pytest.fixture
@@ -190,19 +194,54 @@ def test_a_file_that_every_user_can_change_is_ignored(site: Path) -> None:
     site.write_text('mode = "off"\n')
     site.chmod(0o666)
     here = layered()
-    assert here.mistakes() == [f"{site}: every user can change it, so it is ignored. Run `chmod o-w {site}`."]
+    assert here.mistakes() == [f"{site}: every user can change it, so it is ignored. Run `chmod go-w {site}`."]
     assert env.mode(None, here) is Mode.OPTIMIZE
     site.chmod(0o644)
     assert env.mode(None, layered()) is Mode.OFF
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@as_root
 def test_root_ignores_a_file_of_somebody_else(site: Path, own: Path) -> None:
     own.write_text('gpu = "nvml"\n')
     os.chown(own, 65534, 65534)
     here = layered(own)
     assert env.gpu(here) == "auto"
     assert "it belongs to user 65534, so root ignores it" in here.mistakes()[0]
+
+
+@as_root
+def test_root_ignores_a_file_that_a_group_can_change(site: Path) -> None:
+    site.write_text('mode = "off"\n[keeper]\nfloor = 100\n')
+    site.chmod(0o664)
+    here = layered()
+    assert here.mistakes() == [f"{site}: group 0 can change it, so root ignores it. Run `chmod g-w {site}`."]
+    assert env.mode(None, here) is Mode.OPTIMIZE
+    assert here.policy_file().policy_mistakes  # so the keeper lends nothing
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o775, 0o777])
+@pytest.mark.parametrize("exists", [True, False])
+def test_root_ignores_a_file_that_others_can_replace_or_remove(site: Path, mode: int, exists: bool) -> None:
+    if exists:
+        site.write_text("[keeper]\nfloor = 100\n")
+    site.parent.chmod(mode)
+    (mistake,) = layered().policy_file().policy_mistakes
+    assert mistake == (
+        f"{site}: other users can write to its folder, so root ignores it. Run `chmod go-w {site.parent}`."
+    )
+    site.parent.chmod(mode | 0o1000)  # sticky: only the owner of a file can remove it
+    assert layered().policy_file().policy_mistakes == ()
+
+
+@as_root
+def test_root_trusts_a_file_in_an_open_folder_that_is_mounted_read_only(site: Path) -> None:
+    with tiny_disk(site.parent, 64) as folder:  # as Kubernetes mounts a ConfigMap
+        site.write_text("[keeper]\nfloor = 100\n")
+        folder.chmod(0o777)
+        assert layered().policy_file().policy_mistakes
+        subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        assert layered().policy_file().policy == {"floor": 100}
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "device", "huge"])

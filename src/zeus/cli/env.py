@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +12,8 @@ from zeus import __version__
 from zeus.cli.output import known, print_json
 from zeus.device.gpu import Capability, Gpu
 from zeus.env import HERE, SETTINGS
-from zeus.errors import DeviceError, InputError
+from zeus.env import keeper as keeper_setting
+from zeus.errors import DeviceError, InputError, ZeusError
 
 SECRETS = {"token": "ZEUS_TOKEN", "cost.carbon_token": "ZEUS_GCO2E_TOKEN"}  # only in the environment
 
@@ -42,16 +44,44 @@ def devices() -> dict[str, Any]:
     """The parts of the report that ask the driver."""
     from zeus.device.cpu_counters import counters_of
     from zeus.device.find import find
-    from zeus.device.keeper import status
 
     gpus = find()
-    keeper = status(list(gpus.values()))
+    keeper = _keeper(list(gpus.values()))
     cpus = counters_of(gpus.values())
     return {
         "gpus": [_gpu(index, gpu, keeper) for index, gpu in gpus.items()],
         "cpu": {"packages": cpus.names, "readable": not cpus.why_not, "why_not": cpus.why_not or None},
         "keeper": keeper,
     }
+
+
+def _keeper(gpus: list[Gpu]) -> dict[str, Any]:
+    """Which keeper a training would use, the socket at which one should answer but does not, and what one left."""
+    from zeus.device.keeper import status
+
+    if not gpus:
+        return {**status(gpus), "dead": None, "left": []}
+    return {**status(gpus), "dead": _dead_socket(gpus), "left": _left_behind()}
+
+
+def _dead_socket(gpus: list[Gpu]) -> str | None:
+    from zeus.device.keeper.client import DEFAULT_SOCKET, PRIVATE, are_virtual, is_alive
+
+    chosen = keeper_setting()
+    if chosen == PRIVATE or (not chosen and are_virtual(gpus)):
+        return None
+    path = Path(chosen or DEFAULT_SOCKET)
+    return str(path) if (chosen or path.exists()) and not is_alive(path) else None
+
+
+def _left_behind() -> list[str]:
+    """The GPUs whose limit a dead keeper left changed. Other users' notes cannot be seen, so only root sees all."""
+    from zeus.device.keeper.notes import Notes
+
+    try:
+        return Notes.here().left_behind()
+    except (OSError, ZeusError):
+        return []
 
 
 def settings() -> list[dict[str, Any]]:

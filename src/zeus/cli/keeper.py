@@ -37,7 +37,7 @@ def keeper(path: Path, group: str | None, print_unit: bool) -> None:
     if print_unit:
         click.echo(unit(path, group), nl=False)
         return
-    from zeus.device.keeper.run import run_system
+    from zeus.device.keeper.__main__ import run_system
 
     sys.exit(run_system(path.absolute(), group))
 
@@ -67,32 +67,32 @@ def restore(check: bool, least: float | None, as_json: bool) -> None:
 
     The exit code is 1 if a limit cannot be restored, or with --check if a GPU is throttled.
     """
-    from zeus.device.keeper import run
-    from zeus.device.keeper.restore import Restoration
+    from zeus.device.keeper import __main__ as keeper_process
+    from zeus.device.keeper.core import Restoration
 
     if least is not None and not check:
         raise click.UsageError("--least needs --check.")
-    returned = run.restore()
+    results = keeper_process.restore()
     slow = _throttled(least) if check else []
     if as_json:
         fields = ("uuid", "ending", "found_watts", "limit_watts", "message")
-        gpus = {"gpus": [{f: getattr(r, f) for f in fields} for r in returned]}
+        gpus = {"gpus": [{f: getattr(r, f) for f in fields} for r in results]}
         click.echo(json.dumps({**gpus, "throttled": slow} if check else gpus))
     else:
-        for r in returned:
+        for r in results:
             click.echo(r.message)
         for one in slow:
             click.echo(f"GPU {one['uuid']}: throttled to {one['limit_watts']:g} W, below {one['least_watts']:g} W.")
-        if not returned and not slow:
+        if not results and not slow:
             click.echo("Nothing to restore.")
-    sys.exit(1 if slow or any(r.ending is Restoration.FAILED for r in returned) else 0)
+    sys.exit(1 if slow or any(r.ending is Restoration.FAILED for r in results) else 0)
 
 
 def _throttled(least: float | None) -> list[dict[str, Any]]:
     """The visible GPUs whose limit is below `least` watts, or if that is None below their own default."""
     from zeus.device.find import find
     from zeus.device.gpu import Capability
-    from zeus.device.keeper.restore import near
+    from zeus.device.keeper.core import near
 
     slow = []
     for gpu in find().values():

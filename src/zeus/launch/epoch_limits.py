@@ -140,8 +140,8 @@ class EpochLimits:
         if self._lease is not None:
             log.warning("power limits are restored and not changed any more: %s", why)
             self.why_not = why
-        self.in_force = self.found
         self.close()
+        self.in_force = lowest_limit(self._gpus)  # the keeper may not have been able to restore it yet
 
     def close(self) -> None:
         """Restore the limits found."""

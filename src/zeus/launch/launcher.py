@@ -10,6 +10,7 @@ from pathlib import Path
 from zeus import env
 from zeus.cost import CostModel
 from zeus.device.find import find
+from zeus.device.keeper.core import near
 from zeus.env import Mode, mode, profiling_plan
 from zeus.errors import AlreadyDone, InputError, LaunchError, NotAllowed, NotKnown, ZeusError
 from zeus.job import Ending, Outcome, Trial
@@ -205,7 +206,9 @@ class Launcher:
         seed = trial_seed(self.job.spec.mab_seed, trial.number)
         ran = self._until_it_fits(trial, seed, log)
         if self.file.metrics is None and self.mode is Mode.OPTIMIZE and (profile := self.profile(trial.batch_size)):
-            ran = replace(ran, limit_watts=profile.best_limit(self.cost))
+            best = profile.best_limit(self.cost)
+            read = [one.limit_watts for one in ran.outcome.stretches if one.limit_watts is not None]
+            ran = replace(ran, limit_watts=best if any(near(watts, best) for watts in read) else None)
         self.ran[trial.number] = ran
         if ran.outcome.epochs:
             self._worked_here.add(trial.batch_size)

@@ -221,7 +221,7 @@ def test_a_wrong_configuration_file(virtual_node: Place) -> None:
     path.write_text("mode = 'off'\n")
     path.chmod(0o666)
     command = examined(virtual_node, ZEUS_CONFIG=str(path))["configuration"]["command"]
-    assert command.removeprefix("sudo ") == f"chmod o-w {path}"
+    assert command.removeprefix("sudo ") == f"chmod go-w {path}"
     subprocess.run(shlex.split(command.removeprefix("sudo ")), check=True)
     assert broken(examined(virtual_node, ZEUS_CONFIG=str(path))) == []
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from support.nvml.fake import FakeNvml
+from support.waiting import eventually
+from support.waiting import limits as waits
 from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.env import Mode, ProfilingPlan
@@ -141,3 +145,27 @@ def test_energy_that_is_not_known_ends_the_walk_and_puts_the_limit_back(limits: 
         assert in_force() == 200.0
         run.epochs(1, joules=math.nan)
         assert (in_force(), these.why_not) == (LIMIT, "the energy cannot be measured")
+
+
+def test_a_limit_that_could_not_be_read_is_not_said_to_be_in_force(
+    fake_nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root is given a private keeper for NVIDIA cards")
+    monkeypatch.setenv("ZEUS_GPU", "nvml")
+    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", waits(driver_answer=0.2))
+    for name, value in fake_nvml.env().items():
+        monkeypatch.setenv(name, value)
+    gpus = list(find().values())
+    top = gpus[0].limit()
+    with EpochLimits(gpus, CostModel(1.0, top), Mode.OPTIMIZE, (400.0, 300.0)) as these:
+        assert these.in_force == 400.0
+        for card in fake_nvml.cards:
+            card.fail("all", "hang")
+        these.epoch([Stretch.of(Kind.EPOCH, 400.0, True, 1, None, 10.0)])
+        assert (these.in_force, these.why_not) == (None, "the energy cannot be measured")
+        for card in fake_nvml.cards:
+            card.heal()
+    eventually(lambda: not list((tmp_path / "keeper").glob("*.json")))
+    assert [gpu.limit() for gpu in gpus] == [top] * len(gpus)

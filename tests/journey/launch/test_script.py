@@ -173,6 +173,9 @@ def test_listing_1_of_the_paper_runs_as_a_job(tmp_path: Path) -> None:
     assert (done["batch_size"], done["ending"], done["epochs"], done["metric"]) == (64, "converged", 2, 0.9)
     assert done["joules"] > 0
     assert done["power_limit"] in (150.0, 200.0)
+    observed = tries(place.report(ZEUS_READ_ONLY="1"))[-1]
+    assert set(observed["limits"]) == {"250"}
+    assert observed["power_limit"] is None  # the best limit is known, but it was not in force
 
 
 PROFILED = """

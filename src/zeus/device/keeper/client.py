@@ -34,12 +34,10 @@ from zeus.device import container
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper import protocol
-from zeus.device.keeper.channel import LEASE_SECONDS, Channel, connect
-from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import Notes
-from zeus.device.keeper.peer import Peer
-from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, group_name, policy_of, user_name
+from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, Peer, group_name, policy_of, user_name
 from zeus.device.keeper.private import reap, recover, start_private
+from zeus.device.keeper.protocol import LEASE_SECONDS, Channel, connect
 from zeus.errors import DeviceError, InputError, KeeperLost, ReadOnly, ZeusError
 
 log = logging.getLogger("zeus.device.keeper")
@@ -113,10 +111,10 @@ class Lease:
             _leases.discard(self)
         _changes.append(self._clock.now())
         try:
-            for returned in self._channel.ask(op="release")["returned"]:
-                if returned["ending"] in ("left", "failed"):
+            for result in self._channel.ask(op="release")["returned"]:
+                if result["ending"] in ("left", "failed"):
                     self.is_left = True
-                    log.warning("%s", returned["message"])
+                    log.warning("%s", result["message"])
         except KeeperLost as e:
             self.is_left = True
             log.warning("While releasing the lease: %s", e)
@@ -198,46 +196,24 @@ def permitted(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None)
 
 
 def status(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Which keeper `lend` would use, for `zeus env`. Takes no lease."""
-    found: dict[str, Any] = {
-        "use": None, "socket": None, "lent": [], "why_not": None, "risk": None,
-        "policy": None, "dead": None, "left": [],
-    }  # fmt: skip
+    """Which keeper `lend` would use. Takes no lease."""
+    found: dict[str, Any] = {"use": None, "socket": None, "lent": [], "why_not": None, "risk": None, "policy": None}
     if not gpus:
         return found | {"why_not": "there is no GPU."}
-    found["dead"] = _dead_socket(gpus, socket)
     match _route(gpus, socket):
         case Observing(reason):
             return found | {"why_not": reason}
         case _Private(risk):
             policy = policy_of(env.HERE.policy_file())
             found |= {"use": None if policy.closed else "private", "risk": risk, "policy": policy.text or None}
-            keeper = Keeper(tuple, Notes.here())
-            return found | {"lent": keeper.lent(), "left": keeper.left_behind(), "why_not": policy.closed or None}
+            return found | {"lent": Notes.here().lent(), "why_not": policy.closed or None}
         case Path() as path:
-            found |= {"socket": str(path), "left": _left_behind()}
+            found |= {"socket": str(path)}
             try:
                 answer = _ask_status(path)
                 return found | {"use": "system", "lent": answer["lent"], "policy": answer.get("policy") or None}
             except ZeusError as e:
                 return found | {"why_not": str(e)}
-
-
-def _dead_socket(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> str | None:
-    """A socket at which a system keeper should answer, but none does."""
-    chosen = socket or env.keeper()
-    if str(chosen) == PRIVATE or (not chosen and _are_virtual(gpus)):
-        return None
-    path = Path(chosen or DEFAULT_SOCKET)
-    return str(path) if (chosen or path.exists()) and not _is_alive(path) else None
-
-
-def _left_behind() -> list[str]:
-    """The GPUs whose limit a dead keeper left changed. Other users' notes cannot be seen, so only root sees all."""
-    try:
-        return Keeper(tuple, Notes.here()).left_behind()
-    except (OSError, ZeusError):
-        return []
 
 
 def _ask_status(path: Path, within: float | None = None, **more: Any) -> dict[str, Any]:
@@ -260,7 +236,7 @@ def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path |
     if obstacle := _obstacle(gpus):
         return Observing(obstacle)
     path = _system_socket(gpus, socket)
-    return path or _private(_are_virtual(gpus), risk_accepted=bool(socket or env.keeper()))
+    return path or _private(are_virtual(gpus), risk_accepted=bool(socket or env.keeper()))
 
 
 def _system_socket(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path | None:
@@ -268,10 +244,10 @@ def _system_socket(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -
     chosen = socket or env.keeper()
     if chosen:
         return None if str(chosen) == PRIVATE else Path(chosen)
-    return DEFAULT_SOCKET if not _are_virtual(gpus) and _is_alive(DEFAULT_SOCKET) else None
+    return DEFAULT_SOCKET if not are_virtual(gpus) and is_alive(DEFAULT_SOCKET) else None
 
 
-def _are_virtual(gpus: Sequence[Gpu]) -> bool:
+def are_virtual(gpus: Sequence[Gpu]) -> bool:
     """Whether the system's keeper does not know these cards."""
     return all(gpu.spec.vendor == "virtual" for gpu in gpus)
 
@@ -316,7 +292,8 @@ def _obstacle(gpus: Sequence[Gpu]) -> str:
     return ""
 
 
-def _is_alive(path: Path) -> bool:
+def is_alive(path: Path) -> bool:
+    """Whether a keeper listens on this socket."""
     try:
         connect(path).close()
     except PermissionError:  # a keeper runs, but refuses this user

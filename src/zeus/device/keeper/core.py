@@ -1,32 +1,161 @@
 """The keeper: lends power limits and restores them. Nothing else in Zeus calls a setter of a `Gpu`.
 
-    free ──lend──▶ lent ──set──▶ lowered ──give_back──▶ free
-                     └──────────give_back──────────────▶ free
+    free ──lend──▶ lent ──set──▶ lowered ──restore──▶ free
+                     └──────────restore──────────────▶ free
 
 Whoever holds a GPU's lock owns everything about that GPU. So a `Loan` is used by one thread and needs no other lock.
 The keeper updates the GPU's note before and after each step. The note thus lists exactly the limits that Zeus may have
 put in force, even if a process dies in between. The next keeper that gets the lock restores the limit found.
+
+The limit found is restored, with one exception. If the limit in force is neither that nor one that Zeus set, somebody
+else (such as an administrator) changed it during the lease. Then it stays.
+
+Each limit that is set, restored or refused is one line of the audit:
+
+    set allowed gpu=GPU-1 old_watts=250 new_watts=150 user=alice uid=1000 pid=4711 job="asr"
+    set refused gpu=GPU-1 old_watts=250 new_watts=100 user=alice uid=1000 pid=4711 job="asr" reason="..."
+    restore allowed gpu=GPU-1 old_watts=150 new_watts=250 user=alice uid=1000 pid=4711 job="asr"
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from zeus.device.gpu import Capability, Gpu, check_limit, refuse_if_read_only
-from zeus.device.keeper import audit
-from zeus.device.keeper.audit import Audit, AuditEntry, Borrower
-from zeus.device.keeper.notes import Lock, NewerNote, Note, Notes
-from zeus.device.keeper.policy import Allowed
-from zeus.device.keeper.restore import Restoration, Returned, is_foreign, log, near, put_back, same
+from zeus.device.keeper.notes import Note, Notes, UnreadableNote
+from zeus.device.keeper.policy import Allowed, user_name
 from zeus.errors import DeviceError, DeviceLost, InputError, LeaseRefused, NoDevice, ReadOnly, Unsupported, ZeusError
+from zeus.files import FileLock
+
+log = logging.getLogger("zeus.device.keeper")
+audit_log = logging.getLogger("zeus.device.keeper.audit")
 
 RETRIES_SECONDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)  # less than a second in total: a limit must be restored within one
 PATIENCE_SECONDS = 2.0  # how long to wait for a GPU whose last holder has just died and is being cleaned up
+TOLERANCE_WATTS = 1.0  # drivers round a limit that is set by up to this; the limit that they report is exact
 _POLL_SECONDS = 0.02
+_JOB_LENGTH = 200
+
+
+class Restoration(StrEnum):
+    """How the lending of one GPU ended."""
+
+    RESTORED = "restored"  # the limit found was restored
+    UNCHANGED = "unchanged"  # it was still in force
+    LEFT = "left"  # somebody else had changed it, so it stays
+    VOID = "void"  # the note was from another boot
+    FAILED = "failed"  # could not be restored; the note stays for the next try
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreResult:
+    """How a GPU was restored, the limit found, and the one in force now if known."""
+
+    uuid: str
+    ending: Restoration
+    found_watts: float | None = None
+    limit_watts: float | None = None
+    message: str = ""
+
+
+def same(a: float, b: float) -> bool:
+    """Whether two limits that the driver reported are equal. It counts in milliwatts."""
+    return round(a * 1e3) == round(b * 1e3)
+
+
+def near(reported: float, given: float) -> bool:
+    """Whether the reported limit may be the driver's rounding of the one that was set."""
+    return abs(round(reported * 1e3) - round(given * 1e3)) <= TOLERANCE_WATTS * 1e3
+
+
+def is_foreign(watts: float, note: Note) -> bool:
+    """Whether somebody else set this limit, which is now in force.
+
+    >>> note = Note("GPU-1", "boot", found_watts=250, ours_watts=(150,), setting_watts=125)
+    >>> is_foreign(250, note), is_foreign(150, note), is_foreign(124.9, note)
+    (False, False, False)
+    >>> is_foreign(249.5, note), is_foreign(150.001, note), is_foreign(200, note)
+    (True, True, True)
+    """
+    if note.setting_watts is not None and near(watts, note.setting_watts):
+        return False
+    return not any(same(watts, expected) for expected in (note.found_watts, *note.ours_watts))
+
+
+def restore(gpu: Gpu, note: Note) -> RestoreResult:
+    """Try once to restore the limit. Raises whatever the card raises."""
+    now = gpu.limit()
+    if is_foreign(now, note):
+        ending = Restoration.LEFT
+    elif same(now, note.found_watts):
+        ending = Restoration.UNCHANGED
+    else:
+        gpu.set_limit(note.found_watts)
+        now = gpu.limit()
+        if not near(now, note.found_watts):
+            raise DeviceError(f"GPU {note.uuid}: set {note.found_watts:g} W, but {now:g} W is in force.")
+        ending = Restoration.RESTORED
+    if note.switched_persistence and note.found_persistence is False:
+        # After the limit: with persistence off, the driver may unload at once and lose the limit.
+        try:
+            gpu.set_persistence(False)
+        except DeviceError as e:
+            log.warning("GPU %s: persistence mode stays on: %s", note.uuid, e)
+    return RestoreResult(note.uuid, ending, note.found_watts, now, _describe(note, ending, now))
+
+
+def _describe(note: Note, ending: Restoration, now: float) -> str:
+    match ending:
+        case Restoration.RESTORED:
+            return f"GPU {note.uuid}: restored its limit of {note.found_watts:g} W."
+        case Restoration.LEFT:
+            return (
+                f"GPU {note.uuid}: left at {now:g} W, which somebody else set during the lease. "
+                f"It was at {note.found_watts:g} W before."
+            )
+        case _:
+            return f"GPU {note.uuid}: still at its limit of {note.found_watts:g} W."
+
+
+def borrower(uid: int | None = None, pid: int | None = None, job: str = "") -> str:
+    r"""For whom the keeper acts, as the audit has it. Unknown is `-`.
+
+    The kernel says who user and process are. The client names the job, which is quoted so that it cannot imitate other
+    fields or another line.
+
+    >>> print(borrower(0, 4711, 'asr" user=alice\nset allowed'))
+    user=root uid=0 pid=4711 job="asr\" user=alice\nset allowed"
+    >>> print(borrower())
+    user=- uid=- pid=- job=-
+    """
+    user, number, process = ("-" if x is None else str(x) for x in (None if uid is None else user_name(uid), uid, pid))
+    return f"user={user} uid={number} pid={process} job={json.dumps(job[:_JOB_LENGTH]) if job else '-'}"
+
+
+def audit(
+    event: str, verdict: str, uuid: str, old: float | None, new: float | None, who: str, reason: str = ""
+) -> None:
+    """Log one line of the audit.
+
+    Args:
+        event: "lease", "set" or "restore".
+        verdict: "allowed", "refused" by a rule of the keeper, or "failed" in the driver.
+        uuid: The GPU.
+        old: The limit before, in watts. None: not known.
+        new: The limit after, or the one asked for.
+        who: For whom (`borrower`).
+        reason: Why not.
+    """
+    before, after = ("-" if watts is None else f"{watts:g}" for watts in (old, new))
+    why = f" reason={json.dumps(reason)}" if reason else ""
+    audit_log.info("%s %s gpu=%s old_watts=%s new_watts=%s %s%s", event, verdict, uuid, before, after, who, why)
 
 
 @dataclass(slots=True)
@@ -34,7 +163,7 @@ class _Lent:
     """One GPU on loan."""
 
     gpu: Gpu
-    lock: Lock
+    lock: FileLock
     note: Note
     ceiling_watts: float  # the lowest limit that anybody else had set; Zeus never goes above it
     in_force_watts: float  # as the card last reported it
@@ -48,15 +177,14 @@ class Keeper:
         cards: Callable[[], Sequence[Gpu]],
         notes: Notes,
         pause: Callable[[float], None] = time.sleep,
-        write_audit: Audit = audit.write,
     ) -> None:
         self.notes = notes
-        self.audit = write_audit
         self._find = cards
         self._pause = pause
         self._cards: dict[str, Gpu] = {}
         self._finding = threading.Lock()
         self._reported: set[str] = set()
+        self._owed: dict[str, Note] = {}  # of loans whose limit could not be restored
 
     def lend(
         self,
@@ -65,7 +193,7 @@ class Keeper:
         patience: float = PATIENCE_SECONDS,
         *,
         allowed: Allowed | None = None,
-        borrower: Borrower | None = None,
+        who: str | None = None,
     ) -> Loan:
         """Lend all of these GPUs, or raise and lend none.
 
@@ -74,13 +202,13 @@ class Keeper:
             to: Who wants them, in words for others who want them too.
             patience: How long to wait for a GPU, in seconds.
             allowed: What the policy lets the borrower set. Default: what the card accepts.
-            borrower: For whom, for the audit.
+            who: For whom, as the audit has it (`borrower`).
         """
         wanted = sorted(set(uuids))  # sorted, so that two clients who want the same GPUs cannot each get a part
         if not wanted:
             raise InputError("a lease needs at least one GPU.")
         refuse_if_read_only("lending a power limit")
-        loan = Loan(self, allowed or Allowed(), str(borrower or Borrower(os.geteuid(), os.getpid())))
+        loan = Loan(self, allowed or Allowed(), who or borrower(os.geteuid(), os.getpid()))
         cards = [self.card(uuid) for uuid in wanted]  # before the deadline starts: opening the driver is slow
         deadline = time.monotonic() + patience
         try:
@@ -89,53 +217,40 @@ class Keeper:
                     raise Unsupported(f"GPU {uuid} ({gpu.spec.name}) has no power limit that can be set.")
                 lock = self._lock(uuid, to or f"process {os.getpid()}", deadline)
                 try:
-                    loan.add(self._begin(gpu, lock, loan.borrower))
+                    loan.add(self._begin(gpu, lock, loan.who))
                 except BaseException:
                     lock.release()
                     raise
         except BaseException:
-            loan.give_back()
+            loan.restore()
             raise
         return loan
 
-    def recover(self) -> list[Returned]:
-        """Restore what a dead keeper left behind. GPUs leased from a live keeper are not touched."""
-        returned = []
-        for uuid in self.notes.uuids():
+    def recover(self, uuids: Sequence[str] | None = None) -> list[RestoreResult]:
+        """Restore what a dead keeper left behind, by default on all GPUs. Those on lease are not touched."""
+        results = []
+        for uuid in self.notes.uuids() if uuids is None else uuids:
             try:
-                outcome = self._recover_one(uuid)
+                result = self._recover_one(uuid)
             except Exception as e:  # one broken card must not stop the others
-                outcome = Returned(uuid, Restoration.FAILED, message=f"GPU {uuid}: could not be restored: {e}")
-            if outcome is not None:
-                returned.append(outcome)
-                self._report(outcome)
-        return returned
+                result = RestoreResult(uuid, Restoration.FAILED, message=f"GPU {uuid}: could not be restored: {e}")
+            if result is not None:
+                results.append(result)
+                self._report(result)
+        return results
 
-    def lent(self) -> list[str]:
-        """The GPUs on lease now, from this keeper or another one that shares its notes."""
-        lent = []
-        for uuid in self.notes.uuids():
-            if (lock := self.notes.lock(uuid)) is None:
-                lent.append(uuid)
-            else:
-                lock.release()
-        return lent
+    def owed(self) -> list[str]:
+        """The GPUs that this keeper lent and could not restore, and that nobody has restored since.
 
-    def left_behind(self) -> list[str]:
-        """The GPUs whose limit a dead keeper left changed, or may have."""
-        left = []
-        for uuid in self.notes.uuids():
-            if (lock := self.notes.lock(uuid)) is None:
-                continue
-            with lock:
-                try:
-                    note = self.notes.read(uuid)
-                except (NewerNote, ValueError):
-                    left.append(uuid)
-                    continue
-            if note is not None and not self.notes.is_void(note):
-                left.append(uuid)
-        return left
+        Those of a dead keeper are not among them. Otherwise, while a card is lost, each new keeper would wait for it.
+        """
+        return [uuid for uuid, note in self._owed.items() if self._is_still(note)]
+
+    def _is_still(self, note: Note) -> bool:
+        try:
+            return self.notes.read(note.uuid) == note
+        except UnreadableNote:
+            return False
 
     def card(self, uuid: str) -> Gpu:
         """The card with this UUID. Looks for cards again if it is unknown: cards appear and drivers load late."""
@@ -147,20 +262,22 @@ class Keeper:
                 raise NoDevice(f"there is no GPU {uuid} on this machine. Its GPUs are: {present}.")
             return self._cards[uuid]
 
-    def return_all(self, lent: Sequence[_Lent]) -> list[Returned]:
+    def restore(self, lent: Sequence[_Lent]) -> list[RestoreResult]:
         """Restore these GPUs and release their locks."""
         try:
-            returned = self._put_back([(one.gpu, one.note) for one in lent])
-            for outcome in returned:
-                self._report(outcome)
-            return returned
+            results = self._restore_each([(one.gpu, one.note) for one in lent])
+            for result, one in zip(results, lent, strict=True):
+                self._report(result)
+                if result.ending is Restoration.FAILED:
+                    self._owed[result.uuid] = one.note
+            return results
         finally:
             for one in lent:
                 one.lock.release()
 
-    def _put_back(self, cards: Sequence[tuple[Gpu, Note]]) -> list[Returned]:
-        """Restore each card, then retry those that failed, so that no card waits for a broken one."""
-        returned: dict[str, Returned] = {}
+    def _restore_each(self, cards: Sequence[tuple[Gpu, Note]]) -> list[RestoreResult]:
+        """Restore each card, then retry those that failed, so that no card waits for a broken one. Results in order."""
+        results: dict[str, RestoreResult] = {}
         pending = list(cards)
         for delay in RETRIES_SECONDS:
             if not pending:
@@ -169,36 +286,36 @@ class Keeper:
             for gpu, note in tuple(pending):
                 again = False
                 try:
-                    returned[note.uuid] = put_back(gpu, note)
+                    results[note.uuid] = restore(gpu, note)
                     self.notes.drop(note.uuid)
                 except Exception as e:  # one broken card must not stop the others
                     text = (
                         f"GPU {note.uuid}: the limit of {note.found_watts:g} W could not be restored. "
                         f"Run `zeus restore` to try again. {e}"
                     )
-                    returned[note.uuid] = Returned(note.uuid, Restoration.FAILED, note.found_watts, message=text)
+                    results[note.uuid] = RestoreResult(note.uuid, Restoration.FAILED, note.found_watts, message=text)
                     again = not isinstance(e, DeviceLost | PermissionError)  # waiting does not help with those
                     if isinstance(e, DeviceLost):
                         self._forget_cards()
                 if not again:
                     pending.remove((gpu, note))
         for _, note in cards:
-            self._audit(note, returned[note.uuid])
-        return list(returned.values())
+            self._audit(note, results[note.uuid])
+        return [results[note.uuid] for _, note in cards]
 
-    def _audit(self, note: Note, returned: Returned) -> None:
-        who, ours = note.borrower or str(Borrower()), next(iter(note.ours_watts), None)
-        if returned.ending is Restoration.RESTORED:
-            self.audit(AuditEntry("restore", "allowed", note.uuid, ours, returned.limit_watts, who))
-        elif returned.ending is Restoration.FAILED and note.uuid not in self._reported:  # once, however often it fails
-            self.audit(AuditEntry("restore", "failed", note.uuid, ours, note.found_watts, who, returned.message))
+    def _audit(self, note: Note, result: RestoreResult) -> None:
+        who, ours = note.borrower or borrower(), next(iter(note.ours_watts), None)
+        if result.ending is Restoration.RESTORED:
+            audit("restore", "allowed", note.uuid, ours, result.limit_watts, who)
+        elif result.ending is Restoration.FAILED and note.uuid not in self._reported:  # once, however often it fails
+            audit("restore", "failed", note.uuid, ours, note.found_watts, who, result.message)
 
     def _forget_cards(self) -> None:
         """Look for the cards again next time: one that comes back has another handle."""
         with self._finding:
             self._cards = {}
 
-    def _lock(self, uuid: str, holder: str, deadline: float) -> Lock:
+    def _lock(self, uuid: str, holder: str, deadline: float) -> FileLock:
         while (lock := self.notes.lock(uuid, holder)) is None:
             if time.monotonic() >= deadline:
                 raise LeaseRefused(
@@ -208,12 +325,12 @@ class Keeper:
             self._pause(_POLL_SECONDS)
         return lock
 
-    def _begin(self, gpu: Gpu, lock: Lock, borrower: str) -> _Lent:
+    def _begin(self, gpu: Gpu, lock: FileLock, who: str) -> _Lent:
         uuid = gpu.spec.uuid
         left = self._settle(uuid)  # first, or a limit that a dead keeper lowered would count as the one found
         if left is not None and left.ending is Restoration.FAILED:
             raise DeviceError(left.message)
-        note = Note(uuid, self.notes.boot, gpu.limit(), _persistence(gpu), borrower=borrower)
+        note = Note(uuid, self.notes.boot, gpu.limit(), _persistence(gpu), borrower=who)
         self.notes.write(note)
         try:
             while not same(now := gpu.limit(), note.found_watts):  # somebody else set it meanwhile
@@ -225,48 +342,45 @@ class Keeper:
             raise
         return _Lent(gpu, lock, note, ceiling_watts=now, in_force_watts=now)
 
-    def _recover_one(self, uuid: str) -> Returned | None:
+    def _recover_one(self, uuid: str) -> RestoreResult | None:
         lock = self.notes.lock(uuid, f"process {os.getpid()}, which restores its limit")
         if lock is None:
             return None
         with lock:
             return self._settle(uuid)
 
-    def _settle(self, uuid: str) -> Returned | None:
+    def _settle(self, uuid: str) -> RestoreResult | None:
         """Restore what a dead keeper left on a GPU whose lock we hold. None if it left nothing."""
         try:
             note = self.notes.read(uuid)
-        except NewerNote as e:
-            return Returned(uuid, Restoration.FAILED, message=str(e))
-        except ValueError as e:
-            self.notes.drop(uuid)
-            return Returned(uuid, Restoration.VOID, message=f"GPU {uuid}: dropped its unreadable note: {e}")
+        except UnreadableNote as e:
+            return RestoreResult(uuid, Restoration.FAILED, message=str(e))
         if note is None:
             return None
         if self.notes.is_void(note):
             self.notes.drop(uuid)
-            return Returned(
+            return RestoreResult(
                 uuid, Restoration.VOID, note.found_watts, message=f"GPU {uuid}: dropped a note from another boot."
             )
-        return self._put_back([(self.card(uuid), note)])[0]
+        return self._restore_each([(self.card(uuid), note)])[0]
 
-    def _report(self, outcome: Returned) -> None:
-        """Log the outcome; a failure only once, however often it is tried again."""
-        if outcome.ending is not Restoration.FAILED:
-            self._reported.discard(outcome.uuid)
-            (log.warning if outcome.ending is Restoration.LEFT else log.info)(outcome.message)
-        elif outcome.uuid not in self._reported:
-            self._reported.add(outcome.uuid)
-            log.error(outcome.message)
+    def _report(self, result: RestoreResult) -> None:
+        """Log the result; a failure only once, however often it is tried again."""
+        if result.ending is not Restoration.FAILED:
+            self._reported.discard(result.uuid)
+            (log.warning if result.ending is Restoration.LEFT else log.info)(result.message)
+        elif result.uuid not in self._reported:
+            self._reported.add(result.uuid)
+            log.error(result.message)
 
 
 class Loan:
     """Some GPUs lent together."""
 
-    def __init__(self, keeper: Keeper, allowed: Allowed, borrower: str) -> None:
+    def __init__(self, keeper: Keeper, allowed: Allowed, who: str) -> None:
         self._keeper = keeper
         self._allowed = allowed
-        self.borrower = borrower  # in words for the audit
+        self.who = who  # for whom, as the audit has it
         self._lent: dict[str, _Lent] = {}
 
     @property
@@ -286,14 +400,11 @@ class Loan:
         except Exception as e:
             for uuid, value in watts.items():
                 verdict = "refused" if isinstance(e, InputError | ReadOnly) else "failed"
-                self._audit(verdict, uuid, before.get(uuid), value, str(e))
+                audit("set", verdict, uuid, before.get(uuid), value, self.who, str(e))
             raise
         for uuid, value in limits.items():
-            self._audit("allowed", uuid, before[uuid], value)
+            audit("set", "allowed", uuid, before[uuid], value, self.who)
         return limits
-
-    def _audit(self, verdict: str, uuid: str, old: float | None, new: float, reason: str = "") -> None:
-        self._keeper.audit(AuditEntry("set", verdict, uuid, old, new, self.borrower, reason))
 
     def _set_all(self, watts: Mapping[str, float]) -> dict[str, float]:
         refuse_if_read_only("setting a power limit")
@@ -323,10 +434,10 @@ class Loan:
         if refusal and not same(watts, one.note.found_watts):
             raise InputError(refusal)
 
-    def give_back(self) -> list[Returned]:
+    def restore(self) -> list[RestoreResult]:
         """Restore the limits found. May be called twice."""
         lent, self._lent = list(self._lent.values()), {}
-        return self._keeper.return_all(lent)
+        return self._keeper.restore(lent)
 
     def _in_force(self, one: _Lent) -> float:
         """The limit in force. If somebody else set it meanwhile, it becomes the limit to restore and our ceiling."""

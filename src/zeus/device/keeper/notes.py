@@ -4,29 +4,25 @@
     <folder>/<uuid>.lock    held with flock for the life of a lease, by private and system keepers alike
 
 A note outlives the keeper that wrote it, so that the next keeper can restore the limit. After a reboot the driver has
-restored it already: a note from another boot is void. The kernel releases a lock when its holder dies. Lock files are
-never removed, because somebody might be taking the lock at that moment.
+restored it already: a note from another boot is void.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import json
 import math
 import os
-import stat
 import tempfile
 import time
 import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from urllib.parse import quote, unquote
 
 from zeus import env
-from zeus.errors import NotPermitted
-from zeus.files import write_whole
+from zeus.files import FileLock, boot_id, private_folder, write_whole
 
 _VERSION = 1
 
@@ -52,7 +48,7 @@ class Note:
 
     @classmethod
     def from_json(cls, text: str) -> Note:
-        """Read a note that `to_json` wrote. Raises `NewerNote` if a newer Zeus wrote it, `ValueError` if malformed.
+        """Read a note that `to_json` wrote. Raises `ValueError` if this Zeus cannot.
 
         >>> note = Note("GPU-1", "boot", 250.0, ours_watts=(125.0,))
         >>> Note.from_json(note.to_json()) == note
@@ -61,7 +57,7 @@ class Note:
         try:
             d = json.loads(text)
             if (version := int(d["zeus"])) > _VERSION:
-                raise NewerNote(f"version {version}; this Zeus reads up to {_VERSION}")
+                raise ValueError(f"run `zeus restore` of a newer Zeus (version {version}; this one reads {_VERSION})")
             if version < _VERSION:
                 raise ValueError(f"version {version} does not exist")
             found, ours = float(d["found_watts"]), tuple(float(w) for w in d["ours_watts"])
@@ -77,27 +73,8 @@ class Note:
             raise ValueError(f"not a keeper's note: {e!r}") from e
 
 
-class NewerNote(Exception):
-    """Only a newer version of Zeus can read this note, so this one cannot restore the limit."""
-
-
-class Lock:
-    """A GPU's lock, held."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def release(self) -> None:
-        """Release the lock. May be called twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.release()
+class UnreadableNote(Exception):
+    """The note is damaged, or a newer Zeus wrote it. So nobody here knows which limit to restore."""
 
 
 class Notes:
@@ -112,34 +89,25 @@ class Notes:
         """The notes in this process's folder. Makes the folder, and refuses one that somebody else can write to."""
         chosen = env.keeper_state()
         if chosen:
-            return cls(_private_folder(Path(chosen).absolute()))
+            return cls(_private(Path(chosen).absolute()))
         tree = env.virtual_tree() if env.has_private_cards() else None
         if tree is not None and Path(tree).is_dir():  # gone with the cards, whose limits nobody needs to restore then
-            return cls(_private_folder(Path(tree) / "keeper"))
+            return cls(_private(Path(tree) / "keeper"))
         name = _folder_name()
         if os.geteuid() == 0:
-            with contextlib.suppress(OSError):  # /run may be read-only in a container
-                return cls(_private_folder(Path("/run/zeus") / name))
+            try:
+                return cls(_private(Path("/run/zeus") / name))
+            except OSError as e:  # never after a refusal: two keepers with two folders could lend one GPU
+                if e.errno not in (errno.ENOENT, errno.EROFS):  # a container may have no /run, or a read-only one
+                    raise
         elif (runtime := env.runtime_folder()) is not None:
-            return cls(_private_folder(runtime / "zeus" / name))
-        mine = _private_folder(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
-        return cls(_private_folder(mine / name))
+            return cls(_private(runtime / "zeus" / name))
+        mine = _private(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
+        return cls(_private(mine / name))
 
-    def lock(self, uuid: str, holder: str = "") -> Lock | None:
+    def lock(self, uuid: str, holder: str = "") -> FileLock | None:
         """Take this GPU's lock. None if it is taken. `holder` names the holder to others who want it."""
-        fd = os.open(self._path(uuid, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with contextlib.suppress(OSError):  # on a full disk the lock works without a name in it
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, holder.encode(errors="replace"), 0)
-        except BlockingIOError:
-            os.close(fd)
-            return None
-        except BaseException:
-            os.close(fd)
-            raise
-        return Lock(fd)
+        return FileLock.take(self._path(uuid, "lock"), holder)
 
     def holder(self, uuid: str) -> str:
         """Who last took this GPU's lock, in words."""
@@ -149,23 +117,22 @@ class Notes:
 
     def write(self, note: Note) -> None:
         """Write this note. Once this returns, the note survives any crash."""
-        path = self._path(note.uuid, "json")
-        write_whole(path, note.to_json())
+        write_whole(self._path(note.uuid, "json"), note.to_json())
 
     def read(self, uuid: str) -> Note | None:
-        """The note about this GPU, or None. Raises `ValueError` or `NewerNote` if it cannot be read."""
+        """The note about this GPU, or None. Raises `UnreadableNote` if there is one that cannot be read."""
         path = self._path(uuid, "json")
         try:
             note = Note.from_json(path.read_text())
+            if note.uuid != uuid:
+                raise ValueError(f"it describes the GPU {note.uuid!r}")
         except FileNotFoundError:
             return None
-        except NewerNote as e:
-            raise NewerNote(
-                f"GPU {uuid}: a newer Zeus left a limit to restore, but this Zeus cannot read its note ({path}: {e}). "
-                "Run `zeus restore` with the newer Zeus, or set the limit yourself and remove the note."
+        except (OSError, ValueError) as e:
+            raise UnreadableNote(
+                f"GPU {uuid}: a keeper left a limit to restore, but its note {path} cannot be read: {e}. "
+                "To lend the GPU again, set the limit yourself and remove the note."
             ) from e
-        if note.uuid != uuid:
-            raise ValueError(f"the file is named after {uuid!r} but describes {note.uuid!r}")
         return note
 
     def is_void(self, note: Note) -> bool:
@@ -180,13 +147,32 @@ class Notes:
         """The GPUs that have a note, sorted."""
         return sorted(unquote(path.stem) for path in self.folder.glob("*.json"))
 
+    def lent(self) -> list[str]:
+        """The GPUs on lease now, from any keeper that shares these notes."""
+        lent = []
+        for uuid in self.uuids():
+            if (lock := self.lock(uuid)) is None:
+                lent.append(uuid)
+            else:
+                lock.release()
+        return lent
+
+    def left_behind(self) -> list[str]:
+        """The GPUs whose limit a dead keeper left changed, or may have."""
+        return [uuid for uuid in self.uuids() if self._is_left(uuid)]
+
+    def _is_left(self, uuid: str) -> bool:
+        if (lock := self.lock(uuid)) is None:
+            return False
+        with lock:
+            try:
+                note = self.read(uuid)
+            except UnreadableNote:
+                return True
+        return note is not None and not self.is_void(note)
+
     def _path(self, uuid: str, kind: str) -> Path:
         return self.folder / f"{quote(uuid, safe='')}.{kind}"
-
-
-def boot_id() -> str:
-    """An id that is different after each boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _folder_name() -> str:
@@ -197,27 +183,6 @@ def _folder_name() -> str:
     return f"keeper-virtual-{zlib.crc32(os.path.abspath(state).encode()):08x}" if state else "keeper-virtual"  # noqa: PTH100
 
 
-def make_open(folder: Path) -> None:
-    """Make a folder that every user can enter, whatever the umask. The system keeper's socket needs one."""
-    if not folder.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o755)
-
-
-def _private_folder(folder: Path) -> Path:
-    """Make a folder that only we can write to: its notes tell a process that may be root what to do."""
-    make_open(folder.parent)
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    if stat.S_ISREG(found.st_mode):
-        raise NotPermitted(
-            f"the keeper's folder {folder} is a file, not a folder. Remove it, or set ZEUS_KEEPER_STATE to a folder."
-        )
-    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o022
-    if not mine:
-        raise NotPermitted(
-            f"the keeper's folder {folder} is not a folder that only user {os.geteuid()} can write to. "
-            "Remove it, or set ZEUS_KEEPER_STATE to another folder."
-        )
-    return folder
+def _private(folder: Path) -> Path:
+    """The folder, made if needed. Nobody else may write to it: its notes tell a process that may be root what to do."""
+    return private_folder(folder, "the keeper's folder", "set ZEUS_KEEPER_STATE to another folder")

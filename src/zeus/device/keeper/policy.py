@@ -5,6 +5,9 @@
 
 A rule for the user decides alone. Otherwise the rules of all the user's groups apply: one that forbids wins, and among
 the others the widest range does. Whoever is in no group of the policy is denied, but root and the keeper's own user.
+
+A name in the policy may not be resolved, for instance while a directory service is down. Then whoever may have that
+name is denied, if the rule could take rights away.
 """
 
 from __future__ import annotations
@@ -13,15 +16,28 @@ import grp
 import math
 import os
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from zeus.config import ConfigFile, percent
 from zeus.device.gpu import GpuSpec
-from zeus.device.keeper.peer import Peer, group_id
 
 DEFAULT_GROUP = "zeus"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A process, its user and all its groups."""
+
+    pid: int
+    uid: int
+    groups: frozenset[int]
+
+    @classmethod
+    def here(cls) -> Peer:
+        """This process."""
+        return cls(os.getpid(), os.geteuid(), frozenset([os.getegid(), *os.getgroups()]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +117,8 @@ class KeeperPolicy:
         groups: Rules by group id.
         users: Rules by user id.
         closed: Why nobody may set anything. Empty: the policy is in force.
-        unknown: Names of groups and users in the policy that do not exist here.
+        unresolved_groups: Rules by the name of a group that was not found on this machine.
+        unresolved_users: The same for users.
         audit: The file for audit lines. Empty: none.
         text: The policy in words.
     """
@@ -112,22 +129,30 @@ class KeeperPolicy:
     groups: Mapping[int, LimitRule] = field(default_factory=dict)
     users: Mapping[int, LimitRule] = field(default_factory=dict)
     closed: str = ""
-    unknown: tuple[str, ...] = ()
+    unresolved_groups: Mapping[str, LimitRule] = field(default_factory=dict)
+    unresolved_users: Mapping[str, LimitRule] = field(default_factory=dict)
     audit: str = ""
     text: str = ""
 
     @property
     def is_open_to_many(self) -> bool:
         """Whether users outside `group` may connect, so that the socket must let everybody in to be checked."""
-        return bool(self.groups or self.users)
+        return bool(self.groups or self.users or self.unresolved_groups or self.unresolved_users)
 
     def rule_for(self, peer: Peer) -> Allowed | Denied:
         if self.closed:
             return Denied(self.closed)
         if (own := self.users.get(peer.uid)) is not None:
             return Allowed((own,)) if own.allow else Denied(f"the policy forbids user {peer.uid} to set power limits.")
-        if peer.uid in (0, os.geteuid()):
-            return Allowed((self.base,))
+        if peer.uid != 0 and _may_be(user_name(peer.uid), self.unresolved_users):
+            return _unresolved("user", self.unresolved_users, user_name(peer.uid))
+        return Allowed((self.base,)) if peer.uid in (0, os.geteuid()) else self._rule_for_groups(peer)
+
+    def _rule_for_groups(self, peer: Peer) -> Allowed | Denied:
+        hidden = [name for name, rule in self.unresolved_groups.items() if not rule.allow]
+        for group in map(group_name, sorted(peer.groups)):
+            if _may_be(group, hidden):
+                return _unresolved("group", hidden, group)
         found = [(gid, rule) for gid, rule in self.groups.items() if gid in peer.groups]
         forbidding = next((gid for gid, rule in found if not rule.allow), None)
         if forbidding is not None:
@@ -167,31 +192,49 @@ def policy_of(file: ConfigFile, group: str | None = None) -> KeeperPolicy:
         return KeeperPolicy(group_id(name), name, closed=closed)
     table = file.policy
     name = group or table.get("group", DEFAULT_GROUP)
-    unknown: list[str] = []
     base = _rule(table, LimitRule())
+    groups, unresolved_groups = _resolved(table.get("groups", {}), base, group_id)
+    users, unresolved_users = _resolved(table.get("users", {}), base, _user_id)
     return KeeperPolicy(
         group_id(name),
         name,
         base,
-        _by_id(table.get("groups", {}), base, group_id, "group", unknown),
-        _by_id(table.get("users", {}), base, _user_id, "user", unknown),
-        unknown=tuple(unknown),
+        groups,
+        users,
+        unresolved_groups=unresolved_groups,
+        unresolved_users=unresolved_users,
         audit=table.get("audit", ""),
         text=_words(table),
     )
 
 
-def _by_id(
-    table: Any, base: LimitRule, find: Callable[[str], int | None], kind: str, unknown: list[str]
-) -> dict[int, LimitRule]:
-    found = {}
+def _resolved(
+    table: Any, base: LimitRule, find: Callable[[str], int | None]
+) -> tuple[dict[int, LimitRule], dict[str, LimitRule]]:
+    """The rules of a table by id, and by name those whose name is not found."""
+    found: dict[int, LimitRule] = {}
+    unresolved: dict[str, LimitRule] = {}
     for name, rule in table.items() if isinstance(table, Mapping) else ():
-        number = find(name)
-        if number is None:
-            unknown.append(f"{kind} '{name}'")
-        elif isinstance(rule, Mapping):
-            found[number] = _rule(rule, base)
-    return found
+        if isinstance(rule, Mapping):
+            number = find(name)
+            if number is None:
+                unresolved[name] = _rule(rule, base)
+            else:
+                found[number] = _rule(rule, base)
+    return found, unresolved
+
+
+def _may_be(name: str, unresolved: Collection[str]) -> bool:
+    """Whether an unresolved rule may be for the user or group of this name, which is a number if it has none."""
+    return bool(unresolved) and (name.isdecimal() or name in unresolved)
+
+
+def _unresolved(kind: str, names: Collection[str], who: str) -> Denied:
+    listed = ", ".join(f"'{name}'" for name in names)
+    return Denied(
+        f"the policy has a rule for the {kind} {listed}, which this machine cannot look up now, and it may be for "
+        f"{kind} {who}. Try again later, or ask an administrator to write the number in place of the name."
+    )
 
 
 def _rule(table: Mapping[str, Any], base: LimitRule) -> LimitRule:
@@ -211,6 +254,14 @@ def _words(table: Mapping[str, Any]) -> str:
     bounds = [f"{name} {LimitBound.of(table[name])}" for name in ("floor", "ceiling") if name in table]
     others = [f"{kind}: {', '.join(table[kind])}" for kind in ("groups", "users") if table.get(kind)]
     return "; ".join([", ".join(bounds), *others] if bounds else others)
+
+
+def group_id(name: str) -> int | None:
+    """The id of the group with this name or number. None if there is none."""
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return int(name) if name.isdecimal() else None
 
 
 def group_name(gid: int) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from zeus import env
 from zeus.device import ranks
-from zeus.device.keeper.channel import Channel, pair
+from zeus.device.keeper.protocol import Channel, pair
 from zeus.errors import KeeperLost, ZeusError
 
 START_SECONDS = 60.0  # for the interpreter to start on a very busy machine

@@ -1,37 +1,65 @@
-"""Runs a keeper: a private one for a single trainer, or the system's for all members of a group."""
+"""Serves the clients of a keeper: a private one for a single trainer, or the system's for all members of a group.
+
+One client's lease lives exactly as long as its connection:
+
+    connected ──hello──▶ greeted ──lease──▶ leasing ──release──▶ greeted
+        └───────────────────┴──── end ────────┴── end: limits are restored
+
+The connection ends when the socket closes, when the client process dies (even if a forked child keeps the socket
+open), when the client breaks the protocol beyond repair, when it has no lease for too long, or when the keeper stops.
+The kernel tells who the client is and when it dies; the client is not asked.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import dataclasses
+import errno
 import os
+import pwd
 import select
 import signal
 import socket
 import stat
+import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zeus import env
+from zeus.device.gpu import Capability
 from zeus.device.keeper import protocol
-from zeus.device.keeper.audit import AuditEntry, Borrower
-from zeus.device.keeper.connection import KeeperConnection
-from zeus.device.keeper.core import Keeper
-from zeus.device.keeper.notes import make_open
-from zeus.device.keeper.peer import Peer
-from zeus.device.keeper.policy import Denied, KeeperPolicy, group_name
-from zeus.device.keeper.restore import log
-from zeus.errors import InputError, LeaseRefused, NotPermitted
+from zeus.device.keeper.core import Keeper, Loan, audit, borrower, log
+from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, Peer, group_name
+from zeus.errors import InputError, LeaseRefused, NotPermitted, ZeusError
+from zeus.files import FileLock, open_folder
 
 MAX_CONNECTIONS = 256
+LEASELESS_SECONDS = 30.0  # a connection may be without a lease for this long, whatever it requests meanwhile
+SEND_SECONDS = 5.0  # a client that does not read an answer for this long is considered dead
+RETRY_SECONDS = 0.5  # before a private keeper tries again to restore a limit; twice as long each time
+LONGEST_RETRY_SECONDS = 60.0
+
+_SO_PEERGROUPS = 59
+_SO_PEERPIDFD = 77
+_CREDENTIALS = struct.Struct("3i")
+_GROUPS_BYTES = 1024  # the most that getsockopt can be asked for: 256 groups
 
 
 def serve_private(sock: socket.socket, keeper: Keeper, policy: KeeperPolicy) -> None:
-    """Serve the trainer at the other end. Returns when it is gone and its limits are restored."""
+    """Serve the trainer at the other end. Returns when it is gone and its limits are restored.
+
+    While a driver hangs or a card is lost, its limit cannot be restored. Then the keeper tries again, less and less
+    often, until the limit is restored or the keeper is told to stop.
+    """
     with stop_signal() as stop:
         keeper.recover()
-        KeeperConnection(sock, Peer.of(sock), keeper, "private", stop, policy).serve()
+        KeeperConnection(sock, peer_of(sock), keeper, "private", stop, policy).serve()
+        delay = RETRY_SECONDS
+        while keeper.owed() and not _is_stopped(stop, delay):
+            keeper.recover(keeper.owed())
+            delay = min(2 * delay, LONGEST_RETRY_SECONDS)
 
 
 def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPolicy]) -> None:
@@ -47,8 +75,12 @@ def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPol
             "There is no group '%s', so only root may take leases. Create it with `groupadd --system %s`, add users "
             "with `usermod -aG %s USER`, and restart the keeper.", policy.name, policy.name, policy.name,
         )  # fmt: skip
-    for name in policy.unknown:
-        log.warning("The policy has a rule for the %s, but this machine has none. The rule is ignored.", name)
+    for kind, names in (("group", policy.unresolved_groups), ("user", policy.unresolved_users)):
+        for name in names:
+            log.warning(
+                "The policy has a rule for the %s '%s', which this machine does not know. While that is so, the keeper "
+                "refuses whoever the rule may restrict: those who have no name here either.", kind, name,
+            )  # fmt: skip
     with stop_signal() as stop, _listening(path, policy) as listener:
         recovering = threading.Thread(target=_recover, args=(keeper, stop), daemon=True)
         recovering.start()
@@ -63,15 +95,20 @@ def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPol
 
 def _recover(keeper: Keeper, stop: int) -> None:
     """Restore what dead keepers left behind, now and every few seconds."""
-    poll = select.poll()
-    poll.register(stop, select.POLLIN)
     while True:
         try:
             keeper.recover()
         except Exception:  # for example, the folder cannot be read now
             log.exception("Could not look for limits left behind by dead keepers; the keeper will try again.")
-        if poll.poll(env.time_limits().keeper_recovery * 1000):
+        if _is_stopped(stop, env.time_limits().keeper_recovery):
             return
+
+
+def _is_stopped(stop: int, within: float) -> bool:
+    """Wait for so many seconds, or until the keeper is told to stop. Whether it is."""
+    poll = select.poll()
+    poll.register(stop, select.POLLIN)
+    return bool(poll.poll(within * 1000))
 
 
 def _accept(
@@ -93,10 +130,9 @@ def _accept(
             log.warning("could not accept a connection: %s", e)
             continue
         try:
-            peer, policy = Peer.of(sock), read_policy()
+            peer, policy = peer_of(sock), read_policy()
             if isinstance(standing := policy.rule_for(peer), Denied):
-                who = str(Borrower(peer.uid, peer.pid))
-                keeper.audit(AuditEntry("lease", "refused", "-", None, None, who, standing.reason))
+                audit("lease", "refused", "-", None, None, borrower(peer.uid, peer.pid), standing.reason)
                 _refuse(sock, LeaseRefused(standing.reason))
                 continue
             _check_share(peer.uid, list(serving.values()))
@@ -127,6 +163,157 @@ def _refuse(sock: socket.socket, error: Exception) -> None:
             pass
 
 
+class KeeperConnection:
+    """Serves one client until the connection ends."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: Peer,
+        keeper: Keeper,
+        kind: str,
+        stop: int,
+        policy: KeeperPolicy | None = None,
+    ) -> None:
+        self._sock = sock
+        self._peer = peer
+        self._policy = policy or KeeperPolicy()
+        self._standing = self._policy.rule_for(peer)
+        self._keeper = keeper
+        self._kind = kind
+        self._stop = stop  # a descriptor, readable once the keeper must stop
+        self._greeted = False
+        self._deadline = time.monotonic() + LEASELESS_SECONDS  # counts while there is no lease
+        self._loan: Loan | None = None
+
+    def serve(self) -> None:
+        """Answer requests until the connection ends, then restore what was lent. Never raises."""
+        try:
+            self._sock.settimeout(SEND_SECONDS)
+            self._converse()
+        except (OSError, InputError) as e:
+            log.info("process %d: the connection ended: %s", self._peer.pid, e)
+        except Exception:
+            log.exception("process %d: an error in the keeper ended the connection", self._peer.pid)
+        finally:
+            if self._loan is not None:
+                log.info("process %d: the lease ended", self._peer.pid)
+                self._loan.restore()
+            with contextlib.suppress(OSError):
+                self._sock.close()
+
+    def _converse(self) -> None:
+        death = death_of(self._sock, self._peer.pid)
+        try:
+            lines = protocol.LineBuffer()
+            while data := self._receive(death):
+                try:
+                    for line in lines.feed(data):
+                        self._sock.sendall(self._answer(line))
+                except InputError as e:  # a line was too long, so the rest is unreadable
+                    self._sock.sendall(protocol.failure(e))
+                    raise
+        finally:
+            if death is not None:
+                os.close(death)
+
+    def _receive(self, death: int | None) -> bytes:
+        """The next bytes. Empty once the connection ends, for whatever reason."""
+        poll = select.poll()
+        ends = {self._stop} if death is None else {self._stop, death}
+        for fd in (self._sock.fileno(), *ends):
+            poll.register(fd, select.POLLIN)
+        left = max(0.0, self._deadline - time.monotonic())
+        ready = {fd for fd, _ in poll.poll(None if self._loan else left * 1000)}
+        if not ready or ready & ends:
+            return b""
+        return self._sock.recv(protocol.MAX_LINE)
+
+    def _answer(self, line: bytes) -> bytes:
+        try:
+            return protocol.answer(**self._do(protocol.parse(line)))
+        except ZeusError as e:
+            return protocol.failure(e)
+        except Exception as e:
+            log.exception("process %d: a request failed", self._peer.pid)
+            return protocol.failure(e)
+
+    def _do(self, request: protocol.Request) -> dict[str, object]:
+        if not self._greeted and not isinstance(request, protocol.Hello):
+            raise InputError(f"the first request must be hello, with protocol version {protocol.VERSION}.")
+        match request:
+            case protocol.Hello():
+                self._greeted = True
+                return {"zeus": protocol.VERSION, "pid": os.getpid(), "kind": self._kind}
+            case protocol.LeaseRequest(gpus, job):
+                if self._loan is not None:
+                    raise InputError("this connection already has a lease. Release it first.")
+                self._loan = self._keeper.lend(
+                    gpus,
+                    to=f"process {self._peer.pid}",
+                    allowed=self._allowed(),
+                    who=borrower(self._peer.uid, self._peer.pid, job),
+                )
+                log.info("process %d: leased %s", self._peer.pid, ", ".join(self._loan.found))
+                return {"found": self._loan.found}
+            case protocol.Set(watts):
+                if self._loan is None:
+                    raise InputError("there is no lease. Ask for one first.")
+                return {"limits": self._loan.set(watts), "found": self._loan.found}
+            case protocol.Release():
+                loan, self._loan = self._loan, None
+                self._deadline = time.monotonic() + LEASELESS_SECONDS
+                results = [] if loan is None else loan.restore()
+                return {"returned": [dataclasses.asdict(result) for result in results]}
+            case protocol.Status(gpus):
+                specs = [self._keeper.card(uuid).spec for uuid in gpus]
+                able = [spec for spec in specs if Capability.LIMITS in spec.capabilities]
+                ranges = {spec.uuid: self._allowed().range_on(spec) for spec in able}
+                about = {"pid": os.getpid(), "kind": self._kind, "policy": self._policy.text}
+                return {**about, "lent": self._keeper.notes.lent(), "ranges": ranges}
+
+    def _allowed(self) -> Allowed:
+        match self._standing:
+            case Allowed() as allowed:
+                return allowed
+            case Denied(reason):
+                raise LeaseRefused(reason)
+
+
+def peer_of(sock: socket.socket) -> Peer:
+    """Who is at the other end, as it was when it connected."""
+    pid, uid, gid = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    try:
+        raw = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
+        others = [g for (g,) in struct.iter_unpack("I", raw)]
+    except OSError:  # an old kernel, or too many groups: ask the user database
+        others = _listed_groups(uid, gid)
+    return Peer(pid, uid, frozenset([gid, *others]))
+
+
+def _listed_groups(uid: int, gid: int) -> list[int]:
+    try:
+        return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
+    except KeyError:
+        return []
+
+
+def death_of(sock: socket.socket, pid: int) -> int | None:
+    """A descriptor that becomes readable when the process that connected ends. None if the kernel offers none.
+
+    The end of the connection is not enough: a forked worker may keep it open after the trainer was killed.
+
+    Raises:
+        ProcessLookupError: The process has already ended.
+    """
+    try:
+        return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)  # Linux 6.5; cannot be fooled by a reused process id
+    except OSError as e:
+        if e.errno != errno.ENOPROTOOPT:
+            raise ProcessLookupError(e.errno, f"process {pid} has ended") from e
+    return os.pidfd_open(pid) if pid > 0 else None  # 0: the peer lives in another pid namespace
+
+
 @contextlib.contextmanager
 def stop_signal() -> Iterator[int]:
     """A descriptor that becomes, and stays, readable after SIGTERM, SIGINT or SIGHUP."""
@@ -155,15 +342,11 @@ def _listening(path: Path, policy: KeeperPolicy) -> Iterator[socket.socket]:
 
     If the policy names more users than one group has, everybody can connect, and the keeper refuses the others.
     """
-    make_open(path.parent)
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"another keeper already serves {path}. Stop it first, or choose another --socket."
-            ) from None
+    open_folder(path.parent)
+    lock = FileLock.take(path.with_name(f"{path.name}.lock"))
+    if lock is None:
+        raise InputError(f"another keeper already serves {path}. Stop it first, or choose another --socket.")
+    with lock:
         _check_replaceable(path)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             _appear(listener, path, policy)
@@ -171,8 +354,6 @@ def _listening(path: Path, policy: KeeperPolicy) -> Iterator[socket.socket]:
                 yield listener
             finally:
                 path.unlink(missing_ok=True)
-    finally:
-        os.close(lock)
 
 
 def _appear(listener: socket.socket, path: Path, policy: KeeperPolicy) -> None:

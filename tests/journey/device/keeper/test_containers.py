@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,30 @@ def test_a_container_with_the_hosts_folder_finds_the_hosts_keeper(place: Place) 
     says(first, "lowered")
     first.kill()
     eventually(place.is_untouched)
+
+
+@needs_unshare
+@on_nvidia
+def test_a_folder_that_others_could_write_in_is_refused_and_no_other_is_used_in_its_place(place: Place) -> None:
+    folder = place.folder / "run" / "keeper"
+    folder.mkdir(parents=True)
+    folder.chmod(0o770)
+    trainer = contained(place, "-c", TRAINER, "end", shared=True, ZEUS_KEEPER="private")
+    assert "the keeper's folder /run/zeus/keeper is not a folder that only user 0 can" in says(trainer, "observing")
+    assert place.is_untouched()
+    command = ("-c", "from zeus.cli.main import main; main()", "restore")
+    restore = contained(place, *command, shared=True)
+    assert "/run/zeus/keeper" in restore.communicate(timeout=PATIENCE_SECONDS)[1]
+    assert restore.returncode == 1
+
+
+@needs_unshare
+@on_nvidia
+def test_where_run_is_read_only_the_temporary_folder_is_used(place: Place) -> None:
+    script = "import subprocess; subprocess.run(['mount', '-o', 'remount,ro', '/run'], check=True)\n"
+    script += "from zeus.device.keeper.notes import Notes; print('folder', Notes.here().folder)"
+    used = contained(place, "-c", f"import shutil; shutil.rmtree('/run/zeus')\n{script}", shared=False)
+    assert says(used, "folder") == f"{tempfile.gettempdir()}/zeus-0/keeper"
 
 
 @needs_unshare

@@ -18,11 +18,13 @@ from support.keeper_place import (
     keepers_of,
     kill_keepers,
     lease_of,
+    nvidia,
     pipes_of,
     says,
     stat_of,
 )
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.nvml.fake import FakeNvml
+from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.cli.keeper import restore as restore_command
 from zeus.errors import KeeperLost
 
@@ -80,6 +82,27 @@ def test_a_private_keeper_is_nobodys_child_and_ends_with_its_lease(place: Place)
         lease.set_limit(place.low)
         (pid,) = keepers_of(place)
         assert int(stat_of(pid)[1]) != os.getpid()
+    eventually(lambda: is_dead(pid))
+
+
+@pytest.mark.parametrize("place", [nvidia], ids=["nvidia"], indirect=True)
+@pytest.mark.parametrize("trouble", ["hang", "lost"])
+def test_a_private_keeper_outlives_its_trainer_until_the_driver_lets_it_put_the_limit_back(
+    place: Place, fake_nvml: FakeNvml, trouble: str
+) -> None:
+    place.env["ZEUS_TIME_LIMITS"] = limits(driver_answer=0.2)
+    trainer = place.train("hold")
+    says(trainer, "lowered")
+    (pid,) = keepers_of(place)
+    for card in fake_nvml.cards:
+        card.fail("all", trouble)
+    trainer.kill()
+    log = place.folder / "notes" / "keeper.log"
+    eventually(lambda: log.exists() and log.read_text().count("could not be restored") == len(place.gpus))
+    for card in fake_nvml.cards:
+        assert card.limit_watts == place.low
+        card.heal()
+    eventually(place.is_back)
     eventually(lambda: is_dead(pid))
 
 

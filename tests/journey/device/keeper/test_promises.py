@@ -13,9 +13,8 @@ import pytest
 from support.disks import fill, tiny_disk
 from zeus.device.find import machine
 from zeus.device.keeper import Observing, lend, status
-from zeus.device.keeper.core import Keeper, Loan
+from zeus.device.keeper.core import Keeper, Loan, Restoration
 from zeus.device.keeper.notes import Note, Notes
-from zeus.device.keeper.restore import Restoration
 from zeus.device.virtual import VirtualGpu, VirtualMachine
 from zeus.errors import DeviceError, InputError, LeaseRefused, NoDevice, NotPermitted, ReadOnly
 
@@ -80,10 +79,10 @@ def test_what_was_found_comes_back(bench: Bench) -> None:
     assert loan.found == dict(zip(bench.uuids, [250, 200], strict=True))
     assert loan.set(dict.fromkeys(bench.uuids, 150)) == dict.fromkeys(bench.uuids, 150)
     assert bench.limits() == [150, 150]
-    assert {r.ending for r in loan.give_back()} == {Restoration.RESTORED}
+    assert {r.ending for r in loan.restore()} == {Restoration.RESTORED}
     assert bench.limits() == [250, 200]
     assert bench.notes.uuids() == []
-    assert loan.give_back() == []
+    assert loan.restore() == []
 
 
 def test_persistence_is_on_only_while_a_limit_is_set(bench: Bench) -> None:
@@ -92,7 +91,7 @@ def test_persistence_is_on_only_while_a_limit_is_set(bench: Bench) -> None:
     assert [g.persistence() for g in bench.gpus] == [False, True]
     loan.set(dict.fromkeys(bench.uuids, 150))
     assert [g.persistence() for g in bench.gpus] == [True, True]
-    loan.give_back()
+    loan.restore()
     assert [g.persistence() for g in bench.gpus] == [False, True]
 
 
@@ -116,8 +115,8 @@ def test_a_lease_is_exclusive_and_says_who_holds_it(bench: Bench) -> None:
     loan = bench.keeper.lend(bench.uuids[:1], to="process 4711")
     with pytest.raises(LeaseRefused, match="process 4711"):
         bench.another().lend(bench.uuids[:1], patience=0)
-    loan.give_back()
-    bench.another().lend(bench.uuids[:1], patience=0).give_back()
+    loan.restore()
+    bench.another().lend(bench.uuids[:1], patience=0).restore()
 
 
 def test_several_are_lent_all_or_none(bench: Bench) -> None:
@@ -125,8 +124,8 @@ def test_several_are_lent_all_or_none(bench: Bench) -> None:
     with pytest.raises(LeaseRefused):
         bench.another().lend(bench.uuids, patience=0)
     assert bench.notes.uuids() == bench.uuids[1:]
-    bench.another().lend(bench.uuids[:1], patience=0).give_back()
-    held.give_back()
+    bench.another().lend(bench.uuids[:1], patience=0).restore()
+    held.restore()
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -137,7 +136,7 @@ def test_a_set_that_fails_half_way_is_undone(bench: Bench, late: bool) -> None:
     with pytest.raises(DeviceError, match="moody"):
         loan.set(dict.fromkeys(bench.uuids, 150))
     assert bench.limits() == [200, 200]
-    loan.give_back()
+    loan.restore()
     assert bench.limits() == [250, 250]
 
 
@@ -145,7 +144,7 @@ def test_a_card_that_fails_a_few_times_is_still_put_back(bench: Bench) -> None:
     loan = bench.keeper.lend(bench.uuids)
     loan.set(dict.fromkeys(bench.uuids, 150))
     bench.gpus[0].failures = 3
-    assert {r.ending for r in loan.give_back()} == {Restoration.RESTORED}
+    assert {r.ending for r in loan.restore()} == {Restoration.RESTORED}
     assert bench.limits() == [250, 250]
 
 
@@ -153,7 +152,7 @@ def test_a_lost_card_keeps_its_note_and_holds_up_nobody(bench: Bench) -> None:
     loan = bench.keeper.lend(bench.uuids)
     loan.set(dict.fromkeys(bench.uuids, 150))
     bench.machine.lose(bench.gpus[0].index)
-    endings = {r.uuid: r.ending for r in loan.give_back()}
+    endings = {r.uuid: r.ending for r in loan.restore()}
     assert endings == {bench.uuids[0]: Restoration.FAILED, bench.uuids[1]: Restoration.RESTORED}
     assert bench.gpus[1].limit() == 250
     assert [r.ending for r in bench.another().recover()] == [Restoration.FAILED]
@@ -166,7 +165,7 @@ def test_somebody_elses_limit_is_left_alone(bench: Bench) -> None:
     loan = bench.keeper.lend(bench.uuids[:1])
     loan.set({bench.uuids[0]: 150})
     bench.gpus[0].set_limit(220)
-    assert [r.ending for r in loan.give_back()] == [Restoration.LEFT]
+    assert [r.ending for r in loan.restore()] == [Restoration.LEFT]
     assert bench.gpus[0].limit() == 220
     assert bench.notes.uuids() == []
 
@@ -179,7 +178,7 @@ def test_somebody_elses_limit_is_what_comes_back_when_we_set_another_after_it(be
         loan.set({bench.uuids[0]: 225})
     loan.set({bench.uuids[0]: 175})
     assert loan.found == {bench.uuids[0]: 200}
-    loan.give_back()
+    loan.restore()
     assert bench.gpus[0].limit() == 200
 
 
@@ -198,7 +197,7 @@ def test_a_cap_next_to_the_limit_found_or_to_ours_is_still_somebody_elses(bench:
     loan = bench.keeper.lend(bench.uuids[:1])
     loan.set({bench.uuids[0]: 150})
     bench.gpus[0].set_limit(watts)
-    assert [r.ending for r in loan.give_back()] == [Restoration.LEFT]
+    assert [r.ending for r in loan.restore()] == [Restoration.LEFT]
     assert bench.gpus[0].limit() == watts
 
 
@@ -211,7 +210,7 @@ def test_a_cap_that_comes_while_a_limit_is_being_set_wins(bench: Bench, look: st
     with pytest.raises(InputError, match="180 W") if watts > 180 else contextlib.nullcontext():
         loan.set({bench.uuids[0]: watts})
     assert bench.gpus[0].limit() <= min(watts, 180)
-    loan.give_back()
+    loan.restore()
     assert bench.gpus[0].limit() == 180
 
 
@@ -222,7 +221,7 @@ def test_a_limit_raised_by_somebody_else_does_not_raise_ours(bench: Bench) -> No
     with pytest.raises(InputError):
         loan.set({bench.uuids[0]: 200})
     loan.set({bench.uuids[0]: 150})
-    loan.give_back()
+    loan.restore()
     assert bench.gpus[0].limit() == 240
 
 
@@ -231,14 +230,14 @@ def test_a_card_that_rounds_coarsely_is_not_taken_for_somebody_else(bench: Bench
     loan = bench.keeper.lend(bench.uuids[:1])
     loan.set({bench.uuids[0]: 157})
     assert bench.gpus[0].limit() == 150
-    loan.give_back()
+    loan.restore()
     assert bench.gpus[0].limit() == 250
 
 
 def test_a_limit_next_to_the_one_found_is_put_back_exactly(bench: Bench) -> None:
     loan = bench.keeper.lend(bench.uuids[:1])
     loan.set({bench.uuids[0]: 249.5})
-    loan.give_back()
+    loan.restore()
     assert bench.gpus[0].limit() == 250
 
 
@@ -247,7 +246,7 @@ def test_without_the_right_to_set_nothing_is_lent(bench: Bench) -> None:
     with pytest.raises(NotPermitted):
         bench.keeper.lend(bench.uuids)
     assert bench.notes.uuids() == []
-    bench.keeper.lend(bench.uuids, patience=0).give_back()
+    bench.keeper.lend(bench.uuids, patience=0).restore()
 
 
 def test_read_only_refuses_lending_setting_and_restoring(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +257,7 @@ def test_read_only_refuses_lending_setting_and_restoring(bench: Bench, monkeypat
         loan.set({bench.uuids[0]: 125})
     with pytest.raises(ReadOnly):
         bench.keeper.lend(bench.uuids[1:])
-    assert [r.ending for r in loan.give_back()] == [Restoration.FAILED]
+    assert [r.ending for r in loan.restore()] == [Restoration.FAILED]
     assert bench.limits() == [150, 250]
     monkeypatch.delenv("ZEUS_READ_ONLY")
     bench.another().recover()
@@ -308,7 +307,7 @@ def test_lending_first_puts_back_what_a_dead_keeper_left(bench: Bench) -> None:
     leave(bench, 150, Note(bench.uuids[0], bench.notes.boot, 250.0, ours_watts=(150.0,)))
     loan = bench.keeper.lend(bench.uuids[:1])
     assert loan.found == {bench.uuids[0]: 250}
-    loan.give_back()
+    loan.restore()
 
 
 def test_a_note_from_another_boot_is_void(bench: Bench) -> None:
@@ -318,10 +317,21 @@ def test_a_note_from_another_boot_is_void(bench: Bench) -> None:
     assert bench.notes.uuids() == []
 
 
-def test_a_note_that_cannot_be_read_stops_nobody(bench: Bench) -> None:
-    (bench.notes.folder / f"{bench.uuids[0]}.json").write_text("{")
-    assert [r.ending for r in bench.keeper.recover()] == [Restoration.VOID]
-    bench.keeper.lend(bench.uuids).give_back()
+@pytest.mark.parametrize("damage", ["empty", "truncated", "malformed", "of another card"])
+def test_a_note_that_cannot_be_read_is_kept_and_its_gpu_is_not_lent(bench: Bench, damage: str) -> None:
+    leave(bench, 150, Note(bench.uuids[0], bench.notes.boot, 250.0, ours_watts=(150.0,)))
+    path = bench.notes.folder / f"{bench.uuids[0]}.json"
+    whole = path.read_text()
+    texts = {"empty": "", "truncated": whole[:40], "malformed": whole.replace("250.0", '"x"')}
+    path.write_text(text := texts.get(damage, whole.replace(bench.uuids[0], bench.uuids[1])))
+    (outcome,) = bench.keeper.recover()
+    assert outcome.ending is Restoration.FAILED
+    assert str(path) in outcome.message and "set the limit yourself and remove the note" in outcome.message
+    with pytest.raises(DeviceError, match="cannot be read"):  # or it would find 150 W and restore that
+        bench.keeper.lend(bench.uuids)
+    assert path.read_text() == text
+    assert bench.notes.left_behind() == bench.uuids[:1]
+    bench.keeper.lend(bench.uuids[1:]).restore()
 
 
 def test_a_note_of_a_newer_version_is_kept_and_its_gpu_is_not_lent(bench: Bench) -> None:
@@ -334,7 +344,7 @@ def test_a_note_of_a_newer_version_is_kept_and_its_gpu_is_not_lent(bench: Bench)
     with pytest.raises(DeviceError, match="newer"):
         bench.keeper.lend(bench.uuids)
     assert note.read_text() == text
-    bench.keeper.lend(bench.uuids[1:]).give_back()
+    bench.keeper.lend(bench.uuids[1:]).restore()
 
 
 def test_what_a_dead_keeper_left_is_put_back_also_on_a_full_disk(tmp_path: Path) -> None:
@@ -343,7 +353,7 @@ def test_what_a_dead_keeper_left_is_put_back_also_on_a_full_disk(tmp_path: Path)
         loan = bench.keeper.lend(bench.uuids)
         loan.set(dict.fromkeys(bench.uuids, 150))
         bench.killed(loan)
-        assert bench.another().lent() == []  # somebody looked, so that the locks are empty
+        assert bench.notes.lent() == []  # somebody looked, so that the locks are empty
         fill(disk)
         assert {r.ending for r in bench.another().recover()} == {Restoration.RESTORED}
         assert bench.limits() == [250, 250]
@@ -363,7 +373,7 @@ def test_on_a_full_disk_nothing_is_lent_and_nothing_is_changed(tmp_path: Path) -
         with pytest.raises(OSError, match="No space left"):
             loan.set(dict.fromkeys(bench.uuids, 150))
         assert bench.limits() == [200, 200]
-        assert {r.ending for r in loan.give_back()} == {Restoration.RESTORED}
+        assert {r.ending for r in loan.restore()} == {Restoration.RESTORED}
         assert bench.limits() == [250, 250]
 
 
@@ -371,9 +381,9 @@ def test_what_is_on_lease_by_a_live_keeper_is_not_recovered(bench: Bench) -> Non
     loan = bench.keeper.lend(bench.uuids)
     loan.set(dict.fromkeys(bench.uuids, 150))
     assert bench.another().recover() == []
-    assert bench.another().lent() == bench.uuids
+    assert bench.notes.lent() == bench.uuids
     assert bench.limits() == [150, 150]
-    loan.give_back()
+    loan.restore()
 
 
 def test_a_note_is_written_before_the_driver_is_touched(bench: Bench) -> None:
@@ -394,7 +404,7 @@ def test_a_note_is_written_before_the_driver_is_touched(bench: Bench) -> None:
         ((200,), 150),
     ]
     assert all(note and note.found_watts == 250 for note in seen)
-    loan.give_back()
+    loan.restore()
 
 
 def test_a_folder_that_others_could_write_in_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,3 +445,17 @@ def test_a_folder_on_the_way_stays_open_to_others_whatever_the_umask(
         os.umask(umask)
     modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("zeus", "zeus/keeper")]
     assert modes == [0o755, 0o700]  # the system keeper's socket is in the first, for its group to reach
+
+
+def test_a_keeper_owes_what_it_lent_and_could_not_restore_until_somebody_has(bench: Bench) -> None:
+    loan = bench.keeper.lend(bench.uuids)
+    loan.set(dict.fromkeys(bench.uuids, 150))
+    bench.machine.lose(bench.gpus[0].index)
+    loan.restore()
+    other = bench.another()
+    other.recover()
+    assert (bench.keeper.owed(), other.owed()) == (bench.uuids[:1], [])  # or each new keeper would wait for the card
+    bench.machine.change_card(bench.gpus[0].index, lambda card: replace(card, lost=False))
+    other.recover()
+    assert bench.keeper.owed() == []
+    other.lend(bench.uuids).restore()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from zeus import errors
 from zeus.device.keeper import protocol
+from zeus.device.keeper.core import TOLERANCE_WATTS, is_foreign
 from zeus.device.keeper.notes import Note
-from zeus.device.keeper.restore import TOLERANCE_WATTS, is_foreign
 from zeus.errors import InputError, ZeusError
 
 watts = st.floats(min_value=50, max_value=1000)

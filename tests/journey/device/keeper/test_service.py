@@ -29,10 +29,9 @@ from support.keeper_place import (
 )
 from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.cli.keeper import keeper as keeper_command
-from zeus.device.keeper import Observing, connection, lend, status
+from zeus.device.keeper import Observing, lend, server, status
 from zeus.device.keeper.core import Keeper
 from zeus.device.keeper.notes import Notes
-from zeus.device.keeper.peer import Peer
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import KeeperLost
 
@@ -201,12 +200,12 @@ def test_one_user_cannot_take_all_connections(place: Place) -> None:
 def test_a_connection_without_a_lease_ends_however_much_it_talks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "LEASELESS_SECONDS", 0.2)
+    monkeypatch.setattr(server, "LEASELESS_SECONDS", 0.2)
     ours, theirs = socket.socketpair()
     keeper = Keeper(VirtualMachine.in_memory("v100").gpus.copy, Notes(tmp_path))
     stop, stopped = os.pipe()
     serving = threading.Thread(
-        target=connection.KeeperConnection(theirs, Peer.of(theirs), keeper, "system", stop).serve
+        target=server.KeeperConnection(theirs, server.peer_of(theirs), keeper, "system", stop).serve
     )
     serving.start()
     try:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from zeus.config import read_config
 from zeus.device.gpu import GpuSpec
-from zeus.device.keeper.peer import Peer
-from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, LimitBound, LimitRule, policy_of
+from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, LimitBound, LimitRule, Peer, policy_of
 from zeus.env import SETTINGS
 
 CARD = GpuSpec("GPU-1", "V100", "nvidia", 100, 250, 250)
@@ -94,7 +93,7 @@ def test_the_policy_of_a_file_names_groups_and_users(tmp_path: Path) -> None:
         allow = false
     """
     policy = written(text, tmp_path / "config.toml", group="bin")
-    assert policy.unknown == ("group 'no-such-group'",)
+    assert (list(policy.unresolved_groups), list(policy.unresolved_users)) == (["no-such-group"], [])
     assert policy.audit == "/var/log/zeus/keeper.log"
     assert policy.text == "floor 60 %, ceiling 240 W; groups: daemon, no-such-group; users: nobody"
     by_group = {gid: policy.rule_for(peer(1000, gid)) for gid in (1, 2)}  # daemon, bin
@@ -103,6 +102,25 @@ def test_the_policy_of_a_file_names_groups_and_users(tmp_path: Path) -> None:
         2: (150, 240),
     }
     assert isinstance(policy.rule_for(peer(65534, 1)), Denied)
+
+
+@pytest.mark.parametrize(
+    "rule", ["users.no-such-user]\nallow = false", "users.no-such-user]\nfloor = 200", "groups.no-such]\nallow = false"]
+)
+def test_a_rule_whose_name_cannot_be_resolved_holds_for_whoever_may_have_that_name(rule: str, tmp_path: Path) -> None:
+    policy = written(f"[keeper]\ngroup = 'daemon'\n[keeper.{rule}", tmp_path / "config.toml")
+    nameless = 54321
+    groups = (1, nameless) if rule.startswith("groups") else (1,)
+    denied = policy.rule_for(peer(nameless, *groups))
+    assert isinstance(denied, Denied)
+    assert "'no-such" in denied.reason and str(nameless) in denied.reason
+    assert isinstance(policy.rule_for(peer(2, 1)), Allowed)  # bin, in the group daemon: both names are known
+    assert isinstance(policy.rule_for(peer(0)), Allowed)
+
+
+def test_a_group_that_cannot_be_resolved_but_is_only_allowed_more_denies_nobody(tmp_path: Path) -> None:
+    policy = written("[keeper]\ngroup = 'daemon'\n[keeper.groups.no-such]\nfloor = 100", tmp_path / "config.toml")
+    assert isinstance(policy.rule_for(peer(54321, 1, 54321)), Allowed)
 
 
 @pytest.mark.parametrize("text", ["[keeper]\nfloor = 'low'", "[keeper]\nflor = 100", "[keeper", "keeper = 3"])
