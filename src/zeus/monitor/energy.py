@@ -73,9 +73,10 @@ class CounterReading:
     counter: float
     joules: float  # by the samples alone
     excess: float  # counter minus curve
-    step: float  # joules by which the counter may lag
-    variance: float = 0.0  # of the samples' joules
-    edge: float = 0.0  # their standard error at this moment
+    step: float  # joules by which the counter may lag, at the power of this moment
+    lag: float  # the most by which it may lag
+    variance: float  # of the samples' joules
+    edge: float  # their standard error at this moment
 
     def follows(self, before: CounterReading) -> bool:
         """Whether the counter moved by half to twice what the samples say since an earlier reading."""
@@ -199,7 +200,8 @@ class EnergyCurve(SampleCurve):
             here = self.shape(moment)
             excess = counter - here.joules - self.shift(moment)
             step = self.counter_step * here.watts
-            self._count(CounterReading(moment, counter, here.joules, excess, step, here.variance, here.edge))
+            lag = max(step, self.joules_between(moment - self.counter_step, moment))  # the power may just have fallen
+            self._count(CounterReading(moment, counter, here.joules, excess, step, lag, here.variance, here.edge))
 
     # ------------------------------------------------------------------ from state to state
 
@@ -247,7 +249,7 @@ class EnergyCurve(SampleCurve):
         sampled = now.joules - last.joules
         jump = now.counter - last.counter - sampled
         spread = math.sqrt(max(0.0, now.variance - last.variance) + now.edge**2 + last.edge**2)
-        allowed = 2 * (now.step + last.step) + self.SURE * (self.sensor.gain * sampled + 2 * spread)
+        allowed = 2 * (now.lag + last.lag) + self.SURE * (self.sensor.gain * sampled + 2 * spread)
         return jump if abs(jump) > allowed else 0.0
 
     def _fill(self, known: Anchored, begin: float, end: float, now: CounterReading) -> Anchored | Broken:
