@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from zeus import env
-from zeus.device.deadline import answer_within
+from zeus.deadline import answer_within
 from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported, ZeusError
 from zeus_energy import install_command

@@ -1,7 +1,7 @@
 """NVIDIA cards behind the `Gpu` port, through nvidia-ml-py. Only this module works in its milliwatts and millijoules.
 
 Importing this module neither imports the binding nor opens the driver; looking for the first card does both.
-Readings have a time limit (`zeus.device.deadline`). Setters have none: a call that Zeus gave up on could still set a
+Readings have a time limit (`zeus.deadline`). Setters have none: a call that Zeus gave up on could still set a
 limit later, unnoticed.
 """
 
@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from zeus import env
-from zeus.device.deadline import answer_within
+from zeus.deadline import answer_within
 from zeus.device.gpu import TO_SEE_GPUS, Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported
 

@@ -31,8 +31,8 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 from zeus import env
+from zeus.deadline import answer_within
 from zeus.device.clock import REAL
-from zeus.device.deadline import answer_within
 from zeus.device.gpu import Ticker
 from zeus.distributed.signs_of_life import SignsOfLife
 from zeus.errors import DeviceError, DeviceSilent

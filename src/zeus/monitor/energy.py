@@ -6,8 +6,9 @@ energy follows the samples and is kept within one counter step of the counter. A
 on the curve. Points that have been read never change, so windows that tile an interval sum to it.
 
 A counter can stand still, jump, or begin at 0 again, so each reading is compared with the samples. A reading that
-contradicts them is a strike; one that agrees takes a strike away. The first two strikes anchor the curve anew. The
-counter is always in one of four states:
+contradicts them is a strike; one that agrees takes a strike away. The first two strikes anchor the curve anew. A
+counter that steps away from the samples and back again contradicts them too. Each such step, which either of them may
+have made, widens the error of the windows around it. The counter is always in one of four states:
 
     NoCounter ──reading──▶ Anchored ──gap in the samples──▶ Hole ──no reading for WAIT seconds──▶ NoCounter
                              │  ▲  ▲                        │  │
@@ -21,6 +22,7 @@ NoCounter keeps the strikes from before the gap: if one is left after the readin
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -71,7 +73,10 @@ class CounterReading:
     counter: float
     joules: float  # by the samples alone
     excess: float  # counter minus curve
-    step: float  # joules by which the counter may lag
+    step: float  # joules by which the counter may lag, at the power of this moment
+    lag: float  # the most by which it may lag
+    variance: float  # of the samples' joules
+    edge: float  # their standard error at this moment
 
     def follows(self, before: CounterReading) -> bool:
         """Whether the counter moved by half to twice what the samples say since an earlier reading."""
@@ -98,6 +103,7 @@ class Anchored:
     anchor: CounterReading
     last: CounterReading
     strikes: int = 0
+    jump: float = 0.0  # joules by which the counter last stepped away from the samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +139,15 @@ class EnergyCurve(SampleCurve):
     STRIKES = 3
     WAIT = 5.0  # seconds of samples after a gap during which a reading can still fill it
     CROWDED = 2.5  # readings: the ends of a window shorter than this blur each other
+    SURE = 3  # times the error of the samples: what differs by more than that is a step of the counter
+    MOST_JUMPS = 256  # that are remembered
 
     def __init__(self, sensor: Sensor, counter_step: float = 0.1, ceiling: float = 5000.0) -> None:
         super().__init__(sensor, ceiling)
         self.counter_step = counter_step
         self._waiting: list[tuple[float, float]] = []  # counter readings that the samples have not caught up with
         self._counter: NoCounter | Anchored | Hole | Broken = NoCounter()
+        self._jumps: deque[tuple[float, float, float]] = deque(maxlen=self.MOST_JUMPS)  # from, until, joules
 
     # ------------------------------------------------------------------ readings in
 
@@ -190,7 +199,9 @@ class EnergyCurve(SampleCurve):
                     continue  # too soon after the last one to compare them
             here = self.shape(moment)
             excess = counter - here.joules - self.shift(moment)
-            self._count(CounterReading(moment, counter, here.joules, excess, self.counter_step * here.watts))
+            step = self.counter_step * here.watts
+            lag = max(step, self.joules_between(moment - self.counter_step, moment))  # the power may just have fallen
+            self._count(CounterReading(moment, counter, here.joules, excess, step, lag, here.variance, here.edge))
 
     # ------------------------------------------------------------------ from state to state
 
@@ -217,15 +228,29 @@ class EnergyCurve(SampleCurve):
 
     def _compare(self, known: Anchored, now: CounterReading) -> Anchored | Broken:
         """Bend the curve towards the counter if they differ by more than the counter's steps explain."""
+        jump = self._jump(known.last, now)
         if not now.follows(known.last):
-            return self._strike(known, now)
+            return self._strike(known, now, jump)
+        if jump:
+            self._jumps.append((known.last.moment, now.moment + self.SPREAD, abs(jump)))
+        if jump * known.jump < 0:  # it has stepped back
+            self.work_off(0.0)  # stops the correction that the first step asked for
+            return self._strike(known, now, jump)
         anchor, strikes = known.anchor, max(0, known.strikes - 1)
         if now.may_be_new(known.last, self.ceiling):
             return Anchored(now, now, strikes)
         low, high = anchor.excess - now.step, anchor.excess + anchor.step
         if now.joules - anchor.joules > self.ENOUGH * now.step and not low <= now.excess <= high:
             self.work_off(now.excess - min(max(now.excess, low), high))
-        return Anchored(anchor, now, strikes)
+        return Anchored(anchor, now, strikes, jump or known.jump)
+
+    def _jump(self, last: CounterReading, now: CounterReading) -> float:
+        """By how much the counter stepped away from the samples between two readings. 0 if their errors explain it."""
+        sampled = now.joules - last.joules
+        jump = now.counter - last.counter - sampled
+        spread = math.sqrt(max(0.0, now.variance - last.variance) + now.edge**2 + last.edge**2)
+        allowed = 2 * (now.lag + last.lag) + self.SURE * (self.sensor.gain * sampled + 2 * spread)
+        return jump if abs(jump) > allowed else 0.0
 
     def _fill(self, known: Anchored, begin: float, end: float, now: CounterReading) -> Anchored | Broken:
         """Put what the counter says into the gap, if the card can have used that much."""
@@ -241,11 +266,11 @@ class EnergyCurve(SampleCurve):
         self.doubt(begin, end, now.step + anchor.step)
         return Anchored(replace(anchor, joules=now.joules), now, max(0, known.strikes - 1))
 
-    def _strike(self, known: Anchored, now: CounterReading) -> Anchored | Broken:
+    def _strike(self, known: Anchored, now: CounterReading, jump: float = 0.0) -> Anchored | Broken:
         """A counter that lost its count is anchored anew. One that keeps contradicting the samples is broken."""
         strikes = known.strikes + 1
         if strikes < self.STRIKES:
-            return Anchored(now, now, strikes)
+            return Anchored(now, now, strikes, jump or known.jump)
         self.work_off(0.0)
         return Broken(now, strikes)
 
@@ -284,4 +309,6 @@ class EnergyCurve(SampleCurve):
         near = self.CROWDED * max(self.sensor.spacing, self.sensor.average)
         crowded = max(0.0, 1 - (end.moment - begin.moment) / near)
         error = gain + 2 * spread * (1 + 2 * crowded) + abs(end.behind - begin.behind)
+        near_jumps = (size for since, until, size in self._jumps if since < end.moment and begin.moment < until)
+        error += max(near_jumps, default=0.0)
         return estimate(begin, end, error, self.source, self.ceiling)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from zeus.cost import GPU_ONLY, Include, Use
+from zeus.deadline import Call, ask
 from zeus.device.clock import common_clock
-from zeus.device.deadline import Call, ask
 from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper.client import changed_at, found_limits, limit_changes
 from zeus.distributed.crew import Crew, barrier, together

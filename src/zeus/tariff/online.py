@@ -2,11 +2,12 @@
 
 The source answers GET with JSON in the form of Electricity Maps: `{"carbonIntensity": 312, "datetime": "..."}` for one
 hour, or `{"history": [...]}` with one such object an hour. The user gives the whole URL and, if needed, a token, which
-is sent in the header `auth-token`. What is not answered in time is unknown.
+is sent in the header `auth-token`. What is not answered in time is unknown, and so is what cannot be true.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import threading
@@ -17,6 +18,7 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
+from zeus.deadline import answer_within
 from zeus.tariff.rates import SECONDS_PER_HOUR
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,12 @@ TIMEOUT_SECONDS = 5.0
 FRESH_SECONDS = 300.0  # an answer is not asked for again within this time, unless an hour has passed
 RETRY_SECONDS = 60.0  # after a failure
 OLDEST_HOURS = 48  # sources tell about the last day; earlier hours are not asked for
+MOST_BYTES = 1_000_000  # a history of a day has about 10,000
+MOST_GCO2E = 5_000.0  # per kWh; the dirtiest power stations are below 2,000
+
+
+class _Unusable(Exception):
+    """The source answered, but not with a carbon intensity."""
 
 
 class OnlineRate:
@@ -33,7 +41,7 @@ class OnlineRate:
     Args:
         url: Where to ask.
         token: Sent in the header `auth-token`, if given.
-        timeout: Seconds after which no answer is awaited.
+        timeout: Seconds after which no answer is awaited, however it arrives.
         wall: The time, in seconds since 1970.
     """
 
@@ -67,16 +75,12 @@ class OnlineRate:
             threading.Thread(target=self.at, args=(hour,), name="zeus-carbon", daemon=True).start()
 
     def _ask(self, now: float) -> None:
-        import httpx
-
         next_hour = (now // SECONDS_PER_HOUR + 1) * SECONDS_PER_HOUR
         try:
-            headers = {"auth-token": self._token} if self._token else {}
-            answer = httpx.get(self._url, headers=headers, timeout=self._timeout)
-            answer.raise_for_status()
-            found = read_answer(answer.json(), now)
+            name = urlsplit(self._url).netloc
+            found = read_answer(json.loads(answer_within(self._timeout, name, name, self._fetch)), now)
             if not found:
-                raise ValueError("the answer names no carbonIntensity")
+                raise _Unusable(f"no carbonIntensity from 0 to {MOST_GCO2E:g} is in the answer")
         except Exception as failed:  # whatever the source answers, the training goes on
             self._due = self._wall() + RETRY_SECONDS
             log.warning(
@@ -88,9 +92,26 @@ class OnlineRate:
         self._known |= found
         self._due = min(now + FRESH_SECONDS, next_hour)
 
+    def _fetch(self) -> bytes:
+        """What the source answers. Gives up at the deadline, or soon after it."""
+        import httpx
+
+        deadline = time.monotonic() + self._timeout
+        headers = {"accept-encoding": "identity"} | ({"auth-token": self._token} if self._token else {})
+        body = b""
+        with httpx.stream("GET", self._url, headers=headers, timeout=self._timeout) as answer:
+            answer.raise_for_status()
+            for piece in answer.iter_raw():
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise _Unusable(f"the answer has more than {MOST_BYTES} bytes")
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+        return body
+
 
 def read_answer(answer: Any, now: float) -> dict[int, float]:
-    """The intensities in an answer, by hour. What is not a number of at least 0 is left out.
+    """The intensities in an answer, by hour. What is not a number from 0 to MOST_GCO2E is left out.
 
     >>> read_answer({"carbonIntensity": 312, "datetime": "2026-11-15T17:00:00.000Z"}, 0.0)
     {498545: 312.0}
@@ -101,7 +122,7 @@ def read_answer(answer: Any, now: float) -> dict[int, float]:
     found = {}
     for row in rows:
         value = row.get("carbonIntensity") if isinstance(row, dict) else None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST_GCO2E:
             continue
         stamp = row.get("datetime")
         seconds = now if stamp is None else datetime.fromisoformat(stamp).timestamp()
@@ -111,6 +132,8 @@ def read_answer(answer: Any, now: float) -> dict[int, float]:
 
 def _reason(failed: Exception) -> str:
     """Why it failed, without the URL, which may hold a token."""
+    if isinstance(failed, _Unusable):
+        return str(failed)
     status = getattr(getattr(failed, "response", None), "status_code", None)
     return f"status {status}" if status is not None else type(failed).__name__
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.device.deadline import _threads
+from zeus.deadline import _threads
 from zeus.errors import DeviceError
 
 dist = pytest.importorskip("torch.distributed")

@@ -181,6 +181,36 @@ def test_an_exception_is_a_crash_and_its_size_is_not_offered_again() -> None:
     assert bench.store.trial("asr", 3).trial.ask.recurrence == 2
 
 
+def test_a_training_that_begins_and_ends_while_another_exception_is_handled_has_not_crashed() -> None:
+    bench = Bench()
+    optimizer = bench.optimizer()
+    try:
+        {}["checkpoint"]
+    except KeyError:  # there is none, so it trains from the start
+        bench.train(optimizer, lambda _: iter([0.1]))
+        optimizer.on_train_end()
+    assert bench.outcome(1).ending is Ending.NOT_CONVERGED
+
+
+def test_a_training_that_raises_while_another_exception_is_handled_has_crashed() -> None:
+    bench = Bench()
+    optimizer = bench.optimizer()
+
+    def run() -> None:
+        try:
+            {}["checkpoint"]
+        except KeyError:
+            try:
+                optimizer.on_train_begin()
+                raise MemoryError("out of memory") from None
+            finally:
+                optimizer.on_train_end()
+
+    with pytest.raises(MemoryError):
+        run()
+    assert bench.outcome(1).ending is Ending.CRASHED
+
+
 @pytest.mark.parametrize("epochs", [0, 1])
 def test_what_a_training_used_until_it_crashed_is_known(epochs: int) -> None:
     bench = Bench()

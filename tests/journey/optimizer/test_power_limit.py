@@ -568,3 +568,26 @@ def test_a_rank_that_is_gone_when_training_begins_leaves_no_gpu_lent(virtual_v10
     again = lend(virtual_v100s)
     assert isinstance(again, Lease)
     again.release()
+
+
+class _Twins(Alone):
+    """Two ranks that always say the same."""
+
+    size = 2
+
+    def gather(self, value: Any) -> list[Any]:
+        return [value, value]
+
+
+def test_epochs_count_also_while_an_exception_of_something_else_is_handled(virtual_v100s: list[VirtualGpu]) -> None:
+    first = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=_Twins())
+    train(first, epochs=30, steps=2, batch_size=8)
+    first.on_train_end()
+    second = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=_Twins())
+    try:
+        {}["checkpoint"]
+    except KeyError:  # there is none, so it trains from the start
+        train(second, epochs=30, steps=2, batch_size=8)
+        second.on_train_end()
+    assert first.measured is not None and second.measured is not None
+    assert second.measured.limits == first.measured.limits

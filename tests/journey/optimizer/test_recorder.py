@@ -15,7 +15,7 @@ from zeus.optimizer.recorder import Recorder
 def test_no_cut_waits_for_a_driver_that_does_not_tell_the_limit(
     fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ZEUS_TIME_LIMITS", limits(driver_answer=3.0))
+    monkeypatch.setenv("ZEUS_TIME_LIMITS", limits(driver_answer=20.0))
     monitor = ZeusMonitor()
     recorder = Recorder(monitor, Alone())
     recorder.begin()
@@ -24,7 +24,7 @@ def test_no_cut_waits_for_a_driver_that_does_not_tell_the_limit(
     for _ in range(10):
         recorder.cut(Kind.STEP, 1)
     pieces = recorder.all()
-    assert time.monotonic() - began < 2.5  # the energy of the last piece takes a moment to arrive
+    assert time.monotonic() - began < 10
     assert [piece.limit for piece in pieces] == [None] * 10
     fake_nvml.cards[0].heal()
     monitor.close()

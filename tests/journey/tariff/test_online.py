@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +20,7 @@ from support.waiting import eventually
 from zeus.device.virtual import VirtualMachine
 from zeus.monitor import ZeusMonitor
 from zeus.tariff import prices
-from zeus.tariff.online import FRESH_SECONDS, RETRY_SECONDS, OnlineRate
+from zeus.tariff.online import FRESH_SECONDS, MOST_BYTES, RETRY_SECONDS, OnlineRate
 from zeus.tariff.rates import Prices, hour_of, hour_text
 
 NOW = hour_of("2026-11-15T17:00Z")
@@ -45,7 +47,8 @@ def serving() -> Iterator[Source]:
             status, body = source.answer()
             self.send_response(status)
             self.end_headers()
-            self.wfile.write(body)
+            with contextlib.suppress(OSError):  # who asked has heard enough
+                self.wfile.write(body)
 
         def log_message(self, *_: object) -> None: ...
 
@@ -108,6 +111,9 @@ def test_a_history_tells_all_its_hours_at_once(source: Source) -> None:
         ({"carbonIntensity": 300}, 500),
         ({"carbonIntensity": "many"}, 200),
         ({"carbonIntensity": -1}, 200),
+        ({"carbonIntensity": 1e300}, 200),
+        ({"carbonIntensity": 312_000}, 200),  # grams per MWh
+        (b'{"carbonIntensity": 300, "more": "' + b" " * 2 * MOST_BYTES + b'"}', 200),
         ({"carbonIntensity": 300, "datetime": "soon"}, 200),
         ([1, 2], 200),
         (b"<html>", 200),
@@ -143,6 +149,28 @@ def test_a_source_that_is_away_or_silent_is_unknown_after_its_time(source: Sourc
     source.answer = silent
     assert OnlineRate(source.url, timeout=0.2, wall=Wall()).at(NOW) is None
     over.set()
+
+
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"])
+def test_a_source_that_drips_is_unknown_after_its_time(begun: bytes) -> None:
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            door, _ = server.accept()
+            with door, contextlib.suppress(OSError):
+                door.sendall(begun)
+                while not over.wait(0.05):
+                    door.sendall(b"x")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        began = time.monotonic()
+        rate = OnlineRate(f"http://127.0.0.1:{server.getsockname()[1]}/", timeout=0.3, wall=Wall())
+        assert rate.at(NOW) is None
+        assert time.monotonic() - began < 5
+        over.set()
+        dripping.join()
 
 
 def test_hours_that_no_source_tells_about_are_not_asked_for(source: Source) -> None:

@@ -284,6 +284,30 @@ def test_power_that_cannot_be_is_passed_over(watts: float) -> None:
     assert curve.between(curve.at(1.0), curve.at(11.0)).joules == pytest.approx(3000.0)
 
 
+@settings(max_examples=examples(80))
+@given(
+    st.floats(50, 600),
+    st.one_of(st.floats(-1000, -500), st.floats(500, 1000)),  # what the errors of samples and counter cannot explain
+    st.sampled_from([1, 2, 5, 10]),
+    st.sampled_from([1, 3, 5, 10]),
+    st.sampled_from([0, 1]),
+)
+def test_a_counter_that_steps_back_and_forth_stays_within_its_bound_or_is_not_known(
+    watts: float, jump: float, every: int, lasts: int, first: int
+) -> None:
+    curve, load, points = EnergyCurve(SAMPLE_BUFFER, ceiling=1050.0), [(0.0, watts)], {}
+    samples = sensed(load, 60.0)
+    for i in range(60):
+        curve.add_samples(samples[50 * i : 50 * (i + 1)])
+        if i % every == 0:
+            away = jump if (i // lasts + first) % 2 else 0.0
+            curve.add_counter(i + 0.5, OLD + truth(load, 0, i + 0.5) + away)
+        points |= {moment: curve.at(moment) for moment in range(i) if moment not in points and curve.covers(moment)}
+    for begin, end in ((1, 57), (2, 26), (20, 50), (40, 45)):
+        window = curve.between(points[begin], points[end])
+        assert math.isnan(window.joules) or abs(window.joules - watts * (end - begin)) <= window.error + 1e-6
+
+
 def test_a_counter_is_given_up_after_three_strikes_and_back_after_as_many_agreements() -> None:
     curve, joules, sources = EnergyCurve(SAMPLE_BUFFER), OLD, []
     for i in range(12):

@@ -42,4 +42,4 @@ def test_asking_for_the_power_now_does_not_take_longer_the_longer_it_was_recorde
     for _ in range(20):
         assert monitor.get_power(power_domain="device_average") is not None
         assert monitor.get_energy(now - 10, now) == {0: pytest.approx(2000, rel=0.05)}
-    assert time.perf_counter() - began < 0.5  # 0.6 s for one of them where all readings are looked at
+    assert time.perf_counter() - began < 4  # twice as long where all readings are looked at

@@ -27,6 +27,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import need_included
 from zeus.optimizer.batch_size.trial_source import GivenTrial, TrialSource
 from zeus.optimizer.counter_notes import CounterNotes
+from zeus.optimizer.raised import RaisedSince
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.store import Store
@@ -89,6 +90,7 @@ class BatchSizeOptimizer(Callback):
         self._run: TrialRun | None = None  # None: training has not begun
         self._has_epochs = False  # whether the loop reports epochs
         self._has_steps = False  # whether it reports steps
+        self._raised = RaisedSince()  # since training began
         self._is_unit = False  # whether the next piece is a whole epoch whose steps are not reported
         self._again: int | None = None
         self.steps_per_epoch: int | None = None  # set by a framework that knows it before the first epoch
@@ -213,6 +215,7 @@ class BatchSizeOptimizer(Callback):
             )
         )
         self._has_epochs = self._has_steps = self._is_unit = False
+        self._raised = RaisedSince()
         recorder.begin()
         self._resume(self._run)
         self._run.feed(Started())
@@ -291,10 +294,13 @@ class BatchSizeOptimizer(Callback):
             run.end_if_profiled()
 
     def on_train_end(self) -> None:
-        """Training has ended. Without the target it has not converged; while an exception is handled, it has failed."""
+        """Training has ended. Without the target it has not converged.
+
+        In a `finally` block, or while an exception is handled that came since `on_train_begin`, it has failed.
+        """
         if (run := self._open_run()) is None:
             return
-        error = sys.exc_info()[1]
+        error = self._raised.error()
         if error is not None:
             self.on_exception(error)
         else:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +35,7 @@ from zeus.optimizer.power_limit.drift_watch import DriftWatch
 from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Done, Measuring, Settling, State, Waiting
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.optimizer.power_limit.setup import Wishes, set_up
+from zeus.optimizer.raised import RaisedSince
 from zeus.profile import PowerProfile, ProfileKey, Profiles
 
 log = logging.getLogger(__name__)
@@ -166,6 +166,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self._passes = 0  # passes of training steps: an epoch has one, or several around evaluations
         self._pace: float | None = None  # seconds per step, the same on all ranks
         self._last_end: float | None = None  # when the last step ended; None outside of epochs
+        self._raised = RaisedSince()  # since the last epoch began
 
     @property
     def key(self) -> ProfileKey:
@@ -227,6 +228,7 @@ class GlobalPowerLimitOptimizer(Callback):
         """Training steps follow. Continue profiling where the last epoch stopped."""
         self._heed()
         self._begin()
+        self._raised = RaisedSince()
         self._passes += 1
         self._drift.clear()
         self._last_end = self._setup.clock.now()
@@ -255,7 +257,7 @@ class GlobalPowerLimitOptimizer(Callback):
     def on_epoch_end(self) -> None:
         """Training steps pause, for example for an evaluation. Nothing is profiled until the next `on_epoch_begin`."""
         self._heed()
-        left = self._crew.size > 1 and sys.exc_info()[0] is not None  # other ranks may be gone: do not wait for them
+        left = self._crew.size > 1 and self._raised.error() is not None  # do not wait for ranks that may be gone
         with self._unharmed():
             self._chunks.abandon() if left else self._chunks.close(_limit(self._profiler))
             self._learn()

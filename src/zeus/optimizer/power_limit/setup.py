@@ -18,7 +18,7 @@ from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import count_gpus, need_included
 from zeus.optimizer.power_limit import profiler
-from zeus.optimizer.power_limit.candidates import candidates
+from zeus.optimizer.power_limit.candidates import limit_range
 from zeus.optimizer.power_limit.plans import plan_of
 from zeus.optimizer.power_limit.profile_files import FileProfile, best_nearby
 from zeus.optimizer.power_limit.profiler import Plan, State
@@ -81,10 +81,9 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
     need_included(monitor, ranks, include)
     count, max_watts = count_gpus(monitor, ranks)
     gpus = tuple(monitor.counted.values())
-    limits = candidates(list(monitor.gpus.values()), wishes.pl_step, (), ranks)
-    found = limits[0] if limits else None
-    if wishes.power_limits:
-        limits = candidates(list(monitor.gpus.values()), wishes.pl_step, wishes.power_limits, ranks)
+    allowed = limit_range(list(monitor.gpus.values()), ranks)
+    found = None if allowed.is_empty else allowed.found
+    limits = allowed.candidates(wishes.pl_step, wishes.power_limits)
     selector = wishes.selector or ZeusCost(0.5, max(1, count))
     if isinstance(selector, ZeusCost) and selector.max_watts is None and limits:
         selector = copy.copy(selector)  # the user may use the same selector for GPUs with another MAXPOWER

@@ -6,7 +6,8 @@ thread that nobody waits for at exit. The thread is reused for the next call:
     caller ──question──▶ idle thread ──▶ driver
        ◀──── the answer, or DeviceSilent after the time limit; the thread then stays until the driver returns
 
-While a call hangs, later questions about the same card are refused at once, so only one thread per card is lost.
+While a call hangs, later questions about the same card are refused at once, so only one thread per card is lost. A
+server that answers drop by drop is asked in the same way.
 """
 
 from __future__ import annotations
