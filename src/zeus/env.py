@@ -12,7 +12,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -136,55 +136,23 @@ def orders(environ: Mapping[str, str] = HERE) -> Orders:
     >>> orders({"ZEUS_BATCH_SIZE": "128", "ZEUS_COST_THRESH": "1e6"}).batch_size
     128
     """
-    return Orders(
-        job_id=environ.get("ZEUS_JOB_ID") or None,
-        trial=_whole(environ, "ZEUS_TRIAL", least=0),
-        trial_id=environ.get("ZEUS_TRIAL_ID") or None,
-        batch_size=_whole(environ, "ZEUS_BATCH_SIZE", least=1),
-        learning_rate=_number(environ, "ZEUS_LEARNING_RATE"),
-        cost_limit=_number(environ, "ZEUS_COST_THRESH"),
-        eta=_number(environ, "ZEUS_ETA_KNOB"),
-        target_metric=_number(environ, "ZEUS_TARGET_METRIC"),
-        max_epochs=_whole(environ, "ZEUS_MAX_EPOCHS", least=1),
-        seed=_whole(environ, "ZEUS_SEED", least=0),
-        higher_is_better=_flag(environ, "ZEUS_HIGHER_IS_BETTER"),
-        outcome_file=environ.get("ZEUS_OUTCOME_FILE") or None,
-        profile_dir=environ.get("ZEUS_PROFILE_DIR") or None,
-        include=_names(environ, "ZEUS_COST_INCLUDE"),
-        per_device_batch_size=_whole(environ, "ZEUS_PER_DEVICE_BATCH_SIZE", least=1),
-        accumulation_steps=_whole(environ, "ZEUS_ACCUMULATION_STEPS", least=1),
-        spent_joules=_number(environ, "ZEUS_SPENT_JOULES"),
-        spent_seconds=_number(environ, "ZEUS_SPENT_SECONDS"),
-    )
+    return Orders(**{field: read(environ, name) for field, (name, read) in _ORDERS.items()})  # type: ignore[arg-type]
 
 
 def written(given: Orders) -> dict[str, str]:
     """The variables for these orders; `orders` reads them back. Unset fields must be absent from the environment.
 
-    >>> written(Orders(job_id="asr", batch_size=128))
-    {'ZEUS_JOB_ID': 'asr', 'ZEUS_BATCH_SIZE': '128'}
+    >>> written(Orders(job_id="asr", batch_size=128, include=("gpu", "cpu")))
+    {'ZEUS_JOB_ID': 'asr', 'ZEUS_BATCH_SIZE': '128', 'ZEUS_COST_INCLUDE': 'gpu,cpu'}
     """
-    values = {
-        "ZEUS_JOB_ID": given.job_id,
-        "ZEUS_TRIAL": given.trial,
-        "ZEUS_TRIAL_ID": given.trial_id,
-        "ZEUS_BATCH_SIZE": given.batch_size,
-        "ZEUS_LEARNING_RATE": given.learning_rate,
-        "ZEUS_COST_THRESH": given.cost_limit,
-        "ZEUS_ETA_KNOB": given.eta,
-        "ZEUS_TARGET_METRIC": given.target_metric,
-        "ZEUS_HIGHER_IS_BETTER": None if given.higher_is_better is None else int(given.higher_is_better),
-        "ZEUS_MAX_EPOCHS": given.max_epochs,
-        "ZEUS_SEED": given.seed,
-        "ZEUS_OUTCOME_FILE": given.outcome_file,
-        "ZEUS_PROFILE_DIR": given.profile_dir,
-        "ZEUS_COST_INCLUDE": None if given.include is None else ",".join(given.include),
-        "ZEUS_PER_DEVICE_BATCH_SIZE": given.per_device_batch_size,
-        "ZEUS_ACCUMULATION_STEPS": given.accumulation_steps,
-        "ZEUS_SPENT_JOULES": given.spent_joules,
-        "ZEUS_SPENT_SECONDS": given.spent_seconds,
-    }
-    return {name: str(value) for name, value in values.items() if value is not None}
+    values = {name: getattr(given, field) for field, (name, _) in _ORDERS.items()}
+    return {name: _word(value) for name, value in values.items() if value is not None}
+
+
+def _word(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(int(value) if isinstance(value, bool) else value)
 
 
 PRICE, CURRENCY, CARBON = "ZEUS_PRICE_PER_KWH", "ZEUS_CURRENCY", "ZEUS_GCO2E_PER_KWH"
@@ -485,6 +453,10 @@ def _secret(environ: Mapping[str, str], name: str) -> str:
         ) from wrong
 
 
+def _text(environ: Mapping[str, str], name: str) -> str | None:
+    return environ.get(name) or None
+
+
 def _number(environ: Mapping[str, str], name: str) -> float | None:
     text = environ.get(name, "").strip()
     if not text or text.lower() in ("inf", "+inf", "none"):
@@ -521,3 +493,27 @@ def _flag(environ: Mapping[str, str], name: str) -> bool | None:
     if text and text.lower() not in (*_YES, *_NO):
         raise InputError(f"{name}={text!r}: give 1 or 0.")
     return text.lower() in _YES if text else None
+
+
+_from_0, _from_1 = functools.partial(_whole, least=0), functools.partial(_whole, least=1)
+# Of each field of `Orders`: its variable, and what reads it.
+_ORDERS: dict[str, tuple[str, Callable[[Mapping[str, str], str], object]]] = {
+    "job_id": ("ZEUS_JOB_ID", _text),
+    "trial": ("ZEUS_TRIAL", _from_0),
+    "trial_id": ("ZEUS_TRIAL_ID", _text),
+    "batch_size": ("ZEUS_BATCH_SIZE", _from_1),
+    "learning_rate": ("ZEUS_LEARNING_RATE", _number),
+    "cost_limit": ("ZEUS_COST_THRESH", _number),
+    "eta": ("ZEUS_ETA_KNOB", _number),
+    "target_metric": ("ZEUS_TARGET_METRIC", _number),
+    "higher_is_better": ("ZEUS_HIGHER_IS_BETTER", _flag),
+    "max_epochs": ("ZEUS_MAX_EPOCHS", _from_1),
+    "seed": ("ZEUS_SEED", _from_0),
+    "outcome_file": ("ZEUS_OUTCOME_FILE", _text),
+    "profile_dir": ("ZEUS_PROFILE_DIR", _text),
+    "include": ("ZEUS_COST_INCLUDE", _names),
+    "per_device_batch_size": ("ZEUS_PER_DEVICE_BATCH_SIZE", _from_1),
+    "accumulation_steps": ("ZEUS_ACCUMULATION_STEPS", _from_1),
+    "spent_joules": ("ZEUS_SPENT_JOULES", _number),
+    "spent_seconds": ("ZEUS_SPENT_SECONDS", _number),
+}

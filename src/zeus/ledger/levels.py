@@ -44,8 +44,9 @@ class Levels:
     changed: bool  # whether the data have changed
 
     def at(self, recurrences: Sequence[int]) -> Periods:
-        """The periods of these recurrences."""
-        found: Periods = self.period[np.searchsorted(self.recurrences, recurrences)]
+        """The periods of these recurrences. One that is not known, of another job, is in the period next to it."""
+        places = np.searchsorted(self.recurrences, recurrences)
+        found: Periods = self.period[np.minimum(places, len(self.period) - 1)]
         return found
 
     def best(self, recurrence: int) -> float:

@@ -410,3 +410,10 @@ def test_the_plane_is_that_of_todays_data() -> None:
     world.run(2, 16)
     found = {(one.batch_size, one.limit_watts): one.joules for one in open_ledger(SPEC, world.kepts).points("V100")}
     assert found[16, TOP] == pytest.approx(world.default(2).joules, rel=0.1)
+
+
+def test_a_job_can_be_compared_with_the_default_that_another_has_measured() -> None:
+    measured = open_ledger(SPEC, [plain(n, n, 16, Ending.CONVERGED, 1000.0) for n in range(1, 4)])
+    longer = open_ledger(SPEC, [plain(n, n, 8, Ending.CONVERGED, 600.0) for n in range(1, 10)])
+    saving = longer.against(measured).saving()
+    assert saving is not None and saving.share == pytest.approx(0.4)
