@@ -197,7 +197,7 @@ class Launcher:
 
     def close(self) -> None:
         if self._claim is not None:
-            self._claim.close()
+            self._claim.release()
         self._monitor.close()
         self.jobs.close()
 

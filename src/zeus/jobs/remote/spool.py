@@ -11,13 +11,12 @@ trial or its key.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +24,7 @@ from uuid import uuid4
 
 from zeus import env
 from zeus.errors import InputError, NotAllowed, StoreError
-from zeus.files import write_whole
+from zeus.files import FileLock, write_whole
 from zeus.jobs.messages import Message, NewerMessage, message_from_json, message_to_json
 from zeus.jobs.remote.retry import Failed
 
@@ -117,16 +116,14 @@ class Spool:
     @contextmanager
     def _alone(self) -> Iterator[bool]:
         """Whether no other process is delivering. Also true without file locks: delivering twice is safe."""
-        with ExitStack() as held:
-            alone = True
-            try:
-                lock = held.enter_context((self.folder / ".lock").open("a"))
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                alone = False
-            except OSError as wrong:  # a full disk, or a file system without locks
-                log.debug("%s cannot be locked: %s", self.folder, wrong)
-            yield alone
+        try:
+            lock = FileLock.take(self.folder / ".lock")
+        except OSError as wrong:  # a full disk, or a file system without locks
+            log.debug("%s cannot be locked: %s", self.folder, wrong)
+            yield True
+            return
+        with lock or nullcontext():
+            yield lock is not None
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
