@@ -232,14 +232,18 @@ def test_the_energy_of_a_lost_try_is_taken_off_the_saving(trials: list[Kept], jo
 
 
 @given(histories())
-def test_a_saving_is_a_default_for_each_recurrence_that_converged_minus_all_that_was_used(trials: list[Kept]) -> None:
+def test_a_saving_is_a_default_for_each_recurrence_that_converged_or_ran_it_alone_minus_all_that_was_used(
+    trials: list[Kept],
+) -> None:
     ledger = open_ledger(SPEC, trials)
     saving = ledger.saving()
     if not ledger.defaults:
         assert saving is None
         return
     counted = [one for one in ledger.finished if one.use is not None]
-    worth = [ledger.default_of(one) for one in counted if one.end is RecurrenceEnd.CONVERGED]
+    others = {one.trial.ask.recurrence for one in trials if one.trial.batch_size != SPEC.default_batch_size}
+    reached = [one for one in counted if one.end is RecurrenceEnd.CONVERGED or one.number not in others]
+    worth = [ledger.default_of(one) for one in reached]
     used = sum(one.use.joules for one in counted if one.use is not None)
     assert (saving is None) == (not worth)
     if saving is not None:
