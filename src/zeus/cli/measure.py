@@ -76,6 +76,8 @@ def _check_writable(output: Path) -> None:
 
 def run(command: Sequence[str], stdout: Any = None) -> int:
     """Run a command and pass our signals on to it. Returns its exit code, as a shell would."""
+    from zeus.device.virtual.machine import passed_on
+
     waiting: list[int] = []
     child: subprocess.Popen[bytes] | None = None
 
@@ -87,7 +89,7 @@ def run(command: Sequence[str], stdout: Any = None) -> int:
 
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
     try:
-        child = subprocess.Popen(command, stdout=stdout)
+        child = subprocess.Popen(command, stdout=stdout, env=env.inherited() | passed_on())
         for number in waiting:
             child.send_signal(number)
         status = child.wait()

@@ -18,13 +18,13 @@ import os
 import stat
 import tempfile
 import time
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote, unquote
 
 from zeus import env
+from zeus.device.virtual.machine import own_state
 from zeus.errors import NotPermitted
 from zeus.files import write_whole
 
@@ -113,17 +113,15 @@ class Notes:
         chosen = env.keeper_state()
         if chosen:
             return cls(_private_folder(Path(chosen).absolute()))
-        tree = env.virtual_tree() if env.has_private_cards() else None
-        if tree is not None and Path(tree).is_dir():  # gone with the cards, whose limits nobody needs to restore then
-            return cls(_private_folder(Path(tree) / "keeper"))
-        name = _folder_name()
+        if (cards := own_state()) is not None:  # beside the cards, and gone with them
+            return cls(_private_folder(cards.with_name(f"{cards.name}.keeper")))
         if os.geteuid() == 0:
             with contextlib.suppress(OSError):  # /run may be read-only in a container
-                return cls(_private_folder(Path("/run/zeus") / name))
+                return cls(_private_folder(Path("/run/zeus/keeper")))
         elif (runtime := env.runtime_folder()) is not None:
-            return cls(_private_folder(runtime / "zeus" / name))
+            return cls(_private_folder(runtime / "zeus" / "keeper"))
         mine = _private_folder(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
-        return cls(_private_folder(mine / name))
+        return cls(_private_folder(mine / "keeper"))
 
     def lock(self, uuid: str, holder: str = "") -> Lock | None:
         """Take this GPU's lock. None if it is taken. `holder` names the holder to others who want it."""
@@ -187,14 +185,6 @@ class Notes:
 def boot_id() -> str:
     """An id that is different after each boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _folder_name() -> str:
-    """Each virtual machine has its own folder, because another one's notes name other cards."""
-    if not env.is_virtual():
-        return "keeper"
-    state = env.virtual_state()
-    return f"keeper-virtual-{zlib.crc32(os.path.abspath(state).encode()):08x}" if state else "keeper-virtual"  # noqa: PTH100
 
 
 def make_open(folder: Path) -> None:

@@ -27,11 +27,9 @@ from zeus.device.clock import RealClock, VirtualClock
 from zeus.device.cpu import CpuPackage
 from zeus.device.gpu import Capability, Clock, Gpu, GpuSpec, PowerSample, check_limit, refuse_if_read_only
 from zeus.device.ranks import own, rank
-from zeus.device.shared_folder import shared_folder
 from zeus.device.virtual import presets
 from zeus.device.virtual.host import virtual_cpus
 from zeus.device.virtual.physics import Card, Load, operate
-from zeus.device.virtual.process_tree import tree_folder
 from zeus.device.virtual.state import (
     MAX_CARDS,
     CardState,
@@ -104,17 +102,22 @@ def parse(text: str) -> VirtualSpec:
 def virtual_gpus(text: str) -> list[VirtualGpu]:
     """The cards of `ZEUS_GPU=virtual:<text>`. Processes with the same ZEUS_VIRTUAL_STATE share them.
 
-    Without it, cards in real time are shared by all processes of the user. Cards on a virtual clock are private to this
-    tree of processes, because whoever uses them moves their time.
+    Without it, they are private to this process, and to the children that it starts with `passed_on`.
     """
     spec = parse(text)
-    named = env.virtual_state()
-    if named is not None:
-        path = Path(named)
-    else:
-        path = state_file(tree_folder() if spec.virtual_clock else shared_folder(), spec.kind)
-    path = path.absolute()
-    return _shared_machine(spec, path).gpus
+    return _shared_machine(spec, state_file(spec.kind)).gpus
+
+
+def own_state() -> Path | None:
+    """The file of this process's virtual cards. None if its cards are real."""
+    kind, _, text = env.gpu().partition(":")
+    return state_file(parse(text).kind) if kind == "virtual" else None
+
+
+def passed_on() -> dict[str, str]:
+    """The variables with which a child sees the same virtual cards as this process. Empty if its cards are real."""
+    state = own_state()
+    return {} if state is None else {env.VIRTUAL_STATE: str(state)}
 
 
 @functools.cache  # one machine per process, so that the script and its monitor share one clock and its timers
