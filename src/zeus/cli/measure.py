@@ -38,6 +38,7 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
     The energy is that of the whole GPU while the command runs. It includes other processes on the GPU. If
     ZEUS_PRICE_PER_KWH or ZEUS_GCO2E_PER_KWH is set, the report also has money and carbon.
     """
+    from zeus.device.virtual.watched import MEASURED_BATCH_SIZE, WatchedLoad, load_name, notice
     from zeus.monitor import ZeusMonitor
 
     if output is not None:
@@ -45,9 +46,13 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the report says so if no GPU is visible
         monitor = ZeusMonitor(gpu_indices=indices(gpu_indices), sync_execution_with=None)
-    with monitor.window("command") as window:
+    gpus = monitor.gpus.values()
+    load = load_name(gpus)
+    if load and not as_json and not env.quiet():
+        click.echo(f"zeus: {notice(load, f'batch size {MEASURED_BATCH_SIZE}')}", err=True)
+    with monitor.window("command") as window, WatchedLoad(gpus, MEASURED_BATCH_SIZE):
         status = run(command, stdout=sys.stderr if as_json else None)
-    report = _report(command, status, monitor, window.measurement)
+    report = {**_report(command, status, monitor, window.measurement), "modelled_load": load}
     if output is not None:
         import json
 
@@ -163,6 +168,12 @@ def _print_report(report: dict[str, Any]) -> None:
     watts = f" ({total / seconds:.0f} W on average)" if total is not None and seconds > 0 else ""
     bound = f" ± {joules(report['error_joules'])}" if report["error_joules"] else ""
     click.echo(f"zeus: {seconds:.3f} s, GPU {joules(total)}{bound}{watts}", err=True)
+    if seconds == 0:
+        click.echo(
+            "zeus:   No time has passed. A virtual clock moves only by the steps that the command reports. To measure "
+            "in real time, leave clock=virtual out of ZEUS_GPU.",
+            err=True,
+        )
     if worth_it := worth(report):
         by = {"curve": " (by the hour, as measured)", "time": " (split over hours by time)"}.get(report["hours_by"], "")
         click.echo(f"zeus:   GPU {worth_it}{by}", err=True)
