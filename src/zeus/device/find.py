@@ -40,10 +40,13 @@ def find(gpu_indices: Sequence[int] | None = None, environ: Mapping[str, str] | 
         return gpus
     wanted = _indices(gpu_indices)
     for index in wanted:
+        if not gpus:
+            raise InputError(f"gpu_indices={wanted}: {no_gpu(environ)}")
         if index not in gpus:
+            there = "GPU 0 is" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1} are"
             raise InputError(
-                f"gpu_indices={wanted}: there is no GPU {index}. Visible GPUs: {len(gpus)}, counted from 0 "
-                f"({_masks(environ)}). Give indices within the mask, as torch counts them."
+                f"gpu_indices={wanted}: there is no GPU {index}: only {there} visible ({_masks(environ)}). Give "
+                "indices as torch counts them."
             )
     return {index: gpus[index] for index in wanted}
 
