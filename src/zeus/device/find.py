@@ -118,7 +118,7 @@ def mine(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any = None) -> 
     for note in seen.notes:
         _warn_once(note)
     by_index = {gpu.index: gpu for gpu in gpus}
-    return [Slice(by_index[it.card.index]) if it.shared else by_index[it.card.index] for it in seen.choices]
+    return [Slice(by_index[card.index]) if card.shared else by_index[card.index] for card in seen.cards]
 
 
 def _cuda_visible(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any) -> Visible:
@@ -144,8 +144,8 @@ def _amd_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Visible:
     cards = sorted((_card(gpu) for gpu in gpus), key=functools.partial(_hip_index, {gpu.index: gpu for gpu in gpus}))
     below = resolve(environ.get(AMD[0]), cards, variable=AMD[0], mixed=True)
     name = next((name for name in AMD[1:] if environ.get(name)), AMD[1])
-    above = resolve(environ.get(name) or None, [it.card for it in below.choices], variable=name, mixed=True)
-    return Visible(above.choices, below.notes + above.notes)
+    above = resolve(environ.get(name) or None, below.cards, variable=name, mixed=True)
+    return Visible(above.cards, below.notes + above.notes)
 
 
 def torch_uuids(torch: Any) -> list[str] | None:
