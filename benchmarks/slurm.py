@@ -45,7 +45,7 @@ from zeus.launch.placement.slurm_records import BatchTask
 Json = dict[str, Any]
 SCRIPTS = Path(__file__).parent / "slurm_scripts"
 SPEED = 10
-CARD = f"virtual:v100x2?speed={SPEED}"
+CARD = f"virtual:v100x2?speed={SPEED}&watched=idle"
 TASKS = range(1, 11)
 PREEMPTED, CANCELLED, NODE_LOST, SLURMD_LOST = 3, 5, 7, 9
 REQUEUED = (PREEMPTED, NODE_LOST, SLURMD_LOST)

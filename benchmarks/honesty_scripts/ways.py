@@ -45,7 +45,8 @@ class Runner:
     def run(self, phase: Phase, limit: float | None = None) -> Recurrences:
         """The recurrences of a phase."""
         place = self.place
-        place.use_card(f"{phase.card}?{f'speed={self.cell.speed}' if self.cell.speed else 'clock=virtual'}", limit)
+        pace = f"speed={self.cell.speed}&watched=idle" if self.cell.speed else "clock=virtual"
+        place.use_card(f"{phase.card}?{pace}", limit)
         place.env["TOY"] = json.dumps(self._toy(phase))
         if phase.before == "reset":
             place.zeus("jobs", "reset", "toy", "--yes")

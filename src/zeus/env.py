@@ -224,22 +224,12 @@ def is_virtual(environ: Mapping[str, str] = HERE) -> bool:
     return gpu(environ).startswith("virtual")
 
 
+VIRTUAL_STATE = "ZEUS_VIRTUAL_STATE"
+
+
 def virtual_state(environ: Mapping[str, str] = HERE) -> str | None:
     """ZEUS_VIRTUAL_STATE: the file that holds the state of virtual cards."""
-    return environ.get("ZEUS_VIRTUAL_STATE") or None
-
-
-VIRTUAL_TREE = "ZEUS_VIRTUAL_TREE"
-
-
-def virtual_tree(environ: Mapping[str, str] = HERE) -> str | None:
-    """ZEUS_VIRTUAL_TREE: the folder of virtual cards that this tree of processes shares. Zeus sets it."""
-    return environ.get(VIRTUAL_TREE) or None
-
-
-def has_private_cards(environ: Mapping[str, str] = HERE) -> bool:
-    """Whether the cards are virtual and only this tree of processes sees them: on a virtual clock, and not named."""
-    return is_virtual(environ) and "clock=virtual" in gpu(environ).lower() and virtual_state(environ) is None
+    return environ.get(VIRTUAL_STATE) or None
 
 
 def read_only(environ: Mapping[str, str] = HERE) -> bool:

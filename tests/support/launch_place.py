@@ -64,7 +64,7 @@ USUAL = r"regex = 'acc=(\S+)'" + "\n" + r"epoch_regex = 'epoch (\d+) done'"
 class Place:
     """Where a job is run."""
 
-    def __init__(self, folder: Path, gpu: str = "virtual:v100?speed=40") -> None:
+    def __init__(self, folder: Path, gpu: str = "virtual:v100?speed=40&watched=idle") -> None:
         self.folder = folder
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("ZEUS_", "CUDA_", "SLURM_", "RANK"))}
         self.env = {

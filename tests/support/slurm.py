@@ -40,7 +40,7 @@ LIBC = ctypes.CDLL(None)
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "scontrol", "scancel", "srun", "munged")
 NODES = ("n1", "n2")
 GPUS = 2
-CARD = f"virtual:v100x{GPUS}?speed=40"
+CARD = f"virtual:v100x{GPUS}?speed=40&watched=idle"
 
 CONF = """
 ClusterName=zeus-test

@@ -38,6 +38,7 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
     The energy is that of the whole GPU while the command runs. It includes other processes on the GPU. If
     ZEUS_PRICE_PER_KWH or ZEUS_GCO2E_PER_KWH is set, the report also has money and carbon.
     """
+    from zeus.device.virtual.watched import MEASURED_BATCH_SIZE, WatchedLoad, load_name, notice
     from zeus.monitor import ZeusMonitor
 
     if output is not None:
@@ -45,9 +46,13 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the report says so if no GPU is visible
         monitor = ZeusMonitor(gpu_indices=indices(gpu_indices), sync_execution_with=None)
-    with monitor.window("command") as window:
+    gpus = monitor.gpus.values()
+    load = load_name(gpus)
+    if load and not as_json and not env.quiet():
+        click.echo(f"zeus: {notice(load, f'batch size {MEASURED_BATCH_SIZE}')}", err=True)
+    with monitor.window("command") as window, WatchedLoad(gpus, MEASURED_BATCH_SIZE):
         status = run(command, stdout=sys.stderr if as_json else None)
-    report = _report(command, status, monitor, window.measurement)
+    report = {**_report(command, status, monitor, window.measurement), "modelled_load": load}
     if output is not None:
         import json
 
@@ -76,6 +81,8 @@ def _check_writable(output: Path) -> None:
 
 def run(command: Sequence[str], stdout: Any = None) -> int:
     """Run a command and pass our signals on to it. Returns its exit code, as a shell would."""
+    from zeus.device.virtual.machine import passed_on
+
     waiting: list[int] = []
     child: subprocess.Popen[bytes] | None = None
 
@@ -87,7 +94,7 @@ def run(command: Sequence[str], stdout: Any = None) -> int:
 
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
     try:
-        child = subprocess.Popen(command, stdout=stdout)
+        child = subprocess.Popen(command, stdout=stdout, env=env.inherited() | passed_on())
         for number in waiting:
             child.send_signal(number)
         status = child.wait()
@@ -161,6 +168,12 @@ def _print_report(report: dict[str, Any]) -> None:
     watts = f" ({total / seconds:.0f} W on average)" if total is not None and seconds > 0 else ""
     bound = f" ± {joules(report['error_joules'])}" if report["error_joules"] else ""
     click.echo(f"zeus: {seconds:.3f} s, GPU {joules(total)}{bound}{watts}", err=True)
+    if seconds == 0:
+        click.echo(
+            "zeus:   No time has passed. A virtual clock moves only by the steps that the command reports. To measure "
+            "in real time, leave clock=virtual out of ZEUS_GPU.",
+            err=True,
+        )
     if footprint := footprint_text(report):
         by = " (spread evenly over its hours)" if report["hours_by"] else ""
         click.echo(f"zeus:   GPU {footprint}{by}", err=True)

@@ -40,10 +40,13 @@ def find(gpu_indices: Sequence[int] | None = None, environ: Mapping[str, str] | 
         return gpus
     wanted = _indices(gpu_indices)
     for index in wanted:
+        if not gpus:
+            raise InputError(f"gpu_indices={wanted}: {no_gpu(environ)}")
         if index not in gpus:
+            there = "GPU 0 is" if len(gpus) == 1 else f"GPUs 0 to {len(gpus) - 1} are"
             raise InputError(
-                f"gpu_indices={wanted}: there is no GPU {index}. Visible GPUs: {len(gpus)}, counted from 0 "
-                f"({_masks(environ)}). Give indices within the mask, as torch counts them."
+                f"gpu_indices={wanted}: there is no GPU {index}: only {there} visible ({_masks(environ)}). Give "
+                "indices as torch counts them."
             )
     return {index: gpus[index] for index in wanted}
 
@@ -115,7 +118,7 @@ def mine(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any = None) -> 
     for note in seen.notes:
         _warn_once(note)
     by_index = {gpu.index: gpu for gpu in gpus}
-    return [Slice(by_index[it.card.index]) if it.shared else by_index[it.card.index] for it in seen.choices]
+    return [Slice(by_index[card.index]) if card.shared else by_index[card.index] for card in seen.cards]
 
 
 def _cuda_visible(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any) -> Visible:
@@ -141,8 +144,8 @@ def _amd_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Visible:
     cards = sorted((_card(gpu) for gpu in gpus), key=functools.partial(_hip_index, {gpu.index: gpu for gpu in gpus}))
     below = resolve(environ.get(AMD[0]), cards, variable=AMD[0], mixed=True)
     name = next((name for name in AMD[1:] if environ.get(name)), AMD[1])
-    above = resolve(environ.get(name) or None, [it.card for it in below.choices], variable=name, mixed=True)
-    return Visible(above.choices, below.notes + above.notes)
+    above = resolve(environ.get(name) or None, below.cards, variable=name, mixed=True)
+    return Visible(above.cards, below.notes + above.notes)
 
 
 def torch_uuids(torch: Any) -> list[str] | None:

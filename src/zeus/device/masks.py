@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from zeus.errors import InputError, NoDevice
@@ -33,21 +33,14 @@ class CardId:
     uuid: str
     name: str = ""
     aliases: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A card that the mask selects. `shared` is set if only a slice of it is selected (MIG)."""
-
-    card: CardId
-    shared: bool = False
+    shared: bool = False  # whether a mask selects only a slice of it (MIG)
 
 
 @dataclass(frozen=True, slots=True)
 class Visible:
     """The cards that a mask selects, in its order, and notes for whoever wrote the mask."""
 
-    choices: tuple[Choice, ...]
+    cards: tuple[CardId, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -90,10 +83,10 @@ def resolve(
         InputError: An entry cannot be understood, matches no card or several, or repeats a card.
     """
     if mask is None:
-        return Visible(tuple(Choice(card) for card in cards))
+        return Visible(tuple(cards))
     reader = _Reader(mask, cards, variable, mig_parent)
-    chosen: dict[int, str] = {}
-    choices: list[Choice] = []
+    named: dict[int, str] = {}
+    chosen: list[CardId] = []
     first: _Kind | None = None
     entries = mask.split(",")
     for position, raw in enumerate(entries):
@@ -101,27 +94,27 @@ def resolve(
         kind = reader.kind(entry)
         first = first or kind
         if kind and first and kind is not first and not (mixed and _Kind.MIG not in (kind, first)):
-            found: Choice | _Ends = _Ends(f"{kind.value} follows {first.value}, which CUDA does not mix")
+            found: CardId | _Ends = _Ends(f"{kind.value} follows {first.value}, which CUDA does not mix")
         else:
             found = reader.read(entry, kind)
         if isinstance(found, _Ends):
             rest = ",".join(entries[position:])
             note = f"{found.why}, so {rest!r} is ignored" if found.why else ""
-            return Visible(tuple(choices), reader.notes(note))
-        if earlier := chosen.get(found.card.index):
+            return Visible(tuple(chosen), reader.notes(note))
+        if earlier := named.get(found.index):
             raise InputError(
-                f"{reader.source} names GPU {found.card.index} ({found.card.uuid}) twice, as {earlier!r} and "
+                f"{reader.source} names GPU {found.index} ({found.uuid}) twice, as {earlier!r} and "
                 f"{entry!r}. CUDA then shows no device at all. Name each GPU once."
             )
-        chosen[found.card.index] = entry
-        choices.append(found)
+        named[found.index] = entry
+        chosen.append(found)
         if kind is _Kind.MIG:  # CUDA shows a process only one slice
             rest = ",".join(entries[position + 1 :])
             note = f"CUDA shows only one MIG slice, so it ignores {rest!r}" if rest else ""
-            return Visible(tuple(choices), reader.notes(note))
+            return Visible(tuple(chosen), reader.notes(note))
         if kind is _Kind.UUID and raw[0].isspace():
             reader.remarks.append(f"remove the space before {entry!r}: CUDA ignores a UUID after a space")
-    return Visible(tuple(choices), reader.notes())
+    return Visible(tuple(chosen), reader.notes())
 
 
 class _Reader:
@@ -148,23 +141,23 @@ class _Reader:
             return _Kind.UUID
         raise InputError(f"{self.source}: {entry!r} is not understood. Give {FORMS}. The GPUs are {self._inventory()}.")
 
-    def read(self, entry: str, kind: _Kind | None) -> Choice | _Ends:
+    def read(self, entry: str, kind: _Kind | None) -> CardId | _Ends:
         match kind:
             case None:
                 return _Ends()
             case _Kind.INDEX:
                 return self._index(int(entry))
             case _Kind.UUID:
-                return Choice(self._uuid(entry))
+                return self._uuid(entry)
             case _Kind.MIG:
-                return Choice(self._mig(entry), shared=True)
+                return replace(self._mig(entry), shared=True)
 
-    def _index(self, index: int) -> Choice | _Ends:
+    def _index(self, index: int) -> CardId | _Ends:
         if index < 0:
             return _Ends()  # the documented way to end the list
         if index >= len(self._cards):
             return _Ends(f"there is no GPU {index} (number of GPUs: {len(self._cards)})")
-        return Choice(self._cards[index])
+        return self._cards[index]
 
     def _uuid(self, entry: str) -> CardId:
         for card in self._cards:
@@ -227,5 +220,5 @@ def slurm_share(text: str, cards: Sequence[CardId], *, variable: str) -> Visible
         positions += range(int(span[1]), int(span[2] or span[1]) + 1)
     shown = {card.index: card for card in cards}
     if any(position > max(shown, default=-1) for position in positions):
-        return Visible(tuple(Choice(card) for card in cards))
-    return Visible(tuple(Choice(shown[position]) for position in dict.fromkeys(positions) if position in shown))
+        return Visible(tuple(cards))
+    return Visible(tuple(shown[position] for position in dict.fromkeys(positions) if position in shown))

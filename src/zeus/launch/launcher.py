@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from zeus import env
 from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.device.keeper.core import near
+from zeus.device.virtual.watched import load_name, notice
 from zeus.env import Mode, mode, profiling_plan
 from zeus.errors import AlreadyDone, InputError, LaunchError, NotAllowed, NotKnown, ZeusError
 from zeus.job import Ending, Outcome, Trial
@@ -33,6 +35,8 @@ from zeus.store import Store
 from zeus.store.address import log_file, log_folder
 from zeus.tariff.settings import prices
 from zeus.training.micro_batch import BatchSplit, smaller
+
+log = logging.getLogger(__name__)
 
 WINDOW = "zeus: start"
 
@@ -86,6 +90,8 @@ class Launcher:
             self._monitor.close()  # the script measures itself
         # Raises if a limit is out of range.
         self.power_limits = candidates(list(self.devices.values()), STEP_WATTS, file.spec.power_limits)
+        if file.metrics is not None and (load := load_name(self.devices.values())):
+            log.warning("%s", notice(load, "batch size of the trial"))
         check_command(file)
         check_sizes(file, self.gpus.count)
         self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None

@@ -13,6 +13,7 @@ from zeus import env
 from zeus.cost import ZERO, Use
 from zeus.device.find import SLURM
 from zeus.device.gpu import Gpu
+from zeus.device.virtual.machine import passed_on
 from zeus.env import Mode, Orders, ProfilingPlan, written
 from zeus.job import Ending, JobSpec, Outcome, Phase, Trial
 from zeus.launch.job_file.values import JobFile
@@ -104,7 +105,8 @@ def environ_of(
     own = Mode.OFF if trial.decision.phase is Phase.BASELINE else mode
     chosen = {"ZEUS_MODE": str(own), "ZEUS_PROFILING": str(profiling)}
     visible = mask(file.gpus, gpus, env.HERE)
-    return {**env.inherited(ORDERS), **file.env, **file.prices, **chosen, **visible, **written(orders)}
+    inherited = env.inherited(ORDERS) | passed_on()
+    return {**inherited, **file.env, **file.prices, **chosen, **visible, **written(orders)}
 
 
 def mask(indices: Sequence[int] | None, gpus: Mapping[int, Gpu], environ: Mapping[str, str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from zeus.cost import ZERO, CostModel, Use
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
+from zeus.device.virtual.watched import WatchedLoad
 from zeus.env import Mode, ProfilingPlan, time_limits
 from zeus.errors import LaunchError
 from zeus.job import Ending, Kind, Outcome, Phase, Trial
@@ -111,6 +112,8 @@ class _Watch(Driver):
         means = {"begin": False, "end": True}.get(metrics.epoch_line, engine.known.lines_end)
         self._script = Script(ends=True if metrics.file or not metrics.epoch_regex else means)
         self._file = Path(metrics.file) if metrics.file else None
+        per_device = by.micro_batch_size or math.ceil(trial.batch_size / trial.ask.gpus.count)
+        self._load = WatchedLoad(by.monitor.gpus.values(), per_device)
         self._used = Use()  # since the start
         self._ended = False  # whether we ended it
         self._lock = threading.Lock()  # for the window, which the reading thread splits at each line
@@ -123,7 +126,8 @@ class _Watch(Driver):
         monitor.begin_window(WINDOW, sync_execution=False, restart=True)
         monitor.watch_closely(not self._limits.is_settled)
         try:
-            with Child(command, environ, log_file, _nobody if file is not None else self._lines.hear) as child:
+            hear = _nobody if file is not None else self._lines.hear
+            with self._load, Child(command, environ, log_file, hear) as child:
                 if file is not None:
                     self._lines.follow(file)
                 outcome = self._watch(child)
@@ -215,6 +219,7 @@ class _Watch(Driver):
         has_epoch = any(isinstance(one, Measured) and one.kind is Kind.EPOCH and one.count for one in events)
         if has_epoch and self._limits.epoch(self.engine.stretches.values()):
             self._keep_profile()
+        self._load.renew()  # the limit may have changed
         self._by.on_live(Live(self._trial, self.engine.so_far, self._limits.in_force))
 
     def _keep_profile(self) -> None:

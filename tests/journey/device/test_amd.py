@@ -158,9 +158,9 @@ def test_find_gives_my_amd_cards_by_their_place_in_the_mask(amd: Machine) -> Non
 
 
 def test_an_index_outside_the_mask_says_how_many_there_are_and_what_the_mask_is(amd: Machine) -> None:
-    with pytest.raises(InputError, match=r"no GPU 1. Visible GPUs: 1.*HIP_VISIBLE_DEVICES='0'"):
+    with pytest.raises(InputError, match=r"no GPU 1: only GPU 0 is visible.*HIP_VISIBLE_DEVICES='0'"):
         find([1], {**amd.environ, "HIP_VISIBLE_DEVICES": "0"})
-    with pytest.raises(InputError, match=r"no GPU -1. Visible GPUs: 2.*no mask is set"):
+    with pytest.raises(InputError, match=r"no GPU -1: only GPUs 0 to 1 are visible.*no mask is set"):
         find([-1], amd.environ)
 
 

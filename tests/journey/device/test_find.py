@@ -39,3 +39,21 @@ def test_the_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch)
 def test_virtual_cards_have_no_slices() -> None:
     with pytest.raises(InputError, match="no MIG slices"):
         find(environ={**A40X4, "CUDA_VISIBLE_DEVICES": "MIG-0"})
+
+
+@pytest.mark.parametrize(
+    ("mask", "told"),
+    [
+        (None, "there is no GPU 7: only GPUs 0 to 3 are visible (no mask is set)."),
+        (
+            "2",
+            "there is no GPU 7: only GPU 0 is visible (CUDA_VISIBLE_DEVICES='2').",
+        ),
+        ("", "no GPU is visible (CUDA_VISIBLE_DEVICES='')."),
+    ],
+)
+def test_an_index_beyond_the_visible_gpus_is_answered_with_those_there_are(mask: str | None, told: str) -> None:
+    environ = A40X4 if mask is None else {**A40X4, "CUDA_VISIBLE_DEVICES": mask}
+    with pytest.raises(InputError) as wrong:
+        find([7], environ)
+    assert str(wrong.value).startswith(f"gpu_indices=[7]: {told}")

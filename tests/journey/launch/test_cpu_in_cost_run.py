@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("warm_torch")
 
 CPU_WATTS, DRAM_WATTS = 150.0, 20.0
 CPU = f"cpu={CPU_WATTS:g}&dram={DRAM_WATTS:g}"
-NODE = f"virtual:v100?speed=40&{CPU}"
+NODE = f"virtual:v100?speed=40&watched=idle&{CPU}"
 BOTH = '[cost]\ninclude = ["gpu", "cpu"]\n'
 STEPS, EPOCHS, SIZE = 40, 4, 16
 LOADER = """

@@ -259,7 +259,7 @@ def test_who_may_not_set_limits_profiles_the_one_found(place: Place, limit: Any,
 
 
 def test_an_unmodified_script_shows_one_epoch_and_no_limits(place: Place, limit: Any) -> None:
-    place.env["ZEUS_GPU"] = "virtual:v100?speed=40"
+    place.env["ZEUS_GPU"] = "virtual:v100?speed=40&watched=idle"
     place.script(after="open('model', 'a').write('trained')")
     place.job()
     done = place.run("--json", command="profile")
@@ -278,7 +278,7 @@ def test_an_unmodified_script_shows_one_epoch_and_no_limits(place: Place, limit:
 def test_a_profile_that_is_ended_takes_its_script_along_and_the_limit_is_restored(
     place: Place, limit: Any, by: signal.Signals, status: int
 ) -> None:
-    place.env["ZEUS_GPU"] = "virtual:v100"
+    place.env["ZEUS_GPU"] = "virtual:v100?watched=idle"
     process = place.start("--batch-sizes", "16", command="profile")
     pid = place.pid()
     eventually(lambda: limit() < LIMIT)

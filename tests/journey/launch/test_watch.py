@@ -128,7 +128,7 @@ def test_a_script_that_will_not_end_is_killed_with_all_that_it_started(
 def test_the_script_is_told_everything_in_its_environment_and_sees_its_gpus_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(tmp_path, "virtual:v100x3?speed=40")
+    place = Place(tmp_path, "virtual:v100x3?speed=40&watched=idle")
     place.script(before="import json; pathlib.Path('told').write_text(json.dumps(dict(os.environ)))")
     more = 'learning_rate = { base = 0.1, rule = "linear" }\nenv = { FLAVOUR = "sour" }'
     place.job(gpus=[2, 0], mode="observe", profiling="paper", power_limits=[250], more=more)

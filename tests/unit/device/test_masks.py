@@ -32,7 +32,7 @@ def mig_parent(uuid: str) -> int:
 
 
 def seen(mask: str | None, **options: Any) -> list[int]:
-    return [choice.card.index for choice in resolve(mask, CARDS, mig_parent=mig_parent, **options).choices]
+    return [card.index for card in resolve(mask, CARDS, mig_parent=mig_parent, **options).cards]
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_a_mask_that_says_what_it_means_comes_without_a_note(mask: str | None) -
 
 def test_a_full_uuid_wins_over_a_longer_one_that_begins_with_it() -> None:
     cards = [CardId(0, "GPU-v100-10"), CardId(1, "GPU-v100-1")]
-    assert [choice.card.index for choice in resolve("GPU-v100-1", cards).choices] == [1]
+    assert [card.index for card in resolve("GPU-v100-1", cards).cards] == [1]
 
 
 def test_only_slices_are_shared() -> None:
-    assert [choice.shared for choice in resolve(MIG, CARDS, mig_parent=mig_parent).choices] == [True]
-    assert [choice.shared for choice in resolve("0,1", CARDS).choices] == [False, False]
+    assert [card.shared for card in resolve(MIG, CARDS, mig_parent=mig_parent).cards] == [True]
+    assert [card.shared for card in resolve("0,1", CARDS).cards] == [False, False]
 
 
 @given(st.permutations(range(3)), st.integers(0, 3))
@@ -152,7 +152,7 @@ def test_whatever_follows_the_first_invalid_index_changes_nothing(indices: list[
 
 def share(text: str) -> list[int]:
     visible: Visible = slurm_share(text, CARDS, variable="SLURM_JOB_GPUS")
-    return [choice.card.index for choice in visible.choices]
+    return [card.index for card in visible.cards]
 
 
 def test_slurm_names_places_and_ranges() -> None:
@@ -166,7 +166,7 @@ def test_a_place_beyond_what_slurm_shows_means_that_all_shown_is_mine() -> None:
 
 def test_a_card_that_has_failed_does_not_make_its_neighbours_mine() -> None:
     rest = [CARDS[0], CARDS[2]]
-    assert [it.card.index for it in slurm_share("1,2", rest, variable="SLURM_JOB_GPUS").choices] == [2]
+    assert [card.index for card in slurm_share("1,2", rest, variable="SLURM_JOB_GPUS").cards] == [2]
 
 
 @pytest.mark.parametrize("text", ["gpu:1", "0-", "2-1"])

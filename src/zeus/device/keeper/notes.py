@@ -16,12 +16,12 @@ import math
 import os
 import tempfile
 import time
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from zeus import env
+from zeus.device.virtual.machine import own_state
 from zeus.files import FileLock, boot_id, private_folder, write_whole
 
 _VERSION = 1
@@ -90,20 +90,18 @@ class Notes:
         chosen = env.keeper_state()
         if chosen:
             return cls(_private(Path(chosen).absolute()))
-        tree = env.virtual_tree() if env.has_private_cards() else None
-        if tree is not None and Path(tree).is_dir():  # gone with the cards, whose limits nobody needs to restore then
-            return cls(_private(Path(tree) / "keeper"))
-        name = _folder_name()
+        if (cards := own_state()) is not None:  # beside the cards, and gone with them
+            return cls(_private(cards.with_name(f"{cards.name}.keeper")))
         if os.geteuid() == 0:
             try:
-                return cls(_private(Path("/run/zeus") / name))
+                return cls(_private(Path("/run/zeus/keeper")))
             except OSError as e:  # never after a refusal: two keepers with two folders could lend one GPU
                 if e.errno not in (errno.ENOENT, errno.EROFS):  # a container may have no /run, or a read-only one
                     raise
         elif (runtime := env.runtime_folder()) is not None:
-            return cls(_private(runtime / "zeus" / name))
+            return cls(_private(runtime / "zeus" / "keeper"))
         mine = _private(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
-        return cls(_private(mine / name))
+        return cls(_private(mine / "keeper"))
 
     def lock(self, uuid: str, holder: str = "") -> FileLock | None:
         """Take this GPU's lock. None if it is taken. `holder` names the holder to others who want it."""
@@ -173,14 +171,6 @@ class Notes:
 
     def _path(self, uuid: str, kind: str) -> Path:
         return self.folder / f"{quote(uuid, safe='')}.{kind}"
-
-
-def _folder_name() -> str:
-    """Each virtual machine has its own folder, because another one's notes name other cards."""
-    if not env.is_virtual():
-        return "keeper"
-    state = env.virtual_state()
-    return f"keeper-virtual-{zlib.crc32(os.path.abspath(state).encode()):08x}" if state else "keeper-virtual"  # noqa: PTH100
 
 
 def _private(folder: Path) -> Path:

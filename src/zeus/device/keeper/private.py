@@ -17,6 +17,7 @@ from pathlib import Path
 from zeus import env
 from zeus.device import ranks
 from zeus.device.keeper.protocol import Channel, pair
+from zeus.device.virtual.machine import passed_on
 from zeus.errors import KeeperLost, ZeusError
 
 START_SECONDS = 60.0  # for the interpreter to start on a very busy machine
@@ -75,8 +76,8 @@ def _environment() -> dict[str, str]:
     """This process's environment, with absolute paths (the keeper runs in /) and without what only we need."""
     masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
-    variables = env.inherited(own)
-    for name in ("ZEUS_VIRTUAL_STATE", "ZEUS_KEEPER_STATE", "ZEUS_CONFIG"):
+    variables = env.inherited(own) | passed_on()
+    for name in ("ZEUS_KEEPER_STATE", "ZEUS_CONFIG"):
         if variables.get(name):
             variables[name] = str(Path(variables[name]).absolute())
     folders = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]

@@ -1,6 +1,7 @@
 """Virtual GPUs, which run on any machine: a physical model behind the `Gpu` port, in real time or on a virtual clock.
 
-A virtual card idles until a training step is reported: `step(gpus, batch_size)` runs one on it. The step's duration
+A virtual card idles until a training step is reported: `step(gpus, batch_size)` runs one on it. (A command that `zeus
+run` or `zeus measure` watches keeps it busy without that: see `zeus.device.virtual.watched`.) The step's duration
 and power come from `zeus.device.virtual.physics` and depend on the current power limit. In real time the call waits
 that long. On a virtual clock nothing waits: only such steps and `clock.sleep` move the time.
 
@@ -8,6 +9,7 @@ that long. On a virtual clock nothing waits: only such steps and `clock.sleep` m
     ZEUS_GPU=virtual:a40x4                             four A40
     ZEUS_GPU='virtual:v100?clock=virtual&load=neumf'   no waiting, a named workload
     ZEUS_GPU='virtual:v100?speed=20'                   real time, twenty times as fast
+    ZEUS_GPU='virtual:v100?watched=idle'               idle while a command is watched that reports no steps
     ZEUS_GPU='virtual:v100?cpu=120&dram=15'            in a node whose CPU draws 120 W, and its memory 15 W
 """
 
@@ -27,11 +29,9 @@ from zeus.device.clock import RealClock, VirtualClock
 from zeus.device.cpu import CpuPackage
 from zeus.device.gpu import Capability, Clock, Gpu, GpuSpec, PowerSample, check_limit, refuse_if_read_only
 from zeus.device.ranks import own, rank
-from zeus.device.shared_folder import shared_folder
 from zeus.device.virtual import presets
 from zeus.device.virtual.host import virtual_cpus
 from zeus.device.virtual.physics import Card, Load, operate
-from zeus.device.virtual.process_tree import tree_folder
 from zeus.device.virtual.state import (
     MAX_CARDS,
     CardState,
@@ -59,6 +59,7 @@ class VirtualSpec:
     virtual_clock: bool = False
     load: str = "compute-bound"
     speed: float = 1.0
+    is_busy_when_watched: bool = True  # see `zeus.device.virtual.watched`
     cpu_watts: float = 0.0  # what the node's CPU draws; 0: it has no CPU whose energy can be read
     dram_watts: float = 0.0
 
@@ -88,13 +89,15 @@ def parse(text: str) -> VirtualSpec:
             spec = replace(spec, load=value)
         elif key == "speed" and re.fullmatch(r"\d+(\.\d+)?", value) and float(value) > 0:
             spec = replace(spec, speed=float(value))
+        elif key == "watched" and value in ("busy", "idle"):
+            spec = replace(spec, is_busy_when_watched=value == "busy")
         elif key in ("cpu", "dram") and re.fullmatch(r"\d+(\.\d+)?", value):
             watts = float(value)
             spec = replace(spec, cpu_watts=watts) if key == "cpu" else replace(spec, dram_watts=watts)
         else:
             raise InputError(
                 f"ZEUS_GPU=virtual:{text}: cannot read '{option}'. Options are clock=virtual, load=NAME, speed=N, "
-                "cpu=WATTS and dram=WATTS."
+                "watched=idle, cpu=WATTS and dram=WATTS."
             )
     if spec.dram_watts and not spec.cpu_watts:
         raise InputError(f"ZEUS_GPU=virtual:{text}: dram=WATTS needs cpu=WATTS, because memory belongs to a CPU.")
@@ -104,17 +107,22 @@ def parse(text: str) -> VirtualSpec:
 def virtual_gpus(text: str) -> list[VirtualGpu]:
     """The cards of `ZEUS_GPU=virtual:<text>`. Processes with the same ZEUS_VIRTUAL_STATE share them.
 
-    Without it, cards in real time are shared by all processes of the user. Cards on a virtual clock are private to this
-    tree of processes, because whoever uses them moves their time.
+    Without it, they are private to this process, and to the children that it starts with `passed_on`.
     """
     spec = parse(text)
-    named = env.virtual_state()
-    if named is not None:
-        path = Path(named)
-    else:
-        path = state_file(tree_folder() if spec.virtual_clock else shared_folder(), spec.kind)
-    path = path.absolute()
-    return _shared_machine(spec, path).gpus
+    return _shared_machine(spec, state_file(spec.kind)).gpus
+
+
+def own_state() -> Path | None:
+    """The file of this process's virtual cards. None if its cards are real."""
+    kind, _, text = env.gpu().partition(":")
+    return state_file(parse(text).kind) if kind == "virtual" else None
+
+
+def passed_on() -> dict[str, str]:
+    """The variables with which a child sees the same virtual cards as this process. Empty if its cards are real."""
+    state = own_state()
+    return {} if state is None else {env.VIRTUAL_STATE: str(state)}
 
 
 @functools.cache  # one machine per process, so that the script and its monitor share one clock and its timers
@@ -128,7 +136,8 @@ def _shared_machine(spec: VirtualSpec, path: Path) -> VirtualMachine:
     shared = StateClock if rank() is None else RankClock
     clock = shared(holder) if spec.virtual_clock else RealClock(spec.speed)
     load, cpus = presets.load(spec.card, spec.load), virtual_cpus(spec.cpu_watts, spec.dram_watts, clock)
-    return VirtualMachine(card, load, holder, clock, name=str(path), cpus=cpus)
+    watched = spec.load if spec.is_busy_when_watched and not spec.virtual_clock else ""
+    return VirtualMachine(card, load, holder, clock, name=str(path), cpus=cpus, watched_load=watched)
 
 
 class StateClock(VirtualClock):
@@ -202,12 +211,14 @@ class VirtualMachine:
         clock: Clock,
         name: str,
         cpus: Sequence[CpuPackage] = (),
+        watched_load: str = "",  # the name of the load under which a watched command runs; empty: none
     ) -> None:
         self.card = card
         self.load = load
         self.clock = clock
         self.holder = holder
         self.cpus = list(cpus)
+        self.watched_load = watched_load
         self.gpus = [VirtualGpu(self, i, _uuid(f"{name}:{i}")) for i in range(len(holder.read().cards))]
 
     @classmethod

@@ -1,24 +1,33 @@
-"""The state of virtual cards, in a small memory-mapped file that every process shares.
+"""The state of virtual cards, in a small memory-mapped file that several processes can share.
 
-Like hardware, the state survives the processes that use it, and a reboot resets it. The file has two slots. A change
+Like hardware, a file that ZEUS_VIRTUAL_STATE names survives the processes that use it, and a reboot resets it. Without
+that variable a process has a file of its own, which ends with it. The file has two slots. A change
 is written to the spare one, and then a single byte makes that slot current. So a process that is killed half-way
 leaves the last complete state. The lock is `flock`, which the kernel releases when its holder dies.
 """
 
 from __future__ import annotations
 
+import atexit
 import fcntl
+import hashlib
 import mmap
 import os
+import shutil
 import struct
+import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from zeus import env
+from zeus.device.ranks import rank
+from zeus.device.shared_folder import shared_folder
 from zeus.errors import InputError
 
 MAX_CARDS = 16
@@ -197,9 +206,27 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def state_file(folder: Path, cards: str) -> Path:
-    """One file for each kind of machine."""
-    return folder / f"virtual-{cards}.state"
+def state_file(cards: str) -> Path:
+    """The file that ZEUS_VIRTUAL_STATE names, or else this process's own for this kind of machine."""
+    named = env.virtual_state()
+    return Path(named).absolute() if named is not None else _own_folder() / f"{cards}.state"
+
+
+@cache
+def _own_folder() -> Path:
+    """A folder that this process removes at its end. The ranks of one launcher share one, which a reboot removes."""
+    parent = shared_folder() / "virtual"
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (me := rank()) is not None:
+        return parent / hashlib.sha256(f"{me.job}|{os.getppid()}".encode()).hexdigest()[:16]
+    folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
+    atexit.register(_remove, folder, os.getpid())
+    return folder
+
+
+def _remove(folder: Path, maker: int) -> None:
+    if os.getpid() == maker:  # a forked child uses its parent's cards
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _boot_id() -> bytes:

@@ -14,7 +14,7 @@ from zeus.launch.job_file.values import JobFile
 from zeus.store.address import file_of, resolve, shown
 
 # Of this machine and its files alone, so a node must have its own. What ZEUS_CONFIG says here is carried by value.
-OF_THIS_MACHINE = frozenset({"ZEUS_CONFIG", "ZEUS_KEEPER", "ZEUS_KEEPER_STATE", "ZEUS_VIRTUAL_TREE"})
+OF_THIS_MACHINE = frozenset({"ZEUS_CONFIG", "ZEUS_KEEPER", "ZEUS_KEEPER_STATE"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

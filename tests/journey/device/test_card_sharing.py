@@ -1,4 +1,4 @@
-"""Virtual cards on a virtual clock are private to a tree of processes: its children see them, its neighbours do not."""
+"""Who sees which virtual cards: a named file is for all, others are for one process and what Zeus starts for it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from support.launch_place import Place, tries
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS, eventually
 
-NOW = "from zeus.device.find import find; clock = find()[0].machine.clock; "
-TELL = "print(clock.now(), __import__('os').environ['ZEUS_VIRTUAL_TREE'])"
+CARD = "from zeus.device.find import find; card = find()[0]; "
 TRAINING = """
 import os, pathlib, time, torch
 from zeus.training.loader import ZeusDataLoader
@@ -48,16 +47,15 @@ def env(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def trees(env: dict[str, str]) -> list[Path]:
-    """The folders of trees that are there."""
-    parent = Path(env["XDG_RUNTIME_DIR"]) / "zeus" / "virtual-trees"
-    return [one for one in parent.iterdir() if one.is_dir()] if parent.exists() else []
+def left_behind(env: dict[str, str]) -> list[Path]:
+    """What private cards have left in the user's folder."""
+    return list((Path(env["XDG_RUNTIME_DIR"]) / "zeus" / "virtual").glob("*"))
 
 
-def python(env: dict[str, str], code: str, **more: str) -> str:
+def python(env: dict[str, str], code: str, *before: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**env, **more},
+        [*before, sys.executable, "-c", code],
+        env=env,
         capture_output=True,
         text=True,
         timeout=PATIENCE_SECONDS,
@@ -67,58 +65,41 @@ def python(env: dict[str, str], code: str, **more: str) -> str:
     return done.stdout
 
 
-def test_children_share_the_cards_and_neighbours_do_not(env: dict[str, str]) -> None:
-    child = f"import subprocess, sys; clock.sleep(5); subprocess.run([sys.executable, '-c', {NOW + TELL!r}])"
-    first = python(env, NOW + child).split()
-    second = python(env, NOW + TELL).split()
-    assert (first[0], second[0]) == ("5.0", "0.0")
-    assert first[1] != second[1]
-    assert trees(env) == []  # gone with their processes
+@pytest.mark.parametrize("gpu", ["virtual:v100", "virtual:v100?clock=virtual"])
+def test_cards_that_nobody_named_are_private_to_the_process(env: dict[str, str], gpu: str) -> None:
+    env["ZEUS_GPU"] = gpu
+    assert python(env, CARD + "card.set_limit(125); print(card.limit())") == "125.0\n"
+    assert python(env, CARD + "print(card.limit())") == "250.0\n"
+    assert left_behind(env) == []  # gone with their processes
 
 
-def test_cards_that_are_named_are_shared_by_all(env: dict[str, str], tmp_path: Path) -> None:
-    env["ZEUS_VIRTUAL_STATE"] = str(tmp_path / "cards")
-    python(env, NOW + "clock.sleep(5)")
-    assert python(env, NOW + "print(clock.now())") == "5.0\n"
-    assert trees(env) == []
+@pytest.mark.parametrize("gpu", ["virtual:v100", "virtual:v100?clock=virtual"])
+def test_cards_that_are_named_are_shared_by_all(env: dict[str, str], tmp_path: Path, gpu: str) -> None:
+    env |= {"ZEUS_GPU": gpu, "ZEUS_VIRTUAL_STATE": str(tmp_path / "cards")}
+    python(env, CARD + "card.set_limit(125)")
+    assert python(env, CARD + "print(card.limit())") == "125.0\n"
+    assert left_behind(env) == []
 
 
-def test_what_a_killed_process_leaves_is_removed_by_the_next(env: dict[str, str]) -> None:
-    kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    subprocess.run([sys.executable, "-c", NOW + kill], env=env, timeout=PATIENCE_SECONDS, check=False)
-    assert len(trees(env)) == 1
-    python(env, NOW + "clock.sleep(1)")
-    assert trees(env) == []
+def test_a_forked_child_uses_the_cards_of_its_parent_and_leaves_them(env: dict[str, str]) -> None:
+    fork = "import os, sys; child = os.fork(); child or (card.set_limit(125), sys.exit()); os.waitpid(child, 0); "
+    again = "from zeus.device.virtual.machine import own_state; print(card.limit(), own_state().exists())"
+    assert python(env, CARD + fork + again) == "125.0 True\n"
+    assert left_behind(env) == []
 
 
-CHILD = """
-import os, time
-from zeus.device.find import find
-clock = find()[0].machine.clock
-clock.sleep(1)
-open("ready", "w").close()
-while not os.path.exists("go"):
-    time.sleep(0.01)
-open("seen", "w").write(str(clock.now()))
-"""
-PARENT = """
-import os, subprocess, sys, time
-from zeus.device.find import find
-find()[0].machine.clock.sleep(5)
-subprocess.Popen([sys.executable, "child.py"])
-while not os.path.exists("ready"):
-    time.sleep(0.01)
-"""
+def test_a_measured_command_uses_the_cards_that_are_measured(env: dict[str, str]) -> None:
+    measure = (sys.executable, "-m", "zeus.cli", "measure", "--json")
+    report = json.loads(python(env, CARD + "card.clock.sleep(5)", *measure, "--"))
+    assert report["seconds"] == 5.0
+    assert left_behind(env) == []
 
 
-def test_a_child_that_outlives_its_parent_keeps_the_cards(env: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "child.py").write_text(CHILD)
-    (tmp_path / "parent.py").write_text(PARENT)
-    subprocess.run([sys.executable, "parent.py"], env=env, cwd=tmp_path, timeout=PATIENCE_SECONDS, check=True)
-    assert len(trees(env)) == 1
-    (tmp_path / "go").touch()
-    eventually(lambda: (tmp_path / "seen").exists() and (tmp_path / "seen").read_text() == "6.0")
-    eventually(lambda: trees(env) == [])
+def test_a_keeper_sets_the_limits_of_private_cards_and_restores_them(env: dict[str, str]) -> None:
+    lend = "from zeus.device.keeper import lend; lease = lend([card]); lease.set_limit(125); print(card.limit()); "
+    told = python(env, CARD + lend + "lease.release(); print(card.limit())")
+    assert told.split() == ["125.0", "250.0"]
+    eventually(lambda: left_behind(env) == [])
 
 
 LAUNCHER = """
@@ -140,10 +121,10 @@ print(len(set(told)))
 
 
 def test_ranks_of_one_launcher_share_the_cards(env: dict[str, str], tmp_path: Path) -> None:
-    tell = "import os, sys; print(os.environ['ZEUS_VIRTUAL_TREE'], flush=True); sys.stdin.read()"
+    tell = "import sys; print(card.spec.uuid, flush=True); sys.stdin.read()"
     (tmp_path / "launcher.py").write_text(LAUNCHER)
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "launcher.py"), NOW + tell],
+        [sys.executable, str(tmp_path / "launcher.py"), CARD + tell],
         env=env,
         capture_output=True,
         text=True,
@@ -151,7 +132,6 @@ def test_ranks_of_one_launcher_share_the_cards(env: dict[str, str], tmp_path: Pa
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
-    assert trees(env) == []
 
 
 @pytest.mark.usefixtures("warm_torch")
@@ -184,4 +164,4 @@ def test_two_runs_side_by_side_give_exactly_the_numbers_that_each_gives_alone(
     told = [process.communicate(timeout=PATIENCE_SECONDS) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], told
     assert [numbers(json.loads(out)) for out, _ in told] == [alone, alone]
-    eventually(lambda: trees(env) == [])
+    eventually(lambda: left_behind(env) == [])
