@@ -320,12 +320,13 @@ def _warm_up(ended: Sequence[_AtTop], others: Iterable[Run]) -> tuple[Floats, Fl
     """The warm-up of the default, and its error.
 
     The first process on a machine may warm up for longer than all later ones, and it often runs the default. So runs
-    of other sizes have a say: they are expected to warm up for the same time, or for as many epochs.
+    of other sizes have a say: they are expected to warm up for the same time, or for as many epochs. In a run of one
+    epoch, the warm-up cannot be told from the rest.
     """
     own, count = np.mean([one.run.warm for one in ended], axis=0), len(ended)
     error = WARM * own / math.sqrt(count)
     seen = [run for run in others if run.setting[3] == STEADY]
-    if not seen:
+    if not seen or any(one.run.setting[3] != STEADY for one in ended):
         return own, error
     epoch = np.mean([one.epoch for one in ended], axis=0)
     as_long = np.mean([run.warm for run in seen], axis=0)

@@ -112,6 +112,11 @@ def test_the_warm_up_of_the_first_process_is_no_saving_of_all_later_ones() -> No
     assert saving is not None and not saving.difference_seen
 
 
+def test_the_warm_up_of_a_default_of_one_epoch_is_not_counted_twice() -> None:
+    trials = [run(1, 16, 1, warm_up=4.0), *(run(n, 8, 3, warm_up=4.0) for n in range(2, 8))]
+    assert open_ledger(SPEC, trials).defaults["V100"].use.joules == pytest.approx(500.0, rel=0.01)
+
+
 def test_chance_is_seldom_told_as_a_saving() -> None:
     """All sizes are the same: what a few runs of other sizes save or lose beside many of the default is luck."""
     rng, seen = random.Random(1), 0
