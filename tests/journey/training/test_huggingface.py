@@ -543,6 +543,7 @@ def test_a_fine_tune_of_one_epoch_is_measured_limited_and_reported(
 @pytest.mark.peers
 @pytest.mark.filterwarnings("ignore:Cannot ")  # from dill, which `datasets` pickles with
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.gradient_checkpointing. is deprecated:FutureWarning")  # TRL still sets it
 def test_trls_trainer_for_fine_tuning_takes_the_same_callbacks_and_arguments(
     card: VirtualGpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
