@@ -117,13 +117,13 @@ function money(amount, currency) {
 
 // ---------------------------------------------------------------- savings in words
 
-const NOTHING_CLAIMED = "as it ran: the default's power limits are not known";
+const LIMITS_UNKNOWN = "as it ran: the default's power limits are not known";
 
 // " (measured, ±1.2 kJ)"; nothing where neither is known.
 function certainty(basis, error) {
   const parts = basis === "measured" || basis === "estimated" ? [basis] : [];
   if (!missing(error)) parts.push(`±${inUnits(error, ENERGY, 2)}`);
-  if (basis === "as_it_ran") parts.push(NOTHING_CLAIMED);
+  if (basis === "as_it_ran") parts.push(LIMITS_UNKNOWN);
   return parts.length ? ` (${parts.join(basis === "as_it_ran" ? "; " : ", ")})` : "";
 }
 
