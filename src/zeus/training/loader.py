@@ -25,10 +25,9 @@ from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import power_arguments
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.profile import Profiles
-from zeus.training.last_line import tell
 from zeus.training.script_trial import ScriptTrial, open_report
 from zeus.training.session import Session
-from zeus.training.summary import Summary
+from zeus.training.summary import Summary, print_summary
 
 log = logging.getLogger(__name__)
 
@@ -194,7 +193,7 @@ class ZeusDataLoader(DataLoader[Any]):
         try:
             yield from epochs
         finally:
-            tell(session.summary)
+            print_summary(session.summary)
 
     def __iter__(self) -> Any:
         """Iterate over the batches. A step lasts from one batch to the next."""

@@ -449,7 +449,7 @@ def test_after_an_error_on_the_gpu_the_limit_is_put_back_at_once(virtual_v100s: 
     optimizer = GlobalPowerLimitOptimizer(monitor)
     gpus = list(monitor.gpus.values())
     optimizer.on_epoch_begin()
-    while gpus[0].limit() == 250 or not optimizer._chunks.is_open:
+    while gpus[0].limit() == 250 or not optimizer.is_profiling:
         step(gpus, 256)
         optimizer.on_step_end()
     monitor.failed = True

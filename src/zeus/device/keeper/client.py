@@ -31,7 +31,6 @@ from typing import Any
 
 from zeus import env
 from zeus.device import container
-from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper import protocol
 from zeus.device.keeper.notes import Notes
@@ -45,17 +44,6 @@ log = logging.getLogger("zeus.device.keeper")
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
 PRIVATE = "private"  # in place of a socket: start a private keeper, even if that is a risk
 _warned: set[str] = set()
-_changes: list[float] = []  # when this process set a limit, by its GPUs' clock
-
-
-def limit_changes() -> int:
-    """How often this process has set a limit. A cheap way to see whether one changed between two steps."""
-    return len(_changes)
-
-
-def changed_at(since: int) -> list[float]:
-    """When this process set a limit, by its GPUs' clock, without the first `since` times."""
-    return _changes[since:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +62,6 @@ class Lease:
 
     def __init__(self, channel: Channel, gpus: Sequence[Gpu], kind: str) -> None:
         self._channel = channel
-        self._clock = clock_of(gpus[0])
         self.kind = kind  # "private" or "system"
         self.is_left = False  # whether it was released, but the keeper did not confirm that limits are restored
         answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=env.job_name())
@@ -98,7 +85,6 @@ class Lease:
         answer = self._channel.ask(op="set", watts=limits)
         self.found = answer["found"]
         in_force: dict[str, float] = answer["limits"]
-        _changes.append(self._clock.now())
         return in_force
 
     def release(self) -> None:
@@ -109,7 +95,6 @@ class Lease:
             if self not in _leases:
                 return
             _leases.discard(self)
-        _changes.append(self._clock.now())
         try:
             for result in self._channel.ask(op="release")["returned"]:
                 if result["ending"] in ("left", "failed"):
