@@ -15,7 +15,6 @@ from zeus import env
 from zeus.device.clock import REAL
 from zeus.device.ranks import connected
 from zeus.distributed.crew import Alone, Crew, crew
-from zeus.env import orders
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.profile import PowerProfile
@@ -146,11 +145,7 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
         return self._optimizer
 
     def _made(self, ranks: Crew) -> GlobalPowerLimitOptimizer:
-        """Make the optimizer with the launcher's profiles, limits and η, except for what was given."""
-        from zeus.optimizer.power_limit.launched_trial import launched_arguments  # takes some time to load
-
-        given = self._given.arguments
-        return GlobalPowerLimitOptimizer(**given, **launched_arguments(orders(), self.monitor, ranks, given))
+        return GlobalPowerLimitOptimizer(**{"crew": ranks, **self._given.arguments})
 
     @property
     def profile(self) -> PowerProfile | None:

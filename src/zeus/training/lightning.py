@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from zeus.distributed.crew import crew
-from zeus.env import orders
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-from zeus.optimizer.power_limit.launched_trial import launched_arguments
 from zeus.training.framework_trial import FrameworkTrial
 from zeus.training.training_run import TrainingRun, joules_of
 from zeus_energy import install_command
@@ -224,10 +222,8 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 
 
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:
-    """Call `make` with the ranks and, under `zeus run`, with those of the job's arguments that it takes and lacks."""
-    given = getattr(make, "keywords", {})  # of a `functools.partial`
-    found, takes = launched_arguments(orders(), monitor, crew(), given), inspect.signature(make).parameters
-    return make(monitor, **{name: value for name, value in found.items() if name in takes})
+    """Call `make` with the ranks, if it takes them."""
+    return make(monitor, crew=crew()) if "crew" in inspect.signature(make).parameters else make(monitor)
 
 
 def length(batch: Any) -> int | None:
