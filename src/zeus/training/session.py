@@ -16,7 +16,6 @@ from zeus import job
 from zeus.cost import ZERO, CostModel, Use, fits
 from zeus.distributed.crew import Alone, Crew
 from zeus.distributed.waiting import WaitRecord
-from zeus.env import Mode
 from zeus.errors import DeviceError, InputError
 from zeus.job import Kind
 from zeus.jobs.profile_folder import ProfileFolder
@@ -94,7 +93,7 @@ class Session:
         self._over = over
         self.batch_size = batch_size
         known = known or Knowledge()
-        step = None if optimizer.profile is None else _per_step(optimizer.profile, self._limit_in_use())
+        step = None if optimizer.profile is None else _per_step(optimizer.profile, optimizer.limit_in_use)
         if step is not None:
             known = replace(known, step=step)
         terms = Terms(
@@ -251,11 +250,6 @@ class Session:
             return None
 
     # ------------------------------------------------------------------ the end
-
-    def _limit_in_use(self) -> float | None:
-        if self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
-            return self._optimizer.best_limit
-        return self._optimizer.found_limit
 
     @property
     def summary(self) -> Summary:

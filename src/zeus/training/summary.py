@@ -117,7 +117,7 @@ def limit_saving(
         return None
     units = Units.of([*earlier, outcome.stretches], profile=profile)
     before, after = units.move(outcome, found), units.move(outcome, best)
-    if optimizer.mode is Mode.OPTIMIZE and optimizer.why_not is None:
+    if optimizer.sets_best:
         after = Moved(Use(outcome.joules, outcome.seconds), ZERO, measured=True)
     return None if before is None or after is None else difference(found, best, before, after, paid)
 

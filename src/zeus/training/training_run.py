@@ -15,7 +15,7 @@ from dataclasses import replace
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use, included
 from zeus.distributed.crew import Alone, Crew
 from zeus.distributed.waiting import WaitRecord
-from zeus.env import Mode, orders
+from zeus.env import orders
 from zeus.job import Kind
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
@@ -254,9 +254,7 @@ class TrainingRun:
             self._recorder.cut_steps(wait=False)
             self._recorder.deliver()
         optimizer = self.optimizer
-        if optimizer is None or optimizer.best_limit is None:
-            return {}
-        if optimizer.mode is not Mode.OPTIMIZE or optimizer.why_not is not None:
+        if optimizer is None or optimizer.best_limit is None or not optimizer.sets_best:
             return {}
         values = {"zeus/power_limit": optimizer.best_limit}
         saving = limit_saving(optimizer, self._engine.so_far)  # a log has no money: nothing is priced

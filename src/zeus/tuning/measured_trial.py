@@ -200,9 +200,7 @@ class MeasuredTrial:
 
         None while limits are being profiled, or if limits cannot be read.
         """
-        if self.optimizer.mode is not Mode.OPTIMIZE or self.optimizer.why_not is not None:
-            return self.optimizer.found_limit
-        return self.optimizer.best_limit
+        return self.optimizer.limit_in_use
 
     def values(self) -> dict[str, float | str]:
         """What the tuner records. A value that is not known is left out.

@@ -212,6 +212,19 @@ class GlobalPowerLimitOptimizer(Callback):
         return self._best if isinstance(self._profiler, Done) else None
 
     @property
+    def sets_best(self) -> bool:
+        """Whether the best limit is set as soon as it is known."""
+        return self.mode is Mode.OPTIMIZE and self.why_not is None
+
+    @property
+    def limit_in_use(self) -> float | None:
+        """The limit that training runs at besides profiling: the best one, or the one found if Zeus sets none.
+
+        None while the best is not known, or if limits cannot be read.
+        """
+        return self.best_limit if self.sets_best else self.found_limit
+
+    @property
     def found_limit(self) -> float | None:
         """The lowest limit in force before Zeus changed any, in watts. None if limits cannot be read."""
         return self._setup.found
@@ -452,8 +465,7 @@ class GlobalPowerLimitOptimizer(Callback):
         plan, profile = self._setup.plan, self.profile
         if not isinstance(self._phase, Holding) or self.best_limit is None or plan is None or profile is None:
             return
-        here = self.best_limit if self.mode is Mode.OPTIMIZE else self.found_limit
-        if self._drift.has_changed(seconds, profile, here):
+        if self._drift.has_changed(seconds, profile, self.limit_in_use):
             self._profile(self._phase.lease, profiler.start(plan))
 
     # ------------------------------------------------------------------ restoring limits
