@@ -38,7 +38,6 @@ class EnergyCallback(Callback):  # type: ignore[misc]
         monitor: Measures the GPUs. Default: the optimizer's, or one over all visible GPUs.
         optimizer: Finds the best power limit and keeps it: an optimizer, or a callable such as the class itself that
             makes one from a monitor when training begins, once the ranks of a distributed training are connected.
-            Under `zeus run` the callable also gets the job's profiles, limits and η.
         batch_size: Samples in a batch on one GPU. Default: the length of the batch's first tensor.
 
     Example:

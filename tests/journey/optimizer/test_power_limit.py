@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -114,6 +115,20 @@ def test_a_launcher_that_names_only_its_trial_has_profiles_kept_by_the_size_of_t
     monkeypatch.setenv("ZEUS_TRIAL", "99")
     assert GlobalPowerLimitOptimizer(monitor).key.job == ""  # nothing is known of it, so no profile is kept for it
     store.close()
+
+
+@pytest.mark.parametrize("profiling", ["walk", "paper"])
+def test_a_training_too_short_to_profile_says_how_far_it_came(virtual_v100s: list[VirtualGpu], profiling: str) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), profiling=profiling)
+    train(optimizer, epochs=1, steps=5)
+    assert optimizer.is_profiling
+    optimizer.on_train_end()
+    assert (optimizer.profile, optimizer.best_limit) == (None, None)
+    assert re.fullmatch(r"the training ended when \d of 7 limits were measured", optimizer.why_not or "")
+    assert [gpu.limit() for gpu in virtual_v100s] == [250, 250]
+    train(optimizer, epochs=1, steps=2000)  # another training with it goes on from there
+    assert optimizer.best_limit is not None and optimizer.why_not is None
+    optimizer.on_train_end()
 
 
 @pytest.mark.parametrize("steps", [1, 5])

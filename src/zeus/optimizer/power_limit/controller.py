@@ -295,7 +295,11 @@ class GlobalPowerLimitOptimizer(Callback):
         """Training has ended. Restore the limit found. The profile is kept for another training with this object."""
         self._heed()
         self._stop_listening()
-        self._leave(Idle(self.why_not))
+        why_not = self.why_not
+        if isinstance(self._phase, Profiling) and self._setup.plan is not None:
+            known = len(self._profiler.known) if self._profiler is not None else 0
+            why_not = f"the training ended when {known} of {len(self._setup.plan.limits)} limits were measured"
+        self._leave(Idle(why_not))
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
