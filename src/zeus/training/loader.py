@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
 from zeus import env
-from zeus.cost import CostModel, Include
+from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.device.gpu import Gpu
 from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
-from zeus.distributed.crew import Crew, broadcast, crew
+from zeus.distributed.crew import broadcast, crew
 from zeus.env import Mode, Orders, ProfilingPlan, orders
 from zeus.errors import InputError
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.running import start_terms
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes
-from zeus.optimizer.launched_trial import LaunchedTrial, launched_trial
+from zeus.optimizer.launched_trial import launched_trial
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.profile_files import default_profiles
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
 from zeus.profile import ProfileKey, Profiles
 from zeus.training.session import Session
 from zeus.training.summary import Summary, print_summary
+from zeus.trial.engine import Terms
 
 log = logging.getLogger(__name__)
 
@@ -160,19 +162,25 @@ class ZeusDataLoader(DataLoader[Any]):
             higher_is_better, watts = trial.spec.higher_is_better_metric, trial.trial.ask.max_watts
         elif order.higher_is_better is not None:
             higher_is_better = order.higher_is_better
-        return Session(
-            self._zeus_monitor,
-            optimizer,
-            CostModel(eta, watts) if watts > 0 else None,
-            max_epochs=order.max_epochs or max_epochs,
-            batch_size=samples,
+        terms = Terms(
             target_metric=order.target_metric if order.target_metric is not None else target_metric,
             higher_is_better=higher_is_better,
+            max_epochs=order.max_epochs or max_epochs,
+            cost=CostModel(eta, watts) if watts > 0 else None,
             cost_limit=order.cost_limit,
+            batch_size=samples,
             steps_per_epoch=None if trial is None and order.cost_limit is None else self._steps_per_epoch(),
+        )
+        if trial is None:
+            return Session(optimizer, terms, crew=ranks, first=broadcast)
+        return Session(
+            optimizer,
+            replace(terms, **start_terms(order)),
+            trial,
             crew=ranks,
             first=broadcast,
-            **({} if trial is None else _of_trial(trial, order, self._zeus_monitor, ranks, optimizer.include)),
+            quick=ProfileFolder.of(order),
+            notes=CounterNotes(order, self._zeus_monitor, ranks, optimizer.include),
         )
 
     # ------------------------------------------------------------------ Listing 1
@@ -276,19 +284,3 @@ def _share(batch_size: int, accumulation_steps: int) -> int:
 def _working_gpus() -> list[Gpu]:
     """The virtual GPUs that a step of this process runs on. Empty for real GPUs, which need no report of steps."""
     return own(list(find().values()), rank()) if env.is_virtual() else []
-
-
-def _of_trial(
-    trial: LaunchedTrial, order: Orders, monitor: ZeusMonitor, ranks: Crew, include: Include
-) -> dict[str, Any]:
-    """Arguments that connect a session to the launcher's trial."""
-    return {
-        "keep_going": trial.keep_going,
-        "tell_epoch": trial.tell_epoch,
-        "over": trial.over,
-        "known": trial.known,
-        "so_far": trial.so_far,
-        "quick": ProfileFolder.of(order),
-        "notes": CounterNotes(order, monitor, ranks, include),
-        **start_terms(order),
-    }

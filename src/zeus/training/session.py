@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from zeus import job
-from zeus.cost import ZERO, CostModel, Use, fits
+from zeus.cost import Use, fits
 from zeus.distributed.crew import Alone, Crew
 from zeus.distributed.waiting import WaitRecord
 from zeus.errors import DeviceError, InputError
 from zeus.job import Kind
 from zeus.jobs.profile_folder import ProfileFolder
-from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes
+from zeus.optimizer.launched_trial import LaunchedTrial
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.trial_run import TrialRun
 from zeus.profile import PowerProfile
 from zeus.training.summary import ENDINGS, Summary, TrainingEnd, summary_of
-from zeus.trial.engine import AskPolicy, Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
+from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
 from zeus.trial.knowledge import Knowledge
 
 
@@ -33,93 +33,53 @@ class Session:
     """One run.
 
     Args:
-        monitor: Measures the GPUs.
-        optimizer: Sets their power limit.
-        cost: Equation 2; None if MAXPOWER is not known.
-        max_epochs: Most epochs to train for.
-        batch_size: For the summary.
-        target_metric: The run ends when the metric reaches it. None: after max_epochs.
-        higher_is_better: Whether a higher metric is better.
-        cost_limit: Cost limit of the trial; None: it has none.
-        keep_going: Asked before each epoch, and inside an epoch that would exceed the cost limit. Called on the rank
-            that writes. Default: the cost limit decides.
-        tell_epoch: Called with what an epoch uses, on the rank that writes.
-        over: Called once with the outcome of the run, on every rank.
-        steps_per_epoch: If it is known before the first epoch.
-        before: What earlier starts of this trial used.
-        micro_batch_size: Samples on each GPU at once, if gradients are accumulated.
-        known: What earlier trials of the job tell about this one's epochs.
+        optimizer: Sets the power limit of the GPUs that its monitor measures.
+        terms: The target, the cost and its bound.
+        trial: The launcher's trial, if it has opened one.
         crew: The ranks of a distributed training.
-        quick: Where a script under `zeus profile` leaves what it measured.
         first: Returns the first rank's number on every rank.
-        so_far: What the trial had used when an earlier start last reported.
+        quick: Where a script under `zeus profile` leaves what it measured.
         notes: For a trial that a launcher may have to start again.
+
+    Raises:
+        InputError: A term is not valid.
     """
 
     def __init__(
         self,
-        monitor: ZeusMonitor,
         optimizer: GlobalPowerLimitOptimizer,
-        cost: CostModel | None,
+        terms: Terms,
+        trial: LaunchedTrial | None = None,
         *,
-        max_epochs: int,
-        batch_size: int,
-        target_metric: float | None = None,
-        higher_is_better: bool = True,
-        cost_limit: float | None = None,
-        keep_going: Callable[[AskPolicy], bool] | None = None,
-        tell_epoch: Callable[[Use], None] = lambda use: None,
-        over: Callable[[job.Outcome], None] = lambda outcome: None,
-        steps_per_epoch: int | None = None,
-        before: Use = ZERO,
-        micro_batch_size: int | None = None,
-        known: Knowledge | None = None,
         crew: Crew | None = None,
         first: Callable[[float], float] = lambda value: value,
         quick: ProfileFolder | None = None,
-        so_far: job.Outcome | None = None,
         notes: CounterNotes | None = None,
     ) -> None:
-        if isinstance(max_epochs, bool) or not isinstance(max_epochs, int) or max_epochs < 1:
-            raise InputError(f"max_epochs={max_epochs!r}: give a whole number of epochs, at least 1.")
-        if target_metric is not None and not math.isfinite(target_metric):
-            raise InputError(f"target_metric={target_metric!r}: give a number, or None to train for max_epochs.")
-        if cost_limit is not None and not cost_limit > 0:
-            raise InputError(f"the cost limit {cost_limit!r} must be above 0.")
+        epochs, target, limit = terms.max_epochs, terms.target_metric, terms.cost_limit
+        if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+            raise InputError(f"max_epochs={epochs!r}: give a whole number of epochs, at least 1.")
+        if target is not None and not math.isfinite(target):
+            raise InputError(f"target_metric={target!r}: give a number, or None to train for max_epochs.")
+        if limit is not None and not limit > 0:
+            raise InputError(f"the cost limit {limit!r} must be above 0.")
         self._optimizer = optimizer
-        self._cost = cost
         self._crew: Crew = crew or Alone()
         self._first = first
-        self._over = over
-        self.batch_size = batch_size
-        known = known or Knowledge()
-        step = None if optimizer.profile is None else _per_step(optimizer.profile, optimizer.limit_in_use)
-        if step is not None:
-            known = replace(known, step=step)
-        terms = Terms(
-            target_metric=target_metric,
-            higher_is_better=higher_is_better,
-            max_epochs=max_epochs,
-            cost=cost,
-            cost_limit=cost_limit,
-            batch_size=batch_size,
-            steps_per_epoch=steps_per_epoch,
-            found_watts=optimizer.found_limit,
-            before=before,
-            micro_batch_size=micro_batch_size,
-        )
-        self._known = known
+        self._trial = trial
+        self._known = Knowledge() if trial is None else trial.known
+        if optimizer.profile is not None and (step := _per_step(optimizer.profile, optimizer.limit_in_use)) is not None:
+            self._known = replace(self._known, step=step)
         self._run = TrialRun(
-            TrialEngine(terms, known),
-            monitor,
+            TrialEngine(replace(terms, found_watts=optimizer.found_limit), self._known),
+            optimizer.monitor,
             self._crew,
             optimizer.include,
-            ask=keep_going or (lambda question: fits(question.cost, cost_limit)),
-            tell_epoch=tell_epoch,
+            ask=(lambda question: fits(question.cost, limit)) if trial is None else trial.keep_going,
+            tell_epoch=(lambda use: None) if trial is None else trial.tell_epoch,
             quick=quick,
             notes=notes,
         )
-        self._so_far, self._is_trial = so_far, notes is not None
         self._waits = WaitRecord(self._crew)
         self._ending = TrainingEnd.RUNNING
         self._begun = False
@@ -127,7 +87,7 @@ class Session:
         self._in_steps = False
         self._pass = 0
         self._reported = False  # whether this epoch has a metric
-        self._told = False  # whether `over` was called
+        self._told = False  # whether the trial was told its outcome
 
     # ------------------------------------------------------------------ epochs
 
@@ -164,8 +124,8 @@ class Session:
     def _resume(self, done: int) -> None:
         """Continue a trial that was started before, or else a training of which nothing is known but its epochs."""
         run, engine = self._run, self._run.engine
-        if self._is_trial:
-            run.resume(done, self._so_far)
+        if self._trial is not None:
+            run.resume(done, self._trial.so_far)
         else:
             run.engine = replace(engine, epochs=done, terms=replace(engine.terms, epochs_before=done))
         if done and done >= engine.terms.max_epochs:
@@ -194,7 +154,7 @@ class Session:
         if left:
             self._ending = TrainingEnd.LEFT
         if not self._told:
-            self._over(self._run.outcome or self._run.engine.so_far)
+            self._tell(self._run.outcome or self._run.engine.so_far)
 
     # ------------------------------------------------------------------ steps
 
@@ -239,7 +199,7 @@ class Session:
         self._run.feed(Evaluated(value))
         if self._run.engine.ending is job.Ending.CONVERGED and self._run.outcome is not None:
             self._ending, self._told = TrainingEnd.REACHED, True
-            self._over(self._run.outcome)
+            self._tell(self._run.outcome)
         return self._ending is TrainingEnd.REACHED
 
     def _agreed(self, metric: float) -> float | None:
@@ -251,6 +211,10 @@ class Session:
 
     # ------------------------------------------------------------------ the end
 
+    def _tell(self, outcome: job.Outcome) -> None:
+        if self._trial is not None:
+            self._trial.over(outcome)
+
     @property
     def summary(self) -> Summary:
         """What the run used so far, or in total once it is over."""
@@ -261,8 +225,8 @@ class Session:
             outcome,
             self._ending,
             self._optimizer,
-            batch_size=self.batch_size,
-            cost=self._cost,
+            batch_size=self._run.engine.terms.batch_size or 0,
+            cost=self._run.engine.terms.cost,
             include=self._optimizer.include,
             waits=self._waits,
             earlier=self._known.trials,

@@ -27,6 +27,7 @@ from zeus.monitor import ZeusMonitor  # noqa: E402
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
 from zeus.training.session import Session  # noqa: E402
 from zeus.training.summary import TrainingEnd  # noqa: E402
+from zeus.trial.engine import Terms  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("warm_torch")
 
@@ -507,7 +508,7 @@ class FailedGpu(ZeusMonitor):
 def test_an_error_on_the_gpu_is_what_the_user_sees_and_the_limit_is_put_back(gpu: VirtualGpu) -> None:
     monitor = FailedGpu()
     optimizer = GlobalPowerLimitOptimizer(monitor)
-    session = Session(monitor, optimizer, None, max_epochs=3, batch_size=256)
+    session = Session(optimizer, Terms(target_metric=None, max_epochs=3, cost=None, batch_size=256))
 
     def train() -> None:
         for _ in session.epochs():

@@ -29,6 +29,7 @@ from zeus.jobs.running import RunningTrial
 from zeus.launch.script_events import Line, Script
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
+from zeus.optimizer.launched_trial import LaunchedTrial
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.service.app import create
 from zeus.store import MemoryStore
@@ -164,24 +165,23 @@ def set_bound(job: LocalJob, gpus: Gpus, bound: float | None) -> None:
 # ---------------------------------------------------------------------- the ways
 
 
+class ToldTrial(LaunchedTrial):
+    """A trial whose launcher tells the store at once how it ended, also if its loop was left."""
+
+    def over(self, outcome: Outcome) -> None:
+        assert self._running is not None
+        self._running.tell(outcome)
+
+
 def loader(story: Story) -> Outcome:
     """The session behind `ZeusDataLoader`. How it broke is for its launcher to say."""
     stage = Stage(story)
     trial = stage.ask()
-    session = Session(
-        stage.monitor,
-        GlobalPowerLimitOptimizer(stage.monitor, mode="off"),
-        COST,
-        max_epochs=len(story.epochs),
-        batch_size=trial.batch_size,
-        target_metric=TARGET,
-        cost_limit=trial.decision.cost_limit,
-        keep_going=lambda question: stage.job.progress(trial.number, question.so_far, question.cost),
-        tell_epoch=RunningTrial("story", trial.number, lambda: stage.job).tell_epoch,
-        over=lambda outcome: stage.job.tell(trial.number, outcome) and None,
-        steps_per_epoch=STEPS,
-        known=stage.job.knowledge(trial),
+    running = RunningTrial("story", trial.number, lambda: stage.job, cost_limit=trial.decision.cost_limit)
+    terms = Terms.of(
+        stage.job.spec, COST, trial.decision.cost_limit, batch_size=trial.batch_size, steps_per_epoch=STEPS
     )
+    session = Session(GlobalPowerLimitOptimizer(stage.monitor, mode="off"), terms, ToldTrial(running))
     stage.work(story.set_up, 100.0)
     with suppress(Crash, KeyboardInterrupt):
         for done in session.epochs():
