@@ -1,6 +1,6 @@
 """Trains a small causal language model with the Hugging Face Trainer, with one global batch split in different ways.
 
-    ZEUS_READ_ONLY=1 python benchmarks/h200/accumulation.py --data DIR [--steps 120] [--rounds 3]
+    ZEUS_READ_ONLY=1 python benchmarks/h200/accumulation.py --data DIR [--steps 120] [--rounds 3] [--parts 1 2 4 8]
 
 The global batch is 64 sequences of 256 bytes, in 1, 2, 4 or 8 parts whose gradients are accumulated. Runs with and
 without the callbacks of Zeus take turns, and each round has another order and another seed. The window around
@@ -26,7 +26,6 @@ from zeus.optimizer.power_limit import HFGlobalPowerLimitOptimizer
 from zeus.training.huggingface import EnergyCallback
 
 GLOBAL_BATCH, LENGTH, LOGGED_EVERY = 64, 256, 10
-PARTS = (1, 2, 4, 8)
 
 
 class Text(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
@@ -91,14 +90,15 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with sst2_agnews")
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", type=int, nargs="+", default=(1, 2, 4, 8))
     options = parser.parse_args()
     data, monitor = Text(options.data), ZeusMonitor()
-    for parts in PARTS:
+    for parts in options.parts:
         train(data, parts, 99, 10, True, monitor)  # warms up, and is not counted
     runs: dict[tuple[int, bool], list[dict[str, Any]]] = defaultdict(list)
     chance = random.Random(0)
     for seed in range(options.rounds):
-        order = [(parts, zeus) for parts in PARTS for zeus in (False, True)]
+        order = [(parts, zeus) for parts in options.parts for zeus in (False, True)]
         chance.shuffle(order)
         for parts, zeus in order:
             run = train(data, parts, seed, options.steps, zeus, monitor)
@@ -112,7 +112,7 @@ def main() -> None:
     sequences = options.steps * GLOBAL_BATCH
     print("\n| parts | J per sequence | time (s) | callbacks: energy | callbacks: time | last loss |")
     print("|---:|---:|---:|---:|---:|---:|")
-    for parts in PARTS:
+    for parts in options.parts:
         bare, zeus = runs[parts, False], runs[parts, True]
         cells = [_spread([one["joules"] / sequences for one in bare], 4), _spread([one["seconds"] for one in bare], 2)]
         for what in ("joules", "seconds"):
@@ -121,18 +121,24 @@ def main() -> None:
         cells.append(_spread([one["losses"][-1] for one in bare + zeus], 4))
         print(f"| {parts} | " + " | ".join(cells) + " |")
     print(f"\nLoss every {LOGGED_EVERY} steps, mean over all runs of a split:")
-    for parts in PARTS:
+    for parts in options.parts:
         curves = [one["losses"] for one in runs[parts, False] + runs[parts, True]]
         print(f"  {parts}: " + " ".join(f"{fmean(values):.3f}" for values in zip(*curves, strict=True)))
+    first, *others = options.parts
     worst = max(
-        abs(a - b)
-        for parts in PARTS[1:]
-        for seed in range(options.rounds)
-        for a, b in zip(runs[1, False][seed]["losses"], runs[parts, False][seed]["losses"], strict=True)
+        (
+            abs(a - b)
+            for parts in others
+            for seed in range(options.rounds)
+            for a, b in zip(runs[first, False][seed]["losses"], runs[parts, False][seed]["losses"], strict=True)
+        ),
+        default=0.0,
     )
-    seeds = [runs[1, False][seed]["losses"] for seed in range(options.rounds)]
+    seeds = [runs[first, False][seed]["losses"] for seed in range(options.rounds)]
     between = max(max(values) - min(values) for values in zip(*seeds, strict=True))
-    print(f"Largest difference of the loss to 1 part with the same seed: {worst:.4f}; between seeds: {between:.4f}.")
+    print(
+        f"Largest difference of the loss to {first} part(s) with the same seed: {worst:.4f}; between seeds: {between:.4f}."
+    )
 
 
 def _spread(values: list[float], digits: int) -> str:
