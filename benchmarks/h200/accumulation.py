@@ -136,9 +136,8 @@ def main() -> None:
     )
     seeds = [runs[first, False][seed]["losses"] for seed in range(options.rounds)]
     between = max(max(values) - min(values) for values in zip(*seeds, strict=True))
-    print(
-        f"Largest difference of the loss to {first} part(s) with the same seed: {worst:.4f}; between seeds: {between:.4f}."
-    )
+    print(f"Largest difference of the loss to the first split with the same seed: {worst:.4f}.")
+    print(f"Between seeds: {between:.4f}.")
 
 
 def _spread(values: list[float], digits: int) -> str:
