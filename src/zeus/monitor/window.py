@@ -14,7 +14,7 @@ from pathlib import Path
 
 from zeus import env
 from zeus.device.clock import REAL, common_clock
-from zeus.device.cpu_counters import CpuCounters, CpuReadings, counters_of
+from zeus.device.cpu import CpuCounters, CpuReadings, counters_of
 from zeus.device.find import find, no_gpu
 from zeus.device.gpu import Clock, Gpu, Ticker
 from zeus.device.queued_work import FRAMEWORKS, wait_for

@@ -26,11 +26,10 @@ from uuid import UUID
 
 from zeus import env
 from zeus.device.clock import RealClock, VirtualClock
-from zeus.device.cpu import CpuPackage
+from zeus.device.cpu import CounterValue, CpuPackage
 from zeus.device.gpu import Capability, Clock, Gpu, GpuSpec, PowerSample, check_limit, refuse_if_read_only
 from zeus.device.ranks import own, rank
 from zeus.device.virtual import presets
-from zeus.device.virtual.host import virtual_cpus
 from zeus.device.virtual.physics import Card, Load, operate
 from zeus.device.virtual.state import (
     MAX_CARDS,
@@ -135,7 +134,7 @@ def _shared_machine(spec: VirtualSpec, path: Path) -> VirtualMachine:
     holder = FileState(path, spec.kind, fresh)
     shared = StateClock if rank() is None else RankClock
     clock = shared(holder) if spec.virtual_clock else RealClock(spec.speed)
-    load, cpus = presets.load(spec.card, spec.load), virtual_cpus(spec.cpu_watts, spec.dram_watts, clock)
+    load, cpus = presets.load(spec.card, spec.load), virtual_cpus(spec.cpu_watts, spec.dram_watts)
     watched = spec.load if spec.is_busy_when_watched and not spec.virtual_clock else ""
     return VirtualMachine(card, load, holder, clock, name=str(path), cpus=cpus, watched_load=watched)
 
@@ -193,6 +192,30 @@ def meet(moment: float) -> None:
         clock.move_to(moment)
 
 
+class ConstantPower:
+    """The energy counter of a virtual CPU or its memory, which always draws the same power.
+
+    >>> counter = ConstantPower(50.0)
+    >>> counter.reading(10.0).joules - counter.reading(4.0).joules
+    300.0
+    """
+
+    wrap_seconds = float("inf")
+
+    def __init__(self, watts: float) -> None:
+        self.watts = watts
+
+    def reading(self, moment: float = 0.0) -> CounterValue:
+        """Joules up to this moment on the machine's clock, however late it is asked."""
+        return CounterValue(self.watts * moment)
+
+
+def virtual_cpus(cpu_watts: float, dram_watts: float) -> list[CpuPackage]:
+    """One CPU package with its memory. None if it draws nothing; no memory if that draws nothing."""
+    dram = ConstantPower(dram_watts) if dram_watts else None
+    return [CpuPackage(0, "virtual-package-0", ConstantPower(cpu_watts), dram)] if cpu_watts else []
+
+
 class VirtualMachine:
     """Equal cards, their clock, and the workload that runs on them.
 
@@ -234,7 +257,7 @@ class VirtualMachine:
         preset = presets.card(card)
         holder = MemoryState(MachineState((CardState(limit_watts=float(preset.default_watts)),) * count))
         clock = StateClock(holder)
-        cpus = virtual_cpus(cpu_watts, dram_watts, clock)
+        cpus = virtual_cpus(cpu_watts, dram_watts)
         return cls(preset, presets.load(card, load), holder, clock, name=f"memory-{card}", cpus=cpus)
 
     def run(self, indices: Sequence[int], seconds: float, watts: float | Sequence[float]) -> None:
