@@ -81,7 +81,7 @@ PUBLIC = {
     "zeus.tuning.measured_trial": ["MeasuredTrial"],
     "zeus.tuning.optuna": ["CostPruner", "OptunaTrial"],
     "zeus.tuning.ray_tune": ["CostStopper", "RayTrial"],
-    "zeus.device.find": ["Slice", "find", "machine", "mine", "no_gpu", "torch_uuids", "why_none"],
+    "zeus.device.find": ["find", "machine", "mine", "no_gpu", "torch_uuids", "why_none"],
     "zeus.device.gpu": [
         "Capability",
         "Clock",
