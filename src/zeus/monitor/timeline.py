@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
-from zeus.device.clock import common_clock
+from zeus.device.clock import common_clock, renew_after_fork
 from zeus.device.find import find
 from zeus.device.gpu import Capability, Gpu
 from zeus.errors import InputError
-from zeus.monitor.fork import renew_after_fork
 
 UPDATE_SECONDS = 0.1
 AVERAGE_SECONDS = 1.0  # of the past, for `device_average`
@@ -239,6 +238,7 @@ class PowerMonitor:
         able = {i: g for i, g in watched.items() if Capability.POWER in g.spec.capabilities}
         self.gpu_indices = list(watched)
         self._recorder = SeriesRecorder(able, _power, update_period, max_samples_per_gpu)
+        self.clock = self._recorder.clock
 
     @property
     def gpus(self) -> dict[int, Gpu]:

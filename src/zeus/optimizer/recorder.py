@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from zeus.cost import GPU_ONLY, Include, Use
 from zeus.deadline import Call, ask
-from zeus.device.clock import common_clock
 from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper.client import changed_at, found_limits, limit_changes
 from zeus.distributed.crew import Crew, barrier, together
@@ -113,7 +112,7 @@ class Recorder:
         self._include = include
         self._crew = crew
         self._pieces: deque[_Piece] = deque()
-        self._clock = common_clock(monitor.gpus.values())
+        self._clock = monitor.clock
         self._is_open = False
         self._edge = _Edge(0.0, 0, _LimitReading(()))  # where the open piece began
         self._hours = EnergyByHour(monitor.prices, include)

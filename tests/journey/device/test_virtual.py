@@ -12,7 +12,7 @@ import pytest
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.device.shared_folder import shared_folder
+from zeus.device.ranks import shared_folder
 from zeus.device.virtual import VirtualMachine, virtual_gpus
 from zeus.device.virtual.state import CardState, FileState, MachineState
 from zeus.errors import InputError

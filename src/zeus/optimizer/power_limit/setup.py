@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from zeus.cost import GPU_ONLY, Include, counted_as, included
-from zeus.device.clock import common_clock
 from zeus.device.gpu import Clock, Gpu
 from zeus.distributed.crew import Crew
 from zeus.env import ProfilingPlan, orders
@@ -114,8 +113,7 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
         if stored is None and plan.start_watts is None and wishes.profiling is ProfilingPlan.WALK:
             near = best_nearby(profiles, key, plan)
             plan = replace(plan, start_watts=near if _all_have(ranks, near) else None)
-    clock = common_clock(gpus)
-    return Setup(gpus, clock, max_watts, found, selector, plan, key, profiles, stored, include)
+    return Setup(gpus, monitor.clock, max_watts, found, selector, plan, key, profiles, stored, include)
 
 
 def _of_launcher(wishes: Wishes, monitor: ZeusMonitor, ranks: Crew) -> Wishes:
