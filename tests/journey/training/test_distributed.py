@@ -304,7 +304,7 @@ def test_a_lightning_trainer_on_two_ranks_needs_no_change(cards: list[VirtualGpu
 def machines(count: int = 2) -> tuple[VirtualMachine, VirtualMachine, VirtualMachine]:
     """Two ranks' views of one machine, and an onlooker's."""
     one = VirtualMachine.in_memory("v100", count)
-    holder = MemoryState(MachineState((CardState(limit_watts=250.0),) * count))
+    holder = MemoryState(MachineState([CardState(limit_watts=250.0)] * count))
     views = [VirtualMachine(one.card, one.load, holder, RankClock(holder), "shared") for _ in range(2)]
     return views[0], views[1], VirtualMachine(one.card, one.load, holder, StateClock(holder), "shared")
 
