@@ -95,18 +95,7 @@ PUBLIC = {
         "refuse_if_read_only",
     ],
     "zeus.device.keeper": ["Lease", "Observing", "lend", "permitted", "status"],
-    "zeus.device.virtual": [
-        "RankClock",
-        "StateClock",
-        "VirtualGpu",
-        "VirtualMachine",
-        "VirtualSpec",
-        "meet",
-        "parse",
-        "position",
-        "step",
-        "virtual_gpus",
-    ],
+    "zeus.device.virtual": ["VirtualGpu", "VirtualMachine", "step", "virtual_gpus"],
 }
 COMMANDS = [
     "demo",

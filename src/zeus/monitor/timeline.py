@@ -204,7 +204,35 @@ class PowerDomain(StrEnum):
     MEMORY_AVERAGE = "memory_average"  # Zeus cannot read it, so its timeline is empty
 
 
-class PowerMonitor:
+class _Sampler:
+    """Samples one quantity of those GPUs that report it."""
+
+    def __init__(
+        self,
+        wanted: tuple[Capability, Callable[[Gpu], float]],
+        gpu_indices: Sequence[int] | None,
+        update_period: float | None,
+        max_samples_per_gpu: int | None,
+        gpus: dict[int, Gpu] | None,
+    ) -> None:
+        capability, read = wanted
+        watched = find(gpu_indices) if gpus is None else gpus
+        able = {i: gpu for i, gpu in watched.items() if capability in gpu.spec.capabilities}
+        self.gpu_indices = list(watched)
+        self._recorder = SeriesRecorder(able, read, update_period, max_samples_per_gpu)
+        self.clock = self._recorder.clock
+
+    @property
+    def gpus(self) -> dict[int, Gpu]:
+        """The cards that are watched, by index: those that report what is sampled."""
+        return dict(self._recorder.gpus)
+
+    def stop(self) -> None:
+        """Stop sampling. Recorded readings stay available."""
+        self._recorder.stop()
+
+
+class PowerMonitor(_Sampler):
     """Samples the power of GPUs in the background. Times are wall-clock seconds, like `time.time()`.
 
     Args:
@@ -232,18 +260,9 @@ class PowerMonitor:
         *,
         gpus: dict[int, Gpu] | None = None,
     ) -> None:
-        domains = list(PowerDomain) if power_domains is None else [_domain(d) for d in power_domains]
-        self.power_domains = domains
-        watched = find(gpu_indices) if gpus is None else gpus
-        able = {i: g for i, g in watched.items() if Capability.POWER in g.spec.capabilities}
-        self.gpu_indices = list(watched)
-        self._recorder = SeriesRecorder(able, _power, update_period, max_samples_per_gpu)
-        self.clock = self._recorder.clock
-
-    @property
-    def gpus(self) -> dict[int, Gpu]:
-        """The cards that are watched, by index: those that report their power."""
-        return dict(self._recorder.gpus)
+        self.power_domains = [_domain(d) for d in (PowerDomain if power_domains is None else power_domains)]
+        wanted = (Capability.POWER, lambda gpu: gpu.power())
+        super().__init__(wanted, gpu_indices, update_period, max_samples_per_gpu, gpus)
 
     def get_power(
         self, time: float | None = None, *, power_domain: PowerDomain | str = PowerDomain.DEVICE_INSTANT
@@ -305,12 +324,8 @@ class PowerMonitor:
             for domain in self.power_domains
         }
 
-    def stop(self) -> None:
-        """Stop sampling. Recorded readings stay available."""
-        self._recorder.stop()
 
-
-class TemperatureMonitor:
+class TemperatureMonitor(_Sampler):
     """Samples the temperature of GPUs in the background, in degrees Celsius. Arguments as in `PowerMonitor`."""
 
     def __init__(
@@ -321,10 +336,8 @@ class TemperatureMonitor:
         *,
         gpus: dict[int, Gpu] | None = None,
     ) -> None:
-        watched = find(gpu_indices) if gpus is None else gpus
-        able = {i: g for i, g in watched.items() if Capability.TEMPERATURE in g.spec.capabilities}
-        self.gpu_indices = list(watched)
-        self._recorder = SeriesRecorder(able, lambda gpu: gpu.temperature(), update_period or 1.0, max_samples_per_gpu)
+        wanted = (Capability.TEMPERATURE, lambda gpu: gpu.temperature())
+        super().__init__(wanted, gpu_indices, update_period or 1.0, max_samples_per_gpu, gpus)
 
     def get_temperature(self, time: float | None = None) -> dict[int, float] | None:
         """Degrees by GPU at this time, or now. None before the first reading."""
@@ -335,14 +348,6 @@ class TemperatureMonitor:
     ) -> dict[int, list[tuple[float, float]]]:
         """(time, degrees) by GPU, for one GPU or all, between two times."""
         return self._recorder.lines(gpu_index, start_time, end_time)
-
-    def stop(self) -> None:
-        """Stop sampling. Recorded readings stay available."""
-        self._recorder.stop()
-
-
-def _power(gpu: Gpu) -> float:
-    return gpu.power()
 
 
 def _domain(name: PowerDomain | str) -> PowerDomain:

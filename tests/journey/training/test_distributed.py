@@ -15,7 +15,8 @@ import pytest
 from support.paths import SOURCES, TESTS
 from support.waiting import PATIENCE_SECONDS
 from zeus.device.ranks import Rank, own, rank
-from zeus.device.virtual import RankClock, StateClock, VirtualGpu, VirtualMachine, presets, virtual_gpus
+from zeus.device.virtual import VirtualGpu, VirtualMachine, presets, virtual_gpus
+from zeus.device.virtual.machine import RankClock, StateClock
 from zeus.device.virtual.physics import operate
 from zeus.device.virtual.state import CardState, MachineState, MemoryState
 from zeus.job import Ending, Gpus, JobSpec
