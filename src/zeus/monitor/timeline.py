@@ -141,12 +141,6 @@ class SeriesRecorder:
             line = [] if last is None else self._readings[index].around(last[0] - span, last[0])
         return None if last is None else integrate(line, last[0] - span, last[0]) / span
 
-    def line(self, index: int, start: float | None, end: float | None) -> list[tuple[float, float]]:
-        """(wall-clock time, value) of one GPU between two wall-clock times."""
-        low = -math.inf if start is None else self.moment(start)
-        high = math.inf if end is None else self.moment(end)
-        return self._wall(r for r in self.around(index, low, high) if low <= r[0] <= high)
-
     def around(self, index: int, low: float, high: float) -> list[tuple[float, float]]:
         """(moment, value) of one GPU between two moments, and the readings next to them."""
         self._wake()
@@ -154,9 +148,13 @@ class SeriesRecorder:
             return self._readings[index].around(low, high)
 
     def lines(self, index: int | None, start: float | None, end: float | None) -> dict[int, list[tuple[float, float]]]:
+        """(wall-clock time, value) by GPU, for one GPU or all, between two wall-clock times."""
         if index is not None and index not in self.gpus:
             raise InputError(f"gpu_index={index!r} is not watched. The watched GPUs are {list(self.gpus)}.")
-        return {i: self.line(i, start, end) for i in (self.gpus if index is None else [index])}
+        low = -math.inf if start is None else self.moment(start)
+        high = math.inf if end is None else self.moment(end)
+        found = {i: self.around(i, low, high) for i in (self.gpus if index is None else [index])}
+        return {i: self._wall(r for r in readings if low <= r[0] <= high) for i, readings in found.items()}
 
 
 def integrate(line: Sequence[tuple[float, float]], start: float, end: float) -> float:
@@ -204,35 +202,7 @@ class PowerDomain(StrEnum):
     MEMORY_AVERAGE = "memory_average"  # Zeus cannot read it, so its timeline is empty
 
 
-class _Sampler:
-    """Samples one quantity of those GPUs that report it."""
-
-    def __init__(
-        self,
-        wanted: tuple[Capability, Callable[[Gpu], float]],
-        gpu_indices: Sequence[int] | None,
-        update_period: float | None,
-        max_samples_per_gpu: int | None,
-        gpus: dict[int, Gpu] | None,
-    ) -> None:
-        capability, read = wanted
-        watched = find(gpu_indices) if gpus is None else gpus
-        able = {i: gpu for i, gpu in watched.items() if capability in gpu.spec.capabilities}
-        self.gpu_indices = list(watched)
-        self._recorder = SeriesRecorder(able, read, update_period, max_samples_per_gpu)
-        self.clock = self._recorder.clock
-
-    @property
-    def gpus(self) -> dict[int, Gpu]:
-        """The cards that are watched, by index: those that report what is sampled."""
-        return dict(self._recorder.gpus)
-
-    def stop(self) -> None:
-        """Stop sampling. Recorded readings stay available."""
-        self._recorder.stop()
-
-
-class PowerMonitor(_Sampler):
+class PowerMonitor:
     """Samples the power of GPUs in the background. Times are wall-clock seconds, like `time.time()`.
 
     Args:
@@ -260,9 +230,18 @@ class PowerMonitor(_Sampler):
         *,
         gpus: dict[int, Gpu] | None = None,
     ) -> None:
-        self.power_domains = [_domain(d) for d in (PowerDomain if power_domains is None else power_domains)]
-        wanted = (Capability.POWER, lambda gpu: gpu.power())
-        super().__init__(wanted, gpu_indices, update_period, max_samples_per_gpu, gpus)
+        domains = list(PowerDomain) if power_domains is None else [_domain(d) for d in power_domains]
+        self.power_domains = domains
+        watched = find(gpu_indices) if gpus is None else gpus
+        able = {i: g for i, g in watched.items() if Capability.POWER in g.spec.capabilities}
+        self.gpu_indices = list(watched)
+        self._recorder = SeriesRecorder(able, _power, update_period, max_samples_per_gpu)
+        self.clock = self._recorder.clock
+
+    @property
+    def gpus(self) -> dict[int, Gpu]:
+        """The cards that are watched, by index: those that report their power."""
+        return dict(self._recorder.gpus)
 
     def get_power(
         self, time: float | None = None, *, power_domain: PowerDomain | str = PowerDomain.DEVICE_INSTANT
@@ -324,8 +303,12 @@ class PowerMonitor(_Sampler):
             for domain in self.power_domains
         }
 
+    def stop(self) -> None:
+        """Stop sampling. Recorded readings stay available."""
+        self._recorder.stop()
 
-class TemperatureMonitor(_Sampler):
+
+class TemperatureMonitor:
     """Samples the temperature of GPUs in the background, in degrees Celsius. Arguments as in `PowerMonitor`."""
 
     def __init__(
@@ -336,8 +319,10 @@ class TemperatureMonitor(_Sampler):
         *,
         gpus: dict[int, Gpu] | None = None,
     ) -> None:
-        wanted = (Capability.TEMPERATURE, lambda gpu: gpu.temperature())
-        super().__init__(wanted, gpu_indices, update_period or 1.0, max_samples_per_gpu, gpus)
+        watched = find(gpu_indices) if gpus is None else gpus
+        able = {i: g for i, g in watched.items() if Capability.TEMPERATURE in g.spec.capabilities}
+        self.gpu_indices = list(watched)
+        self._recorder = SeriesRecorder(able, lambda gpu: gpu.temperature(), update_period or 1.0, max_samples_per_gpu)
 
     def get_temperature(self, time: float | None = None) -> dict[int, float] | None:
         """Degrees by GPU at this time, or now. None before the first reading."""
@@ -348,6 +333,14 @@ class TemperatureMonitor(_Sampler):
     ) -> dict[int, list[tuple[float, float]]]:
         """(time, degrees) by GPU, for one GPU or all, between two times."""
         return self._recorder.lines(gpu_index, start_time, end_time)
+
+    def stop(self) -> None:
+        """Stop sampling. Recorded readings stay available."""
+        self._recorder.stop()
+
+
+def _power(gpu: Gpu) -> float:
+    return gpu.power()
 
 
 def _domain(name: PowerDomain | str) -> PowerDomain:
