@@ -81,7 +81,7 @@ PUBLIC = {
     "zeus.tuning.measured_trial": ["MeasuredTrial"],
     "zeus.tuning.optuna": ["CostPruner", "OptunaTrial"],
     "zeus.tuning.ray_tune": ["CostStopper", "RayTrial"],
-    "zeus.device.find": ["Slice", "find", "machine", "mine", "no_gpu", "torch_uuids", "why_none"],
+    "zeus.device.find": ["find", "machine", "mine", "no_gpu", "torch_uuids", "why_none"],
     "zeus.device.gpu": [
         "Capability",
         "Clock",
@@ -95,18 +95,7 @@ PUBLIC = {
         "refuse_if_read_only",
     ],
     "zeus.device.keeper": ["Lease", "Observing", "lend", "permitted", "status"],
-    "zeus.device.virtual": [
-        "RankClock",
-        "StateClock",
-        "VirtualGpu",
-        "VirtualMachine",
-        "VirtualSpec",
-        "meet",
-        "parse",
-        "position",
-        "step",
-        "virtual_gpus",
-    ],
+    "zeus.device.virtual": ["VirtualGpu", "VirtualMachine", "step", "virtual_gpus"],
 }
 COMMANDS = [
     "demo",

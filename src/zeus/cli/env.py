@@ -42,7 +42,7 @@ def environment() -> dict[str, Any]:
 
 def devices() -> dict[str, Any]:
     """The parts of the report that ask the driver."""
-    from zeus.device.cpu_counters import counters_of
+    from zeus.device.cpu import counters_of
     from zeus.device.find import find
 
     gpus = find()

@@ -41,8 +41,8 @@ class CPU(CamelCase):
 
     def get_total_energy_consumption(self) -> CpuDramMeasurement:
         """The counters. Raises NotPermitted, which says how to get access, where only root may read them."""
-        dram = self._package.dram_energy() * 1e3 if self.supports_get_dram_energy_consumption() else None
-        return CpuDramMeasurement(self._package.energy() * 1e3, dram)
+        cpu, dram = self._package.cpu, self._package.dram
+        return CpuDramMeasurement(cpu.reading().joules * 1e3, None if dram is None else dram.reading().joules * 1e3)
 
     def supports_get_dram_energy_consumption(self) -> bool:
         return self._package.dram is not None

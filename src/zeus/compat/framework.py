@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from zeus.device.queued_work import wait_for
 from zeus.device.ranks import connected
 from zeus.errors import InputError, ZeusError
+from zeus.monitor.window import wait_for
 
 __all__ = [
     "all_reduce",

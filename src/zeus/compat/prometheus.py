@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from zeus.device.clock import common_clock
 from zeus.device.gpu import Ticker
 from zeus.errors import InputError, NotHere, WindowError
 from zeus.monitor import Measurement, PowerMonitor, ZeusMonitor
@@ -106,7 +105,7 @@ class _Periodic(Metric):
     def _begin(self, name: str, monitor: ZeusMonitor | PowerMonitor, look: Callable[[str], None]) -> None:
         if name in self._tickers:
             raise WindowError(f"window '{name}' is already open. End it first.")
-        clock = common_clock(monitor.gpus.values())
+        clock = monitor.clock
         self._tickers[name] = clock.every(self.update_period, lambda: look(name))
 
     def _end(self, name: str) -> None:

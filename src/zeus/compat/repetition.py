@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from zeus.device.clock import common_clock
 from zeus.device.gpu import Capability
 from zeus.errors import InputError
 from zeus.monitor import Measurement, ZeusMonitor
@@ -177,7 +176,7 @@ class _Subject:
         if seconds < 0 or pause < 0:
             raise InputError(f"durations of {seconds:g} s and {pause:g} s: give at least 0.")
         calls = max(1, round(seconds / each)) if each > 0 else 1
-        common_clock(self.monitor.gpus.values()).sleep(pause)
+        self.monitor.clock.sleep(pause)
         before = self._celsius()
         self._call(self.warmup)
         used = self._measured(calls)

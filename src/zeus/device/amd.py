@@ -67,24 +67,15 @@ class AmdGpu:
     def __init__(self, smi: Any, handle: Any, index: int) -> None:
         self._smi = smi
         self._handle = handle
-        self._index = index
+        self.index = index
         self._label = f"AMD GPU {index}"
         ids = self._if_known("amdsmi_get_gpu_enumeration_info")
         self.hip_index = _integer(ids.get("hip_id"))  # HIP's masks count by this
-        self.aliases = tuple(filter(None, [_text(ids.get("hip_uuid"))]))
-        self._spec = self._probe()
-        self._label = f"AMD GPU {index} ({self._spec.name})"
+        self.spec = self._probe(_text(ids.get("hip_uuid")))
+        self._label = f"AMD GPU {index} ({self.spec.name})"
 
     def __repr__(self) -> str:
-        return f"AmdGpu({self._index}, {self._spec.name!r})"
-
-    @property
-    def index(self) -> int:
-        return self._index
-
-    @property
-    def spec(self) -> GpuSpec:
-        return self._spec
+        return f"AmdGpu({self.index}, {self.spec.name!r})"
 
     def energy(self) -> float:
         """Joules since the driver was loaded."""
@@ -97,7 +88,7 @@ class AmdGpu:
 
     def power(self) -> float:
         """Watts of the socket: instantaneous if the card has that, else a moving average."""
-        return check_power(self._spec, self._power())
+        return check_power(self.spec, self._power())
 
     def _power(self) -> float:
         info = self._ask("amdsmi_get_power_info")
@@ -115,9 +106,9 @@ class AmdGpu:
     def set_limit(self, watts: float) -> None:
         """Set the power cap. Only the keeper calls this."""
         refuse_if_read_only(f"{self._label}: set power limit to {watts:g} W", or_unclear=False)
-        if Capability.LIMITS not in self._spec.capabilities:
+        if Capability.LIMITS not in self.spec.capabilities:
             raise Unsupported(f"{self._label} has no power limit that can be read, so Zeus sets none.")
-        check_limit(self._spec, watts)
+        check_limit(self.spec, watts)
         self._call("amdsmi_set_power_cap", 0, round(watts * 1e6))  # no time limit: an abandoned call could set it later
         if abs(self.limit() - watts) > SLACK_WATTS:
             raise DeviceError(f"{self._label}: asked for {watts:g} W, but the driver keeps {self.limit():g} W.")
@@ -145,7 +136,7 @@ class AmdGpu:
             raise Unsupported(f"{self._label}: this amdsmi does not list processes by id; 6.2 or newer does.")
         return [int(entry["pid"]) for entry in entries]
 
-    def _probe(self) -> GpuSpec:
+    def _probe(self, hip_uuid: str) -> GpuSpec:
         asic = self._if_known("amdsmi_get_gpu_asic_info")
         board = self._if_known("amdsmi_get_gpu_board_info")
         uuid = _text(self._if_known("amdsmi_get_gpu_device_uuid"))
@@ -161,13 +152,14 @@ class AmdGpu:
             Capability.PROCESSES: self._works(self.processes),
         }
         return GpuSpec(
-            uuid=uuid or f"PCI-{bus or self._index}",
+            uuid=uuid or f"PCI-{bus or self.index}",
             name=_text(asic.get("market_name")) or _text(board.get("product_name")) or "AMD GPU",
             vendor="amd",
             min_watts=self._floor(caps) if caps else math.nan,
             max_watts=caps.get("max_power_cap", math.nan),
             default_watts=caps.get("default_power_cap", math.nan),
             capabilities=frozenset(capability for capability, works in can.items() if works),
+            aliases=(hip_uuid,) if hip_uuid else (),
         )
 
     def _floor(self, caps: dict[str, float]) -> float:
@@ -191,7 +183,7 @@ class AmdGpu:
         """Call amdsmi with a time limit."""
         what = f"{self._label}: {function}"
         seconds = env.time_limits().driver_answer
-        return answer_within(seconds, f"AMD GPU {self._index}", what, lambda: self._call(function, *arguments))
+        return answer_within(seconds, f"AMD GPU {self.index}", what, lambda: self._call(function, *arguments))
 
     def _call(self, function: str, *arguments: Any) -> Any:
         """Call amdsmi and translate its errors into Zeus's."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
-from zeus.errors import DeviceError, DeviceLost, NotPermitted, Unsupported
+from zeus.device.gpu import Gpu
+from zeus.errors import DeviceError, DeviceLost, NoCpuEnergy, NotPermitted
 from zeus.lazy import lazy_getattr
+
+log = logging.getLogger(__name__)
 
 __path__: list[str] = []  # modules of the existing package are found below this one: `zeus.compat.finder`
 __getattr__ = lazy_getattr(__name__, "zeus.compat.cpus")
@@ -21,6 +27,10 @@ PLAUSIBLE_WATTS = 500.0  # about the most that one CPU package draws; limits how
 Read = Callable[[Path], str]
 
 UDEV_RULE = 'SUBSYSTEM=="powercap", KERNEL=="intel-rapl:*", ACTION=="add", RUN+="/bin/chmod o+r /sys%p/energy_uj"'
+NO_VIRTUAL_CPU = (
+    "No CPU energy: these virtual GPUs have no CPU. Give it a power in watts, as in "
+    "ZEUS_GPU='virtual:v100?cpu=120', and its memory with dram=WATTS."
+)
 
 
 def unwrap(before: int, now: int, period: int) -> int:
@@ -46,19 +56,20 @@ class EnergyCounter(Protocol):
     def wrap_seconds(self) -> float:
         """The shortest time in which it can wrap. Read it more often than that."""
 
-    def reading(self, moment: float) -> CounterValue:
+    def reading(self, moment: float = 0.0) -> CounterValue:
         """What it shows now. `moment` is now on the monitor's clock; only virtual counters need it."""
 
-    def energy(self) -> float:
-        """Joules since some fixed moment."""
+
+CpuReadings: TypeAlias = Mapping[EnergyCounter, CounterValue | None]  # None: it could not be read
 
 
 class Domain:
-    """One counter, as joules that never fall. Read it at least every `wrap_seconds`, or a wrap goes unnoticed."""
+    """One RAPL counter, as joules that never fall. Read it at least every `wrap_seconds`, or a wrap goes unnoticed."""
 
     def __init__(self, folder: Path, read: Read = Path.read_text, now: Callable[[], float] = time.monotonic) -> None:
-        self.folder = folder
+        self.counter = folder / "energy_uj"
         self.period_uj = int(read(folder / "max_energy_range_uj"))
+        self.wrap_seconds = self.period_uj / 1e6 / PLAUSIBLE_WATTS
         self._read = read
         self._lock = threading.Lock()
         self._now = now
@@ -67,21 +78,11 @@ class Domain:
         self._total_uj = 0
         self._breaks = 0
 
-    @property
-    def counter(self) -> Path:
-        return self.folder / "energy_uj"
-
-    @property
-    def wrap_seconds(self) -> float:
-        """The shortest time in which this counter can wrap."""
-        return self.period_uj / 1e6 / PLAUSIBLE_WATTS
-
-    def energy(self) -> float:
-        """Joules since some fixed moment. Raises `NotPermitted` with the fix if only root may read the counter."""
-        return self.reading().joules
-
     def reading(self, moment: float = 0.0) -> CounterValue:
-        """What the counter shows now, and whether its count was interrupted since the last look. Raises as `energy`."""
+        """What the counter shows now, and how often its count was interrupted.
+
+        Raises `NotPermitted`, which says how to get access, if only root may read it.
+        """
         with self._lock:
             now_uj, look = self._now_uj(), self._now()
             if self._last_uj is None:
@@ -106,32 +107,14 @@ class Domain:
             raise DeviceError(f"{self.counter} could not be read: {error}") from error
 
 
+@dataclass(frozen=True, slots=True)
 class CpuPackage:
     """One CPU socket (or die). Its counter includes cores and uncore, so do not add those. DRAM is separate."""
 
-    def __init__(self, index: int, name: str, cpu: EnergyCounter, dram: EnergyCounter | None) -> None:
-        self.index = index
-        self.name = name
-        self.cpu = cpu
-        self.dram = dram
-
-    def __repr__(self) -> str:
-        return f"CpuPackage({self.index}, {self.name!r})"
-
-    @property
-    def wrap_seconds(self) -> float:
-        """Read both counters more often than this, or a wrap goes unnoticed."""
-        return min(domain.wrap_seconds for domain in (self.cpu, self.dram) if domain is not None)
-
-    def energy(self) -> float:
-        """Joules of this package since some fixed moment. Raises `NotPermitted`, which says how to get access."""
-        return self.cpu.energy()
-
-    def dram_energy(self) -> float:
-        """Joules of its memory since some fixed moment. Raises `Unsupported` without a DRAM counter."""
-        if self.dram is None:
-            raise Unsupported(f"CPU {self.index} ({self.name}) has no DRAM energy counter.")
-        return self.dram.energy()
+    index: int
+    name: str
+    cpu: EnergyCounter
+    dram: EnergyCounter | None
 
 
 def cpu_packages(root: Path | str = POWERCAP, read: Read = Path.read_text) -> list[CpuPackage]:
@@ -159,7 +142,7 @@ def why_unreadable(packages: Iterable[CpuPackage]) -> str:
     locked: list[Path] = []
     for counter in (one for package in packages for one in (package.cpu, package.dram) if one is not None):
         try:
-            counter.energy()
+            counter.reading()
         except NotPermitted:
             if isinstance(counter, Domain):
                 locked.append(counter.counter)
@@ -200,3 +183,81 @@ def _dram(root: Path, package: Path, read: Read) -> Domain | None:
             if name == "dram":
                 return Domain(folder, read)
     return None
+
+
+# ------------------------------------------------------------------------------------------------ all of a node
+
+
+class CpuCounters:
+    """The counters of some CPU packages, read together. One that fails makes its energy unknown, never less.
+
+    Args:
+        packages: The packages to read. Those that cannot be read at all are left out.
+        why_not: Why there are none, if there are none.
+
+    >>> from zeus.device.virtual import VirtualMachine
+    >>> counters = counters_of(VirtualMachine.in_memory("v100", cpu_watts=100, dram_watts=20).gpus)
+    >>> counters.between(counters.read(1.0), counters.read(3.0))
+    ({0: 200.0}, {0: 40.0})
+    """
+
+    def __init__(self, packages: Sequence[CpuPackage], why_not: str = "") -> None:
+        readable = [package for package in packages if _reading(package.cpu) is not None]
+        self._cpu = {package.index: package.cpu for package in readable}
+        self._dram = {p.index: p.dram for p in readable if p.dram is not None and _reading(p.dram) is not None}
+        self._all: list[EnergyCounter] = [*self._cpu.values(), *self._dram.values()]
+        self.names = [package.name for package in packages]  # readable or not
+        self.indices = list(self._cpu)  # of the packages that can be read
+        self.why_not = why_not or why_unreadable(packages)  # why some of the energy cannot be read; empty if all can
+        self.wrap_seconds = min((one.wrap_seconds for one in self._all), default=math.inf)  # read more often than that
+
+    def read(self, moment: float) -> CpuReadings:
+        """Read all counters. `moment` is now, on the monitor's clock."""
+        return {counter: _reading(counter, moment) for counter in self._all}
+
+    def between(self, begin: CpuReadings, end: CpuReadings) -> tuple[dict[int, float], dict[int, float]]:
+        """Joules of each package, and of its memory where that has a counter. NaN if a counter failed in between."""
+        cpu = {index: _joules(begin[counter], end[counter]) for index, counter in self._cpu.items()}
+        return cpu, {index: _joules(begin[counter], end[counter]) for index, counter in self._dram.items()}
+
+
+def counters_of(gpus: Iterable[Gpu], indices: Sequence[int] | None = None) -> CpuCounters:
+    """The counters of the node that these GPUs are in. Virtual GPUs are in a virtual node, which may have no CPU.
+
+    Args:
+        gpus: The GPUs.
+        indices: The CPU packages wanted. None means all that can be read.
+
+    Raises:
+        NoCpuEnergy: There is no such package, or it cannot be read.
+    """
+    machine = next((found for gpu in gpus if (found := getattr(gpu, "machine", None)) is not None), None)
+    packages: list[CpuPackage] = cpu_packages() if machine is None else machine.cpus
+    nothing = "" if packages else why_not() if machine is None else NO_VIRTUAL_CPU
+    if indices is None:
+        return CpuCounters(packages, nothing)
+    known = {package.index: package for package in packages}
+    if missing := [index for index in indices if index not in known]:
+        there = nothing or f"The CPUs are {list(known)}."
+        raise NoCpuEnergy(f"cpu_indices={list(indices)}: there is no CPU {missing}. {there}")
+    for index in indices:
+        try:
+            known[index].cpu.reading()
+        except DeviceError as why:
+            raise NoCpuEnergy(str(why)) from why
+    return CpuCounters([known[index] for index in indices], "" if indices else "No CPU energy: cpu_indices is empty.")
+
+
+def _reading(counter: EnergyCounter, moment: float = 0.0) -> CounterValue | None:
+    """What it shows, or None if it cannot be read."""
+    try:
+        return counter.reading(moment)
+    except DeviceError as why:
+        log.debug("%s", why)
+        return None
+
+
+def _joules(begin: CounterValue | None, end: CounterValue | None) -> float:
+    if begin is None or end is None or begin.breaks != end.breaks:
+        return math.nan
+    return end.joules - begin.joules

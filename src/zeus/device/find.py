@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import functools
 import logging
 import math
 import operator
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from zeus import env
-from zeus.device.gpu import TO_SEE_GPUS, Gpu, GpuSpec, PowerSample
-from zeus.device.masks import CardId, Visible, no_mig, resolve, slurm_share
+from zeus.device.gpu import TO_SEE_GPUS, Gpu
+from zeus.device.masks import no_mig, resolve, slurm_share
 from zeus.errors import DeviceError, InputError, NoDevice
 
 log = logging.getLogger(__name__)
@@ -112,40 +113,45 @@ def mine(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any = None) -> 
     masked = any(name in environ for name in (AMD if amd else CUDA))
     slurm = next((name for name in SLURM if environ.get(name, "").strip()), None)
     if slurm and not masked:
-        seen = slurm_share(environ[slurm], [_card(gpu) for gpu in gpus], variable=slurm)
-    else:
-        seen = _amd_visible(gpus, environ) if amd else _cuda_visible(gpus, environ, torch)
-    for note in seen.notes:
-        _warn_once(note)
-    by_index = {gpu.index: gpu for gpu in gpus}
-    return [Slice(by_index[card.index]) if card.shared else by_index[card.index] for card in seen.cards]
+        shown = {gpu.index: gpu for gpu in gpus}
+        return [shown[index] for index in slurm_share(environ[slurm], list(shown), variable=slurm)]
+    return _amd_visible(gpus, environ) if amd else _cuda_visible(gpus, environ, torch)
 
 
-def _cuda_visible(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any) -> Visible:
-    mask = environ.get("CUDA_VISIBLE_DEVICES")
+def _cuda_visible(gpus: Sequence[Gpu], environ: Mapping[str, str], torch: Any) -> list[Gpu]:
+    mask = environ.get(CUDA[0])
     counted = mask is None or mask.strip().lstrip("+")[:1].isdigit()  # for UUIDs the order does not matter
     one_model = len({gpu.spec.name for gpu in gpus}) <= 1
     if counted and not one_model and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
         by_uuid = {_bare(gpu.spec.uuid): gpu for gpu in gpus}
         uuids = torch_uuids(torch)
         if uuids is not None and all(uuid in by_uuid for uuid in uuids):
-            return resolve(None, [_card(by_uuid[uuid]) for uuid in uuids])
+            return [by_uuid[uuid] for uuid in uuids]
         gpus = sorted(gpus, key=_slowness)
         _warn_once(
             f"GPUs of several models ({', '.join(gpu.spec.name for gpu in gpus)}): CUDA counts the fastest first, by a "
             "rule that Zeus can only guess. Set CUDA_DEVICE_ORDER=PCI_BUS_ID so that both count them alike."
         )
     nvidia = any(gpu.spec.vendor == "nvidia" for gpu in gpus)
-    return resolve(mask, [_card(gpu) for gpu in gpus], mig_parent=_mig_parent if nvidia else no_mig)
+    chosen = resolve(mask, [gpu.spec for gpu in gpus], _warn_once, mig_parent=_mig_parent if nvidia else no_mig)
+    is_slice = mask is not None and mask.strip().startswith("MIG-")
+    return [_slice_of(gpus[i]) if is_slice else gpus[i] for i in chosen]
 
 
-def _amd_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> Visible:
+def _amd_visible(gpus: Sequence[Gpu], environ: Mapping[str, str]) -> list[Gpu]:
     """ROCr hides cards first, then HIP counts the rest. HIP treats an empty mask as unset; ROCr does not."""
-    cards = sorted((_card(gpu) for gpu in gpus), key=functools.partial(_hip_index, {gpu.index: gpu for gpu in gpus}))
-    below = resolve(environ.get(AMD[0]), cards, variable=AMD[0], mixed=True)
-    name = next((name for name in AMD[1:] if environ.get(name)), AMD[1])
-    above = resolve(environ.get(name) or None, below.cards, variable=name, mixed=True)
-    return Visible(above.cards, below.notes + above.notes)
+    cards = sorted(gpus, key=_hip_index)
+    above = next((name for name in AMD[1:] if environ.get(name)), AMD[1])
+    for name, mask in ((AMD[0], environ.get(AMD[0])), (above, environ.get(above) or None)):
+        cards = [cards[i] for i in resolve(mask, [c.spec for c in cards], _warn_once, variable=name, mixed=True)]
+    return cards
+
+
+def _slice_of(card: Gpu) -> Gpu:
+    """The card as one of its slices (MIG). Only the whole card has sensors and a limit, so all else stays the same."""
+    part: Any = copy.copy(card)
+    part.spec = replace(card.spec, shared=True)
+    return cast(Gpu, part)
 
 
 def torch_uuids(torch: Any) -> list[str] | None:
@@ -157,59 +163,6 @@ def torch_uuids(torch: Any) -> list[str] | None:
         return [_bare(str(torch.cuda.get_device_properties(index).uuid)) for index in range(count)]
     except (AttributeError, RuntimeError):  # an old or half-imported torch, or a CUDA that fails
         return None
-
-
-class Slice:
-    """A slice of a card (MIG). Only the whole card has sensors and a limit, so every call goes to the card."""
-
-    def __init__(self, parent: Gpu) -> None:
-        self.parent = parent
-        self._spec = dataclasses.replace(parent.spec, shared=True)
-
-    def __getattr__(self, name: str) -> Any:
-        """What this make of card can do beyond the port."""
-        if name.startswith("_") or name == "parent":
-            raise AttributeError(name)
-        return getattr(self.parent, name)
-
-    def __repr__(self) -> str:
-        return f"Slice({self.parent!r})"
-
-    @property
-    def index(self) -> int:
-        return self.parent.index
-
-    @property
-    def spec(self) -> GpuSpec:
-        return self._spec
-
-    def energy(self) -> float:
-        return self.parent.energy()
-
-    def power(self) -> float:
-        return self.parent.power()
-
-    def samples(self) -> list[PowerSample]:
-        return self.parent.samples()
-
-    def limit(self) -> float:
-        return self.parent.limit()
-
-    def set_limit(self, watts: float) -> None:
-        """Set the limit of the whole card, which affects everybody who uses it."""
-        self.parent.set_limit(watts)
-
-    def persistence(self) -> bool:
-        return self.parent.persistence()
-
-    def set_persistence(self, on: bool) -> None:
-        self.parent.set_persistence(on)
-
-    def temperature(self) -> float:
-        return self.parent.temperature()
-
-    def processes(self) -> list[int]:
-        return self.parent.processes()
 
 
 def _nvidia() -> list[Gpu]:
@@ -231,7 +184,7 @@ def _amd() -> list[Gpu]:
     return list(amd_gpus())
 
 
-def _mig_parent(uuid: str) -> int:
+def _mig_parent(uuid: str) -> str:
     from zeus.device.nvml import mig_parent
 
     return mig_parent(uuid)
@@ -243,18 +196,14 @@ def _some(gpus: list[Gpu], wanted: str, why: str) -> list[Gpu]:
     return gpus
 
 
-def _card(gpu: Gpu) -> CardId:
-    return CardId(gpu.index, gpu.spec.uuid, gpu.spec.name, tuple(getattr(gpu, "aliases", ())))
-
-
 def _slowness(gpu: Gpu) -> float:
     speed = float(getattr(gpu, "speed", lambda: math.nan)())
     return math.inf if math.isnan(speed) else -speed
 
 
-def _hip_index(gpus: Mapping[int, Gpu], card: CardId) -> int:
-    index = getattr(gpus[card.index], "hip_index", None)
-    return card.index if index is None else int(index)
+def _hip_index(gpu: Gpu) -> int:
+    index = getattr(gpu, "hip_index", None)
+    return gpu.index if index is None else int(index)
 
 
 def _bare(uuid: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from zeus import env
 from zeus.errors import DeviceError, InputError, ReadOnly
@@ -50,6 +50,7 @@ class GpuSpec:
     capabilities: frozenset[Capability] = frozenset()
     exact: bool = False  # energy() is exact at any instant: it comes from a model, not a sensor
     shared: bool = False  # a slice of a card (MIG); its energy is the whole card's, which others may use too
+    aliases: tuple[str, ...] = ()  # other ids that a mask can use for it, such as HIP's
 
     @property
     def ceiling_watts(self) -> float:
@@ -57,8 +58,7 @@ class GpuSpec:
         return HIGHEST_WATTS if math.isnan(self.max_watts) else SURGE * self.max_watts
 
 
-@dataclass(frozen=True, slots=True)
-class PowerSample:
+class PowerSample(NamedTuple):
     """One entry of the driver's buffer: wall-clock seconds and watts."""
 
     stamp: float

@@ -52,15 +52,15 @@ def nvml_gpus() -> list[NvmlGpu]:
     return gpus
 
 
-def mig_parent(uuid: str) -> int:
-    """NVML index of the card that holds the MIG device `MIG-<uuid>`. Raises `NoDevice` if there is none."""
+def mig_parent(uuid: str) -> str:
+    """UUID of the card that holds the MIG device `MIG-<uuid>`. Raises `NoDevice` if there is none."""
 
-    def index(nvml: Any) -> int:
+    def parent(nvml: Any) -> str:
         mig = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        return int(nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig)))
+        return _text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(mig)))
 
     try:
-        return _ask(uuid, f"looking for MIG device {uuid}", index)
+        return _ask(uuid, f"looking for MIG device {uuid}", parent)
     except (DeviceLost, Unsupported) as error:
         raise NoDevice(f"no MIG device '{uuid}' on this machine. `nvidia-smi -L` lists them.") from error
 
@@ -69,17 +69,13 @@ class NvmlGpu:
     """One NVIDIA card. It survives a fork: each process opens the card, by UUID, for itself."""
 
     def __init__(self, index: int, uuid: str, name: str) -> None:
-        self._index = index
+        self.index = index
         self._uuid = uuid
         self._name = name
         self._handle: tuple[tuple[int, int], Any] | None = None
 
     def __repr__(self) -> str:
-        return f"NvmlGpu({self._index}, {self._uuid!r}, {self._name!r})"
-
-    @property
-    def index(self) -> int:
-        return self._index
+        return f"NvmlGpu({self.index}, {self._uuid!r}, {self._name!r})"
 
     @cached_property
     def spec(self) -> GpuSpec:
@@ -172,7 +168,7 @@ class NvmlGpu:
 
     @property
     def _label(self) -> str:
-        return f"GPU {self._index} ({self._name}, {self._uuid})"
+        return f"GPU {self.index} ({self._name}, {self._uuid})"
 
     def _call(self, function: str, *arguments: Any, setting: bool = False) -> Any:
         def call(nvml: Any) -> Any:

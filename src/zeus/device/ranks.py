@@ -1,16 +1,19 @@
-"""Ranks on one node: which one this process is, and which cards it trains on."""
+"""Ranks on one node: which one this process is, which cards it trains on, and where it shares files with the others."""
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from zeus import env
+from zeus.errors import InputError
 
 PLACES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")  # set by torchrun, Slurm, Open MPI
 TORCH_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
@@ -97,3 +100,24 @@ def own(cards: Sequence[T], me: Rank | None) -> list[T]:
     (['b'], ['b'], ['a', 'b'])
     """
     return [cards[me.local]] if me is not None and len(cards) >= me.size > me.local else list(cards)
+
+
+def shared_folder(environ: Mapping[str, str] = env.HERE) -> Path:
+    """Where the processes of one user share small files, such as rank locks and virtual cards.
+
+    It is in XDG_RUNTIME_DIR, or else in the temporary folder, which other users can write to. It is gone after logout
+    or reboot.
+
+    Raises:
+        InputError: The folder's name is taken by something that is not a folder, or that others own or may write to.
+    """
+    if (runtime := env.runtime_folder(environ)) is not None:
+        return runtime / "zeus"
+    folder = env.temporary_folder(environ) / f"zeus-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise InputError(
+            f"{folder} is not a folder that you alone may write to. Remove it, or set XDG_RUNTIME_DIR to one that is."
+        )
+    return folder

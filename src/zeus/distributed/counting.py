@@ -16,8 +16,7 @@ import os
 import struct
 from pathlib import Path
 
-from zeus.device.ranks import Rank, connected, rank
-from zeus.device.shared_folder import shared_folder
+from zeus.device.ranks import Rank, connected, rank, shared_folder
 from zeus.errors import InputError
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from zeus.device.shared_folder import shared_folder
+from zeus.device.ranks import shared_folder
 from zeus.errors import InputError
 from zeus.files import FileLock
 

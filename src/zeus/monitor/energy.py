@@ -22,13 +22,14 @@ NoCounter keeps the strikes from before the gap: if one is left after the readin
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from zeus.lazy import lazy_getattr
-from zeus.monitor.curve.sample_curve import CurvePoint, SampleCurve, Sensor
+from zeus.monitor.sample_curve import CurvePoint, Sample, SampleCurve, Sensor, doubt_of_gap, doubt_of_part
 
 __getattr__ = lazy_getattr(  # names of the existing package; this module itself stays pure
     __name__, {"Measurement": "zeus.monitor.measurement", "ZeusMonitor": "zeus.monitor.window"}
@@ -126,7 +127,7 @@ class Broken:
 class EnergyCurve(SampleCurve):
     """Cumulative energy of one card: the curve of its samples, held to its counter.
 
-    >>> from zeus.monitor.curve.sample_curve import SAMPLE_BUFFER
+    >>> from zeus.monitor.sample_curve import SAMPLE_BUFFER
     >>> curve = EnergyCurve(SAMPLE_BUFFER)
     >>> curve.add_samples((0.02 * i, 300.0) for i in range(600))
     >>> window = curve.between(curve.at(1.0), curve.at(11.0))
@@ -151,7 +152,7 @@ class EnergyCurve(SampleCurve):
 
     # ------------------------------------------------------------------ readings in
 
-    def add_samples(self, samples: Iterable[tuple[float, float]]) -> None:
+    def add_samples(self, samples: Iterable[Sample]) -> None:
         """Power readings (moment, watts), oldest first. Known and impossible ones are ignored."""
         for moment, watts in samples:
             before = self.newest
@@ -312,3 +313,77 @@ class EnergyCurve(SampleCurve):
         near_jumps = (size for since, until, size in self._jumps if since < end.moment and begin.moment < until)
         error += max(near_jumps, default=0.0)
         return estimate(begin, end, error, self.source, self.ceiling)
+
+
+class CounterCurve:
+    """Cumulative energy of a card that reports its counter and no power: straight lines between the readings.
+
+    >>> curve = CounterCurve()
+    >>> for second in range(5):
+    ...     curve.add_counter(second, 1e6 + 300.0 * second)
+    >>> curve.between(curve.at(1.0), curve.at(3.0)).joules
+    600.0
+    """
+
+    KEEP = 2048  # points, at least
+    STILL = 10  # steps: a counter that does not move for longer is wrong, because a running card draws power
+    wants_counter = True
+
+    def __init__(self, counter_step: float = 0.1, ceiling: float = 5000.0) -> None:
+        self.counter_step = counter_step
+        self.ceiling = ceiling  # the card never draws more watts than this
+        self._last = (math.nan, math.nan)  # moment and counter, whether or not the counter had moved
+        self._points: list[CurvePoint] = []  # one for each reading that differs; its watts are those up to it
+
+    def add_counter(self, moment: float, joules: float) -> None:
+        """A reading of the energy counter. It is ignored if the counter has not moved."""
+        if not math.isfinite(joules):
+            return
+        (seen, counter), self._last = self._last, (moment, joules)
+        if not self._points:
+            self._points.append(CurvePoint(0.0, moment))
+        elif joules != counter:
+            last = self._points[-1]
+            seconds, used = moment - last.moment, joules - counter
+            most = self.ceiling * (seconds + self.counter_step)
+            stood = seen - last.moment > self.STILL * self.counter_step
+            if stood or not 0 < used <= most:  # it stood still, began at 0 again, or jumped
+                used = joules if not stood and 0 <= joules <= most else last.watts * seconds
+                missed = doubt_of_gap(used, seconds, self.ceiling)
+            else:  # if it is so low that it may have begun at 0 unnoticed, its energy is a guess
+                missed = doubt_of_gap(used, seconds, self.ceiling) if joules <= most else 0.0
+            watts = used / seconds if seconds > 0 else 0.0
+            self._points.append(CurvePoint(last.joules + used, moment, watts=watts, missed=last.missed + missed))
+            if len(self._points) > 2 * self.KEEP:
+                del self._points[: self.KEEP]
+
+    @property
+    def oldest(self) -> float:
+        """Earliest moment that can be asked about, +inf before the first reading."""
+        return self._points[0].moment if self._points else math.inf
+
+    def covers(self, moment: float) -> bool:
+        """Whether there is a reading at or after this moment."""
+        return bool(self._points) and moment <= self._points[-1].moment
+
+    def at(self, moment: float) -> CurvePoint:
+        """The curve at a covered moment."""
+        k = max(1, bisect_right(self._points, moment, key=lambda point: point.moment))
+        begin, end = self._points[k - 1], self._points[min(k, len(self._points) - 1)]
+        seconds = end.moment - begin.moment
+        if seconds <= 0:
+            return replace(end, moment=moment)
+        share = min(max((moment - begin.moment) / seconds, 0.0), 1.0)
+        # The counter lags by anything up to counter_step. Between two readings only the sum is known.
+        part = max(0.0, min(moment - begin.moment, end.moment - moment))
+        unsure = end.watts * self.counter_step / math.sqrt(12)
+        unsure += doubt_of_part(end.joules - begin.joules, part, seconds, self.ceiling) / 2
+        joules = begin.joules + (end.joules - begin.joules) * share
+        missed = begin.missed + (end.missed - begin.missed) * share
+        return CurvePoint(joules, moment, edge=unsure, watts=end.watts, missed=missed)
+
+    def between(self, begin: CurvePoint, end: CurvePoint) -> EnergyEstimate:
+        """Energy between two points of this curve, with its error bound (95 %)."""
+        least = self.counter_step * max(begin.watts, end.watts)  # a whole step may fall just inside or outside
+        error = max(least, 2 * math.hypot(begin.edge, end.edge))
+        return estimate(begin, end, error, Source.COUNTER, self.ceiling)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass
+from dataclasses import Field, asdict, dataclass
 from typing import Any, ClassVar
 
 from zeus.cost import GPU_ONLY, Include, Use
@@ -38,22 +38,6 @@ class Measurement:
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]] = _Fields.__dataclass_fields__
-    __slots__ = (
-        "_errors",
-        "_footprint",
-        "_gpu_energy",
-        "_of_no_cpu",
-        "_of_none",
-        "_prices",
-        "_ready",
-        "_resolve",
-        "_sources",
-        "_walls",
-        "cpu_energy",
-        "dram_energy",
-        "soc_energy",
-        "time",
-    )
 
     def __init__(
         self,
@@ -63,46 +47,25 @@ class Measurement:
         dram_energy: Mapping[int, float] | None = None,
         soc_energy: object | None = None,
         *,
-        sources: Mapping[int, str] | None = None,
-        errors: Mapping[int, float] | None = None,
+        resolve: Callable[[], dict[int, EnergyEstimate]] | None = None,  # works out the GPUs' energies
+        ready: Callable[[], bool] = lambda: True,  # whether that needs no waiting
+        of_none: float = math.nan,  # the total if no GPU is counted here
+        of_no_cpu: float = math.nan,  # likewise for the CPUs
+        walls: tuple[float, float] | None = None,  # its beginning and end, in seconds since 1970
+        prices: Prices | None = None,
     ) -> None:
         self.time = time
         self.cpu_energy = None if cpu_energy is None else dict(cpu_energy)
         self.dram_energy = None if dram_energy is None else dict(dram_energy)
         self.soc_energy = soc_energy
         self._gpu_energy = dict(gpu_energy)
-        self._sources = dict(sources or {})
-        self._errors = dict(errors or {})
-        self._ready: Callable[[], bool] = lambda: True
-        self._of_none = math.nan  # the total if no GPU is counted here
-        self._of_no_cpu = math.nan  # likewise for the CPUs
-        self._resolve: Callable[[], dict[int, EnergyEstimate]] | None = None
-        self._walls: tuple[float, float] | None = None  # its beginning and end, in seconds since 1970
-        self._prices = Prices()
+        self._sources: dict[int, str] = {}
+        self._errors: dict[int, float] = {}
+        self._resolve, self._ready = resolve, ready
+        self._of_none, self._of_no_cpu = of_none, of_no_cpu
+        self._walls = walls
+        self._prices = Prices() if prices is None else prices
         self._footprint: Footprint | None = None
-
-    @classmethod
-    def pending(
-        cls,
-        time: float,
-        resolve: Callable[[], dict[int, EnergyEstimate]],
-        cpu_energy: Mapping[int, float] | None,
-        dram_energy: Mapping[int, float] | None,
-        of_none: float,
-        of_no_cpu: float,
-        ready: Callable[[], bool],
-        walls: tuple[float, float],
-        prices: Prices,
-    ) -> Measurement:
-        """A measurement whose GPU energies are worked out when they are first read."""
-        measurement = cls(time, {}, cpu_energy, dram_energy)
-        measurement._resolve = resolve
-        measurement._of_none = of_none
-        measurement._of_no_cpu = of_no_cpu
-        measurement._ready = ready
-        measurement._walls = walls
-        measurement._prices = prices
-        return measurement
 
     def _settle(self) -> None:
         resolve = self._resolve
@@ -202,34 +165,15 @@ class Measurement:
     def seconds(self) -> float:
         return self.time
 
-    def _values(self) -> tuple[object, ...]:
-        return (self.time, self.gpu_energy, self.cpu_energy, self.dram_energy, self.soc_energy)
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Measurement) and self._values() == other._values()
+        return isinstance(other, Measurement) and asdict(self) == asdict(other)
 
     __hash__ = None  # type: ignore[assignment]  # holds dictionaries, as a plain dataclass would
 
     def __repr__(self) -> str:
         return f"Measurement(time={self.time!r}, gpu_energy={self.gpu_energy!r}, cpu_energy={self.cpu_energy!r})"
 
-    def __reduce__(self) -> tuple[Callable[..., Measurement], tuple[object, ...]]:
-        return _restore, (*self._values(), self.sources, self.errors, self._of_none, self._of_no_cpu, self.footprint)
-
-
-def _restore(
-    time: float,
-    gpu: Mapping[int, float],
-    cpu: Mapping[int, float] | None,
-    dram: Mapping[int, float] | None,
-    soc: object,
-    sources: Mapping[int, str],
-    errors: Mapping[int, float],
-    of_none: float,
-    of_no_cpu: float = math.nan,
-    footprint: Footprint | None = None,
-) -> Measurement:
-    measurement = Measurement(time, gpu, cpu, dram, soc, sources=sources, errors=errors)
-    measurement._of_none, measurement._of_no_cpu = of_none, of_no_cpu
-    measurement._footprint = footprint
-    return measurement
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: the numbers, and nothing that still reads a card or asks for a price."""
+        done = {"_footprint": self.footprint, "_resolve": None, "_ready": None, "_walls": None, "_prices": None}
+        return {**self.__dict__, **done}

@@ -1,14 +1,13 @@
 """Watches one card. A thread reads it regularly, and windows ask for its energy between two moments.
 
-    begin_window ──mark──▶ pending ──readings arrive──▶ point on the curve ──▶ a difference when somebody reads it
+    begin_window ──stamp──▶ pending ──readings arrive──▶ point on the curve ──▶ a difference when somebody reads it
 
-A mark is a time stamp; making one does not call the driver. Readings come from a ticker (a daemon thread on a real
-clock), about once a second. A thread that reads a measurement early reads the card itself, and waits until the samples
-have arrived.
+Taking a stamp does not call the driver. Readings come from a ticker (a daemon thread on a real clock), about once a
+second. A thread that reads a measurement early reads the card itself, and waits until the samples have arrived.
 
 Only one thread reads the card at a time, and no other thread waits for it.
 If readings do not come, a reader waits for them only once. After that the card counts as silent, and its energy as
-unavailable, until a mark is settled.
+unavailable, until a stamp is settled.
 """
 
 from __future__ import annotations
@@ -18,93 +17,91 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
 
-from zeus.device.clock import clock_of
+from zeus.device.clock import clock_of, renew_after_fork
+from zeus.device.cpu import CpuReadings
 from zeus.device.gpu import Capability, Clock, Gpu, Ticker
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NotPermitted, Unsupported
-from zeus.monitor.curve.counter_curve import CounterCurve
-from zeus.monitor.curve.sample_curve import AVERAGED, POLLED, SAMPLE_BUFFER, CurvePoint, Sensor, buffer_sensor
-from zeus.monitor.curve.stamps import StampMapper, spacing
-from zeus.monitor.energy import UNKNOWN, EnergyCurve, EnergyEstimate, Source
-from zeus.monitor.fork import renew_after_fork
+from zeus.monitor.energy import UNKNOWN, CounterCurve, EnergyCurve, EnergyEstimate, Source
+from zeus.monitor.sample_curve import (
+    AVERAGED,
+    POLLED,
+    SAMPLE_BUFFER,
+    CurvePoint,
+    Sensor,
+    StampMapper,
+    buffer_sensor,
+    spacing,
+)
 
 log = logging.getLogger(__name__)
 
 
-class Mark:
-    """One moment on one card. `point` is filled in once the readings around it are known.
+class Stamp:
+    """One moment: on both clocks, on the CPU counters, and on each card once the readings around it are known.
 
-    A mark that is settled without a point never gets one: the card's energy at that moment is unknown.
+    `points` has an entry for each card whose energy at this moment is settled: None if it will never be known.
     """
 
-    __slots__ = ("moment", "point", "settled")
+    __slots__ = ("cpus", "moment", "points", "wall")
 
-    def __init__(self, moment: float, point: CurvePoint | None = None, settled: bool = False) -> None:
+    def __init__(self, moment: float, wall: float = math.nan, cpus: CpuReadings | None = None) -> None:
         self.moment = moment
-        self.point = point
-        self.settled = settled
+        self.wall = wall
+        self.cpus: CpuReadings = {} if cpus is None else cpus
+        self.points: dict[Meter, CurvePoint | None] = {}
 
 
-class Meter(Protocol):
-    """Measures the energy of one card between two moments."""
+class Meter:
+    """Measures the energy of one card between two moments. This one is of a card that reports none: it is unknown."""
 
-    def mark(self, moment: float) -> Mark:
+    def mark(self, stamp: Stamp) -> None:
         """Remember this moment, which is now."""
+        stamp.points[self] = None
 
-    def read(self, begin: Mark, end: Mark) -> EnergyEstimate:
-        """Joules between two marks. Waits at most until the readings have arrived."""
+    def ready(self, stamp: Stamp) -> bool:
+        """Whether the energy at this moment can be read without waiting."""
+        return self in stamp.points
 
-    def ready(self, mark: Mark) -> bool:
-        """Whether this mark can be read without waiting."""
+    def read(self, begin: Stamp, end: Stamp) -> EnergyEstimate:
+        """Joules between two moments. Waits a few seconds at most for the readings around the later one."""
+        first, last = begin.points.get(self), end.points.get(self)
+        return UNKNOWN if first is None or last is None else self._between(first, last)
+
+    def _between(self, begin: CurvePoint, end: CurvePoint) -> EnergyEstimate:
+        return UNKNOWN
 
     def poll_fast(self, on: bool) -> None:
-        """Read the card often, so that marks are settled soon, or as seldom as its sensors allow."""
+        """Read the card often, so that moments are settled soon, or as seldom as its sensors allow."""
 
     def close(self) -> None:
         """Stop watching."""
 
 
-class ExactMeter:
+class ExactMeter(Meter):
     """Meter of a virtual card, which knows its energy at any moment."""
 
     def __init__(self, gpu: Gpu, clock: Clock) -> None:
-        self._gpu = gpu
-        self._own = clock is clock_of(gpu)  # otherwise the moments of windows mean nothing to the card
+        own = clock is clock_of(gpu)  # otherwise the moments of windows mean nothing to the card
+        at: Callable[[float], float] | None = getattr(gpu, "energy_at", None) if own else None
+        self._energy_at = at or (lambda moment: gpu.energy())
         self._complained = False
 
-    def mark(self, moment: float) -> Mark:
+    def mark(self, stamp: Stamp) -> None:
         """Remember the energy at this moment, even if this process was delayed since. Unknown for a lost card."""
+        stamp.points[self] = None
         try:
-            at = getattr(self._gpu, "energy_at", None) if self._own else None
-            return Mark(moment, CurvePoint(self._gpu.energy() if at is None else at(moment), moment))
+            stamp.points[self] = CurvePoint(self._energy_at(stamp.moment), stamp.moment)
         except DeviceError as gone:
             if not self._complained:
                 log.warning("%s Its energy is unavailable.", gone)
             self._complained = True
-            return Mark(moment)
 
-    def read(self, begin: Mark, end: Mark) -> EnergyEstimate:
-        if begin.point is None or end.point is None:
-            return UNKNOWN
-        return EnergyEstimate(end.point.joules - begin.point.joules, 0.0, Source.MODEL)
-
-    def ready(self, mark: Mark) -> bool:
-        return True
-
-    def poll_fast(self, on: bool) -> None: ...
-
-    def close(self) -> None: ...
+    def _between(self, begin: CurvePoint, end: CurvePoint) -> EnergyEstimate:
+        return EnergyEstimate(end.joules - begin.joules, 0.0, Source.MODEL)
 
 
-class BlindMeter(ExactMeter):
-    """Meter of a card that reports neither its energy nor its power."""
-
-    def mark(self, moment: float) -> Mark:
-        return Mark(moment)
-
-
-class SampledMeter:
+class SampledMeter(Meter):
     """Meter of a card with sensors. Keeps the card's energy curve up to date."""
 
     POLL_SECONDS = 0.05  # how often power is polled if the driver has no buffer
@@ -115,17 +112,17 @@ class SampledMeter:
     FEW = 5  # samples needed to know their spacing
     LOOK_SECONDS = 0.005  # how often a waiting reader looks
     LAST_LOOKS = 20  # after the deadline, while another thread reads the card: the whole process may have been delayed
-    MOST_PENDING = 100_000  # marks that wait for readings; a silent card must not fill the memory
+    MOST_PENDING = 100_000  # stamps that wait for readings; a silent card must not fill the memory
 
     def __init__(self, gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> None:
         self._gpu = gpu
         self._clock = clock
         self._settled = settled  # called after each look, when windows may have become readable
         self._can = gpu.spec.capabilities
-        self._pending: deque[Mark] = deque()
+        self._pending: deque[Stamp] = deque()
         self._lock = threading.Lock()  # guards the ticker; never held during a driver call
         self._looking = threading.Lock()  # held while a thread reads the card; nobody ever waits for it
-        self._given_up = False  # a reader waited in vain, and no mark has been settled since
+        self._given_up = False  # a reader waited in vain, and no stamp has been settled since
         self._lost = False
         self._complained = False
         self._stamps = StampMapper()
@@ -256,55 +253,49 @@ class SampledMeter:
         self._counter_due = after + self._counter_every
 
     def _settle(self) -> None:
-        while self._pending and self._curve.covers(self._pending[0].moment):
-            mark = self._pending.popleft()
-            if mark.moment >= self._curve.oldest:  # before that the energy is unknown, not 0
-                mark.point = self._curve.at(mark.moment)
-            mark.settled = True
+        curve = self._curve
+        while self._pending and curve.covers(self._pending[0].moment):
+            stamp = self._pending.popleft()  # before the oldest reading the energy is unknown, not 0
+            stamp.points[self] = curve.at(stamp.moment) if stamp.moment >= curve.oldest else None
             self._given_up = False
         while len(self._pending) > self.MOST_PENDING:
-            self._pending.popleft().settled = True
+            self._pending.popleft().points[self] = None
 
     # ------------------------------------------------------------------ windows
 
-    def mark(self, moment: float) -> Mark:
+    def mark(self, stamp: Stamp) -> None:
         """Remember this moment. Does not call the driver."""
-        mark = Mark(moment, settled=self._lost)
         if self._lost:
-            return mark
-        self._pending.append(mark)
+            stamp.points[self] = None
+            return
+        self._pending.append(stamp)
         if self._ticker is None and not self._closed:  # forked: the thread has to be started again
             self._start()
-        return mark
 
-    def ready(self, mark: Mark) -> bool:
-        return mark.settled or self._lost
+    def ready(self, stamp: Stamp) -> bool:
+        return self in stamp.points or self._lost
 
-    def read(self, begin: Mark, end: Mark) -> EnergyEstimate:
-        """Joules between two marks. Waits a few seconds at most for the readings around the later one."""
+    def read(self, begin: Stamp, end: Stamp) -> EnergyEstimate:
         self._await(begin, end)
-        if begin.point is None or end.point is None:
-            return UNKNOWN
-        return self._curve.between(begin.point, end.point)
+        return super().read(begin, end)
 
-    def _await(self, *marks: Mark) -> None:
+    def _between(self, begin: CurvePoint, end: CurvePoint) -> EnergyEstimate:
+        return self._curve.between(begin, end)
+
+    def _await(self, *stamps: Stamp) -> None:
         deadline = self._clock.now() + self.PATIENCE
-        last = 0
-        while not all(map(self.ready, marks)):
-            is_late = (
-                self._given_up or self._clock.now() >= deadline
-            )  # look once more: this process may have been delayed
+        late_looks = 0  # after the deadline: this process may have been delayed
+        while not all(map(self.ready, stamps)):
+            late_looks += self._given_up or self._clock.now() >= deadline
             looked = self._tick()
-            if is_late and not all(map(self.ready, marks)):
-                last += 1
-                if self._given_up or looked or last > self.LAST_LOOKS:
-                    self._given_up = True
-                    return
-            if not all(map(self.ready, marks)):
-                self._clock.sleep(self.LOOK_SECONDS)
+            if all(map(self.ready, stamps)):
+                return
+            if late_looks and (self._given_up or looked or late_looks > self.LAST_LOOKS):
+                self._given_up = True
+                return
+            self._clock.sleep(self.LOOK_SECONDS)
 
     def poll_fast(self, on: bool) -> None:
-        """Read the card ten times a second, or as seldom as the sensors allow."""
         self._is_fast = on
         self._pace()
 
@@ -322,9 +313,9 @@ class SampledMeter:
 
 
 def meter_for(gpu: Gpu, clock: Clock, settled: Callable[[], None] | None = None) -> Meter:
-    """The right meter for what this card can report. `settled` is called when windows may have become readable."""
+    """The meter for what this card can report. `settled` is called when windows may have become readable."""
     if gpu.spec.exact:
         return ExactMeter(gpu, clock)
     if gpu.spec.capabilities & {Capability.COUNTER, Capability.POWER, Capability.SAMPLES}:
         return SampledMeter(gpu, clock, settled)
-    return BlindMeter(gpu, clock)
+    return Meter()

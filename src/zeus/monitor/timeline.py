@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
-from zeus.device.clock import common_clock
+from zeus.device.clock import common_clock, renew_after_fork
 from zeus.device.find import find
 from zeus.device.gpu import Capability, Gpu
 from zeus.errors import InputError
-from zeus.monitor.fork import renew_after_fork
 
 UPDATE_SECONDS = 0.1
 AVERAGE_SECONDS = 1.0  # of the past, for `device_average`
@@ -142,12 +141,6 @@ class SeriesRecorder:
             line = [] if last is None else self._readings[index].around(last[0] - span, last[0])
         return None if last is None else integrate(line, last[0] - span, last[0]) / span
 
-    def line(self, index: int, start: float | None, end: float | None) -> list[tuple[float, float]]:
-        """(wall-clock time, value) of one GPU between two wall-clock times."""
-        low = -math.inf if start is None else self.moment(start)
-        high = math.inf if end is None else self.moment(end)
-        return self._wall(r for r in self.around(index, low, high) if low <= r[0] <= high)
-
     def around(self, index: int, low: float, high: float) -> list[tuple[float, float]]:
         """(moment, value) of one GPU between two moments, and the readings next to them."""
         self._wake()
@@ -155,9 +148,13 @@ class SeriesRecorder:
             return self._readings[index].around(low, high)
 
     def lines(self, index: int | None, start: float | None, end: float | None) -> dict[int, list[tuple[float, float]]]:
+        """(wall-clock time, value) by GPU, for one GPU or all, between two wall-clock times."""
         if index is not None and index not in self.gpus:
             raise InputError(f"gpu_index={index!r} is not watched. The watched GPUs are {list(self.gpus)}.")
-        return {i: self.line(i, start, end) for i in (self.gpus if index is None else [index])}
+        low = -math.inf if start is None else self.moment(start)
+        high = math.inf if end is None else self.moment(end)
+        found = {i: self.around(i, low, high) for i in (self.gpus if index is None else [index])}
+        return {i: self._wall(r for r in readings if low <= r[0] <= high) for i, readings in found.items()}
 
 
 def integrate(line: Sequence[tuple[float, float]], start: float, end: float) -> float:
@@ -239,6 +236,7 @@ class PowerMonitor:
         able = {i: g for i, g in watched.items() if Capability.POWER in g.spec.capabilities}
         self.gpu_indices = list(watched)
         self._recorder = SeriesRecorder(able, _power, update_period, max_samples_per_gpu)
+        self.clock = self._recorder.clock
 
     @property
     def gpus(self) -> dict[int, Gpu]:

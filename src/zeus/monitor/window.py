@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from zeus import env
 from zeus.device.clock import REAL, common_clock
-from zeus.device.cpu_counters import CpuCounters, CpuReadings, counters_of
+from zeus.device.cpu import CpuCounters, counters_of
 from zeus.device.find import find, no_gpu
 from zeus.device.gpu import Clock, Gpu, Ticker
-from zeus.device.queued_work import FRAMEWORKS, wait_for
 from zeus.device.ranks import is_first
 from zeus.distributed import counting
 from zeus.errors import InputError, WindowError
-from zeus.monitor.energy import EnergyEstimate
 from zeus.monitor.measurement import Measurement
-from zeus.monitor.meter import Mark, Meter, meter_for
+from zeus.monitor.meter import Meter, Stamp, meter_for
 from zeus.monitor.other_processes import warn_of_foreign_processes
 from zeus.monitor.window_log import WindowLog
 from zeus.tariff.online import OnlineRate
 from zeus.tariff.rates import Prices
 from zeus.tariff.settings import prices as prices_given
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One moment: on both clocks, on every card's curve, and on the CPU counters."""
-
-    moment: float
-    wall: float
-    marks: dict[int, Mark]
-    cpus: CpuReadings
 
 
 class Window:
@@ -120,7 +109,7 @@ class ZeusMonitor:
         self._sync_with = sync_execution_with
         self.prices = prices_given() if prices is None else prices
         self._gpus = find(gpu_indices) if gpus is None else dict(gpus)
-        self._clock = clock or common_clock(self._gpus.values())
+        self.clock = clock or common_clock(self._gpus.values())  # of the windows' moments
         self._cpus = counters_of(self._gpus.values(), cpu_indices) if cpus is None else cpus
         self.gpu_indices = list(self._gpus)
         self._virtual = any(gpu.spec.vendor == "virtual" for gpu in self._gpus.values())
@@ -132,17 +121,11 @@ class ZeusMonitor:
         shared_cpus = [counting.CPUS] if self.cpu_indices and cpu_indices is None else []
         self._roll = counting.Roll([*shared, *shared_cpus])
         listener = None if self._log is None else self._log.write
-        self._meters = {index: meter_for(gpu, self._clock, listener) for index, gpu in self._gpus.items()}
-        self._cpu_ticker = _keep_counting(self._cpus)
-        self._open: dict[str, Snapshot] = {}
+        self._meters = {index: meter_for(gpu, self.clock, listener) for index, gpu in self._gpus.items()}
+        self._open: dict[str, Stamp] = {}
         self._lock = threading.Lock()
         self._close = weakref.finalize(
-            self,
-            _close,
-            list(self._meters.values()),
-            self._roll,
-            self._log,
-            self._cpu_ticker,
+            self, _close, list(self._meters.values()), self._roll, self._log, _keep_counting(self._cpus)
         )
         warn_of_foreign_processes(self._gpus.values())
 
@@ -269,37 +252,69 @@ class ZeusMonitor:
             log.add(key, begin.wall, measurement)
         return measurement
 
-    def _now(self) -> Snapshot:
-        moment = self._clock.now()
-        marks = {index: meter.mark(moment) for index, meter in self._meters.items()}
-        return Snapshot(moment, self._clock.wall(), marks, self._cpus.read(moment))
+    def _now(self) -> Stamp:
+        moment = self.clock.now()
+        stamp = Stamp(moment, self.clock.wall(), self._cpus.read(moment))
+        for meter in self._meters.values():
+            meter.mark(stamp)
+        return stamp
 
-    def _measure(self, begin: Snapshot, end: Snapshot) -> Measurement:
-        meters, roll = self._meters, self._roll
+    def _measure(self, begin: Stamp, end: Stamp) -> Measurement:
         # Decide now: a lower rank may end before this is read, but it has counted the GPU.
-        counted = [i for i, gpu in self._gpus.items() if roll.mine(gpu.spec.uuid)]
-
-        def resolve() -> dict[int, EnergyEstimate]:
-            return {i: meters[i].read(begin.marks[i], end.marks[i]) for i in counted}
-
-        is_mine = bool(self.cpu_indices) and roll.mine(counting.CPUS)
-        cpu, dram = self._cpus.between(begin.cpus, end.cpus) if is_mine else ({}, {})
-        of_none = 0.0 if meters else math.nan  # 0 if another rank counts the GPUs, NaN if there are none
-        of_no_cpu = 0.0 if self.cpu_indices else math.nan  # likewise
-
-        def ready() -> bool:
-            return all(meters[i].ready(end.marks[i]) for i in meters)
-
-        seconds = end.moment - begin.moment
-        walls = (begin.wall, end.wall)
-        return Measurement.pending(
-            seconds, resolve, cpu or None, dram or None, of_none, of_no_cpu, ready, walls, self.prices
+        counted = {index: self._meters[index] for index in self.counted}
+        meters = list(self._meters.values())
+        counts_cpus = bool(self.cpu_indices) and self._roll.mine(counting.CPUS)
+        cpu, dram = self._cpus.between(begin.cpus, end.cpus) if counts_cpus else ({}, {})
+        return Measurement(
+            end.moment - begin.moment,
+            {},
+            cpu or None,
+            dram or None,
+            resolve=lambda: {index: meter.read(begin, end) for index, meter in counted.items()},
+            ready=lambda: all(meter.ready(end) for meter in meters),
+            of_none=0.0 if meters else math.nan,  # 0 if another rank counts the GPUs, NaN if there are none
+            of_no_cpu=0.0 if self.cpu_indices else math.nan,  # likewise
+            walls=(begin.wall, end.wall),
+            prices=self.prices,
         )
 
     def _synchronise(self) -> None:
         """Wait for queued GPU work, if the framework is loaded and has started it."""
         if self._sync_with is not None:
             wait_for(self._sync_with, self._gpus)
+
+
+FRAMEWORKS = ("torch", "jax", "cupy")
+
+
+def wait_for(framework: str, gpu_indices: Iterable[int]) -> None:
+    """Return when the work that this framework has queued on these GPUs is done. If it is not loaded, there is none.
+
+    Raises:
+        InputError: The framework is not known.
+    """
+    if framework not in FRAMEWORKS:
+        raise InputError(f"framework {framework!r} is not known. Give one of: {', '.join(FRAMEWORKS)}.")
+    loaded: Any = sys.modules.get(framework)
+    if loaded is None:
+        return
+    match framework:
+        case "torch":
+            cuda = getattr(loaded, "cuda", None)  # missing while torch is being imported
+            if cuda is None or not cuda.is_initialized():
+                return
+            here = cuda.current_device()
+            for index in gpu_indices:
+                # Skip GPUs that this process does not use: synchronising would allocate memory on them.
+                if index < cuda.device_count() and (index == here or cuda.memory_reserved(index)):
+                    cuda.synchronize(index)
+        case "jax":
+            for device in loaded.local_devices():
+                loaded.device_put(0.0, device).block_until_ready()
+        case "cupy":
+            count = loaded.cuda.runtime.getDeviceCount()
+            for index in (i for i in gpu_indices if i < count):
+                loaded.cuda.Device(index).synchronize()
 
 
 @cache  # once in a process, however many monitors it makes
@@ -336,12 +351,7 @@ def _keep_counting(cpus: CpuCounters) -> Ticker | None:
     return REAL.every(cpus.wrap_seconds / 2, look)
 
 
-def _close(
-    meters: list[Meter],
-    roll: counting.Roll,
-    window_log: WindowLog | None,
-    cpu_ticker: Ticker | None,
-) -> None:
+def _close(meters: list[Meter], roll: counting.Roll, window_log: WindowLog | None, cpu_ticker: Ticker | None) -> None:
     if window_log is not None:
         window_log.close()
     if cpu_ticker is not None:

@@ -20,9 +20,8 @@ from pathlib import Path
 
 from zeus import env
 from zeus.cost import GPU_ONLY, Include, Use
-from zeus.device.clock import common_clock
 from zeus.device.gpu import Gpu
-from zeus.device.shared_folder import shared_folder
+from zeus.device.ranks import shared_folder
 from zeus.distributed.crew import Crew
 from zeus.env import Orders
 from zeus.errors import InputError, ZeusError
@@ -59,7 +58,7 @@ class CounterNotes:
         start = (orders.job_id, orders.trial, orders.trial_id, self._charged)
         self._trial = hashlib.sha256(repr(start).encode()).hexdigest()[:16]
         self._monitor, self._crew, self._include = monitor, crew, include
-        self._clock = common_clock(monitor.gpus.values())
+        self._clock = monitor.clock
         self._cards = 0  # of all ranks
 
     def lost(self, so_far: Outcome | None) -> Use:

@@ -21,7 +21,6 @@ from typing import NamedTuple, TypeAlias
 
 from zeus.cost import GPU_ONLY, Include, Use
 from zeus.deadline import Call, ask
-from zeus.device.clock import common_clock
 from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper.client import found_limits
 from zeus.distributed.crew import Crew, barrier
@@ -84,7 +83,6 @@ class _Segment(NamedTuple):
 
 
 _open: weakref.WeakValueDictionary[object, Recorder] = weakref.WeakValueDictionary()  # those that measure, by GPUs
-
 _serials = itertools.count(1)
 
 
@@ -107,7 +105,7 @@ class Recorder:
         self._listeners: dict[Listener, int] = {}  # and how many steps each has reported
         self._queue: deque[_Segment | Callable[[], None]] = deque()
         self._gpus = list(monitor.gpus.values())
-        self._clock = common_clock(self._gpus)
+        self._clock = monitor.clock
         self._began = 0.0  # when the open segment began
         self._reading = _LimitReading(())  # of the limit where it began
         self._stepped = 0  # steps since the measurement began
@@ -290,8 +288,7 @@ class Recorder:
 
 
 def _key(monitor: ZeusMonitor, crew: Crew, include: Include) -> object:
-    gpus = monitor.gpus.values()
-    return frozenset(gpu.spec.uuid for gpu in gpus), common_clock(gpus), crew.size, include
+    return frozenset(gpu.spec.uuid for gpu in monitor.gpus.values()), monitor.clock, crew.size, include
 
 
 def limit_found(gpus: Sequence[Gpu]) -> float | None:

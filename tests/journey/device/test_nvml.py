@@ -248,7 +248,7 @@ def test_speed_ranks_cards_and_is_unknown_where_the_driver_is_silent(fake_nvml: 
 
 def test_a_mig_device_is_traced_to_its_card(fake_nvml: FakeNvml) -> None:
     fake_nvml.cards[1].migs = ["MIG-6b4d0b5e-3f0e-5d0c-9c53-8f1f7a2e0001", "MIG-6b4d0b5e-3f0e-5d0c-9c53-8f1f7a2e0002"]
-    assert mig_parent("MIG-6b4d0b5e-3f0e-5d0c-9c53-8f1f7a2e0002") == 1
+    assert mig_parent("MIG-6b4d0b5e-3f0e-5d0c-9c53-8f1f7a2e0002") == fake_nvml.cards[1].uuid
     for unknown in ("MIG-6b4d0b5e-3f0e-5d0c-9c53-8f1f7a2e0003", fake_nvml.cards[0].uuid):
         with pytest.raises(NoDevice, match=unknown):
             mig_parent(unknown)

@@ -12,7 +12,7 @@ import pytest
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS, eventually
-from zeus.device.shared_folder import shared_folder
+from zeus.device.ranks import shared_folder
 from zeus.device.virtual import VirtualMachine, virtual_gpus
 from zeus.device.virtual.state import CardState, FileState, MachineState
 from zeus.errors import InputError
@@ -22,7 +22,7 @@ STATE = "ZEUS_VIRTUAL_STATE"
 
 
 def state(path: Path, kind: str = "v100x1") -> FileState:
-    return FileState(path, kind, MachineState((CardState(limit_watts=250.0),)))
+    return FileState(path, kind, MachineState([CardState(limit_watts=250.0)]))
 
 
 def test_a_limit_set_by_another_process_during_a_step_is_not_undone(
@@ -63,8 +63,8 @@ def test_a_forked_child_of_many_threads_shares_the_cards(tmp_path: Path) -> None
     if child == 0:
         status = 1
         try:
-            with shared.change() as box:
-                box.state = MachineState(box.state.cards, now=5.0)
+            with shared.change() as changed:
+                changed.now = 5.0
             status = 0
         finally:
             os._exit(status)
@@ -90,8 +90,8 @@ def test_a_state_of_other_cards_or_of_no_cards_is_refused_and_left_as_it_is(tmp_
 def test_a_state_of_another_format_or_boot_begins_anew(tmp_path: Path) -> None:
     path = tmp_path / "cards"
     for place in (8, 12):  # the format's byte, the boot id's first
-        with state(path).change() as box:
-            box.state = MachineState(box.state.cards, now=9.0)
+        with state(path).change() as changed:
+            changed.now = 9.0
         content = bytearray(path.read_bytes())
         content[place] ^= 0xFF
         path.write_bytes(content)

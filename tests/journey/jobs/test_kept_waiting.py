@@ -7,17 +7,23 @@ import pytest
 from support.sensors import SensedGpu
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine
-from zeus.monitor.meter import SampledMeter, meter_for
+from zeus.monitor.meter import Meter, SampledMeter, Stamp, meter_for
+
+
+def stamp(meter: Meter, moment: float) -> Stamp:
+    taken = Stamp(moment)
+    meter.mark(taken)
+    return taken
 
 
 def test_a_virtual_cards_energy_is_that_of_the_moment_however_late_it_is_asked() -> None:
     machine = VirtualMachine.in_memory("v100")
     meter = meter_for(machine.gpus[0], machine.clock)
-    begin = meter.mark(machine.clock.now())
+    begin = stamp(meter, machine.clock.now())
     machine.clock.sleep(3)
     moment = machine.clock.now()
     machine.clock.sleep(5)  # between looking at the clock and at the card
-    assert meter.read(begin, meter.mark(moment)).joules == pytest.approx(3 * machine.card.idle_watts)
+    assert meter.read(begin, stamp(meter, moment)).joules == pytest.approx(3 * machine.card.idle_watts)
 
 
 class Slow(VirtualClock):
@@ -44,7 +50,7 @@ def test_readings_that_came_while_their_reader_was_kept_waiting_are_not_lost() -
     clock.sleep(3)
     meter = SampledMeter(gpu, Slow(clock))  # nothing moves its timers, so that only the reader looks
     gpu.run(1.0, 300.0)
-    begin = meter.mark(clock.now())
+    begin = stamp(meter, clock.now())
     gpu.run(1.0, 300.0)
-    assert meter.read(begin, meter.mark(clock.now())).joules == pytest.approx(300, rel=0.05)
+    assert meter.read(begin, stamp(meter, clock.now())).joules == pytest.approx(300, rel=0.05)
     meter.close()

@@ -22,15 +22,20 @@ from zeus.device.nvml import nvml_gpus
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import DeviceError
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.curve.sample_curve import SAMPLE_BUFFER
-from zeus.monitor.curve.stamps import StampMapper
-from zeus.monitor.meter import SampledMeter
+from zeus.monitor.meter import Meter, SampledMeter, Stamp
+from zeus.monitor.sample_curve import SAMPLE_BUFFER, StampMapper
 
 pytestmark = pytest.mark.usefixtures("warm")
 
 
 def sensed(**sensors: float) -> SensedGpu:
     return SensedGpu(VirtualMachine.in_memory("h200").gpus[0], Sensors(**sensors))  # type: ignore[arg-type]
+
+
+def stamp(meter: Meter, moment: float) -> Stamp:
+    taken = Stamp(moment)
+    meter.mark(taken)
+    return taken
 
 
 def in_time(action, *arguments) -> None:
@@ -121,10 +126,10 @@ def test_many_windows_on_a_card_that_is_gone_take_no_memory(fake_nvml: FakeNvml)
     fake_nvml.freeze(at=1000.0)
     clock = VirtualClock(1000.0)
     meter = SampledMeter(nvml_gpus()[0], clock)
-    meter.mark(1000.0)
+    stamp(meter, 1000.0)
     fake_nvml.cards[0].lose()
     clock.sleep(10)
-    marks = [meter.mark(clock.now()) for _ in range(1000)]
+    marks = [stamp(meter, clock.now()) for _ in range(1000)]
     assert len(meter._pending) == 0
     assert meter.ready(marks[0])
     assert math.isnan(meter.read(marks[0], marks[1]).joules)
@@ -189,9 +194,9 @@ def test_a_counter_taken_away_leaves_the_samples(fake_nvml: FakeNvml) -> None:
     assert meter._ticker is not None
     meter._ticker.stop()
     gpu.run(60, 300.0)  # nobody looks
-    begin = meter.mark(gpu.clock.now())
+    begin = stamp(meter, gpu.clock.now())
     gpu.run(2, 300.0)  # which the driver's buffer holds to its beginning
-    measured = meter.read(begin, meter.mark(gpu.clock.now()))
+    measured = meter.read(begin, stamp(meter, gpu.clock.now()))
     assert measured.joules == pytest.approx(600, rel=0.02)
     assert measured.source.value == "integrated"
 
@@ -202,9 +207,9 @@ def test_a_buffer_that_was_nearly_empty_at_first_is_not_looked_at_in_a_hurry_for
     assert meter._every == SampledMeter.POLL_SECONDS
     gpu.clock.sleep(10)
     assert meter._every > 1.0
-    begin = meter.mark(gpu.clock.now())
+    begin = stamp(meter, gpu.clock.now())
     gpu.run(5, 300.0)
-    assert meter.read(begin, meter.mark(gpu.clock.now())).joules == pytest.approx(1500, rel=0.02)
+    assert meter.read(begin, stamp(meter, gpu.clock.now())).joules == pytest.approx(1500, rel=0.02)
     meter.close()
 
 

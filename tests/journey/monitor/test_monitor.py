@@ -21,11 +21,10 @@ from support.paths import SOURCES
 from support.sensors import SensedGpu, Sensors
 from support.waiting import eventually
 from zeus.device.clock import VirtualClock
-from zeus.device.cpu import CounterValue, CpuPackage
-from zeus.device.cpu_counters import CpuCounters
+from zeus.device.cpu import CounterValue, CpuCounters, CpuPackage
 from zeus.device.nvml import nvml_gpus
 from zeus.device.virtual import VirtualMachine
-from zeus.device.virtual.host import ConstantPower
+from zeus.device.virtual.machine import ConstantPower
 from zeus.errors import DeviceError, InputError, WindowError
 from zeus.monitor import Measurement, PowerMonitor, TemperatureMonitor, ZeusMonitor
 from zeus.monitor.timeline import KEEP, Series
@@ -157,7 +156,7 @@ class Flaky(ConstantPower):
 
     broken = False
 
-    def reading(self, moment: float) -> CounterValue:
+    def reading(self, moment: float = 0.0) -> CounterValue:
         if self.broken:
             raise DeviceError("the counter could not be read")
         return super().reading(moment)
@@ -166,7 +165,7 @@ class Flaky(ConstantPower):
 def test_a_cpu_counter_that_fails_in_a_window_leaves_its_energy_unknown() -> None:
     """Left out, the CPU would look as if it had used nothing."""
     machine = VirtualMachine.in_memory("v100")
-    cpu, dram = Flaky(100.0, machine.clock), Flaky(10.0, machine.clock)
+    cpu, dram = Flaky(100.0), Flaky(10.0)
     counters = CpuCounters([CpuPackage(0, "package-0", cpu, dram)])
     monitor = ZeusMonitor(gpus={0: machine.gpus[0]}, cpus=counters)
     with monitor.window("sound") as sound:

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from zeus.cost import GPU_AND_CPU, GPU_ONLY, CostModel, Use
-from zeus.device.cpu import CounterValue, CpuPackage
-from zeus.device.cpu_counters import CpuCounters
+from zeus.device.cpu import CounterValue, CpuCounters, CpuPackage
 from zeus.device.virtual import VirtualMachine, presets, step, virtual_gpus
-from zeus.device.virtual.host import ConstantPower
+from zeus.device.virtual.machine import ConstantPower
 from zeus.device.virtual.physics import Operation, operate
 from zeus.errors import DeviceError, InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome
@@ -51,7 +50,7 @@ class Flaky(ConstantPower):
 
     broken = False
 
-    def reading(self, moment: float) -> CounterValue:
+    def reading(self, moment: float = 0.0) -> CounterValue:
         if self.broken:
             raise DeviceError("the counter could not be read")
         return super().reading(moment)
@@ -131,7 +130,7 @@ def test_without_a_word_nothing_changes_whatever_the_cpu_draws() -> None:
 
 def test_a_counter_that_fails_in_an_epoch_makes_the_energy_unknown_and_never_less() -> None:
     bench = Bench()
-    cpu = Flaky(CPU_WATTS, bench.machine.clock)
+    cpu = Flaky(CPU_WATTS)
     bench.monitor = ZeusMonitor(gpus={0: bench.machine.gpus[0]}, cpus=CpuCounters([CpuPackage(0, "cpu", cpu, None)]))
     optimizer = bench.optimizer()
     optimizer.get_batch_size()
@@ -245,7 +244,7 @@ def test_limits_are_restored_if_the_cpu_counter_fails_while_they_are_profiled(
     node: Callable[[float], VirtualMachine],
 ) -> None:
     machine = node(CPU_WATTS)
-    cpu = Flaky(CPU_WATTS, machine.clock)
+    cpu = Flaky(CPU_WATTS)
     monitor = ZeusMonitor(cpus=CpuCounters([CpuPackage(0, "cpu", cpu, None)]))
     optimizer = GlobalPowerLimitOptimizer(monitor, include=["gpu", "cpu"])
     optimizer.on_epoch_begin()

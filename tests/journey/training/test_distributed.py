@@ -15,7 +15,8 @@ import pytest
 from support.paths import SOURCES, TESTS
 from support.waiting import PATIENCE_SECONDS
 from zeus.device.ranks import Rank, own, rank
-from zeus.device.virtual import RankClock, StateClock, VirtualGpu, VirtualMachine, presets, virtual_gpus
+from zeus.device.virtual import VirtualGpu, VirtualMachine, presets, virtual_gpus
+from zeus.device.virtual.machine import RankClock, StateClock
 from zeus.device.virtual.physics import operate
 from zeus.device.virtual.state import CardState, MachineState, MemoryState
 from zeus.job import Ending, Gpus, JobSpec
@@ -304,7 +305,7 @@ def test_a_lightning_trainer_on_two_ranks_needs_no_change(cards: list[VirtualGpu
 def machines(count: int = 2) -> tuple[VirtualMachine, VirtualMachine, VirtualMachine]:
     """Two ranks' views of one machine, and an onlooker's."""
     one = VirtualMachine.in_memory("v100", count)
-    holder = MemoryState(MachineState((CardState(limit_watts=250.0),) * count))
+    holder = MemoryState(MachineState([CardState(limit_watts=250.0)] * count))
     views = [VirtualMachine(one.card, one.load, holder, RankClock(holder), "shared") for _ in range(2)]
     return views[0], views[1], VirtualMachine(one.card, one.load, holder, StateClock(holder), "shared")
 

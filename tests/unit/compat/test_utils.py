@@ -9,10 +9,10 @@ import pytest
 
 from zeus.compat.environment import get_env, get_ip_lat_long
 from zeus.compat.framework import all_reduce, cupy_is_available, sync_execution
-from zeus.device.queued_work import wait_for
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, NotHere, ZeusError
 from zeus.monitor import ZeusMonitor
+from zeus.monitor.window import wait_for
 
 
 def test_a_variable_has_the_type_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

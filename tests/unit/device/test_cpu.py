@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.device.cpu import CpuPackage, Domain, cpu_packages, unwrap, why_not
-from zeus.errors import DeviceError, DeviceLost, NotPermitted, Unsupported
+from zeus.device.cpu import CpuCounters, CpuPackage, Domain, counters_of, cpu_packages, unwrap, why_not
+from zeus.device.virtual import VirtualMachine
+from zeus.device.virtual.machine import parse, virtual_cpus
+from zeus.errors import DeviceError, DeviceLost, InputError, NotPermitted
 
 PERIOD_UJ = 262_143_328_850
 
@@ -55,7 +58,7 @@ def test_energy_never_falls_whatever_the_counter_shows(readings: list[int]) -> N
         return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
 
     domain = Domain(Path("zone"), read)
-    joules = [domain.energy() for _ in readings]
+    joules = [domain.reading().joules for _ in readings]
     assert joules == sorted(joules)
     assert joules[0] == pytest.approx(readings[0] / 1e6)
 
@@ -64,16 +67,16 @@ def test_a_counter_that_comes_round_goes_on(server: Path) -> None:
     [package, _] = cpu_packages(server)
     counter = server / "intel-rapl:0" / "energy_uj"
     counter.write_text(str(PERIOD_UJ - 2_000_000))
-    before = package.energy()
+    before = package.cpu.reading().joules
     counter.write_text("3000000")
-    assert package.energy() - before == pytest.approx(5.0)
+    assert package.cpu.reading().joules - before == pytest.approx(5.0)
 
 
 def test_each_package_is_counted_once_and_parts_of_it_never(server: Path) -> None:
     packages = cpu_packages(server)
     assert [(package.index, package.name) for package in packages] == [(0, "package-0"), (1, "package-1")]
-    assert [package.energy() for package in packages] == pytest.approx([5.0, 5.000001])
-    assert [package.dram_energy() for package in packages] == [1.0, 1.0]
+    assert [package.cpu.reading().joules for package in packages] == pytest.approx([5.0, 5.000001])
+    assert [package.dram.reading().joules for package in packages] == [1.0, 1.0]
 
 
 def test_the_sub_zones_may_lie_beside_their_package(tmp_path: Path) -> None:
@@ -81,21 +84,15 @@ def test_the_sub_zones_may_lie_beside_their_package(tmp_path: Path) -> None:
     zone(tmp_path / "intel-rapl:1:0", "dram", 7_000_000)
     zone(tmp_path / "intel-rapl:10", "package-10", 1)
     [first, second] = cpu_packages(tmp_path)
-    assert first.dram_energy() == 7.0
+    assert first.dram.reading().joules == 7.0
     assert (second.index, second.name, second.dram) == (1, "package-10", None)
-
-
-def test_a_cpu_without_a_dram_counter_says_so(tmp_path: Path) -> None:
-    zone(tmp_path / "intel-rapl:0", "package-0", 1)
-    [package] = cpu_packages(tmp_path)
-    with pytest.raises(Unsupported, match="no DRAM"):
-        package.dram_energy()
 
 
 def test_the_shorter_round_says_how_often_to_read(server: Path) -> None:
     [package, _] = cpu_packages(server)
     assert package.cpu.wrap_seconds == pytest.approx(524.3, abs=0.1)
-    assert package.wrap_seconds == pytest.approx(131.4, abs=0.1)
+    assert package.dram.wrap_seconds == pytest.approx(131.4, abs=0.1)
+    assert CpuCounters([package]).wrap_seconds == package.dram.wrap_seconds
 
 
 def locked(path: Path) -> str:
@@ -107,7 +104,7 @@ def locked(path: Path) -> str:
 def test_a_locked_counter_comes_with_the_exact_fix(server: Path) -> None:
     [package, _] = cpu_packages(server, locked)
     with pytest.raises(NotPermitted) as raised:
-        package.energy()
+        package.cpu.reading()
     assert f"sudo chmod o+r {server / 'intel-rapl:0' / 'energy_uj'}`" in str(raised.value)
     assert 'SUBSYSTEM=="powercap"' in str(raised.value)
     everything = why_not(server, locked)
@@ -128,13 +125,13 @@ def test_a_container_says_why_there_is_no_cpu_energy(tmp_path: Path) -> None:
 
 def test_a_counter_that_vanishes_or_stammers_is_an_error_not_a_number(server: Path) -> None:
     package: CpuPackage = cpu_packages(server)[0]
-    package.energy()
+    package.cpu.reading()
     package.cpu.counter.write_text("")
     with pytest.raises(DeviceError, match="could not be read"):
-        package.energy()
+        package.cpu.reading()
     package.cpu.counter.unlink()
     with pytest.raises(DeviceLost, match="has disappeared"):
-        package.energy()
+        package.cpu.reading()
     assert "has disappeared" in why_not(server)
 
 
@@ -151,7 +148,7 @@ def test_a_counter_that_a_sleep_set_back_invents_no_energy() -> None:
         return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
 
     domain = Domain(Path("zone"), read, lambda: next(clock))
-    joules = [domain.energy() for _ in range(3)]
+    joules = [domain.reading().joules for _ in range(3)]
     assert [later - joules[0] for later in joules[1:]] == pytest.approx([1.0, 3.0])
 
 
@@ -162,5 +159,129 @@ def test_a_counter_that_really_came_round_between_two_rare_looks_is_believed() -
         return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
 
     domain = Domain(Path("zone"), read, lambda: next(clock))
-    before = domain.energy()
-    assert domain.energy() - before == pytest.approx(62_144.33, rel=1e-3)
+    before = domain.reading().joules
+    assert domain.reading().joules - before == pytest.approx(62_144.33, rel=1e-3)
+
+
+# ------------------------------------------------------------------------------------------------ all of a node
+
+
+class Powercap:
+    """Files of two CPU packages with DRAM, held in memory. A file in `broken` cannot be read."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.broken: set[str] = set()
+        for socket in (0, 1):
+            self._zone(root / f"intel-rapl:{socket}", f"package-{socket}")
+            self._zone(root / f"intel-rapl:{socket}" / f"intel-rapl:{socket}:0", "dram")
+
+    def _zone(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True)
+        for file, content in (("name", name), ("energy_uj", 0), ("max_energy_range_uj", PERIOD_UJ)):
+            (folder / file).write_text(f"{content}\n")
+
+    def read(self, path: Path) -> str:
+        if path.name == "energy_uj" and path.parent.name in self.broken:
+            raise OSError(5, "Input/output error", str(path))
+        return path.read_text()
+
+    def spend(self, zone: str, joules: int) -> None:
+        [counter] = self.root.glob(f"**/{zone}/energy_uj")
+        counter.write_text(str(int(counter.read_text()) + joules * 10**6))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Powercap:
+    return Powercap(tmp_path / "powercap")
+
+
+def test_each_package_and_its_memory_are_read(files: Powercap) -> None:
+    counters = CpuCounters(cpu_packages(files.root, files.read))
+    begin = counters.read(0.0)
+    files.spend("intel-rapl:0", 70)
+    files.spend("intel-rapl:1:0", 8)
+    assert counters.between(begin, counters.read(1.0)) == ({0: 70.0, 1: 0.0}, {0: 0.0, 1: 8.0})
+    assert counters.why_not == ""
+
+
+@pytest.mark.parametrize("zone", ["intel-rapl:0", "intel-rapl:1:0"])
+@pytest.mark.parametrize("fails", ["begin", "end"])
+def test_a_counter_that_fails_at_either_end_leaves_its_energy_unknown(files: Powercap, zone: str, fails: str) -> None:
+    counters = CpuCounters(cpu_packages(files.root, files.read))
+    files.broken = {zone} if fails == "begin" else set()
+    begin = counters.read(0.0)
+    files.spend("intel-rapl:0", 70)
+    files.broken = {zone} if fails == "end" else set()
+    cpu, dram = counters.between(begin, counters.read(1.0))
+    of_zone = cpu[0] if zone == "intel-rapl:0" else dram[1]
+    assert math.isnan(of_zone)
+    assert [*cpu, *dram] == [0, 1, 0, 1], "a failed counter must not drop out"
+    assert sum(map(math.isnan, [*cpu.values(), *dram.values()])) == 1, "the others are still known"
+
+
+def test_a_counter_that_nobody_could_read_for_longer_than_a_wrap_takes_is_unknown() -> None:
+    shown, clock = iter([10_000_000, 20_000_000, 30_000_000]), iter([0.0, 100.0, 1000.0])
+
+    def read(path: Path) -> str:
+        return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
+
+    domain = Domain(Path("zone"), read, lambda: next(clock))
+    first, second, third = (domain.reading() for _ in range(3))
+    assert (first.breaks, second.breaks, third.breaks) == (0, 0, 1), "524 s are enough for a wrap at 500 W"
+
+
+def test_a_reset_in_between_leaves_the_energy_unknown_but_the_next_stretch_known() -> None:
+    shown, clock = iter([200_000_000_000, 1_000_000, 3_000_000]), iter([100.0, 101.0, 102.0])
+
+    def read(path: Path) -> str:
+        return str(PERIOD_UJ if path.name == "max_energy_range_uj" else next(shown))
+
+    domain = Domain(Path("zone"), read, lambda: next(clock))
+    first, second, third = (domain.reading() for _ in range(3))
+    assert first.breaks != second.breaks == third.breaks
+    assert third.joules - second.joules == pytest.approx(2.0)
+
+
+def test_a_package_that_was_never_readable_is_left_out_and_named(files: Powercap) -> None:
+    files.broken = {"intel-rapl:1"}
+    counters = CpuCounters(cpu_packages(files.root, files.read))
+    assert counters.indices == [0]
+    assert "intel-rapl:1/energy_uj" in counters.why_not
+
+
+def test_memory_that_cannot_be_read_is_named_too(files: Powercap) -> None:
+    files.broken = {"intel-rapl:0:0"}
+    counters = CpuCounters(cpu_packages(files.root, files.read))
+    assert counters.indices == [0, 1]
+    assert "intel-rapl:0:0/energy_uj" in counters.why_not
+
+
+def test_virtual_gpus_have_the_cpu_they_were_given_and_never_the_real_one() -> None:
+    without = counters_of(VirtualMachine.in_memory("v100").gpus)
+    assert without.indices == []
+    assert "cpu=" in without.why_not
+    machine = VirtualMachine.in_memory("v100", cpu_watts=120, dram_watts=15)
+    counters = counters_of(machine.gpus)
+    begin = counters.read(machine.clock.now())
+    machine.run([0], seconds=10, watts=200)
+    assert counters.between(begin, counters.read(machine.clock.now())) == ({0: 1200.0}, {0: 150.0})
+    assert counters.why_not == ""
+
+
+def test_a_virtual_cpu_without_memory_has_no_dram() -> None:
+    counters = CpuCounters(virtual_cpus(100.0, 0.0))
+    assert counters.between(counters.read(0.0), counters.read(1.0)) == ({0: 100.0}, {})
+
+
+def test_the_power_of_the_virtual_cpu_is_an_option() -> None:
+    spec = parse("a40x2?clock=virtual&cpu=120.5&dram=15")
+    assert (spec.cpu_watts, spec.dram_watts, spec.kind) == (120.5, 15.0, "a40x2-virtual")
+    for wrong in ("v100?cpu=much", "v100?cpu=-1", "v100?dram=5"):
+        with pytest.raises(InputError, match="cpu=WATTS"):
+            parse(wrong)
+
+
+def test_a_cpu_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="cpu_indices"):
+        counters_of(VirtualMachine.in_memory("v100", cpu_watts=1).gpus, [1])

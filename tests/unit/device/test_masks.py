@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.device.find import Slice, machine, mine, torch_uuids
+from zeus.device.find import machine, mine, torch_uuids
 from zeus.device.gpu import GpuSpec, PowerSample
-from zeus.device.masks import CardId, Visible, resolve, slurm_share
+from zeus.device.masks import resolve, slurm_share
 from zeus.errors import InputError, NoDevice
 
 UUIDS = [
@@ -21,18 +21,24 @@ UUIDS = [
     "GPU-8932aaaa-1111-2222-3333-444455556666",
     "GPU-0d114e5b-246b-93d0-85bd-41067f080713",
 ]
-CARDS = [CardId(index, uuid, "A40") for index, uuid in enumerate(UUIDS)]
+CARDS = [GpuSpec(uuid, "A40", "nvidia") for uuid in UUIDS]
 MIG = "MIG-11c29e81-e611-50b5-b5ef-609c0a0fe58b"
 
 
-def mig_parent(uuid: str) -> int:
+def mig_parent(uuid: str) -> str:
     if uuid == MIG:
-        return 2
+        return UUIDS[2]
     raise NoDevice("no such slice")
 
 
-def seen(mask: str | None, **options: Any) -> list[int]:
-    return [card.index for card in resolve(mask, CARDS, mig_parent=mig_parent, **options).cards]
+def seen(mask: str | None) -> list[int]:
+    return resolve(mask, CARDS, lambda note: None, mig_parent=mig_parent)
+
+
+def notes(mask: str | None) -> list[str]:
+    written: list[str] = []
+    resolve(mask, CARDS, written.append, mig_parent=mig_parent)
+    return written
 
 
 @pytest.mark.parametrize(
@@ -104,23 +110,18 @@ def test_a_mask_that_cannot_be_meant_says_which_entry_and_what_there_is(mask: st
     ],
 )
 def test_fewer_cards_than_were_meant_come_with_a_note(mask: str, note: str) -> None:
-    [only] = resolve(mask, CARDS, mig_parent=mig_parent).notes
+    [only] = notes(mask)
     assert note in only
 
 
 @pytest.mark.parametrize("mask", [None, "", "-1", "0", "0,", "1,-1,0", UUIDS[0], MIG])
 def test_a_mask_that_says_what_it_means_comes_without_a_note(mask: str | None) -> None:
-    assert resolve(mask, CARDS, mig_parent=mig_parent).notes == ()
+    assert notes(mask) == []
 
 
 def test_a_full_uuid_wins_over_a_longer_one_that_begins_with_it() -> None:
-    cards = [CardId(0, "GPU-v100-10"), CardId(1, "GPU-v100-1")]
-    assert [card.index for card in resolve("GPU-v100-1", cards).cards] == [1]
-
-
-def test_only_slices_are_shared() -> None:
-    assert [card.shared for card in resolve(MIG, CARDS, mig_parent=mig_parent).cards] == [True]
-    assert [card.shared for card in resolve("0,1", CARDS).cards] == [False, False]
+    cards = [GpuSpec(uuid, "V100", "nvidia") for uuid in ("GPU-v100-10", "GPU-v100-1")]
+    assert resolve("GPU-v100-1", cards, lambda note: None) == [1]
 
 
 @given(st.permutations(range(3)), st.integers(0, 3))
@@ -151,8 +152,7 @@ def test_whatever_follows_the_first_invalid_index_changes_nothing(indices: list[
 
 
 def share(text: str) -> list[int]:
-    visible: Visible = slurm_share(text, CARDS, variable="SLURM_JOB_GPUS")
-    return [card.index for card in visible.cards]
+    return slurm_share(text, range(3), variable="SLURM_JOB_GPUS")
 
 
 def test_slurm_names_places_and_ranges() -> None:
@@ -165,8 +165,7 @@ def test_a_place_beyond_what_slurm_shows_means_that_all_shown_is_mine() -> None:
 
 
 def test_a_card_that_has_failed_does_not_make_its_neighbours_mine() -> None:
-    rest = [CARDS[0], CARDS[2]]
-    assert [card.index for card in slurm_share("1,2", rest, variable="SLURM_JOB_GPUS").cards] == [2]
+    assert slurm_share("1,2", [0, 2], variable="SLURM_JOB_GPUS") == [2]
 
 
 @pytest.mark.parametrize("text", ["gpu:1", "0-", "2-1"])
@@ -184,7 +183,6 @@ class Card:
     relative_speed: float = float("nan")
     limits: list[float] = field(default_factory=list)
     hip_index: int | None = None
-    aliases: tuple[str, ...] = ()
 
     def speed(self) -> float:
         return self.relative_speed
@@ -282,7 +280,6 @@ def test_a_torch_that_knows_nothing_is_not_believed() -> None:
 def test_a_slice_is_its_parent_marked_as_shared() -> None:
     [card] = cards("A100")
     [part] = mine([card], {"CUDA_VISIBLE_DEVICES": f"MIG-{UUIDS[0]}/3/0"})
-    assert isinstance(part, Slice)
     assert part.spec.shared and not card.spec.shared
     assert part.spec.uuid == card.spec.uuid and part.index == card.index
     part.set_limit(200.0)
@@ -321,7 +318,7 @@ def test_slurm_is_asked_only_where_no_mask_is_set() -> None:
 )
 def test_amd_masks_stack(environ: dict[str, str], expected: list[int], why: str) -> None:
     gpus = cards("MI300X", "MI300X", "MI300X", vendor="amd")
-    gpus[1].aliases = ("GPU-deadbeefdeadbeef",)
+    gpus[1].spec = replace(gpus[1].spec, aliases=("GPU-deadbeefdeadbeef",))
     assert indices(gpus, environ) == expected, why
 
 

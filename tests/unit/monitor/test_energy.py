@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.laws import examples
-from zeus.monitor.curve.counter_curve import CounterCurve
-from zeus.monitor.curve.sample_curve import POLLED, SAMPLE_BUFFER
-from zeus.monitor.energy import EnergyCurve, Source
+from zeus.monitor.energy import CounterCurve, EnergyCurve, Source
+from zeus.monitor.sample_curve import POLLED, SAMPLE_BUFFER
 
 watts = st.floats(min_value=1, max_value=1500)
 OLD = 1e7  # joules on a counter that has run for a day

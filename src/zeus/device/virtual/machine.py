@@ -26,11 +26,10 @@ from uuid import UUID
 
 from zeus import env
 from zeus.device.clock import RealClock, VirtualClock
-from zeus.device.cpu import CpuPackage
+from zeus.device.cpu import CounterValue, CpuPackage
 from zeus.device.gpu import Capability, Clock, Gpu, GpuSpec, PowerSample, check_limit, refuse_if_read_only
 from zeus.device.ranks import own, rank
 from zeus.device.virtual import presets
-from zeus.device.virtual.host import virtual_cpus
 from zeus.device.virtual.physics import Card, Load, operate
 from zeus.device.virtual.state import (
     MAX_CARDS,
@@ -38,7 +37,6 @@ from zeus.device.virtual.state import (
     FileState,
     MachineState,
     MemoryState,
-    StateHolder,
     state_file,
 )
 from zeus.errors import DeviceLost, InputError, Unsupported
@@ -82,23 +80,26 @@ def parse(text: str) -> VirtualSpec:
     spec = VirtualSpec(name, count)
     for option in options:
         key, _, value = option.partition("=")
-        if key == "clock" and value in ("virtual", "real"):
-            spec = replace(spec, virtual_clock=value == "virtual")
-        elif key == "load":
-            presets.load(name, value)
-            spec = replace(spec, load=value)
-        elif key == "speed" and re.fullmatch(r"\d+(\.\d+)?", value) and float(value) > 0:
-            spec = replace(spec, speed=float(value))
-        elif key == "watched" and value in ("busy", "idle"):
-            spec = replace(spec, is_busy_when_watched=value == "busy")
-        elif key in ("cpu", "dram") and re.fullmatch(r"\d+(\.\d+)?", value):
-            watts = float(value)
-            spec = replace(spec, cpu_watts=watts) if key == "cpu" else replace(spec, dram_watts=watts)
-        else:
-            raise InputError(
-                f"ZEUS_GPU=virtual:{text}: cannot read '{option}'. Options are clock=virtual, load=NAME, speed=N, "
-                "watched=idle, cpu=WATTS and dram=WATTS."
-            )
+        number = float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else None
+        match key, value:
+            case "clock", "virtual" | "real":
+                spec = replace(spec, virtual_clock=value == "virtual")
+            case "load", _:
+                presets.load(name, value)
+                spec = replace(spec, load=value)
+            case "speed", _ if number:
+                spec = replace(spec, speed=number)
+            case "watched", "busy" | "idle":
+                spec = replace(spec, is_busy_when_watched=value == "busy")
+            case "cpu", _ if number is not None:
+                spec = replace(spec, cpu_watts=number)
+            case "dram", _ if number is not None:
+                spec = replace(spec, dram_watts=number)
+            case _:
+                raise InputError(
+                    f"ZEUS_GPU=virtual:{text}: cannot read '{option}'. Options are clock=virtual, load=NAME, speed=N, "
+                    "watched=idle, cpu=WATTS and dram=WATTS."
+                )
     if spec.dram_watts and not spec.cpu_watts:
         raise InputError(f"ZEUS_GPU=virtual:{text}: dram=WATTS needs cpu=WATTS, because memory belongs to a CPU.")
     return spec
@@ -128,14 +129,12 @@ def passed_on() -> dict[str, str]:
 @functools.cache  # one machine per process, so that the script and its monitor share one clock and its timers
 def _shared_machine(spec: VirtualSpec, path: Path) -> VirtualMachine:
     card = presets.card(spec.card)
-    fresh = MachineState((CardState(limit_watts=float(card.default_watts)),) * spec.count)
-    if not spec.virtual_clock:
-        begin = RealClock(spec.speed).now()
-        fresh = MachineState(tuple(replace(c, since=begin, busy_until=begin) for c in fresh.cards))
-    holder = FileState(path, spec.kind, fresh)
+    begin = 0.0 if spec.virtual_clock else RealClock(spec.speed).now()
+    fresh = CardState(limit_watts=float(card.default_watts), since=begin, busy_until=begin)
+    holder = FileState(path, spec.kind, MachineState([fresh] * spec.count))
     shared = StateClock if rank() is None else RankClock
     clock = shared(holder) if spec.virtual_clock else RealClock(spec.speed)
-    load, cpus = presets.load(spec.card, spec.load), virtual_cpus(spec.cpu_watts, spec.dram_watts, clock)
+    load, cpus = presets.load(spec.card, spec.load), virtual_cpus(spec.cpu_watts, spec.dram_watts)
     watched = spec.load if spec.is_busy_when_watched and not spec.virtual_clock else ""
     return VirtualMachine(card, load, holder, clock, name=str(path), cpus=cpus, watched_load=watched)
 
@@ -143,7 +142,7 @@ def _shared_machine(spec: VirtualSpec, path: Path) -> VirtualMachine:
 class StateClock(VirtualClock):
     """A virtual clock kept in the machine's state, so that every process reads the same time."""
 
-    def __init__(self, holder: StateHolder) -> None:
+    def __init__(self, holder: MemoryState) -> None:
         super().__init__()
         self._holder = holder
 
@@ -151,8 +150,8 @@ class StateClock(VirtualClock):
         return self._holder.read().now
 
     def _set(self, moment: float) -> None:
-        with self._holder.change() as box:
-            box.state = replace(box.state, now=max(moment, box.state.now))
+        with self._holder.change() as state:
+            state.now = max(moment, state.now)
 
 
 class RankClock(StateClock):
@@ -161,7 +160,7 @@ class RankClock(StateClock):
     Ranks that wait for each other bring their clocks together with `position` and `meet`.
     """
 
-    def __init__(self, holder: StateHolder) -> None:
+    def __init__(self, holder: MemoryState) -> None:
         super().__init__(holder)
         self._now = holder.read().now
         _rank_clocks.add(self)
@@ -193,6 +192,30 @@ def meet(moment: float) -> None:
         clock.move_to(moment)
 
 
+class ConstantPower:
+    """The energy counter of a virtual CPU or its memory, which always draws the same power.
+
+    >>> counter = ConstantPower(50.0)
+    >>> counter.reading(10.0).joules - counter.reading(4.0).joules
+    300.0
+    """
+
+    wrap_seconds = float("inf")
+
+    def __init__(self, watts: float) -> None:
+        self.watts = watts
+
+    def reading(self, moment: float = 0.0) -> CounterValue:
+        """Joules up to this moment on the machine's clock, however late it is asked."""
+        return CounterValue(self.watts * moment)
+
+
+def virtual_cpus(cpu_watts: float, dram_watts: float) -> list[CpuPackage]:
+    """One CPU package with its memory. None if it draws nothing; no memory if that draws nothing."""
+    dram = ConstantPower(dram_watts) if dram_watts else None
+    return [CpuPackage(0, "virtual-package-0", ConstantPower(cpu_watts), dram)] if cpu_watts else []
+
+
 class VirtualMachine:
     """Equal cards, their clock, and the workload that runs on them.
 
@@ -207,7 +230,7 @@ class VirtualMachine:
         self,
         card: Card,
         load: Load,
-        holder: StateHolder,
+        holder: MemoryState,
         clock: Clock,
         name: str,
         cpus: Sequence[CpuPackage] = (),
@@ -232,22 +255,19 @@ class VirtualMachine:
     ) -> VirtualMachine:
         """A machine on a virtual clock that only this process sees."""
         preset = presets.card(card)
-        holder = MemoryState(MachineState((CardState(limit_watts=float(preset.default_watts)),) * count))
+        holder = MemoryState(MachineState([CardState(limit_watts=float(preset.default_watts))] * count))
         clock = StateClock(holder)
-        cpus = virtual_cpus(cpu_watts, dram_watts, clock)
+        cpus = virtual_cpus(cpu_watts, dram_watts)
         return cls(preset, presets.load(card, load), holder, clock, name=f"memory-{card}", cpus=cpus)
 
     def run(self, indices: Sequence[int], seconds: float, watts: float | Sequence[float]) -> None:
         """Keep these cards busy at this power for this long. Starts once earlier work on them is done."""
         draws = watts if isinstance(watts, Sequence) else [watts] * len(indices)
-        with self.holder.change() as box:
+        with self.holder.change() as state:
             now = self.clock.now()
-            begin = max([now, *(box.state.cards[index].busy_until for index in indices)])
+            begin = max([now, *(state.cards[index].busy_until for index in indices)])
             for index, draw in zip(indices, draws, strict=True):
-                card = box.state.cards[index]
-                used = card.joules_at(begin, self.card.idle_watts)
-                busy = replace(card, joules=used, since=begin, busy_watts=draw, busy_until=begin + seconds)
-                box.state = box.state.with_card(index, busy)
+                state.cards[index] = state.cards[index].busy(begin, seconds, draw, self.card.idle_watts)
         self.clock.sleep(begin - now + seconds)
 
     def step(self, indices: Sequence[int], batch_size: int) -> None:
@@ -257,8 +277,8 @@ class VirtualMachine:
         self.run(indices, max(o.seconds for o in done), [o.watts for o in done])
 
     def change_card(self, index: int, change: Callable[[CardState], CardState]) -> None:
-        with self.holder.change() as box:
-            box.state = box.state.with_card(index, change(box.state.cards[index]))
+        with self.holder.change() as state:
+            state.cards[index] = change(state.cards[index])
 
     def lose(self, index: int) -> None:
         """Make a card disappear, as a real one does when it falls off the bus."""

@@ -1,9 +1,9 @@
-"""The state of virtual cards, in a small memory-mapped file that several processes can share.
+"""The state of virtual cards, in a small file that several processes can share.
 
 Like hardware, a file that ZEUS_VIRTUAL_STATE names survives the processes that use it, and a reboot resets it. Without
-that variable a process has a file of its own, which ends with it. The file has two slots. A change
-is written to the spare one, and then a single byte makes that slot current. So a process that is killed half-way
-leaves the last complete state. The lock is `flock`, which the kernel releases when its holder dies.
+that variable a process has a file of its own, which ends with it. A change is one write to the file's first page, which
+a kill does not divide, so there is always a complete state. The lock is `flock`, which the kernel releases when its
+holder dies.
 """
 
 from __future__ import annotations
@@ -11,24 +11,22 @@ from __future__ import annotations
 import atexit
 import fcntl
 import hashlib
-import mmap
 import os
 import shutil
 import struct
 import tempfile
 import threading
-import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from zeus import env
-from zeus.device.ranks import rank
-from zeus.device.shared_folder import shared_folder
+from zeus.device.clock import renew_after_fork
+from zeus.device.ranks import rank, shared_folder
 from zeus.errors import InputError
+from zeus.files import boot_id
 
 MAX_CARDS = 16
 
@@ -51,125 +49,102 @@ class CardState:
         idle = max(0.0, moment - max(self.since, self.busy_until))
         return self.joules + self.busy_watts * busy + idle_watts * idle
 
+    def busy(self, begin: float, seconds: float, watts: float, idle_watts: float) -> CardState:
+        """The card with work from `begin` on, in place of any that it has."""
+        joules = self.joules_at(begin, idle_watts)
+        return replace(self, joules=joules, since=begin, busy_watts=watts, busy_until=begin + seconds)
+
     def watts_at(self, moment: float, idle_watts: float) -> float:
         return self.busy_watts if moment < self.busy_until else idle_watts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MachineState:
     """All cards, and the virtual clock (unused if the cards run in real time)."""
 
-    cards: tuple[CardState, ...]
+    cards: list[CardState]
     now: float = 0.0
-
-    def with_card(self, index: int, card: CardState) -> MachineState:
-        return replace(self, cards=(*self.cards[:index], card, *self.cards[index + 1 :]))
-
-
-class Box:
-    """Holds the state during a change. It is saved when the block ends without an exception."""
-
-    def __init__(self, state: MachineState) -> None:
-        self.state = state
-
-
-class StateHolder(Protocol):
-    """Where a machine's state lives."""
-
-    def read(self) -> MachineState:
-        """The last complete state."""
-
-    def change(self) -> AbstractContextManager[Box]:
-        """`with holder.change() as box: box.state = ...`. One at a time among all threads and processes."""
 
 
 class MemoryState:
-    """A state that only this process sees."""
+    """The state of a machine that only this process sees."""
 
     def __init__(self, fresh: MachineState) -> None:
         self._state = fresh
         self._lock = threading.RLock()
 
     def read(self) -> MachineState:
+        """The last complete state, which must not be changed."""
         return self._state
 
     @contextmanager
-    def change(self) -> Iterator[Box]:
+    def change(self) -> Iterator[MachineState]:
+        """`with holder.change() as state: ...`, one at a time among all who share it. Not saved if the block raises."""
         with self._lock:
-            box = Box(self._state)
-            yield box
-            self._state = box.state
+            state = MachineState(list(self._state.cards), self._state.now)
+            yield state
+            self._state = state
 
 
-_MAGIC = b"ZEUSVGPU"
-_HEADER = struct.Struct("<8sBBxx36s32s")  # magic, format, current slot, boot id, what the cards are
-_FORMAT = 1
-_CURRENT = 9  # offset of the current-slot byte
+_MAGIC, _FORMAT = b"ZEUSVGPU", 2
+_HEADER = struct.Struct("<8sB3x36s32s")  # magic, format, boot id, what the cards are
+_BODY = struct.Struct("<dI")  # the clock, how many cards follow
+_KIND = 32  # bytes of it
 _CARD = struct.Struct("<ddddd??")
-_SLOT = struct.Struct("<dI")
-_SLOT_SIZE = _SLOT.size + MAX_CARDS * _CARD.size
-_SIZE = _HEADER.size + 2 * _SLOT_SIZE
+_SIZE = _HEADER.size + _BODY.size + MAX_CARDS * _CARD.size
 
 
-class FileState:
+class FileState(MemoryState):
     """A state in a file, shared by all processes that name the same file."""
 
     def __init__(self, path: Path, cards: str, fresh: MachineState) -> None:
+        super().__init__(fresh)
         self._path = path
         self._file = -1
         self._depth = 0  # of nested changes; the outermost one locks the file
-        self._lock = threading.RLock()
-        _files.add(self)
+        self._header = _HEADER.pack(_MAGIC, _FORMAT, _boot_id(), cards.encode())
+        renew_after_fork(self)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._locked():
-            size = os.fstat(self._file).st_size
-            if size not in (0, _SIZE):
+            found = os.pread(self._file, _HEADER.size, 0)
+            if found and not found.startswith(_MAGIC):
                 raise InputError(
                     f"{path} is not a state file of virtual cards. Set ZEUS_VIRTUAL_STATE to another file."
                 )
-            os.ftruncate(self._file, _SIZE)
-            self._map = mmap.mmap(self._file, _SIZE)
-            magic, version, _, boot, kind = _HEADER.unpack_from(self._map)
-            if size and magic not in (_MAGIC, bytes(8)):
+            same_boot = found[:-_KIND] == self._header[:-_KIND]
+            if same_boot and found != self._header:
+                kind = found[-_KIND:].rstrip(b"\0").decode(errors="replace")
                 raise InputError(
-                    f"{path} is not a state file of virtual cards. Set ZEUS_VIRTUAL_STATE to another file."
-                )
-            same_boot = magic == _MAGIC and version == _FORMAT and boot == _boot_id()
-            if same_boot and kind.rstrip(b"\0") != cards.encode():
-                raise InputError(
-                    f"{path} holds the cards '{kind.rstrip(bytes(1)).decode(errors='replace')}', not '{cards}'. "
+                    f"{path} holds the cards '{kind}', not '{cards}'. "
                     "Set ZEUS_VIRTUAL_STATE to another file, or remove this one."
                 )
             if not same_boot:
-                self._write(0, fresh)
-                _HEADER.pack_into(self._map, 0, _MAGIC, _FORMAT, 0, _boot_id(), cards.encode())
+                self._write(fresh)
 
     def read(self) -> MachineState:
         with self._locked():
             return self._read()
 
     @contextmanager
-    def change(self) -> Iterator[Box]:
+    def change(self) -> Iterator[MachineState]:
         with self._locked():
-            box = Box(self._read())
-            yield box
-            spare = 1 - self._map[_CURRENT]
-            self._write(spare, box.state)
-            self._map[_CURRENT] = spare
+            state = self._read()
+            yield state
+            self._write(state)
 
     def _read(self) -> MachineState:
-        offset = _HEADER.size + self._map[_CURRENT] * _SLOT_SIZE
-        now, count = _SLOT.unpack_from(self._map, offset)
-        offset += _SLOT.size
-        at = range(offset, offset + count * _CARD.size, _CARD.size)
-        return MachineState(tuple(CardState(*_CARD.unpack_from(self._map, i)) for i in at), now)
+        data = os.pread(self._file, _SIZE, 0)
+        now, count = _BODY.unpack_from(data, _HEADER.size)
+        begin = _HEADER.size + _BODY.size
+        at = range(begin, begin + count * _CARD.size, _CARD.size)
+        return MachineState([CardState(*_CARD.unpack_from(data, i)) for i in at], now)
 
-    def _write(self, slot: int, state: MachineState) -> None:
-        offset = _HEADER.size + slot * _SLOT_SIZE
-        _SLOT.pack_into(self._map, offset, state.now, len(state.cards))
-        for i, c in enumerate(state.cards):
-            fields = (c.limit_watts, c.joules, c.since, c.busy_watts, c.busy_until, c.persistence, c.lost)
-            _CARD.pack_into(self._map, offset + _SLOT.size + i * _CARD.size, *fields)
+    def _write(self, state: MachineState) -> None:
+        cards = (
+            _CARD.pack(c.limit_watts, c.joules, c.since, c.busy_watts, c.busy_until, c.persistence, c.lost)
+            for c in state.cards
+        )
+        os.pwrite(self._file, b"".join((self._header, _BODY.pack(state.now, len(state.cards)), *cards)), 0)
 
     def after_fork(self) -> None:
         """Open the file again. A forked child shares its parent's lock, so they would not exclude each other."""
@@ -193,17 +168,6 @@ class FileState:
                 self._depth -= 1
                 if not self._depth:
                     fcntl.flock(self._file, fcntl.LOCK_UN)
-
-
-_files: weakref.WeakSet[FileState] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for state in list(_files):
-        state.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def state_file(cards: str) -> Path:
@@ -231,6 +195,6 @@ def _remove(folder: Path, maker: int) -> None:
 
 def _boot_id() -> bytes:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()[:36]
+        return boot_id().encode()
     except OSError:  # not Linux: boots cannot be told apart
-        return b"unknown".ljust(36, b"\0")
+        return b"unknown"

@@ -11,12 +11,10 @@ is killed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from types import TracebackType
 
-from zeus.device.clock import RealClock
-from zeus.device.gpu import Gpu, Ticker
-from zeus.device.virtual.machine import VirtualGpu, VirtualMachine
+from zeus.device.gpu import Clock, Gpu, Ticker
+from zeus.device.virtual.machine import VirtualGpu
 from zeus.device.virtual.physics import operate
 from zeus.device.virtual.state import CardState
 
@@ -34,61 +32,42 @@ class WatchedLoad:
 
     def __init__(self, gpus: Iterable[Gpu], batch_size: int) -> None:
         self._batch_size = max(1, batch_size)
-        self._renewals: list[tuple[Ticker, _Renewal]] = []
-        self._cards: dict[VirtualMachine, list[int]] = {}
-        for gpu in gpus:
-            if isinstance(gpu, VirtualGpu) and gpu.machine.watched_load:
-                self._cards.setdefault(gpu.machine, []).append(gpu.index)
+        self._gpus = [gpu for gpu in gpus if isinstance(gpu, VirtualGpu) and gpu.machine.watched_load]
+        self._work: dict[VirtualGpu, tuple[float, float]] = {}  # of each card, as this load last saw or left it
+        self._tickers: list[Ticker] = []
 
     def __enter__(self) -> WatchedLoad:
-        for machine, indices in self._cards.items():
-            assert isinstance(machine.clock, RealClock)
-            renewal = _Renewal(machine, machine.clock.speed, indices, self._batch_size)
-            renewal.renew()
-            self._renewals.append((machine.clock.every(RENEW_SECONDS * machine.clock.speed, renewal.renew), renewal))
+        self._work = {gpu: _work(gpu.machine.holder.read().cards[gpu.index]) for gpu in self._gpus}
+        self.renew()
+        clocks = {gpu.clock for gpu in self._gpus}
+        self._tickers = [clock.every(RENEW_SECONDS * _speed(clock), self.renew) for clock in clocks]
         return self
 
     def renew(self) -> None:
         """Draw what the limit in force allows from now on. Otherwise a new limit is noticed after 0.1 s."""
-        for _, renewal in self._renewals:
-            renewal.renew()
+        self._hold(HELD_SECONDS)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        while self._renewals:
-            ticker, renewal = self._renewals.pop()
+        for ticker in self._tickers:
             ticker.stop()
-            renewal.end()
+        self._hold(0.0)
 
-
-class _Renewal:
-    """The load of one machine's cards."""
-
-    def __init__(self, machine: VirtualMachine, speed: float, indices: list[int], batch_size: int) -> None:
-        self._machine, self._batch_size = machine, batch_size
-        self._held_seconds = HELD_SECONDS * speed
-        cards = machine.holder.read().cards
-        self._last = {index: cards[index] for index in indices}  # as this load last saw or left them
-
-    def renew(self) -> None:
-        self._set(self._held_seconds)
-
-    def end(self) -> None:
-        self._set(0.0)
-
-    def _set(self, seconds: float) -> None:
-        machine = self._machine
-        with machine.holder.change() as box:
-            now = machine.clock.now()
-            for index, last in list(self._last.items()):
-                card = box.state.cards[index]
-                if _work(card) != _work(last):  # somebody reported a step
-                    del self._last[index]
+    def _hold(self, seconds: float) -> None:
+        for gpu, last in list(self._work.items()):
+            machine = gpu.machine
+            with machine.holder.change() as state:
+                card = state.cards[gpu.index]
+                if _work(card) != last:  # somebody reported a step
+                    del self._work[gpu]
                     continue
                 watts = operate(machine.card, machine.load, self._batch_size, card.limit_watts).watts
-                used = card.joules_at(now, machine.card.idle_watts)
-                busy = replace(card, joules=used, since=now, busy_watts=watts, busy_until=now + seconds)
-                box.state = box.state.with_card(index, busy)
-                self._last[index] = busy
+                held = seconds * _speed(gpu.clock)
+                state.cards[gpu.index] = card = card.busy(gpu.clock.now(), held, watts, machine.card.idle_watts)
+                self._work[gpu] = _work(card)
+
+
+def _speed(clock: Clock) -> float:
+    return float(getattr(clock, "speed", 1.0))
 
 
 def _work(card: CardState) -> tuple[float, float]:

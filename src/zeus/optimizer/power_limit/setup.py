@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zeus.cost import GPU_ONLY, Include, counted_as, included
-from zeus.device.clock import common_clock
 from zeus.device.gpu import Clock, Gpu
 from zeus.distributed.crew import Crew
 from zeus.env import Orders, ProfilingPlan, orders
@@ -109,7 +108,7 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
             wishes.profile_steps,
         )
         stored, plan = _earlier(ranks, wishes, profiles, key, plan)
-    return Setup(gpus, common_clock(gpus), max_watts, found, selector, plan, key, profiles, stored, include)
+    return Setup(gpus, monitor.clock, max_watts, found, selector, plan, key, profiles, stored, include)
 
 
 def _of_trial(wishes: Wishes, order: Orders) -> Wishes:

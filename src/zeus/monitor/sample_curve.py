@@ -13,8 +13,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeAlias
+
+Sample: TypeAlias = tuple[float, float]  # (time, watts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,3 +240,63 @@ class SampleCurve:
         reach = self.sensor.average
         around = self._watts[bisect_right(self._times, moment - reach) : bisect_right(self._times, moment + reach / 2)]
         return max(around) - min(around) if around else 0.0
+
+
+# ------------------------------------------------------------------------------------------------ the driver's stamps
+
+
+def spacing(samples: Sequence[Sample]) -> float:
+    """The usual number of seconds between two samples in the driver's buffer, even if some are missing."""
+    gaps = sorted(b - a for (a, _), (b, _) in pairwise(samples))
+    return gaps[len(gaps) // 2] if gaps else SAMPLE_BUFFER.spacing
+
+
+class StampMapper:
+    """Moves samples to the monotonic clock. The driver stamps them with the wall clock, which may be stepped."""
+
+    STEP = 0.002  # seconds: a smaller change of the offset is slewing, not a step
+    RECENT = 1.0  # seconds: the newest sample in the buffer is not older than this
+
+    def __init__(self) -> None:
+        self._offset: float | None = None  # wall minus monotonic when last looked at
+        self._last: float | None = None  # newest stamp seen, as stamped
+        self.span = 0.0  # seconds that the driver's buffer held when last looked at
+
+    def to_monotonic(self, samples: Sequence[Sample], now: float, wall: float) -> list[tuple[float, float]]:
+        """The samples not seen before, on the monotonic clock.
+
+        The buffer is in sampling order, so new samples come after the newest one seen, whatever their stamps. If the
+        clock was stepped since the last look, there is one jump among the stamps. The stamps before the jump follow the
+        old clock.
+        """
+        if not samples:
+            return []
+        offset, before = wall - now, self._offset
+        self._offset = offset
+        stepped = before is not None and abs(offset - before) > self.STEP
+        if not stepped:
+            self.span = samples[-1][0] - samples[0][0]
+        new = samples
+        if self._last is not None:
+            seen = [i for i, (stamp, _) in enumerate(samples) if abs(stamp - self._last) < SampleCurve.SAME]
+            new = samples[seen[-1] + 1 :] if seen else samples
+        self._last = samples[-1][0]
+        if not stepped or before is None:
+            return [(stamp - offset, watts) for stamp, watts in new]
+        jump = _jump(samples, offset - before)
+        if jump == len(samples) and abs(samples[-1][0] - before - now) > self.RECENT:
+            jump = 0  # the step came before the oldest sample: on the old clock the samples would not be recent
+        first_on_new = jump - (len(samples) - len(new))
+        return [(stamp - (before if i < first_on_new else offset), watts) for i, (stamp, watts) in enumerate(new)]
+
+
+def _jump(samples: Sequence[Sample], step: float) -> int:
+    """Index of the first sample stamped after the step: where the gap between two stamps is about as large as the step.
+
+    If there is no such gap, no sample has been taken since.
+    """
+    gaps = [b - a for (a, _), (b, _) in pairwise(samples)]
+    if not gaps:
+        return 0
+    nearest = min(range(len(gaps)), key=lambda i: abs(gaps[i] - step))
+    return nearest + 1 if abs(gaps[nearest] - step) < abs(step) / 2 else len(samples)

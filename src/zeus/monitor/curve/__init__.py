@@ -1,1 +1,0 @@
-"""Readings of one card -> its cumulative energy over time."""
