@@ -150,12 +150,12 @@ def _devices() -> dict[str, Any]:
 
 def _missing_group(policy: KeeperPolicy) -> list[str]:
     """What is wrong if the policy is for a group that does not exist. The default group need not."""
-    from zeus.device.keeper.policy import DEFAULT_GROUP
+    from zeus.device.keeper.policy import DEFAULT_GROUP, group_id
 
-    if policy.group is not None or policy.name == DEFAULT_GROUP:
+    if policy.group == DEFAULT_GROUP or group_id(policy.group) is not None:
         return []
-    what = f"group = '{policy.name}' in [keeper]: this machine has no such group, so only root may set power limits."
-    return [f"{env.HERE.policy_file().path}: {what} Run `groupadd --system {policy.name}`."]
+    what = f"group = '{policy.group}' in [keeper]: this machine has no such group, so only root may set power limits."
+    return [f"{env.HERE.policy_file().path}: {what} Run `groupadd --system {policy.group}`."]
 
 
 def _open_token(path: Path | None) -> list[str]:

@@ -108,78 +108,77 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class KeeperPolicy:
-    """Who may set which limits.
+    """Who may set which limits. Users and groups are named, or given by number.
 
     Args:
-        group: The group whose members the base rule is for. None: there is no such group.
-        name: Its name.
+        group: The group whose members the base rule is for.
         base: The rule for members of `group`, root, and the keeper's own user.
-        groups: Rules by group id.
-        users: Rules by user id.
+        groups: Rules for other groups.
+        users: Rules for users.
         closed: Why nobody may set anything. Empty: the policy is in force.
-        unresolved_groups: Rules by the name of a group that was not found on this machine.
-        unresolved_users: The same for users.
         audit: The file for audit lines. Empty: none.
         text: The policy in words.
     """
 
-    group: int | None = None
-    name: str = DEFAULT_GROUP
+    group: str = DEFAULT_GROUP
     base: LimitRule = LimitRule()
-    groups: Mapping[int, LimitRule] = field(default_factory=dict)
-    users: Mapping[int, LimitRule] = field(default_factory=dict)
+    groups: Mapping[str, LimitRule] = field(default_factory=dict)
+    users: Mapping[str, LimitRule] = field(default_factory=dict)
     closed: str = ""
-    unresolved_groups: Mapping[str, LimitRule] = field(default_factory=dict)
-    unresolved_users: Mapping[str, LimitRule] = field(default_factory=dict)
     audit: str = ""
     text: str = ""
 
     @property
     def is_open_to_many(self) -> bool:
         """Whether users outside `group` may connect, so that the socket must let everybody in to be checked."""
-        return bool(self.groups or self.users or self.unresolved_groups or self.unresolved_users)
+        return bool(self.groups or self.users)
 
     def rule_for(self, peer: Peer) -> Allowed | Denied:
         if self.closed:
             return Denied(self.closed)
-        if (own := self.users.get(peer.uid)) is not None:
+        users, missing = _looked_up(self.users, user_id)
+        if (own := users.get(peer.uid)) is not None:
             return Allowed((own,)) if own.allow else Denied(f"the policy forbids user {peer.uid} to set power limits.")
-        if peer.uid != 0 and _may_be(user_name(peer.uid), self.unresolved_users):
-            return _unresolved("user", self.unresolved_users, user_name(peer.uid))
+        if peer.uid != 0 and _may_be(user_name(peer.uid), missing):
+            return _unresolved("user", missing, user_name(peer.uid))
         return Allowed((self.base,)) if peer.uid in (0, os.geteuid()) else self._rule_for_groups(peer)
 
     def _rule_for_groups(self, peer: Peer) -> Allowed | Denied:
-        hidden = [name for name, rule in self.unresolved_groups.items() if not rule.allow]
+        rules, missing = self._group_rules()
+        hidden = [name for name, rule in missing.items() if not rule.allow]
         for group in map(group_name, sorted(peer.groups)):
             if _may_be(group, hidden):
                 return _unresolved("group", hidden, group)
-        found = [(gid, rule) for gid, rule in self.groups.items() if gid in peer.groups]
-        forbidding = next((gid for gid, rule in found if not rule.allow), None)
-        if forbidding is not None:
-            return Denied(f"the policy forbids the group '{group_name(forbidding)}' to set power limits.")
-        rules = [rule for _, rule in found]
-        if self.group is not None and self.group in peer.groups and self.group not in self.groups:
-            rules.append(self.base)
-        if rules:
-            return Allowed(tuple(rules))
-        known = [gid for gid in (self.group, *self.groups) if gid is not None]
-        first = group_name(known[0]) if known else self.name
+        found = {gid: rule for gid, rule in rules.items() if gid in peer.groups}
+        for gid, rule in found.items():
+            if not rule.allow:
+                return Denied(f"the policy forbids the group '{group_name(gid)}' to set power limits.")
+        if found:
+            return Allowed(tuple(found.values()))
         return Denied(
             f"user {peer.uid} may not set power limits here: only root and {self.members()} may. "
-            f"Ask an administrator to run `usermod -aG {first} USER`, then log in again."
+            f"Ask an administrator to run `usermod -aG {self._open_groups()[0]} USER`, then log in again."
         )
+
+    def _group_rules(self) -> tuple[dict[int, LimitRule], dict[str, LimitRule]]:
+        return _looked_up({self.group: self.base, **self.groups}, group_id)
+
+    def unresolved(self) -> list[str]:
+        """The users and groups with a rule that this machine cannot look up now, in words."""
+        groups, users = _looked_up(self.groups, group_id)[1], _looked_up(self.users, user_id)[1]
+        return [*(f"the group '{name}'" for name in groups), *(f"the user '{name}'" for name in users)]
 
     def members(self) -> str:
         """Who besides root may set limits, in words."""
-        gids = [*([] if self.group is None else [self.group]), *(g for g, rule in self.groups.items() if rule.allow)]
-        names = [f"'{group_name(gid)}'" for gid in dict.fromkeys(gids)] or [f"'{self.name}'"]
-        if len(names) == 1:
-            return f"members of the group {names[0]}"
-        return f"members of the groups {', '.join(names)}"
+        names = [f"'{name}'" for name in self._open_groups()]
+        return f"members of the group{'s' * (len(names) > 1)} {', '.join(names)}"
+
+    def _open_groups(self) -> list[str]:
+        return [group_name(gid) for gid, rule in self._group_rules()[0].items() if rule.allow] or [self.group]
 
 
 def policy_of(file: ConfigFile, group: str | None = None) -> KeeperPolicy:
-    """The policy that a file sets, for the groups and users of this machine.
+    """The policy that a file sets.
 
     Args:
         file: The file, as it was read.
@@ -188,40 +187,31 @@ def policy_of(file: ConfigFile, group: str | None = None) -> KeeperPolicy:
     if file.policy_mistakes:
         wrong = " ".join(file.policy_mistakes)
         closed = f"the keeper lends nothing until its policy is mended. {wrong}"
-        name = group or DEFAULT_GROUP
-        return KeeperPolicy(group_id(name), name, closed=closed)
+        return KeeperPolicy(group or DEFAULT_GROUP, closed=closed)
     table = file.policy
-    name = group or table.get("group", DEFAULT_GROUP)
     base = _rule(table, LimitRule())
-    groups, unresolved_groups = _resolved(table.get("groups", {}), base, group_id)
-    users, unresolved_users = _resolved(table.get("users", {}), base, _user_id)
+    groups, users = (
+        {name: _rule(rule, base) for name, rule in table.get(kind, {}).items()} for kind in ("groups", "users")
+    )
     return KeeperPolicy(
-        group_id(name),
-        name,
+        group or table.get("group", DEFAULT_GROUP),
         base,
         groups,
         users,
-        unresolved_groups=unresolved_groups,
-        unresolved_users=unresolved_users,
         audit=table.get("audit", ""),
         text=_words(table),
     )
 
 
-def _resolved(
-    table: Any, base: LimitRule, find: Callable[[str], int | None]
+def _looked_up(
+    rules: Mapping[str, LimitRule], find: Callable[[str], int | None]
 ) -> tuple[dict[int, LimitRule], dict[str, LimitRule]]:
-    """The rules of a table by id, and by name those whose name is not found."""
-    found: dict[int, LimitRule] = {}
-    unresolved: dict[str, LimitRule] = {}
-    for name, rule in table.items() if isinstance(table, Mapping) else ():
-        if isinstance(rule, Mapping):
-            number = find(name)
-            if number is None:
-                unresolved[name] = _rule(rule, base)
-            else:
-                found[number] = _rule(rule, base)
-    return found, unresolved
+    """The rules by id, and by name those whose name is not found."""
+    ids = {name: find(name) for name in rules}
+    return (
+        {number: rules[name] for name, number in ids.items() if number is not None},
+        {name: rules[name] for name, number in ids.items() if number is None},
+    )
 
 
 def _may_be(name: str, unresolved: Collection[str]) -> bool:
@@ -280,7 +270,8 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def _user_id(name: str) -> int | None:
+def user_id(name: str) -> int | None:
+    """The id of the user with this name or number. None if there is none."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:

@@ -31,7 +31,7 @@ from zeus import env
 from zeus.device.gpu import Capability
 from zeus.device.keeper import protocol
 from zeus.device.keeper.core import Keeper, Loan, audit, borrower, log
-from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, Peer, group_name
+from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, Peer, group_id, group_name
 from zeus.errors import InputError, LeaseRefused, NotPermitted, ZeusError
 from zeus.files import FileLock, open_folder
 
@@ -70,17 +70,16 @@ def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPol
     policy = read_policy()
     if policy.closed:
         log.error("%s Limits that were left changed are restored meanwhile.", policy.closed)
-    elif policy.group is None and not policy.is_open_to_many:
+    elif group_id(policy.group) is None and not policy.is_open_to_many:
         log.warning(
             "There is no group '%s', so only root may take leases. Create it with `groupadd --system %s`, add users "
-            "with `usermod -aG %s USER`, and restart the keeper.", policy.name, policy.name, policy.name,
+            "with `usermod -aG %s USER`, and restart the keeper.", policy.group, policy.group, policy.group,
         )  # fmt: skip
-    for kind, names in (("group", policy.unresolved_groups), ("user", policy.unresolved_users)):
-        for name in names:
-            log.warning(
-                "The policy has a rule for the %s '%s', which this machine does not know. While that is so, the keeper "
-                "refuses whoever the rule may restrict: those who have no name here either.", kind, name,
-            )  # fmt: skip
+    for name in policy.unresolved():
+        log.warning(
+            "The policy has a rule for %s, which this machine does not know. While that is so, the keeper refuses "
+            "whoever the rule may restrict: those who have no name here either.", name,
+        )  # fmt: skip
     with stop_signal() as stop, _listening(path, policy) as listener:
         recovering = threading.Thread(target=_recover, args=(keeper, stop), daemon=True)
         recovering.start()
@@ -370,8 +369,8 @@ def _appear(listener: socket.socket, path: Path, policy: KeeperPolicy) -> None:
     try:
         if policy.is_open_to_many:
             new.chmod(0o666)
-        elif policy.group is not None:
-            _open_to(new, policy.group)
+        elif (gid := group_id(policy.group)) is not None:
+            _open_to(new, gid)
         listener.listen(128)
         listener.setblocking(False)
         new.replace(path)
