@@ -20,14 +20,12 @@ the trainer's process.
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
 import threading
 import time
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -59,74 +57,8 @@ class LineBuffer:
         yield from whole
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """Opens the connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseRequest:
-    """Asks for these GPUs, all or none. `job` is what the client calls its job, for the audit."""
-
-    gpus: tuple[str, ...]
-    job: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Set:
-    """Sets limits on leased GPUs, all or none."""
-
-    watts: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Ends the lease."""
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Asks which GPUs are lent, and which limits this client may set on some GPUs."""
-
-    gpus: tuple[str, ...] = ()
-
-
-Request = Hello | LeaseRequest | Set | Release | Status
-
-
-def parse(line: bytes) -> Request:
-    """Read a request. Raises `InputError` if anything is wrong with it.
-
-    >>> parse(b'{"op": "lease", "gpus": ["GPU-a"]}')
-    LeaseRequest(gpus=('GPU-a',), job='')
-    """
-    match _load(line):
-        case {"op": "hello", "zeus": int(version)}:
-            if version != VERSION:
-                raise InputError(
-                    f"the keeper's protocol has version {VERSION}, the client's {version}. Use the same Zeus for both."
-                )
-            return Hello()
-        case {"op": "lease", "gpus": list(gpus), **more} if all(isinstance(g, str) for g in gpus):
-            job = more.get("job", "")
-            return LeaseRequest(tuple(gpus), job if isinstance(job, str) else "")
-        case {"op": "set", "watts": dict(watts)} if all(_is_number(w) for w in watts.values()):
-            return Set({uuid: float(w) for uuid, w in watts.items()})
-        case {"op": "release"}:
-            return Release()
-        case {"op": "status", **more}:
-            asked = more.get("gpus")
-            return Status(tuple(g for g in asked if isinstance(g, str)) if isinstance(asked, list) else ())
-        case _:
-            raise InputError(f"the keeper does not know this request: {line[:200]!r}")
-
-
-def answer(**fields: Any) -> bytes:
-    """A successful answer, as a line."""
-    return encode({"ok": True, **fields})
-
-
 def failure(error: BaseException) -> bytes:
+    """The answer to a request that failed."""
     ours = isinstance(error, ZeusError)
     name = type(error).__name__ if ours else "DeviceError"
     return encode({"ok": False, "error": name, "message": str(error) if ours else f"the keeper failed: {error!r}"})
@@ -134,7 +66,7 @@ def failure(error: BaseException) -> bytes:
 
 def unpack(line: bytes) -> dict[str, Any]:
     """The fields of a successful answer. Raises the keeper's error for a failed one."""
-    match _load(line):
+    match decode(line):
         case {"ok": True, **fields}:
             return {str(name): value for name, value in fields.items()}
         case {"ok": False, "error": str(name), "message": str(message)}:
@@ -148,7 +80,12 @@ def encode(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields, allow_nan=False).encode() + b"\n"
 
 
-def _load(line: bytes) -> object:
+def decode(line: bytes) -> object:
+    """The value of a line. Raises `InputError` if it is not JSON, which knows no NaN.
+
+    >>> decode(b'{"op": "hello", "zeus": 1}')
+    {'op': 'hello', 'zeus': 1}
+    """
     try:
         return json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError) as e:
@@ -157,15 +94,6 @@ def _load(line: bytes) -> object:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer too large for a float
-        return False
 
 
 # ---------------------------------------------------------------------- the client's end

@@ -26,6 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from zeus import env
 from zeus.device.gpu import Capability
@@ -208,7 +209,7 @@ class KeeperConnection:
             while data := self._receive(death):
                 try:
                     for line in lines.feed(data):
-                        self._sock.sendall(self._answer(line))
+                        self._sock.sendall(self.answer(line))
                 except InputError as e:  # a line was too long, so the rest is unreadable
                     self._sock.sendall(protocol.failure(e))
                     raise
@@ -228,48 +229,60 @@ class KeeperConnection:
             return b""
         return self._sock.recv(protocol.MAX_LINE)
 
-    def _answer(self, line: bytes) -> bytes:
+    def answer(self, line: bytes) -> bytes:
+        """The answer to one request, whatever it is."""
         try:
-            return protocol.answer(**self._do(protocol.parse(line)))
+            return protocol.encode({"ok": True, **self._do(protocol.decode(line))})
         except ZeusError as e:
             return protocol.failure(e)
         except Exception as e:
             log.exception("process %d: a request failed", self._peer.pid)
             return protocol.failure(e)
 
-    def _do(self, request: protocol.Request) -> dict[str, object]:
-        if not self._greeted and not isinstance(request, protocol.Hello):
-            raise InputError(f"the first request must be hello, with protocol version {protocol.VERSION}.")
+    def _do(self, request: object) -> dict[str, Any]:
         match request:
-            case protocol.Hello():
+            case {"op": "hello", "zeus": int(version)}:
+                if version != protocol.VERSION:
+                    raise InputError(
+                        f"the keeper's protocol has version {protocol.VERSION}, the client's {version}. "
+                        "Use the same Zeus for both."
+                    )
                 self._greeted = True
                 return {"zeus": protocol.VERSION, "pid": os.getpid(), "kind": self._kind}
-            case protocol.LeaseRequest(gpus, job):
-                if self._loan is not None:
-                    raise InputError("this connection already has a lease. Release it first.")
-                self._loan = self._keeper.lend(
-                    gpus,
-                    to=f"process {self._peer.pid}",
-                    allowed=self._allowed(),
-                    who=borrower(self._peer.uid, self._peer.pid, job),
-                )
-                log.info("process %d: leased %s", self._peer.pid, ", ".join(self._loan.found))
-                return {"found": self._loan.found}
-            case protocol.Set(watts):
+            case _ if not self._greeted:
+                raise InputError(f"the first request must be hello, with protocol version {protocol.VERSION}.")
+            case {"op": "lease", "gpus": list(gpus), **more} if all(isinstance(gpu, str) for gpu in gpus):
+                return {"found": self._lease(gpus, more.get("job"))}
+            case {"op": "set", "watts": dict(watts)} if all(map(_is_watts, watts.values())):
                 if self._loan is None:
                     raise InputError("there is no lease. Ask for one first.")
-                return {"limits": self._loan.set(watts), "found": self._loan.found}
-            case protocol.Release():
+                limits = self._loan.set({uuid: float(value) for uuid, value in watts.items()})
+                return {"limits": limits, "found": self._loan.found}
+            case {"op": "release"}:
                 loan, self._loan = self._loan, None
                 self._deadline = time.monotonic() + LEASELESS_SECONDS
                 results = [] if loan is None else loan.restore()
                 return {"returned": [dataclasses.asdict(result) for result in results]}
-            case protocol.Status(gpus):
-                specs = [self._keeper.card(uuid).spec for uuid in gpus]
-                able = [spec for spec in specs if Capability.LIMITS in spec.capabilities]
-                ranges = {spec.uuid: self._allowed().range_on(spec) for spec in able}
-                about = {"pid": os.getpid(), "kind": self._kind, "policy": self._policy.text}
-                return {**about, "lent": self._keeper.notes.lent(), "ranges": ranges}
+            case {"op": "status", **more}:
+                return self._status(more.get("gpus"))
+            case _:
+                raise InputError(f"the keeper does not know this request: {str(request)[:200]}")
+
+    def _lease(self, gpus: list[str], job: object) -> dict[str, float]:
+        if self._loan is not None:
+            raise InputError("this connection already has a lease. Release it first.")
+        who = borrower(self._peer.uid, self._peer.pid, job if isinstance(job, str) else "")
+        self._loan = self._keeper.lend(gpus, f"process {self._peer.pid}", allowed=self._allowed(), who=who)
+        log.info("process %d: leased %s", self._peer.pid, ", ".join(self._loan.found))
+        return self._loan.found
+
+    def _status(self, gpus: object) -> dict[str, Any]:
+        """What is lent, and which limits this client may set on these GPUs."""
+        asked = [gpu for gpu in gpus if isinstance(gpu, str)] if isinstance(gpus, list) else []
+        specs = [self._keeper.card(uuid).spec for uuid in asked]
+        ranges = {s.uuid: self._allowed().range_on(s) for s in specs if Capability.LIMITS in s.capabilities}
+        about = {"pid": os.getpid(), "kind": self._kind, "policy": self._policy.text}
+        return {**about, "lent": self._keeper.notes.lent(), "ranges": ranges}
 
     def _allowed(self) -> Allowed:
         match self._standing:
@@ -277,6 +290,10 @@ class KeeperConnection:
                 return allowed
             case Denied(reason):
                 raise LeaseRefused(reason)
+
+
+def _is_watts(value: object) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e9  # type: ignore[operator]  # not true, NaN nor 1e999
 
 
 def peer_of(sock: socket.socket) -> Peer:

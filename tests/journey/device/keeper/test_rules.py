@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import socket
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 
 from zeus import errors
 from zeus.device.keeper import protocol
-from zeus.device.keeper.core import TOLERANCE_WATTS, is_foreign
-from zeus.device.keeper.notes import Note
+from zeus.device.keeper.core import TOLERANCE_WATTS, Keeper, is_foreign
+from zeus.device.keeper.notes import Note, Notes
+from zeus.device.keeper.policy import Peer
+from zeus.device.keeper.server import KeeperConnection
+from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, ZeusError
 
 watts = st.floats(min_value=50, max_value=1000)
@@ -68,12 +72,27 @@ def test_any_other_text_is_no_note(text: str) -> None:
         Note.from_json(text)
 
 
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeeperConnection]:
+    """The keeper's end of a connection that has said hello."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        keeper = Keeper(VirtualMachine.in_memory("v100").gpus.copy, Notes(tmp_path_factory.mktemp("notes")))
+        greeted = KeeperConnection(theirs, Peer.here(), keeper, "system", stop=-1)
+        assert json.loads(greeted.answer(b'{"op": "hello", "zeus": 1}'))["ok"]
+        yield greeted
+
+
+def answer_to(line: bytes, connection: KeeperConnection) -> str:
+    """The kind of error in the answer. Empty if there was none."""
+    answer = connection.answer(line)
+    assert answer.endswith(b"\n")
+    return str(json.loads(answer).get("error", ""))
+
+
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_request_or_an_input_error(line: bytes) -> None:
-    try:
-        protocol.parse(line)
-    except InputError as e:
-        assert protocol.failure(e).endswith(b"\n")
+def test_any_bytes_are_an_input_error(connection: KeeperConnection, line: bytes) -> None:
+    assert answer_to(line, connection) == "InputError"
 
 
 json_values = st.recursive(
@@ -83,15 +102,26 @@ json_values = st.recursive(
 
 
 @given(st.sampled_from(["hello", "lease", "set", "release", "status", "?"]), json_values, json_values, json_values)
-def test_fields_of_any_shape_are_a_request_or_an_input_error(op: str, a: object, b: object, c: object) -> None:
-    with contextlib.suppress(InputError):
-        protocol.parse(json.dumps({"op": op, "zeus": a, "gpus": b, "watts": c}).encode())
+def test_fields_of_any_shape_are_done_or_an_error_of_ours(
+    connection: KeeperConnection, op: str, a: object, b: object, c: object
+) -> None:
+    line = json.dumps({"op": op, "zeus": a, "gpus": b, "watts": c}).encode()
+    assert answer_to(line, connection) in ("", "InputError", "NoDevice")
+    connection.answer(b'{"op": "release"}')
 
 
-@pytest.mark.parametrize("line", [b"[" * 60000, b'{"op":"set","watts":{"g":' + b"9" * 4000 + b"}}"])
-def test_hostile_numbers_and_depths_are_input_errors(line: bytes) -> None:
-    with pytest.raises(InputError):
-        protocol.parse(line)
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 60000,
+        b'{"op":"set","watts":{"g":' + b"9" * 4000 + b"}}",
+        b'{"op":"set","watts":{"g":1e999}}',
+        b'{"op":"set","watts":{"g":true}}',
+        b'{"op":"set","watts":{"g":NaN}}',
+    ],
+)
+def test_hostile_numbers_and_depths_are_input_errors(connection: KeeperConnection, line: bytes) -> None:
+    assert answer_to(line, connection) == "InputError"
 
 
 @given(st.lists(st.binary(max_size=50).map(lambda b: b.replace(b"\n", b"")), max_size=8), st.data())
