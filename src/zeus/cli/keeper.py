@@ -68,7 +68,7 @@ def restore(check: bool, least: float | None, as_json: bool) -> None:
     The exit code is 1 if a limit cannot be restored, or with --check if a GPU is throttled.
     """
     from zeus.device.keeper import __main__ as keeper_process
-    from zeus.device.keeper.core import Restoration
+    from zeus.device.keeper.keeper import Restoration
 
     if least is not None and not check:
         raise click.UsageError("--least needs --check.")
@@ -92,7 +92,7 @@ def _throttled(least: float | None) -> list[dict[str, Any]]:
     """The visible GPUs whose limit is below `least` watts, or if that is None below their own default."""
     from zeus.device.find import find
     from zeus.device.gpu import Capability
-    from zeus.device.keeper.core import near
+    from zeus.device.keeper.notes import near
 
     slow = []
     for gpu in find().values():

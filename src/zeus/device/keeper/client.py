@@ -18,10 +18,15 @@ The first rule that applies decides:
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import math
 import os
+import site
+import subprocess
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,19 +35,20 @@ from types import TracebackType
 from typing import Any
 
 from zeus import env
-from zeus.device import container
+from zeus.device import container, ranks
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper import protocol
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, Peer, group_name, policy_of, user_name
-from zeus.device.keeper.private import reap, recover, start_private
-from zeus.device.keeper.protocol import LEASE_SECONDS, Channel, connect
+from zeus.device.keeper.protocol import LEASE_SECONDS, Channel, connect, pair
+from zeus.device.virtual.machine import passed_on
 from zeus.errors import DeviceError, InputError, KeeperLost, ReadOnly, ZeusError
 
 log = logging.getLogger("zeus.device.keeper")
 
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
+START_SECONDS = 60.0  # for the interpreter of a private keeper to start on a very busy machine
 PRIVATE = "private"  # in place of a socket: start a private keeper, even if that is a risk
 _warned: set[str] = set()
 _changes: list[float] = []  # when this process set a limit, by its GPUs' clock
@@ -77,7 +83,11 @@ class Lease:
         self._clock = clock_of(gpus[0])
         self.kind = kind  # "private" or "system"
         self.is_left = False  # whether it was released, but the keeper did not confirm that limits are restored
-        answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=env.job_name())
+        try:
+            answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=env.job_name())
+        except BaseException:
+            channel.close()
+            raise
         self.found: dict[str, float] = answer["found"]  # watts by UUID, restored at the end
         _leases.add(self)
 
@@ -119,11 +129,11 @@ class Lease:
             self.is_left = True
             log.warning("While releasing the lease: %s", e)
             if self.kind == "private":
-                recover()
+                _restart()
         finally:
             self._channel.close()
             if self.kind == "private":
-                reap(self._channel.keeper_pid)
+                _reap(self._channel.keeper_pid)
 
     def __enter__(self) -> Lease:
         return self
@@ -165,11 +175,11 @@ def lend(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> L
     try:
         match _route(gpus, socket):
             case Path() as path:
-                return _take(_greet(path), gpus, "system")
+                return Lease(_greet(path), gpus, "system")
             case _Private(risk):
                 if risk:
                     _warn_once(f"ZEUS_KEEPER=private: {risk}")
-                return _take(start_private(), gpus, "private")
+                return Lease(_start_private(), gpus, "private")
             case Observing() as observing:
                 pass
     except ZeusError as e:
@@ -334,12 +344,74 @@ def _admission(path: Path) -> str:
     return f"Ask an administrator to run `usermod -aG {group_name(gid)} {user}`. Then log in again."
 
 
-def _take(channel: Channel, gpus: Sequence[Gpu], kind: str) -> Lease:
+def _start_private() -> Channel:
+    """Start a keeper for this process alone and connect to it. It outlives us just long enough to restore the limits.
+
+    It is not a child of this process, so killing a process tree does not kill it, and it leaves no zombie. It has its
+    own session, so Ctrl-C does not reach it. The only thing that it inherits is one end of a socket.
+    """
+    ours, theirs = pair()
+    channel = Channel(ours)
+    command = [sys.executable, "-P", "-m", "zeus.device.keeper", "--fd", str(theirs.fileno())]
     try:
-        return Lease(channel, gpus, kind)
+        with theirs:
+            starter = subprocess.Popen(  # it forks the keeper and exits
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+                env=_environment(),
+            )
+        with starter:
+            try:
+                starter.wait(START_SECONDS)
+            except subprocess.TimeoutExpired:
+                starter.kill()
+                raise KeeperLost(f"a private keeper did not start within {START_SECONDS:g} s.") from None
+        channel.greet(START_SECONDS)
+    except OSError as e:
+        channel.close()
+        raise KeeperLost(f"a private keeper could not be started with {sys.executable}: {e}") from e
     except BaseException:
         channel.close()
         raise
+    return channel
+
+
+def _reap(pid: int) -> None:
+    """Collect a private keeper that has ended. Needed only as a container's first process, which inherits orphans."""
+    deadline = time.monotonic() + env.time_limits().keeper_answer  # a suspended keeper does not end
+    with contextlib.suppress(ChildProcessError):
+        while os.getpid() == 1 and os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def _restart() -> None:
+    """Start a keeper without a client. It restores what a killed keeper left behind, and then ends."""
+    with contextlib.suppress(ZeusError):
+        channel = _start_private()
+        channel.close()
+        _reap(channel.keeper_pid)
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, with absolute paths (the keeper runs in /) and without what only we need."""
+    masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
+    variables = env.inherited(own) | passed_on()
+    for name in ("ZEUS_KEEPER_STATE", "ZEUS_CONFIG"):
+        if variables.get(name):
+            variables[name] = str(Path(variables[name]).absolute())
+    folders = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]
+    package = str(Path(__file__).absolute().parents[3])
+    if package not in (*folders, *site.getsitepackages(), site.getusersitepackages()):
+        folders.insert(0, package)  # the keeper would not find Zeus otherwise
+    if folders:
+        variables["PYTHONPATH"] = os.pathsep.join(folders)
+    return variables
 
 
 def _warn_once(text: str) -> None:

@@ -25,6 +25,17 @@ from zeus.device.virtual.machine import own_state
 from zeus.files import FileLock, boot_id, private_folder, write_whole
 
 _VERSION = 1
+TOLERANCE_WATTS = 1.0  # drivers round a limit that is set by up to this; the limit that they report is exact
+
+
+def same(a: float, b: float) -> bool:
+    """Whether two limits that the driver reported are equal. It counts in milliwatts."""
+    return round(a * 1e3) == round(b * 1e3)
+
+
+def near(reported: float, given: float) -> bool:
+    """Whether the reported limit may be the driver's rounding of the one that was set."""
+    return abs(round(reported * 1e3) - round(given * 1e3)) <= TOLERANCE_WATTS * 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,19 @@ class Note:
     time: str = field(default_factory=lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     setting_watts: float | None = None  # about to be set; after a crash it may be in force, rounded by the driver
     borrower: str = ""  # for whom, in words for the audit
+
+    def is_foreign(self, watts: float) -> bool:
+        """Whether somebody else set this limit, which is now in force.
+
+        >>> note = Note("GPU-1", "boot", found_watts=250, ours_watts=(150,), setting_watts=125)
+        >>> note.is_foreign(250), note.is_foreign(150), note.is_foreign(124.9)
+        (False, False, False)
+        >>> note.is_foreign(249.5), note.is_foreign(150.001), note.is_foreign(200)
+        (True, True, True)
+        """
+        if self.setting_watts is not None and near(watts, self.setting_watts):
+            return False
+        return not any(same(watts, expected) for expected in (self.found_watts, *self.ours_watts))
 
     def to_json(self) -> str:
         fields = {name: getattr(self, name) for name in self.__slots__}

@@ -31,7 +31,7 @@ from typing import Any
 from zeus import env
 from zeus.device.gpu import Capability
 from zeus.device.keeper import protocol
-from zeus.device.keeper.core import Keeper, Loan, audit, borrower, log
+from zeus.device.keeper.keeper import Keeper, Loan, audit, borrower, log
 from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, Peer, group_id, group_name
 from zeus.errors import InputError, LeaseRefused, NotPermitted, ZeusError
 from zeus.files import FileLock, open_folder
@@ -173,12 +173,12 @@ class KeeperConnection:
         keeper: Keeper,
         kind: str,
         stop: int,
-        policy: KeeperPolicy | None = None,
+        policy: KeeperPolicy,
     ) -> None:
         self._sock = sock
         self._peer = peer
-        self._policy = policy or KeeperPolicy()
-        self._standing = self._policy.rule_for(peer)
+        self._policy = policy
+        self._rights = policy.rule_for(peer)
         self._keeper = keeper
         self._kind = kind
         self._stop = stop  # a descriptor, readable once the keeper must stop
@@ -285,7 +285,7 @@ class KeeperConnection:
         return {**about, "lent": self._keeper.notes.lent(), "ranges": ranges}
 
     def _allowed(self) -> Allowed:
-        match self._standing:
+        match self._rights:
             case Allowed() as allowed:
                 return allowed
             case Denied(reason):
@@ -293,7 +293,8 @@ class KeeperConnection:
 
 
 def _is_watts(value: object) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e9  # type: ignore[operator]  # not true, NaN nor 1e999
+    """Whether it is a plain number: not true, NaN or 1e999."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 
 def peer_of(sock: socket.socket) -> Peer:

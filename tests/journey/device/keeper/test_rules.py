@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from zeus import errors
 from zeus.device.keeper import protocol
-from zeus.device.keeper.core import TOLERANCE_WATTS, Keeper, is_foreign
-from zeus.device.keeper.notes import Note, Notes
-from zeus.device.keeper.policy import Peer
+from zeus.device.keeper.keeper import Keeper
+from zeus.device.keeper.notes import TOLERANCE_WATTS, Note, Notes
+from zeus.device.keeper.policy import KeeperPolicy, Peer
 from zeus.device.keeper.server import KeeperConnection
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, ZeusError
@@ -30,7 +30,7 @@ def test_what_we_found_or_set_is_never_taken_for_somebody_elses_however_the_driv
     found: float, ours: list[float], setting: float, rounding: float
 ) -> None:
     note = Note("GPU-1", "boot", found, ours_watts=tuple(ours), setting_watts=setting)
-    assert not any(is_foreign(w, note) for w in (found, *ours, setting + rounding))
+    assert not any(note.is_foreign(w) for w in (found, *ours, setting + rounding))
 
 
 @given(milliwatts, st.lists(milliwatts, max_size=3), st.none() | milliwatts, milliwatts)
@@ -38,10 +38,10 @@ def test_anything_that_differs_by_a_milliwatt_from_all_of_them_is_somebody_elses
     found: int, ours: list[int], setting: int | None, now: int
 ) -> None:
     note = Note("GPU-1", "boot", found / 1e3, ours_watts=tuple(w / 1e3 for w in ours))
-    assert is_foreign(now / 1e3, note) == (now not in (found, *ours))
+    assert note.is_foreign(now / 1e3) == (now not in (found, *ours))
     if setting is not None:
         note = replace(note, setting_watts=setting / 1e3)
-        assert is_foreign(now / 1e3, note) == (now not in (found, *ours) and abs(now - setting) > 1000)
+        assert note.is_foreign(now / 1e3) == (now not in (found, *ours) and abs(now - setting) > 1000)
 
 
 @given(
@@ -78,7 +78,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeeperConne
     ours, theirs = socket.socketpair()
     with ours, theirs:
         keeper = Keeper(VirtualMachine.in_memory("v100").gpus.copy, Notes(tmp_path_factory.mktemp("notes")))
-        greeted = KeeperConnection(theirs, Peer.here(), keeper, "system", stop=-1)
+        greeted = KeeperConnection(theirs, Peer.here(), keeper, "system", -1, KeeperPolicy())
         assert json.loads(greeted.answer(b'{"op": "hello", "zeus": 1}'))["ok"]
         yield greeted
 

@@ -30,8 +30,9 @@ from support.keeper_place import (
 from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.cli.keeper import keeper as keeper_command
 from zeus.device.keeper import Observing, lend, server, status
-from zeus.device.keeper.core import Keeper
+from zeus.device.keeper.keeper import Keeper
 from zeus.device.keeper.notes import Notes
+from zeus.device.keeper.policy import KeeperPolicy
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import KeeperLost
 
@@ -205,7 +206,7 @@ def test_a_connection_without_a_lease_ends_however_much_it_talks(
     keeper = Keeper(VirtualMachine.in_memory("v100").gpus.copy, Notes(tmp_path))
     stop, stopped = os.pipe()
     serving = threading.Thread(
-        target=server.KeeperConnection(theirs, server.peer_of(theirs), keeper, "system", stop).serve
+        target=server.KeeperConnection(theirs, server.peer_of(theirs), keeper, "system", stop, KeeperPolicy()).serve
     )
     serving.start()
     try:
