@@ -16,7 +16,7 @@ import math
 import os
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -66,9 +66,13 @@ class Note:
             return False
         return not any(same(watts, expected) for expected in (self.found_watts, *self.ours_watts))
 
+    def __post_init__(self) -> None:
+        setting = () if self.setting_watts is None else (self.setting_watts,)
+        if not all(math.isfinite(watts) for watts in (self.found_watts, *self.ours_watts, *setting)):
+            raise ValueError("a limit is not a finite number")
+
     def to_json(self) -> str:
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps({"zeus": _VERSION, **fields}, allow_nan=False)
+        return json.dumps({"zeus": _VERSION, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: str) -> Note:
@@ -79,21 +83,11 @@ class Note:
         True
         """
         try:
-            d = json.loads(text)
-            if (version := int(d["zeus"])) > _VERSION:
+            fields = json.loads(text)
+            if (version := int(fields.pop("zeus"))) > _VERSION:
                 raise ValueError(f"run `zeus restore` of a newer Zeus (version {version}; this one reads {_VERSION})")
-            if version < _VERSION:
-                raise ValueError(f"version {version} does not exist")
-            found, ours = float(d["found_watts"]), tuple(float(w) for w in d["ours_watts"])
-            setting = None if d.get("setting_watts") is None else float(d["setting_watts"])
-            if not all(math.isfinite(w) for w in (found, *ours, setting or 0.0)):
-                raise ValueError("a limit is not a finite number")
-            persistence = d["found_persistence"]
-            return cls(
-                str(d["uuid"]), str(d["boot"]), found, None if persistence is None else bool(persistence), ours,
-                bool(d["switched_persistence"]), int(d["pid"]), str(d["time"]), setting, str(d.get("borrower", "")),
-            )  # fmt: skip
-        except (KeyError, TypeError, OverflowError, RecursionError) as e:
+            return cls(**{**fields, "ours_watts": tuple(fields["ours_watts"])})
+        except (AttributeError, KeyError, TypeError, OverflowError, RecursionError) as e:
             raise ValueError(f"not a keeper's note: {e!r}") from e
 
 

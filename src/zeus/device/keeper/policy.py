@@ -40,38 +40,24 @@ class Peer:
         return cls(os.getpid(), os.geteuid(), frozenset([os.getegid(), *os.getgroups()]))
 
 
-@dataclass(frozen=True, slots=True)
-class LimitBound:
-    """A power limit in watts, or as a share of a card's highest limit.
+Bound = float | str  # a power limit in watts, or as a share of a card's highest limit, such as "60 %"
 
-    >>> str(LimitBound(watts=150)), str(LimitBound(share=0.6))
-    ('150 W', '60 %')
+
+def watts_of(bound: Bound, max_watts: float) -> float:
+    """What a bound is on a card with this highest limit.
+
+    >>> watts_of(150, 250), watts_of("60 %", 250)
+    (150, 150.0)
     """
-
-    watts: float = math.nan
-    share: float = math.nan
-
-    @classmethod
-    def of(cls, value: float | str) -> LimitBound:
-        """A bound as a file has it: 150, or "60 %"."""
-        if isinstance(value, str):
-            return cls(share=percent(value) or math.nan)
-        return cls(watts=float(value))
-
-    def on(self, max_watts: float) -> float:
-        """This bound on a card with this highest limit, in watts."""
-        return self.watts if math.isnan(self.share) else self.share * max_watts
-
-    def __str__(self) -> str:
-        return f"{self.watts:g} W" if math.isnan(self.share) else f"{100 * self.share:g} %"
+    return (percent(bound) or math.nan) * max_watts if isinstance(bound, str) else bound
 
 
 @dataclass(frozen=True, slots=True)
 class LimitRule:
     """What some users may do. None: no bound of the site's own, only those of the card."""
 
-    floor: LimitBound | None = None
-    ceiling: LimitBound | None = None
+    floor: Bound | None = None
+    ceiling: Bound | None = None
     allow: bool = True
 
 
@@ -83,10 +69,11 @@ class Allowed:
 
     def range_on(self, spec: GpuSpec) -> tuple[float, float]:
         """The lowest and the highest limit on a card, in watts. The card's highest limit is never below the floor."""
-        floors = [spec.min_watts if rule.floor is None else rule.floor.on(spec.max_watts) for rule in self.rules]
-        ceilings = [spec.max_watts if rule.ceiling is None else rule.ceiling.on(spec.max_watts) for rule in self.rules]
-        low = min(max(min(floors), spec.min_watts), spec.max_watts)
-        return low, max(min(max(ceilings), spec.max_watts), low)
+        top = spec.max_watts
+        floors = [spec.min_watts if rule.floor is None else watts_of(rule.floor, top) for rule in self.rules]
+        ceilings = [top if rule.ceiling is None else watts_of(rule.ceiling, top) for rule in self.rules]
+        low = min(max(min(floors), spec.min_watts), top)
+        return low, max(min(max(ceilings), top), low)
 
     def refusal(self, spec: GpuSpec, watts: float) -> str | None:
         """Why this limit may not be set on a card. None if it may."""
@@ -229,10 +216,7 @@ def _unresolved(kind: str, names: Collection[str], who: str) -> Denied:
 
 def _rule(table: Mapping[str, Any], base: LimitRule) -> LimitRule:
     """A rule as a table has it. What the table leaves out is that of the base rule."""
-    bounds = {
-        name: LimitBound.of(table[name]) if name in table else getattr(base, name) for name in ("floor", "ceiling")
-    }
-    return LimitRule(**bounds, allow=table.get("allow", True))
+    return LimitRule(table.get("floor", base.floor), table.get("ceiling", base.ceiling), table.get("allow", True))
 
 
 def _words(table: Mapping[str, Any]) -> str:
@@ -241,7 +225,8 @@ def _words(table: Mapping[str, Any]) -> str:
     >>> _words({"floor": "60 %", "groups": {"research": {}}})
     'floor 60 %; groups: research'
     """
-    bounds = [f"{name} {LimitBound.of(table[name])}" for name in ("floor", "ceiling") if name in table]
+    words = ((name, table[name]) for name in ("floor", "ceiling") if name in table)
+    bounds = [f"{name} {bound}" if isinstance(bound, str) else f"{name} {bound:g} W" for name, bound in words]
     others = [f"{kind}: {', '.join(table[kind])}" for kind in ("groups", "users") if table.get(kind)]
     return "; ".join([", ".join(bounds), *others] if bounds else others)
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from zeus.config import read_config
 from zeus.device.gpu import GpuSpec
-from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, LimitBound, LimitRule, Peer, policy_of
+from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, LimitRule, Peer, policy_of
 from zeus.env import SETTINGS
 
 CARD = GpuSpec("GPU-1", "V100", "nvidia", 100, 250, 250)
-SHARES = st.none() | st.builds(LimitBound, share=st.floats(0.01, 1))
+SHARES = st.none() | st.integers(1, 100).map("{} %".format)
 RULES = st.builds(LimitRule, SHARES) | st.builds(
-    lambda low, more: LimitRule(LimitBound(watts=low), LimitBound(watts=low + more)),
+    lambda low, more: LimitRule(low, low + more),
     st.floats(1, 500),
     st.floats(0, 500),
 )
@@ -72,7 +72,7 @@ def test_a_group_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 
 def test_a_rule_for_the_user_decides_alone_and_a_group_that_is_forbidden_wins() -> None:
-    policy = KeeperPolicy("7", groups={"8": LimitRule(allow=False)}, users={"1001": LimitRule(LimitBound(watts=200))})
+    policy = KeeperPolicy("7", groups={"8": LimitRule(allow=False)}, users={"1001": LimitRule(200)})
     assert isinstance(policy.rule_for(peer(1000, 7, 8)), Denied)
     own = policy.rule_for(peer(1001, 8))
     assert isinstance(own, Allowed)
@@ -138,4 +138,4 @@ def test_a_mistake_elsewhere_in_the_file_does_not_close_the_keeper(tmp_path: Pat
 
 
 def test_the_highest_limit_of_a_card_is_always_allowed() -> None:
-    assert Allowed((LimitRule(floor=LimitBound(watts=400)),)).range_on(CARD) == (250, 250)
+    assert Allowed((LimitRule(floor=400),)).range_on(CARD) == (250, 250)
