@@ -40,7 +40,8 @@ audit_log = logging.getLogger("zeus.device.keeper.audit")
 RETRIES_SECONDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)  # less than a second in total: a limit must be restored within one
 PATIENCE_SECONDS = 2.0  # how long to wait for a GPU whose last holder has just died and is being cleaned up
 _POLL_SECONDS = 0.02
-_JOB_LENGTH = 200  # letters of it in the audit
+_JOB_LENGTH = 200  # letters in the audit; a client sends as many as it likes
+_REASON_LENGTH = 500
 
 
 class Restoration(StrEnum):
@@ -121,7 +122,7 @@ def audit(
         reason: Why not.
     """
     before, after = ("-" if watts is None else f"{watts:g}" for watts in (old, new))
-    why = f" reason={json.dumps(reason)}" if reason else ""
+    why = f" reason={json.dumps(reason[:_REASON_LENGTH])}" if reason else ""
     audit_log.info("%s %s gpu=%s old_watts=%s new_watts=%s %s%s", event, verdict, uuid, before, after, who, why)
 
 
@@ -354,8 +355,9 @@ class Loan:
         try:
             limits = self._set_all(watts)
         except Exception as e:
-            for uuid, value in watts.items():
-                verdict = "refused" if isinstance(e, InputError | ReadOnly) else "failed"
+            verdict = "refused" if isinstance(e, InputError | ReadOnly) else "failed"
+            named = {uuid if uuid in self._lent else "-": value for uuid, value in watts.items()}  # a client names any
+            for uuid, value in named.items():
                 audit("set", verdict, uuid, before.get(uuid), value, self._who, str(e))
             raise
         for uuid, value in limits.items():

@@ -8,8 +8,9 @@
     {"op": "status", "gpus": ["GPU-a"]}             {"ok": true, "lent": [], "ranges": {"GPU-a": [100.0, 250.0]}, ...}
     anything else                                   {"ok": false, "error": "InputError", "message": "..."}
 
-Each request gets one line as its answer. An error carries the name of its class in `zeus.errors`, and the client
-raises that class. The lease lasts as long as the connection.
+Each request gets one line as its answer, and the client waits for it before it sends the next one. So the keeper never
+works through requests of a client that has died. An error carries the name of its class in `zeus.errors`, and the
+client raises that class. The lease lasts as long as the connection.
 
 The client's end (`Channel`) never leaves the process that opened it. A forked child, such as a DataLoader worker,
 inherits every descriptor. If it kept this one open, the keeper would not notice that the trainer died. So children
@@ -25,7 +26,6 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,23 +38,29 @@ LEASE_SECONDS = 60.0  # the keeper may have to open the driver first, which is s
 
 
 class LineBuffer:
-    """Splits a stream of bytes into lines of at most MAX_LINE bytes.
+    """Puts a message together from the parts in which it arrives.
 
-    >>> lines = LineBuffer()
-    >>> list(lines.feed(b'{"op"')), list(lines.feed(b': "hello"}\\n{'))
-    ([], [b'{"op": "hello"}'])
+    >>> buffer = LineBuffer()
+    >>> buffer.add(b'{"op"'), buffer.add(b': "hello"}\\n')
+    (None, b'{"op": "hello"}')
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._start = b""
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """The lines that end in this data. Raises `InputError` if one is too long; then the stream is unusable."""
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        for line in (*whole, self._rest):
-            if len(line) > MAX_LINE:
-                raise InputError(f"a message is longer than {MAX_LINE} bytes.")
-        yield from whole
+    def add(self, part: bytes) -> bytes | None:
+        """The message, once it is whole.
+
+        Raises:
+            InputError: It is too long, or another one follows that was not waited for. The stream is then unusable.
+        """
+        message, end, more = (self._start + part).partition(b"\n")
+        if len(message) > MAX_LINE:
+            raise InputError(f"a message is longer than {MAX_LINE} bytes.")
+        if more:
+            raise InputError("wait for the answer to a message before you send the next one.")
+        self._start = b"" if end else message
+        return message if end else None
 
 
 def failure(error: BaseException) -> bytes:
@@ -195,6 +201,6 @@ class Channel:
             self._sock.settimeout(left)
             if not (data := self._sock.recv(MAX_LINE)):
                 raise ConnectionError("it closed the connection")
-            for line in self._lines.feed(data):
+            if (line := self._lines.add(data)) is not None:
                 return line
         raise TimeoutError("no answer in time")

@@ -208,11 +208,12 @@ class KeeperConnection:
             lines = protocol.LineBuffer()
             while data := self._receive(death):
                 try:
-                    for line in lines.feed(data):
-                        self._sock.sendall(self.answer(line))
-                except InputError as e:  # a line was too long, so the rest is unreadable
+                    line = lines.add(data)
+                except InputError as e:  # the rest cannot be understood
                     self._sock.sendall(protocol.failure(e))
                     raise
+                if line is not None:
+                    self._sock.sendall(self.answer(line))
         finally:
             if death is not None:
                 os.close(death)

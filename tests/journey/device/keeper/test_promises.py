@@ -459,3 +459,17 @@ def test_a_keeper_owes_what_it_lent_and_could_not_restore_until_somebody_has(ben
     other.recover()
     assert bench.keeper.owed() == []
     other.lend(bench.uuids).restore()
+
+
+def test_a_client_cannot_forge_a_line_of_the_audit_with_the_name_of_a_gpu(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "zeus.device.keeper.audit")
+    loan = bench.keeper.lend(bench.uuids[:1])
+    with pytest.raises(InputError, match="not part of this lease"):
+        loan.set({f"GPU-2\n2026-11-16T20:15:32Z set allowed gpu={bench.uuids[0]}" + 60000 * "x": 150, "GPU-3": 150})
+    (line,) = (record.getMessage() for record in caplog.records if record.getMessage().startswith("set"))
+    assert line.startswith("set refused gpu=- old_watts=- new_watts=150 ")
+    assert "\n" not in line
+    assert len(line) < 1000
+    loan.restore()

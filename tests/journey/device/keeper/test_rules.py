@@ -124,21 +124,25 @@ def test_hostile_numbers_and_depths_are_input_errors(connection: KeeperConnectio
     assert answer_to(line, connection) == "InputError"
 
 
-@given(st.lists(st.binary(max_size=50).map(lambda b: b.replace(b"\n", b"")), max_size=8), st.data())
-def test_lines_do_not_depend_on_how_the_stream_was_cut(lines: list[bytes], data: st.DataObject) -> None:
-    stream = b"".join(line + b"\n" for line in lines)
+@given(st.binary(max_size=50).map(lambda b: b.replace(b"\n", b"")), st.data())
+def test_a_message_does_not_depend_on_how_the_stream_was_cut(message: bytes, data: st.DataObject) -> None:
+    stream = message + b"\n"
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
-    reader, seen = protocol.LineBuffer(), []
-    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        seen += reader.feed(stream[start:end])
-    assert seen == lines
+    buffer = protocol.LineBuffer()
+    parts = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert [line for part in parts if (line := buffer.add(part)) is not None] == [message]
 
 
 def test_an_endless_line_is_refused() -> None:
-    reader = protocol.LineBuffer()
+    buffer = protocol.LineBuffer()
     with pytest.raises(InputError, match="65536"):
         for _ in range(3):
-            list(reader.feed(b"x" * 40000))
+            buffer.add(b"x" * 40000)
+
+
+def test_a_client_that_does_not_wait_for_answers_is_refused() -> None:
+    with pytest.raises(InputError, match="wait for the answer"):  # or work goes on after its death
+        protocol.LineBuffer().add(b"{}\n" * 1000)
 
 
 ALL_ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, ZeusError)]
