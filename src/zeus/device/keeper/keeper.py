@@ -206,8 +206,8 @@ class Keeper:
     def _is_still(self, note: Note) -> bool:
         try:
             return self.notes.read(note.uuid) == note
-        except UnreadableNote:
-            return False
+        except UnreadableNote:  # perhaps only now
+            return True
 
     def card(self, uuid: str) -> Gpu:
         """The card with this UUID. Looks for cards again if it is unknown: cards appear and drivers load late."""

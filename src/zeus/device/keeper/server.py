@@ -361,6 +361,7 @@ def _listening(path: Path, policy: KeeperPolicy) -> Iterator[socket.socket]:
     If the policy names more users than one group has, everybody can connect, and the keeper refuses the others.
     """
     open_folder(path.parent)
+    _check_folder(path.parent)
     lock = FileLock.take(path.with_name(f"{path.name}.lock"))
     if lock is None:
         raise InputError(f"another keeper already serves {path}. Stop it first, or choose another --socket.")
@@ -372,6 +373,17 @@ def _listening(path: Path, policy: KeeperPolicy) -> Iterator[socket.socket]:
                 yield listener
             finally:
                 path.unlink(missing_ok=True)
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder in which others could put a link in place of the socket, before root changes its mode."""
+    found = folder.stat()
+    is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+    if os.geteuid() == 0 and (found.st_uid != 0 or is_open):
+        raise NotPermitted(
+            f"other users can replace files in {folder}, so root does not serve there. "
+            f"Run `chown root {folder} && chmod go-w {folder}`, or choose another --socket."
+        )
 
 
 def _appear(listener: socket.socket, path: Path, policy: KeeperPolicy) -> None:

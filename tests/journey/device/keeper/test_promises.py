@@ -473,3 +473,20 @@ def test_a_client_cannot_forge_a_line_of_the_audit_with_the_name_of_a_gpu(
     assert "\n" not in line
     assert len(line) < 1000
     loan.restore()
+
+
+def test_a_keeper_still_owes_a_limit_while_its_note_cannot_be_read(bench: Bench) -> None:
+    loan = bench.keeper.lend(bench.uuids[:1])
+    loan.set({bench.uuids[0]: 150})
+    bench.machine.lose(bench.gpus[0].index)
+    loan.restore()
+    bench.machine.change_card(bench.gpus[0].index, lambda card: replace(card, lost=False))
+    note = bench.notes.folder / f"{bench.uuids[0]}.json"
+    note.rename(away := note.with_suffix(".away"))
+    note.mkdir()  # as a disk that fails for a while
+    bench.keeper.recover()
+    assert bench.keeper.owed() == bench.uuids[:1]
+    note.rmdir()
+    away.rename(note)
+    assert [r.ending for r in bench.keeper.recover()] == [Restoration.RESTORED]
+    assert (bench.keeper.owed(), bench.gpus[0].limit()) == ([], 250)

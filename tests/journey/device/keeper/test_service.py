@@ -60,6 +60,21 @@ def test_a_file_that_is_no_socket_is_not_replaced(place: Place) -> None:
 
 
 @as_root
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_root_serves_nowhere_where_others_could_put_a_link_in_place_of_the_socket(place: Place, mode: int) -> None:
+    folder = place.folder / "open"
+    folder.mkdir()
+    folder.chmod(mode)
+    path = folder / "keeper.sock"
+    keeper = place.start("-m", "zeus.device.keeper", "--socket", str(path), stderr=subprocess.PIPE)
+    assert f"other users can replace files in {folder}" in keeper.communicate(timeout=PATIENCE_SECONDS)[1]
+    assert keeper.returncode == 1
+    assert not path.exists()
+    folder.chmod(mode | 0o1000)  # sticky: only the owner of a file can replace it
+    place.serve(path=path)
+
+
+@as_root
 @pytest.mark.parametrize("open_to_all", [False, True])
 def test_nobody_outside_the_group_can_set_a_limit(place: Place, open_to_all: bool) -> None:
     place.serve("--group", "daemon")
