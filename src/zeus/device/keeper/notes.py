@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote
 
 from zeus import env
 from zeus.device.virtual.machine import own_state
+from zeus.errors import DeviceError
 from zeus.files import FileLock, boot_id, private_folder, write_whole
 
 _VERSION = 1
@@ -104,22 +105,20 @@ class Notes:
 
     @classmethod
     def here(cls) -> Notes:
-        """The notes in this process's folder. Makes the folder, and refuses one that somebody else can write to."""
-        chosen = env.keeper_state()
-        if chosen:
-            return cls(_private(Path(chosen).absolute()))
-        if (cards := own_state()) is not None:  # beside the cards, and gone with them
-            return cls(_private(cards.with_name(f"{cards.name}.keeper")))
-        if os.geteuid() == 0:
-            try:
-                return cls(_private(Path("/run/zeus/keeper")))
-            except OSError as e:  # never after a refusal: two keepers with two folders could lend one GPU
-                if e.errno not in (errno.ENOENT, errno.EROFS):  # a container may have no /run, or a read-only one
-                    raise
-        elif (runtime := env.runtime_folder()) is not None:
-            return cls(_private(runtime / "zeus" / "keeper"))
-        mine = _private(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
-        return cls(_private(mine / "keeper"))
+        """The notes in this process's folder. Makes the folder.
+
+        Raises:
+            NotPermitted: Somebody else can write to it.
+            DeviceError: It cannot be made.
+        """
+        try:
+            return cls(_folder())
+        except OSError as e:
+            if isinstance(e, DeviceError):
+                raise
+            raise DeviceError(
+                f"the keeper's folder cannot be made ({e}). Set ZEUS_KEEPER_STATE to another folder."
+            ) from e
 
     def lock(self, uuid: str, holder: str = "") -> FileLock | None:
         """Take this GPU's lock. None if it is taken. `holder` names the holder to others who want it."""
@@ -189,6 +188,23 @@ class Notes:
 
     def _path(self, uuid: str, kind: str) -> Path:
         return self.folder / f"{quote(uuid, safe='')}.{kind}"
+
+
+def _folder() -> Path:
+    if chosen := env.keeper_state():
+        return _private(Path(chosen).absolute())
+    if (cards := own_state()) is not None:  # beside the cards, and gone with them
+        return _private(cards.with_name(f"{cards.name}.keeper"))
+    if os.geteuid() == 0:
+        try:
+            return _private(Path("/run/zeus/keeper"))
+        except OSError as e:  # never after a refusal: two keepers with two folders could lend one GPU
+            if e.errno not in (errno.ENOENT, errno.EROFS):  # a container may have no /run, or a read-only one
+                raise
+    elif (runtime := env.runtime_folder()) is not None:
+        return _private(runtime / "zeus" / "keeper")
+    mine = _private(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
+    return _private(mine / "keeper")
 
 
 def _private(folder: Path) -> Path:

@@ -131,9 +131,9 @@ def _accept(
             continue
         try:
             peer, policy = peer_of(sock), read_policy()
-            if isinstance(standing := policy.rule_for(peer), Denied):
-                audit("lease", "refused", "-", None, None, borrower(peer.uid, peer.pid), standing.reason)
-                _refuse(sock, LeaseRefused(standing.reason))
+            if isinstance(rights := policy.rule_for(peer), Denied):
+                audit("lease", "refused", "-", None, None, borrower(peer.uid, peer.pid), rights.reason)
+                _refuse(sock, LeaseRefused(rights.reason))
                 continue
             _check_share(peer.uid, list(serving.values()))
             connection = KeeperConnection(sock, peer, keeper, "system", stop, policy)
