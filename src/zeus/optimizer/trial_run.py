@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from zeus.cost import ZERO, Use
-from zeus.device.keeper.client import limit_changes
+from zeus.cost import GPU_ONLY, ZERO, Include, Use
 from zeus.distributed.crew import Crew, broadcast
 from zeus.errors import DeviceError
 from zeus.job import Ending, Kind, Outcome
 from zeus.jobs.profile_folder import ProfileFolder
+from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.recorder import Recorder
 from zeus.trial.driver import Driver
-from zeus.trial.engine import LOOKS, AskPolicy, Event, TrialEngine
+from zeus.trial.engine import LOOKS, AskPolicy, Event, Measured, TrialEngine
 from zeus.trial.quick_profile import is_enough
 
 UNCOUNTED_STEPS = 10  # between two looks at the cost if the steps per epoch are not known
@@ -29,8 +29,9 @@ class TrialRun(Driver):
 
     Args:
         engine: The engine of the trial.
-        recorder: Measures the trial.
+        monitor: Measures the GPUs of this rank.
         crew: The ranks that train together. Only the rank that writes asks and reports; all get the same answer.
+        include: Whose energy counts.
         ask: Asks the policy whether to go on.
         tell_epoch: Called with what an epoch uses.
         quick: Where to leave what `zeus profile` wants to know. The process then ends. None: a usual trial.
@@ -40,8 +41,9 @@ class TrialRun(Driver):
     def __init__(
         self,
         engine: TrialEngine,
-        recorder: Recorder,
+        monitor: ZeusMonitor,
         crew: Crew,
+        include: Include = GPU_ONLY,
         *,
         ask: Callable[[AskPolicy], bool] = lambda question: True,
         tell_epoch: Callable[[Use], None] = lambda use: None,
@@ -59,14 +61,19 @@ class TrialRun(Driver):
             engine,
             ask=asked,
             tell_epoch=lambda use: tell_epoch(use) if crew.writes else None,
-            priced=recorder.priced if crew.writes else lambda outcome: outcome,
+            priced=lambda outcome: self.recorder.priced(outcome) if crew.writes else outcome,
         )
-        self.recorder = recorder
+        self.recorder = Recorder(monitor, crew, include)  # measures nothing yet
         self._crew = crew
         self._quick = quick
         self._notes = notes
-        self._steps = 0  # since the last cut
         self._is_first = True  # whether no step of this process has ended yet
+
+    # ------------------------------------------------------------------ begin and end
+
+    def begin(self) -> None:
+        """Start measuring. Every rank must call this."""
+        self.recorder = Recorder.join(self.recorder.monitor, self._crew, self._hear, self.recorder.include)
 
     def resume(self, epochs: int, so_far: Outcome | None) -> None:
         """Continue what earlier starts of this trial have begun. Every rank must call this, when it measures already.
@@ -82,27 +89,45 @@ class TrialRun(Driver):
         if self._notes is not None and lost == ZERO:  # otherwise the old notes stay: the part is not reported yet
             self._notes.keep(self._notes.take(self.engine.so_far))
 
+    def end(self) -> None:
+        """Stop measuring. What was used until now can still be delivered."""
+        self.recorder.leave(self._hear)
+
+    def close(self, *, alone: bool) -> None:
+        """Stop measuring. With `alone`, do not wait for other ranks, which may be gone."""
+        self.recorder.cut_steps(wait=not alone)
+        self.recorder.cut(Kind.EVALUATION, 0, wait=not alone)
+        self.end()
+        self.recorder.deliver(wait=True, alone=alone)
+        if self.engine.ending is Ending.STOPPED:  # perhaps inside an epoch: what it used since is charged too
+            self.outcome = self.priced(self.engine.outcome(self.engine.ending))
+
+    # ------------------------------------------------------------------ what happens
+
+    def _hear(self, segment: Measured) -> None:
+        self.feed(segment)
+
     def feed(self, *events: Event) -> None:
         super().feed(*events)
         if self._notes is not None and self.engine.ending in (Ending.CONVERGED, Ending.NOT_CONVERGED, Ending.STOPPED):
             self._notes.remove()
             self._notes = None
 
-    def step_begins(self) -> None:
-        """A training step begins. If the limit changed since the last step, that step is cut off first."""
-        if self._steps and self.recorder.limit_changed:
-            self.cut_steps(wait=False)
+    def cut(self, kind: Kind, count: int) -> None:
+        """End a segment, and wait for its energy and that of the segments before it."""
+        self.recorder.cut_steps()
+        self.recorder.cut(kind, count)
+        self.recorder.deliver(wait=True)
 
     def step(self) -> None:
-        """A training step has ended. Steps are cut when the limit has changed or a look at the cost is due."""
-        self._steps += 1
+        """A training step has ended. Steps are cut when a look at the cost is due."""
+        self.recorder.step(self._hear)
         if self._is_first and (self.engine.steps_per_epoch or 0) >= LOOKS:
             self.recorder.cut(Kind.STEP, 0, wait=False)  # the first step loads libraries: it is not an example
-            self._steps, self._is_first = 0, False
-            return
-        if self.recorder.limit_changed or self._steps >= self._look_after:
-            self.cut_steps(wait=False)
-            self.feed(*self.recorder.ready())
+            self._is_first = False
+        elif self.recorder.steps >= self._look_after:
+            self.recorder.cut_steps(wait=False)
+            self.recorder.deliver(wait=self._crew.size > 1)
             self.end_if_profiled()
 
     def end_if_profiled(self) -> None:
@@ -115,7 +140,7 @@ class TrialRun(Driver):
         quick = self._quick
         if quick is None:
             return
-        writes, sets = self._crew.writes, limit_changes() > 0
+        writes, sets = self._crew.writes, self.recorder.sets_limits
         if broadcast(writes and is_enough(self.engine, profiled=quick.has_profile, sets_limits=sets)):
             if writes:
                 counted = self.engine.terms.steps_per_epoch  # exact: the engine leaves out the first step
@@ -141,27 +166,6 @@ class TrialRun(Driver):
         if not own:
             return PROFILE_STEPS
         return max(1, math.ceil(PROFILE_SECONDS * sum(one.count for one in own) / sum(one.seconds for one in own)))
-
-    def cut_steps(self, *, wait: bool = True) -> None:
-        """Cut off the steps since the last cut."""
-        if self._steps:
-            self.recorder.cut(Kind.STEP, self._steps, wait=wait)
-            self._steps = 0
-
-    def cut(self, kind: Kind, count: int) -> None:
-        """End a piece, and wait for its energy and that of the pieces before it."""
-        self.cut_steps()
-        self.recorder.cut(kind, count)
-        self.feed(*self.recorder.all())
-
-    def close(self, *, alone: bool) -> None:
-        """Stop measuring. With `alone`, do not wait for other ranks, which may be gone."""
-        self.cut_steps(wait=not alone)
-        self.recorder.cut(Kind.EVALUATION, 0, wait=not alone)
-        self.recorder.end()
-        self.feed(*(self.recorder.alone() if alone else self.recorder.all()))
-        if self.engine.ending is Ending.STOPPED:  # perhaps inside an epoch: what it used since is charged too
-            self.outcome = self.priced(self.engine.outcome(self.engine.ending))
 
 
 def _for_all(go_on: bool) -> bool:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
+from zeus.distributed.crew import crew
 from zeus.distributed.notice import say
 from zeus.env import orders
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.training.session import ENDINGS
-from zeus.training.summary import Summary, TrainingEnd
+from zeus.training.summary import ENDINGS, TrainingEnd, summary_of
+from zeus.training.training_run import TrainingRun
 
 
 class FrameworkTrial:
@@ -27,15 +27,11 @@ class FrameworkTrial:
     def __init__(self, metric: str, optimizer: BatchSizeOptimizer | None = None) -> None:
         self._metric = metric
         self._optimizer = optimizer
+        self._run: TrainingRun | None = None
         self._training = False
         self._begun = False  # whether an epoch has begun; the metric of an evaluation before it does not count
         self._known = False  # whether the metric was evaluated
         self._others: set[str] = set()  # metrics that were evaluated, to name in an error
-
-    @property
-    def is_following(self) -> bool:
-        """Whether there is a trial and training is running."""
-        return self._optimizer is not None and self._training
 
     @property
     def monitor(self) -> ZeusMonitor:
@@ -48,10 +44,11 @@ class FrameworkTrial:
     def finished(self) -> bool:
         return self._training and self._optimizer is not None and self._optimizer.training_finished
 
-    def begin(self, steps_per_epoch: int | None = None, epochs_before: int = 0) -> None:
+    def begin(self, trainer: object, steps_per_epoch: int | None = None, epochs_before: int = 0) -> None:
         """Training begins.
 
         Args:
+            trainer: The object that all callbacks of this training receive.
             steps_per_epoch: If they are known.
             epochs_before: Finished epochs in the checkpoint from which training resumes.
         """
@@ -59,10 +56,16 @@ class FrameworkTrial:
         if self._optimizer is None and order.job_id is not None and order.trial is not None:
             self._optimizer = BatchSizeOptimizer(ZeusMonitor())
         self._training, self._begun = True, False
+        self._run = TrainingRun.join(trainer, crew())
         if self._optimizer is not None:
             self._optimizer.steps_per_epoch = steps_per_epoch
             self._optimizer.epochs_before = epochs_before
             self._optimizer.on_train_begin()
+
+    def report_batch(self, samples: int, by: object, trainer: object) -> None:
+        """A batch of so many samples was computed, for training or for an evaluation."""
+        if self._optimizer is not None and self._training:
+            self._optimizer.monitor.report_step(samples, by=by, trainer=trainer)
 
     def step_end(self) -> None:
         if self._optimizer is not None and self._training and self._begun:
@@ -106,28 +109,25 @@ class FrameworkTrial:
         """Training has ended. A metric that was never seen fails the trial, but not the training, which is done."""
         if (missing := self._missing()) is not None:
             say(str(missing))
-            self.failed(missing)
+            self._fail(missing)
         if self._training and self._optimizer is not None:
             self._optimizer.on_train_end()
-        self._training = False
-
-    def summary(self) -> Summary | None:
-        """What the trial used and how it ended; None if there is no trial, or it has not ended."""
-        optimizer = self._optimizer
-        if optimizer is None or (outcome := optimizer.outcome) is None:
-            return None
-        return Summary(
-            ending=ENDINGS.get(outcome.ending, TrainingEnd.LEFT),
-            epochs=outcome.epochs,
-            metric=outcome.metric,
-            joules=math.nan if outcome.joules is None else outcome.joules,
-            seconds=outcome.seconds,
-            found_limit=outcome.found_watts,
-            next_epoch_cost=outcome.next_epoch_cost,
-        )
+        self._leave(failed=False)
 
     def failed(self, error: BaseException) -> None:
         """Training has ended with an exception."""
+        self._fail(error)
+        self._leave(failed=True)
+
+    def _fail(self, error: BaseException) -> None:
         if self._training and self._optimizer is not None:
             self._optimizer.on_exception(error)
         self._training = False
+
+    def _leave(self, *, failed: bool) -> None:
+        self._training = False
+        run, self._run = self._run, None
+        if run is not None:
+            if self._optimizer is not None and (outcome := self._optimizer.outcome) is not None:
+                run.trial = summary_of(outcome, ENDINGS.get(outcome.ending, TrainingEnd.LEFT), None)
+            run.leave(failed=failed)

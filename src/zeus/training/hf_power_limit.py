@@ -6,6 +6,7 @@ import inspect
 import sys
 import threading
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, ClassVar
@@ -14,12 +15,10 @@ from zeus import env
 from zeus.device.clock import REAL
 from zeus.device.ranks import connected
 from zeus.distributed.crew import Alone, Crew, crew
-from zeus.env import orders
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.profile import PowerProfile
-from zeus.training.last_line import Part, join, leave
-from zeus.training.limit_record import LimitRecord
+from zeus.training.training_run import TrainingRun
 from zeus_energy import install_command
 
 try:
@@ -31,7 +30,83 @@ except ImportError as missing:
     ) from missing
 
 
-class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
+class RunCallback(TrainerCallback):  # type: ignore[misc]
+    """Passes the events of a Trainer on to its run, and adds values to what the Trainer logs."""
+
+    def __init__(self) -> None:
+        self._run: TrainingRun | None = None  # of the last training
+
+    @property
+    @abstractmethod
+    def monitor(self) -> ZeusMonitor:
+        """The monitor that measures the GPUs."""
+
+    @abstractmethod
+    def _values(self, run: TrainingRun) -> dict[str, float]:
+        """What to add to a log."""
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._run is not None:
+            self._run.epoch_begin()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Resume after an evaluation or a checkpoint."""
+        if self._run is not None:
+            self._run.resume()
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._batch(args, state)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Count a step. Steps pause before an evaluation or a checkpoint."""
+        self._batch(args, state)
+        if self._run is not None:
+            self._run.step(state.global_step)
+            if control.should_log or control.should_evaluate:
+                self._run.log_due()
+            if control.should_evaluate or control.should_save:
+                self._run.pause()
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.monitor.report_step(args.per_device_eval_batch_size, by=self, trainer=state)
+        if self._run is not None:
+            self._run.evaluating()
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Resume here already, because fetching the next batch is part of its step."""
+        if self._run is not None:
+            self._run.log_due()
+            if not control.should_save:
+                self._run.resume()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._run is not None:
+            self._run.resume()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._run is not None:
+            self._run.epoch_end()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
+        """Add values to a log, and to the history, which the Trainer has already written."""
+        if self._run is not None and logs is not None:
+            values = self._values(self._run)
+            logs.update(values)
+            if state.log_history:
+                state.log_history[-1].update(values)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._run is not None:
+            self._run.end()
+            self._run.leave()
+
+    def _batch(self, args: Any, state: Any) -> None:
+        self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
+        if self._run is not None:
+            self._run.batch(state.train_batch_size or args.train_batch_size, by=self)
+
+
+class HFGlobalPowerLimitOptimizer(RunCallback):
     """A `GlobalPowerLimitOptimizer` as a callback of a Hugging Face Trainer. It takes the same arguments.
 
     At the end of a training it prints the chosen limit and what it saved, and it adds `zeus/power_limit`,
@@ -48,17 +123,19 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
         TrainWatch.look_at_all()  # otherwise a limit that is about to be restored would be taken as the one found
         self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
-        self.monitor: ZeusMonitor = self._given.arguments["monitor"]
         # Several ranks can exchange values only after the Trainer has connected them.
         self._optimizer = None if env.has_several_ranks() or connected() else self._made(Alone())
-        self._record: LimitRecord | None = None
         self._watch: TrainWatch | None = None
-        self._batch: tuple[int, int] | None = None  # what was profiled: samples on a GPU, and accumulation steps
-        self._in_epoch = False
-        self._running = False
-        self._evaluated = False  # since the steps paused
+        self._profiled: tuple[int, int] | None = None  # samples on a GPU, and accumulation steps
+
+    @property
+    def monitor(self) -> ZeusMonitor:
+        """The monitor that measures the GPUs."""
+        found: ZeusMonitor = self._given.arguments["monitor"]
+        return found
 
     @property
     def optimizer(self) -> GlobalPowerLimitOptimizer:
@@ -68,11 +145,7 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         return self._optimizer
 
     def _made(self, ranks: Crew) -> GlobalPowerLimitOptimizer:
-        """Make the optimizer with the launcher's profiles, limits and η, except for what was given."""
-        from zeus.optimizer.power_limit.launched_trial import launched_arguments  # takes some time to load
-
-        given = self._given.arguments
-        return GlobalPowerLimitOptimizer(**given, **launched_arguments(orders(), self.monitor, ranks, given))
+        return GlobalPowerLimitOptimizer(**{"crew": ranks, **self._given.arguments})
 
     @property
     def profile(self) -> PowerProfile | None:
@@ -96,91 +169,30 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         go_before_reporters(self, sys._getframe(1).f_locals.get("self"))
         self._end()  # an earlier training may have raised
         TrainWatch.look_at_all()
-        join(state)
         batch = (batch_size_of(args, state), args.gradient_accumulation_steps)
-        if self._batch not in (None, batch):
+        if self._profiled not in (None, batch):
             self._optimizer = None
-        self._batch = batch
+        self._profiled = batch
         self._watch = TrainWatch(self._end)
         self.optimizer.on_train_begin()
-        self._record = LimitRecord(self.optimizer, crew())
-        self._record.begin()
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._in_epoch = True
-        if self._record is not None:
-            self._record.epoch_begin()
-        self._resume()
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Resume profiling after an evaluation or a checkpoint."""
-        self._resume()
-        self.optimizer.on_step_begin()
-
-    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count a step, and pause profiling before an evaluation or a checkpoint."""
-        self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
-        self.optimizer.on_step_end()
-        if self._record is not None:
-            self._record.step()
-        if control.should_evaluate or control.should_save:
-            self._pause()
-
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._pause()
-        self._evaluated = True
-        self.monitor.report_step(args.per_device_eval_batch_size, by=self, trainer=state)
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Resume profiling here already, because fetching the next batch is part of its step."""
-        if not control.should_save:
-            self._resume()
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._resume()
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._in_epoch = False
-        self._pause()
-        if self._record is not None:
-            self._record.epoch_end()
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
-        if self._record is not None:
-            add_to_log(self._record.values(), state, logs)
+        self._run = TrainingRun.join(state, crew(), self.monitor, self.optimizer)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        record, self._record = self._record, None
-        if record is not None:
-            record.end()
-            leave(state, Part.POWER_LIMIT, record.summary())
+        if self._run is not None:
+            self._run.end()
+            self.optimizer.on_train_end()
+            self._run.leave()
         self._end()
 
-    def _pause(self) -> None:
-        if self._running:
-            self._running = False
-            self.optimizer.on_epoch_end()
-            if self._record is not None:
-                self._record.pause()
-
-    def _resume(self) -> None:
-        if self._in_epoch and not self._running:
-            self._running = True
-            self.optimizer.on_epoch_begin()
-            if self._record is not None:
-                self._record.resume(self._evaluated)
-            self._evaluated = False
+    def _values(self, run: TrainingRun) -> dict[str, float]:
+        return run.limit_values()
 
     def _end(self) -> None:
         if self._watch is not None:
             self._watch.stop()
-        self._in_epoch = self._running = False
-        record, self._record = self._record, None
-        if record is not None:
-            record.end(wait=False)  # other ranks may be gone
+        if self._run is not None:
+            self._run.end(wait=False)  # other ranks may be gone
+            self._run = None
         if self._optimizer is not None:
             self._optimizer.on_train_end()
 
@@ -239,14 +251,6 @@ def go_before_reporters(callback: Any, handler: Any) -> None:
         handler.callbacks.remove(callback)
         flow = [i for i, one in enumerate(handler.callbacks) if isinstance(one, DefaultFlowCallback)]
         handler.callbacks.insert(flow[0] + 1 if flow else 0, callback)  # the flow callback decides when a log is due
-
-
-def add_to_log(values: dict[str, float], state: Any, logs: dict[str, float] | None) -> None:
-    """Add values to a log, and to the history, which the Trainer has already written."""
-    if logs is not None:
-        logs.update(values)
-        if state.log_history:
-            state.log_history[-1].update(values)
 
 
 def batch_size_of(args: Any, state: Any) -> int:

@@ -12,10 +12,9 @@ from zeus.env import orders
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
-from zeus.training.energy_log import EnergyLog
 from zeus.training.framework_trial import FrameworkTrial
-from zeus.training.hf_power_limit import add_to_log, batch_size_of, go_before_reporters
-from zeus.training.last_line import Part, join, leave
+from zeus.training.hf_power_limit import RunCallback, batch_size_of, go_before_reporters
+from zeus.training.training_run import TrainingRun, joules_of
 from zeus_energy import install_command
 
 try:
@@ -61,13 +60,13 @@ def training_arguments(make: Callable[..., T] = TrainingArguments, /, **keywords
     )
 
 
-class EnergyCallback(TrainerCallback):  # type: ignore[misc]
+class EnergyCallback(RunCallback):
     """Adds `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` to what the Trainer logs.
 
     If a price or a carbon intensity is given, also `zeus/kwh`, `zeus/money` and `zeus/gco2e`.
 
     They appear in `trainer.state.log_history` and in every tool of `report_to`. It never waits for a sensor: a log
-    shows the newest stretch of steps whose energy is already known. With real sensors this is usually the previous one.
+    shows the newest steps whose energy is already known. With real sensors these are usually those of the previous log.
     At the end of a training, one line on stderr says what it used.
 
     Args:
@@ -75,9 +74,8 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, monitor: ZeusMonitor | None = None) -> None:
+        super().__init__()
         self._monitor = monitor
-        self._log: EnergyLog | None = None
-        self._epochs = 0  # of this training; a checkpoint may have more
 
     @property
     def monitor(self) -> ZeusMonitor:
@@ -88,54 +86,15 @@ class EnergyCallback(TrainerCallback):  # type: ignore[misc]
 
     @property
     def joules(self) -> float | None:
-        """Energy of the training so far, evaluation included; None before it began."""
-        return None if self._log is None else self._log.joules
-
-    # ------------------------------------------------------------------ hooks of the Trainer
+        """Energy since the first epoch began, evaluation included; None before training begins."""
+        return joules_of(self._run)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         go_before_reporters(self, sys._getframe(1).f_locals.get("self"))
-        join(state)
-        self._log = EnergyLog(self.monitor, crew())
-        self._log.begin()
-        self._epochs = 0
+        self._run = TrainingRun.join(state, crew(), self.monitor)
 
-    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._batch(args, state)
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count a step. End the stretch before a log or an evaluation."""
-        self._batch(args, state)
-        if self._log is not None:
-            self._log.step()
-            if control.should_log or control.should_evaluate:
-                self._log.cut()
-
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.monitor.report_step(args.per_device_eval_batch_size, by=self, trainer=state)
-
-    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._log is not None:
-            self._log.cut()
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._epochs += 1
-        if self._log is not None:
-            self._log.cut()
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **kwargs: Any) -> None:
-        if self._log is not None:
-            add_to_log(self._log.values(), state, logs)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._log is not None:
-            self._log.end()
-            leave(state, Part.ENERGY, self._log.summary(self._epochs))
-
-    def _batch(self, args: Any, state: Any) -> None:
-        self.monitor.report_step(batch_size_of(args, state), by=self, trainer=state)
-        if self._log is not None:
-            self._log.batch(state.train_batch_size or args.train_batch_size)
+    def _values(self, run: TrainingRun) -> dict[str, float]:
+        return run.energy_values()
 
 
 class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
@@ -161,25 +120,24 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
         return self._follower.monitor
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        join(state)
         done = int(state.epoch or 0) if state.global_step else 0  # in the checkpoint of a resumed training
-        self._follower.begin(_steps_per_epoch(args, kwargs.get("train_dataloader")), done)
+        self._follower.begin(state, _steps_per_epoch(args, kwargs.get("train_dataloader")), done)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._follower.epoch_begin()
         self._stop(control)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._report(batch_size_of(args, state), state)
+        self._follower.report_batch(batch_size_of(args, state), self, state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._report(batch_size_of(args, state), state)
+        self._follower.report_batch(batch_size_of(args, state), self, state)
         self._follower.step_end()
         self._stop(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._follower.steps_end()
-        self._report(args.per_device_eval_batch_size, state)
+        self._follower.report_batch(args.per_device_eval_batch_size, self, state)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._follower.epoch_end()
@@ -193,11 +151,6 @@ class BatchSizeCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._follower.end()
-        leave(state, Part.TRIAL, self._follower.summary())
-
-    def _report(self, samples: int, state: Any) -> None:
-        if self._follower.is_following:
-            self._follower.monitor.report_step(samples, by=self, trainer=state)
 
     def _stop(self, control: Any) -> None:
         if self._follower.finished:

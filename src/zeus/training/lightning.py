@@ -9,15 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from zeus.distributed.crew import crew
-from zeus.env import orders
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
-from zeus.optimizer.power_limit.launched_trial import launched_arguments
-from zeus.training.energy_log import EnergyLog
 from zeus.training.framework_trial import FrameworkTrial
-from zeus.training.last_line import Part, join, leave
-from zeus.training.limit_record import LimitRecord
+from zeus.training.training_run import TrainingRun, joules_of
 from zeus_energy import install_command
 
 try:
@@ -60,11 +56,8 @@ class EnergyCallback(Callback):  # type: ignore[misc]
         self._make = None if isinstance(optimizer, GlobalPowerLimitOptimizer) else optimizer
         self._monitor = monitor or (self._optimizer.monitor if self._optimizer is not None else None)
         self._batch_size = batch_size
-        self._log: EnergyLog | None = None
-        self._record: LimitRecord | None = None
-        self._in_epoch = self._running = False
-        self._evaluated = False  # since the steps paused
-        self._stepped = self._epochs = 0
+        self._run: TrainingRun | None = None
+        self._stepped = 0
 
     @property
     def monitor(self) -> ZeusMonitor:
@@ -80,113 +73,79 @@ class EnergyCallback(Callback):  # type: ignore[misc]
 
     @property
     def joules(self) -> float | None:
-        """Energy of the training so far, evaluation included; None before it began."""
-        return None if self._log is None else self._log.joules
+        """Energy since the first epoch began, evaluation included; None before training begins."""
+        return joules_of(self._run)
 
     # ------------------------------------------------------------------ hooks of the Trainer
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if self._optimizer is None and self._make is not None:
             self._optimizer = _made(self._make, self.monitor)
-        join(trainer)
-        self._log = EnergyLog(self.monitor, crew())
-        self._log.begin()
         self._stepped = trainer.global_step
-        self._epochs = trainer.current_epoch
         if self._optimizer is not None:
             self._optimizer.on_train_begin()
-            self._record = LimitRecord(self._optimizer, crew())
-            self._record.begin()
+        self._run = TrainingRun.join(trainer, crew(), self.monitor, self._optimizer)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        self._in_epoch = True
-        if self._record is not None:
-            self._record.epoch_begin()
-        self._resume()
+        if self._run is not None:
+            self._run.epoch_begin()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Resume after a validation in the middle of the epoch."""
-        self._resume()
+        if self._run is not None:
+            self._run.resume()
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Count a batch, and a step if the weights were updated."""
         size = self._report(trainer, batch)
-        if self._log is None:
+        run, number = self._run, trainer.global_step
+        if run is None:
             return
-        self._log.batch(size)
-        if trainer.global_step == self._stepped:  # gradients are being accumulated over several batches
+        run.batch(size, by=self)
+        if number == self._stepped:  # gradients are being accumulated over several batches
             return
-        self._stepped = trainer.global_step
-        self._log.step()
-        if self._optimizer is not None:
-            self._optimizer.on_step_end()
-        if self._record is not None:
-            self._record.step()
-        every = trainer.log_every_n_steps
-        if every and self._stepped % every == 0:
-            self._log.cut()
-            if values := self._log.values() | (self._record.values() if self._record is not None else {}):
+        self._stepped = number
+        run.step(number)
+        if trainer.log_every_n_steps and number % trainer.log_every_n_steps == 0:
+            run.log_due()
+            if values := run.energy_values() | run.limit_values():
                 pl_module.log_dict(values, on_step=True, on_epoch=False, batch_size=size)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        self._pause()
-        if self._log is not None:
-            self._log.cut()
+        if self._run is not None:
+            self._run.log_due()
+            self._run.pause()
 
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *rest: Any) -> None:
         """Report a batch of a validation, or of the sanity check before training."""
-        self._evaluated = True
         self._report(trainer, batch)
+        if self._run is not None:
+            self._run.evaluating()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """End the stretch of the validation. Training resumes in `on_train_batch_start`."""
-        if self._log is not None:
-            self._log.cut()
+        """End the measurement of the validation. Training resumes in `on_train_batch_start`."""
+        if self._run is not None:
+            self._run.log_due()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        self._in_epoch = False
-        self._pause()
-        if self._record is not None:
-            self._record.epoch_end()
+        if self._run is not None:
+            self._run.epoch_end()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._end(trainer, wait=True)
+        self._end(failed=False)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._end(trainer, wait=False)  # other ranks may be gone
+        self._end(failed=True)  # other ranks may be gone
 
-    def _pause(self) -> None:
-        if self._running:
-            self._running = False
-            if self._optimizer is not None:
-                self._optimizer.on_epoch_end()
-            if self._record is not None:
-                self._record.pause()
-
-    def _resume(self) -> None:
-        if self._in_epoch and not self._running:
-            self._running = True
-            if self._optimizer is not None:
-                self._optimizer.on_epoch_begin()
-            if self._record is not None:
-                self._record.resume(self._evaluated)
-            self._evaluated = False
-
-    def _end(self, trainer: Any, wait: bool) -> None:
-        self._in_epoch = self._running = False
-        record, self._record = self._record, None
+    def _end(self, *, failed: bool) -> None:
         try:
-            if self._log is not None:
-                self._log.end(wait)
-                summary = self._log.summary(trainer.current_epoch - self._epochs)
-            if record is not None:
-                record.end(wait)
-                leave(trainer, Part.POWER_LIMIT, record.summary() if wait else None)
-            elif self._log is not None:
-                leave(trainer, Part.ENERGY, summary if wait else None)
+            if self._run is not None:
+                self._run.end(wait=not failed)
         finally:
             if self._optimizer is not None:
                 self._optimizer.on_train_end()
+        if self._run is not None:
+            self._run.leave(failed=failed)
 
     def _report(self, trainer: Any, batch: Any) -> int:
         size = self._batch_size or length(batch) or 1
@@ -217,10 +176,9 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         batches, folded = trainer.num_training_batches, trainer.accumulate_grad_batches
         known = batches and batches != float("inf")  # infinite if the data set has no length
-        join(trainer)
         self._stepped = trainer.global_step
         done = trainer.current_epoch if trainer.global_step else 0  # in the checkpoint of a resumed training
-        self._follower.begin(math.ceil(batches / max(1, folded)) if known else None, done)
+        self._follower.begin(trainer, math.ceil(batches / max(1, folded)) if known else None, done)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         self._follower.epoch_begin()
@@ -251,27 +209,21 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._follower.end()
-        leave(trainer, Part.TRIAL, self._follower.summary())
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._follower.failed(exception)
-        leave(trainer, Part.TRIAL, None)
 
     def _stop(self, trainer: Any) -> None:
         if self._follower.finished:
             trainer.should_stop = True
 
     def _report(self, trainer: Any, batch: Any) -> None:
-        if self._follower.is_following:
-            size = self._batch_size or length(batch) or 1
-            self._follower.monitor.report_step(size, by=self, trainer=trainer)
+        self._follower.report_batch(self._batch_size or length(batch) or 1, self, trainer)
 
 
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:
-    """Call `make` with the ranks and, under `zeus run`, with those of the job's arguments that it takes and lacks."""
-    given = getattr(make, "keywords", {})  # of a `functools.partial`
-    found, takes = launched_arguments(orders(), monitor, crew(), given), inspect.signature(make).parameters
-    return make(monitor, **{name: value for name, value in found.items() if name in takes})
+    """Call `make` with the ranks, if it takes them."""
+    return make(monitor, crew=crew()) if "crew" in inspect.signature(make).parameters else make(monitor)
 
 
 def length(batch: Any) -> int | None:

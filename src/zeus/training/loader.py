@@ -9,26 +9,25 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from zeus import env
-from zeus.cost import CostModel
+from zeus.cost import CostModel, Include
 from zeus.device.find import find
 from zeus.device.gpu import Gpu
 from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
-from zeus.distributed.crew import broadcast, crew
+from zeus.distributed.crew import Crew, broadcast, crew
 from zeus.env import Mode, Orders, ProfilingPlan, orders
 from zeus.errors import InputError
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.running import start_terms
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes
+from zeus.optimizer.launched_trial import LaunchedTrial, launched_trial
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
-from zeus.optimizer.power_limit.launched_trial import power_arguments
-from zeus.optimizer.power_limit.selector import OptimumSelector
-from zeus.profile import Profiles
-from zeus.training.last_line import tell
-from zeus.training.script_trial import ScriptTrial, open_report
+from zeus.optimizer.power_limit.profile_files import default_profiles
+from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
+from zeus.profile import ProfileKey, Profiles
 from zeus.training.session import Session
-from zeus.training.summary import Summary
+from zeus.training.summary import Summary, print_summary
 
 log = logging.getLogger(__name__)
 
@@ -144,21 +143,23 @@ class ZeusDataLoader(DataLoader[Any]):
         include: Iterable[str] | None,
     ) -> Session:
         eta = order.eta if order.eta is not None else 0.5 if eta is None else eta
-        ranks = crew()
-        report = open_report(order)
+        ranks, trial = crew(), launched_trial(order)
         samples = order.batch_size or self._samples_per_step()
-        terms = report.terms if report is not None else None
-        arguments = power_arguments(order, self._zeus_monitor, ranks, report, batch_size=samples, eta=eta)
-        if arguments["include"] is None:
-            arguments["include"] = include
-        given = {"optimum_selector": selector, "profiles": profiles}
-        arguments |= {name: value for name, value in given.items() if value is not None}
-        optimizer = GlobalPowerLimitOptimizer(self._zeus_monitor, mode=mode, profiling=profiling, **arguments)
-        if terms is not None:
-            higher_is_better = terms.higher_is_better
+        optimizer = GlobalPowerLimitOptimizer(
+            self._zeus_monitor,
+            selector or ZeusCost(eta),
+            mode=mode,
+            profiling=profiling,
+            profiles=profiles or trial or (None if order.job_id is None else default_profiles()),
+            key=ProfileKey(order.job_id or "", samples, "", 0),
+            include=include,
+            crew=ranks,
+        )
+        watts = optimizer.max_watts
+        if trial is not None and trial.spec is not None and trial.trial is not None:
+            higher_is_better, watts = trial.spec.higher_is_better_metric, trial.trial.ask.max_watts
         elif order.higher_is_better is not None:
             higher_is_better = order.higher_is_better
-        watts = optimizer.max_watts if terms is None else terms.max_watts
         return Session(
             self._zeus_monitor,
             optimizer,
@@ -168,13 +169,10 @@ class ZeusDataLoader(DataLoader[Any]):
             target_metric=order.target_metric if order.target_metric is not None else target_metric,
             higher_is_better=higher_is_better,
             cost_limit=order.cost_limit,
-            **({} if report is None else _trial_arguments(report) | start_terms(order)),
-            steps_per_epoch=None if report is None and order.cost_limit is None else self._steps_per_epoch(),
+            steps_per_epoch=None if trial is None and order.cost_limit is None else self._steps_per_epoch(),
             crew=ranks,
             first=broadcast,
-            quick=None if report is None else ProfileFolder.of(order),
-            so_far=None if report is None else report.so_far,
-            notes=None if report is None else CounterNotes(order, self._zeus_monitor, ranks, optimizer.include),
+            **({} if trial is None else _of_trial(trial, order, self._zeus_monitor, ranks, optimizer.include)),
         )
 
     # ------------------------------------------------------------------ Listing 1
@@ -194,7 +192,7 @@ class ZeusDataLoader(DataLoader[Any]):
         try:
             yield from epochs
         finally:
-            tell(session.summary)
+            print_summary(session.summary)
 
     def __iter__(self) -> Any:
         """Iterate over the batches. A step lasts from one batch to the next."""
@@ -280,11 +278,17 @@ def _working_gpus() -> list[Gpu]:
     return own(list(find().values()), rank()) if env.is_virtual() else []
 
 
-def _trial_arguments(report: ScriptTrial) -> dict[str, Any]:
+def _of_trial(
+    trial: LaunchedTrial, order: Orders, monitor: ZeusMonitor, ranks: Crew, include: Include
+) -> dict[str, Any]:
     """Arguments that connect a session to the launcher's trial."""
     return {
-        "keep_going": report.keep_going,
-        "tell_epoch": report.tell_epoch,
-        "over": report.over,
-        "known": report.known,
+        "keep_going": trial.keep_going,
+        "tell_epoch": trial.tell_epoch,
+        "over": trial.over,
+        "known": trial.known,
+        "so_far": trial.so_far,
+        "quick": ProfileFolder.of(order),
+        "notes": CounterNotes(order, monitor, ranks, include),
+        **start_terms(order),
     }

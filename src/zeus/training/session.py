@@ -16,26 +16,17 @@ from zeus import job
 from zeus.cost import ZERO, CostModel, Use, fits
 from zeus.distributed.crew import Alone, Crew
 from zeus.distributed.waiting import WaitRecord
-from zeus.env import Mode
 from zeus.errors import DeviceError, InputError
 from zeus.job import Kind
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
-from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.profile import PowerProfile
-from zeus.training.limit_record import summary_of
-from zeus.training.summary import Summary, TrainingEnd
+from zeus.training.summary import ENDINGS, Summary, TrainingEnd, summary_of
 from zeus.trial.engine import AskPolicy, Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
 from zeus.trial.knowledge import Knowledge
-
-ENDINGS = {
-    job.Ending.CONVERGED: TrainingEnd.REACHED,
-    job.Ending.NOT_CONVERGED: TrainingEnd.MAX_EPOCHS,
-    job.Ending.STOPPED: TrainingEnd.COST_LIMIT,
-}
 
 
 class Session:
@@ -102,7 +93,7 @@ class Session:
         self._over = over
         self.batch_size = batch_size
         known = known or Knowledge()
-        step = None if optimizer.profile is None else _per_step(optimizer.profile, self._limit_in_use())
+        step = None if optimizer.profile is None else _per_step(optimizer.profile, optimizer.limit_in_use)
         if step is not None:
             known = replace(known, step=step)
         terms = Terms(
@@ -120,8 +111,9 @@ class Session:
         self._known = known
         self._run = TrialRun(
             TrialEngine(terms, known),
-            Recorder(monitor, self._crew, optimizer.include),
+            monitor,
             self._crew,
+            optimizer.include,
             ask=keep_going or (lambda question: fits(question.cost, cost_limit)),
             tell_epoch=tell_epoch,
             quick=quick,
@@ -157,7 +149,7 @@ class Session:
 
     def _epochs(self, done: int) -> Iterator[int]:
         self._optimizer.on_train_begin()
-        self._run.recorder.begin()
+        self._run.begin()
         self._in_epochs = True
         try:
             self._resume(done)
@@ -229,7 +221,7 @@ class Session:
         if not self._in_steps or which not in (None, self._pass):
             return
         self._in_steps = False
-        self._run.cut_steps()
+        self._run.recorder.cut_steps()
         self._optimizer.on_epoch_end()
 
     def report_metric(self, metric: float, higher_is_better: bool | None = None) -> bool:
@@ -259,11 +251,6 @@ class Session:
 
     # ------------------------------------------------------------------ the end
 
-    def _limit_in_use(self) -> float | None:
-        if self._optimizer.mode is Mode.OPTIMIZE and self._optimizer.why_not is None:
-            return self._optimizer.best_limit
-        return self._optimizer.found_limit
-
     @property
     def summary(self) -> Summary:
         """What the run used so far, or in total once it is over."""
@@ -271,7 +258,14 @@ class Session:
         if self._run.outcome is None:  # it still runs, so nothing is waited for
             outcome = self._run.recorder.priced(outcome, wait=False)
         return summary_of(
-            self._optimizer, outcome, self._ending, self.batch_size, self._cost, self._waits, self._known.trials
+            outcome,
+            self._ending,
+            self._optimizer,
+            batch_size=self.batch_size,
+            cost=self._cost,
+            include=self._optimizer.include,
+            waits=self._waits,
+            earlier=self._known.trials,
         )
 
 

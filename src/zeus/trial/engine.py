@@ -291,6 +291,7 @@ class TrialEngine:
         if kind is Kind.SET_UP:
             return replace(self, stretches=stretches), ()
         beside = use if kind is Kind.EVALUATION else Use()
+        is_training = count > 0 and kind is not Kind.EVALUATION
         steps = count if kind is Kind.STEP else 0
         price = self._price(use)
         now = replace(
@@ -299,8 +300,8 @@ class TrialEngine:
             spent=self.spent + use,
             _epoch=self._epoch + use,
             _evaluation=self._evaluation + beside,
-            _limit=self._limit if kind is Kind.EVALUATION else event.limit,
-            _limits=self._limits if kind is Kind.EVALUATION else self._limits | {event.limit},
+            _limit=event.limit if is_training else self._limit,
+            _limits=self._limits | {event.limit} if is_training else self._limits,
             _steps=self._steps + steps,
             _paces=(*self._paces, price / steps) if steps else self._paces,
         )

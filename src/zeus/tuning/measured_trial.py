@@ -23,7 +23,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer, ZeusCost
 from zeus.optimizer.power_limit.profile_files import FolderProfiles
 from zeus.profile import PowerProfile, ProfileKey
-from zeus.training.energy_log import EnergyLog
+from zeus.training.training_run import TrainingRun
 from zeus.tuning.cost_bound import COST
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class MeasuredTrial:
             profiles=self._profiles,
             key=ProfileKey(model, batch_size, cards[0] if cards else "", len(cards)),
         )
-        self._log = EnergyLog(self.monitor)
+        self._run = TrainingRun(self.monitor, self.optimizer)
         self._began = self._is_open = self._in_steps = False
         self._pass = 0
 
@@ -102,14 +102,14 @@ class MeasuredTrial:
             raise InputError("this trial was measured already: make a new object for each trial.")
         self._began = self._is_open = True
         self.optimizer.on_train_begin()
-        self._log.begin()
+        self._run.begin()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         try:
             self._end_steps()
             self._is_open = False
-            self._log.end()
+            self._run.end()
         finally:
             self.optimizer.on_train_end()
         self._share_profile()
@@ -131,14 +131,12 @@ class MeasuredTrial:
         self._end_steps()
         self._pass += 1
         mine, self._in_steps = self._pass, True
-        self.optimizer.on_epoch_begin()
+        self._run.epoch_begin()
         try:
             for batch in batches:
                 yield batch
                 self.monitor.report_step(self._batch_size)
-                self.optimizer.on_step_end()
-                self._log.step()
-                self._log.batch(self._batch_size)
+                self._run.step()
         finally:
             if mine == self._pass:  # a loop left by an exception may be finalised only after the block has ended
                 self._end_steps()
@@ -146,7 +144,7 @@ class MeasuredTrial:
     def _end_steps(self) -> None:
         if self._in_steps:
             self._in_steps = False
-            self.optimizer.on_epoch_end()
+            self._run.epoch_end()
             self._record()
 
     def _record(self) -> None:
@@ -176,10 +174,7 @@ class MeasuredTrial:
 
         While the trial runs, this waits until the sensors have reported, usually 0.1 s.
         """
-        if self._is_open:
-            self._log.end()
-            self._log.begin()
-        return Use(self._log.joules, self._log.seconds)
+        return self._run.use_now()
 
     @property
     def cost(self) -> float:
@@ -205,9 +200,7 @@ class MeasuredTrial:
 
         None while limits are being profiled, or if limits cannot be read.
         """
-        if self.optimizer.mode is not Mode.OPTIMIZE or self.optimizer.why_not is not None:
-            return self.optimizer.found_limit
-        return self.optimizer.best_limit
+        return self.optimizer.limit_in_use
 
     def values(self) -> dict[str, float | str]:
         """What the tuner records. A value that is not known is left out.

@@ -26,7 +26,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.store import MemoryStore
-from zeus.training.energy_log import EnergyLog
+from zeus.training.training_run import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -285,11 +285,10 @@ def test_the_log_of_a_framework_counts_what_the_launcher_says(monkeypatch: pytes
     for include in ("", "gpu,cpu"):
         monkeypatch.setenv("ZEUS_COST_INCLUDE", include)
         machine = VirtualMachine.in_memory("v100", cpu_watts=CPU_WATTS, dram_watts=DRAM_WATTS)
-        log = EnergyLog(ZeusMonitor(gpus={0: machine.gpus[0]}))
-        log.begin()
+        run = TrainingRun(ZeusMonitor(gpus={0: machine.gpus[0]}))
+        run.begin()
         machine.run([0], seconds=2, watts=200)
-        log.end()
-        told.append(log.joules)
+        told.append(run.use_now().joules)
     assert told == [400.0, 740.0]
 
 

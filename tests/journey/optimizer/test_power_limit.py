@@ -18,7 +18,6 @@ from zeus.device.keeper import Lease, lend
 from zeus.device.virtual import VirtualGpu, step, virtual_gpus
 from zeus.device.virtual.physics import operate
 from zeus.distributed.crew import Alone
-from zeus.env import Orders
 from zeus.errors import DeviceError, InputError
 from zeus.job import JobSpec
 from zeus.jobs.local import LocalJob
@@ -33,7 +32,6 @@ from zeus.optimizer.power_limit import (
     Time,
     ZeusCost,
 )
-from zeus.optimizer.power_limit.launched_trial import launched_arguments
 from zeus.optimizer.power_limit.profile_files import FolderProfiles
 from zeus.profile import ProfileKey
 from zeus.store import open_store
@@ -110,10 +108,11 @@ def test_a_launcher_that_names_only_its_trial_has_profiles_kept_by_the_size_of_t
     spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
     trial = LocalJob.register(store, spec).ask(gpus_of(monitor))
     monkeypatch.setenv("ZEUS_STORE", url)
-    told = Orders(job_id="asr", trial=trial.number)
-    assert launched_arguments(told, monitor, Alone(), ())["key"].batch_size == 16
-    unknown = launched_arguments(replace(told, trial=99), monitor, Alone(), ())
-    assert "optimum_selector" in unknown and not {"profiles", "key"} & {*unknown}
+    monkeypatch.setenv("ZEUS_JOB_ID", "asr")
+    monkeypatch.setenv("ZEUS_TRIAL", str(trial.number))
+    assert GlobalPowerLimitOptimizer(monitor).key == ProfileKey("asr", 16, monitor.gpus[0].spec.name, 2)
+    monkeypatch.setenv("ZEUS_TRIAL", "99")
+    assert GlobalPowerLimitOptimizer(monitor).key.job == ""  # nothing is known of it, so no profile is kept for it
     store.close()
 
 
@@ -449,7 +448,7 @@ def test_after_an_error_on_the_gpu_the_limit_is_put_back_at_once(virtual_v100s: 
     optimizer = GlobalPowerLimitOptimizer(monitor)
     gpus = list(monitor.gpus.values())
     optimizer.on_epoch_begin()
-    while gpus[0].limit() == 250 or not optimizer._chunks.is_open:
+    while gpus[0].limit() == 250 or not optimizer.is_profiling:
         step(gpus, 256)
         optimizer.on_step_end()
     monitor.failed = True

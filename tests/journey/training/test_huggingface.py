@@ -81,22 +81,19 @@ class Net(torch.nn.Module):
 class Watch(TrainerCallback):  # type: ignore[misc]
     """Looks on: the limit after each step, what profiling had learnt, and what a reporter gets to see."""
 
-    def __init__(self, card: VirtualGpu, power: HFGlobalPowerLimitOptimizer | None = None) -> None:
+    def __init__(self, card: VirtualGpu, *monitors: ZeusMonitor) -> None:
         self.card = card
-        self.power = power
+        self.monitors = monitors
         self.limits: list[float] = []
         self.logs: list[dict[str, float]] = []
-        self.open_in_evaluation: list[bool] = []
+        self.windows: set[int] = set()  # how many were open, over all monitors
         self.keepers: set[int] = set()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.limits.append(self.card.limit())
+        self.windows.add(sum(len(monitor._open) for monitor in self.monitors))
         for note in Path(os.environ["ZEUS_KEEPER_STATE"]).glob("*.json"):
             self.keepers.add(json.loads(note.read_text())["pid"])
-
-    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.power is not None:
-            self.open_in_evaluation.append("zeus: profiling chunk" in self.power.monitor._open)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float], **kwargs: Any) -> None:
         self.logs.append(dict(logs))
@@ -169,11 +166,13 @@ def test_one_last_line_says_the_limit_and_the_saving_and_so_does_the_log(
 ) -> None:
     store = MemoryStore()
     sizes = BatchSizeOptimizer(ZeusMonitor(), job=spec(batch_sizes=(8,), default_batch_size=8), store=store)
-    power, reporter = HFGlobalPowerLimitOptimizer(ZeusMonitor()), Watch(card)
-    callbacks = [reporter, power, EnergyCallback(), BatchSizeCallback("eval_accuracy", sizes)][::order]
+    power, energy = HFGlobalPowerLimitOptimizer(ZeusMonitor()), EnergyCallback()
+    reporter = Watch(card, sizes.monitor, power.monitor, energy.monitor)
+    callbacks = [reporter, power, energy, BatchSizeCallback("eval_accuracy", sizes)][::order]
     trained = trainer(tmp_path, callbacks, num_train_epochs=4, eval_strategy="epoch")
     trained.compute_metrics = accuracy([0.1, 0.2, 0.9])
     trained.train()
+    assert reporter.windows == {1}
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
     assert line.startswith("zeus: reached 0.9 after 3 epochs, ")
     assert f"; {power.best_limit:g} W in place of 250 W: saved " in line and " ± " in line
@@ -250,10 +249,9 @@ def test_accumulated_gradients_make_one_step_of_several_batches(card: VirtualGpu
 
 def test_evaluation_in_the_middle_of_an_epoch_is_no_part_of_the_profile(card: VirtualGpu, tmp_path: Path) -> None:
     power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
-    watch = Watch(card, power)
     mixed = trainer(
         tmp_path,
-        [power, watch],
+        [power],
         num_train_epochs=3,
         eval_strategy="steps",
         eval_steps=7,
@@ -262,8 +260,6 @@ def test_evaluation_in_the_middle_of_an_epoch_is_no_part_of_the_profile(card: Vi
         save_steps=100,
     )
     mixed.train()
-    assert watch.open_in_evaluation
-    assert not any(watch.open_in_evaluation)
     assert power.profile is not None
     plain = HFGlobalPowerLimitOptimizer(ZeusMonitor())
     trainer(tmp_path, [plain], num_train_epochs=3).train()
@@ -665,7 +661,7 @@ def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_p
     for name, value in told.items():
         monkeypatch.setenv(f"ZEUS_{name}", str(value))
     power = HFGlobalPowerLimitOptimizer(ZeusMonitor())
-    watch = Watch(card, power)
+    watch = Watch(card)
     trainer(tmp_path, [power, watch], 1600).train()
     assert set(watch.limits) == {250.0, 150.0}
     ((key, profile),) = store.profiles("asr").items()

@@ -376,7 +376,7 @@ import sys
 import time
 sys.modules["sqlalchemy"] = None
 import zeus, torch
-import zeus.training.script_trial, zeus.training.session, zeus.jobs.running
+import zeus.optimizer.launched_trial, zeus.training.session, zeus.jobs.running
 loader = zeus.ZeusDataLoader(torch.utils.data.TensorDataset(torch.zeros(640, 1)), 64, 5)
 for _ in loader.epochs():
     for _ in loader:

@@ -36,7 +36,6 @@ from typing import Any
 
 from zeus import env
 from zeus.device import container, ranks
-from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, Peer, group_name, policy_of, user_name
@@ -50,17 +49,6 @@ DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
 START_SECONDS = 60.0  # for the interpreter of a private keeper to start on a very busy machine
 PRIVATE = "private"  # in place of a socket: start a private keeper, even if that is a risk
 _warned: set[str] = set()
-_changes: list[float] = []  # when this process set a limit, by its GPUs' clock
-
-
-def limit_changes() -> int:
-    """How often this process has set a limit. A cheap way to see whether one changed between two steps."""
-    return len(_changes)
-
-
-def changed_at(since: int) -> list[float]:
-    """When this process set a limit, by its GPUs' clock, without the first `since` times."""
-    return _changes[since:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +67,6 @@ class Lease:
 
     def __init__(self, channel: Channel, gpus: Sequence[Gpu], kind: str) -> None:
         self._channel = channel
-        self._clock = clock_of(gpus[0])
         self.kind = kind  # "private" or "system"
         self.is_left = False  # whether it was released, but the keeper did not confirm that limits are restored
         try:
@@ -104,7 +91,6 @@ class Lease:
         answer = self._channel.ask(op="set", watts=dict.fromkeys(uuids, float(watts)))
         self.found = answer["found"]
         in_force: dict[str, float] = answer["limits"]
-        _changes.append(self._clock.now())
         return in_force
 
     def release(self) -> None:
@@ -115,7 +101,6 @@ class Lease:
             if self not in _leases:
                 return
             _leases.discard(self)
-        _changes.append(self._clock.now())
         try:
             for result in self._channel.ask(op="release")["returned"]:
                 if result["ending"] in ("left", "failed"):

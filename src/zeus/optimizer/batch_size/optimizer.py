@@ -28,7 +28,7 @@ from zeus.monitor.all_ranks import need_included
 from zeus.optimizer.batch_size.trial_source import GivenTrial, TrialSource
 from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.raised import RaisedSince
-from zeus.optimizer.recorder import Recorder
+from zeus.optimizer.recorder import limit_found
 from zeus.optimizer.trial_run import TrialRun
 from zeus.store import Store
 from zeus.trial.engine import Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine
@@ -187,36 +187,31 @@ class BatchSizeOptimizer(Callback):
             return
         self._crew = crew()
         need_included(self.monitor, self._crew, self._given.include)
-        recorder, running = Recorder(self.monitor, self._crew, self._given.include), self._running
-        found, steps = recorder.found(), self.steps_per_epoch
+        running, include = self._running, self._given.include
         terms = Terms.of(
             self._given.spec,
             self._given.cost,
             self._given.cost_limit,
-            found_watts=found,
+            found_watts=limit_found(list(self.monitor.gpus.values())),
             batch_size=self.current_batch_size,
-            steps_per_epoch=steps,
+            steps_per_epoch=self.steps_per_epoch,
             **(start_terms(self._source.orders) if self._source.from_launcher else {}),
         )
-        engine, launched = TrialEngine(terms, self._given.known), self._source.from_launcher
-        quick = ProfileFolder.of(self._source.orders) if launched else None
-        notes = CounterNotes(self._source.orders, self.monitor, self._crew, self._given.include) if launched else None
-        self._run = (
-            TrialRun(engine, recorder, self._crew, quick=quick, notes=notes)
-            if running is None
-            else TrialRun(
-                engine,
-                recorder,
-                self._crew,
-                ask=running.answer,
-                tell_epoch=running.tell_epoch,
-                quick=quick,
-                notes=notes,
-            )
+        engine, orders = TrialEngine(terms, self._given.known), self._source.orders
+        launched = self._source.from_launcher
+        self._run = TrialRun(
+            engine,
+            self.monitor,
+            self._crew,
+            include,
+            quick=ProfileFolder.of(orders) if launched else None,
+            notes=CounterNotes(orders, self.monitor, self._crew, include) if launched else None,
+            ask=(lambda question: True) if running is None else running.answer,
+            tell_epoch=(lambda use: None) if running is None else running.tell_epoch,
         )
         self._has_epochs = self._has_steps = self._is_unit = False
         self._raised = RaisedSince()
-        recorder.begin()
+        self._run.begin()
         self._resume(self._run)
         self._run.feed(Started())
         self._end_if_over()
@@ -237,14 +232,12 @@ class BatchSizeOptimizer(Callback):
         """An epoch begins. If a loop never calls this, each evaluation ends an epoch."""
         if (run := self._open_run()) is not None:
             self._has_epochs = self._is_unit = True
-            run.recorder.cut(Kind.EVALUATION, 0)
-            run.feed(*run.recorder.all(), EpochBegan())
+            run.cut(Kind.EVALUATION, 0)
+            run.feed(EpochBegan())
             self._end_if_over()
 
     def on_step_begin(self) -> None:
-        """A step begins. Call this if a power limit optimizer runs too: it separates steps at different limits."""
-        if (run := self._open_run()) is not None:
-            run.step_begins()
+        """Does nothing: a step lasts from the end of the last one."""
 
     def on_step_end(self) -> None:
         """A step has ended. A trial that costs too much can then be stopped inside an epoch."""
@@ -256,7 +249,7 @@ class BatchSizeOptimizer(Callback):
     def on_steps_end(self) -> None:
         """Training steps pause for an evaluation or a checkpoint, which does not count as a step."""
         if (run := self._open_run()) is not None:
-            run.cut_steps()
+            run.recorder.cut_steps()
 
     def on_epoch_end(self) -> None:
         """An epoch has ended. Its evaluation may come before or after this call."""
@@ -342,7 +335,7 @@ class BatchSizeOptimizer(Callback):
         run = self._run
         if run is None or not run.is_over or self._given is None:
             return
-        run.recorder.end()
+        run.end()
         outcome = run.outcome
         assert outcome is not None
         if self._running is not None:

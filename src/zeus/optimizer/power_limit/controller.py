@@ -1,7 +1,7 @@
 """Profiles power limits during the first training steps and keeps the best (§4.2). The shell around the profiler.
 
-    training step ──▶ chunk of steps ──measured──▶ profiler ──▶ next limit ──keeper──▶ GPUs
-                                                       └─ Done ─▶ best limit (optimize) or the one found (observe)
+    training step ──▶ recorder ──segment of steps──▶ profiler ──▶ next limit ──keeper──▶ GPUs
+                                                         └─ Done ─▶ best limit (optimize) or the one found (observe)
 
 Its own states, beside the profiler's:
 
@@ -17,29 +17,33 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from zeus.callback import Callback
-from zeus.cost import Include, included
+from zeus.cost import GPU_ONLY, ZERO, Include, included
 from zeus.device.keeper import Lease, Observing, lend
 from zeus.distributed.crew import Alone, Crew
 from zeus.env import Mode, ProfilingPlan, profiling_plan
 from zeus.env import mode as chosen_mode
 from zeus.errors import DeviceError, InputError, ZeusError
+from zeus.job import Kind
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import profiler
-from zeus.optimizer.power_limit.chunks import Chunks
 from zeus.optimizer.power_limit.drift_watch import DriftWatch
 from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Done, Measuring, Settling, State, Waiting
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.optimizer.power_limit.setup import Wishes, set_up
 from zeus.optimizer.raised import RaisedSince
-from zeus.profile import PowerProfile, ProfileKey, Profiles
+from zeus.optimizer.recorder import Recorder
+from zeus.profile import LimitSlice, PowerProfile, ProfileKey, Profiles
+from zeus.trial.engine import Measured
 
 log = logging.getLogger(__name__)
 
+CHUNK_SECONDS = 0.1  # shortest measurement of steps: sensors cannot resolve shorter ones
 COMPARED = 2  # after this pass an evaluation runs at another limit than the rest, so that both are measured
 
 
@@ -158,8 +162,10 @@ class GlobalPowerLimitOptimizer(Callback):
         self._profiler: State | None = self._setup.begin()  # None: there is nothing to profile, or profiling failed
         self._best = self._profiler.best_limit if isinstance(self._profiler, Done) else None
         self._phase: Phase = Idle()
-        self._chunks = Chunks(monitor, self._crew, self._setup.clock, self._setup.include)
-        self._ailment: str | None = None  # what failed on this rank; the other ranks learn it at the next exchange
+        self._recorder: Recorder | None = None  # while limits are being profiled
+        self._error: str | None = None  # why this rank could not set a limit
+        self._counts = False  # whether the steps that are delivered now ran at the limit that is being measured
+        self._few = 0, ZERO  # steps that are still too few to be measured well, and what they used
         self._parted: str | None = None  # the ranks no longer choose limits together, because of this
         self._restored = False  # whether the limits of this training were restored for that reason
         self._drift = DriftWatch(recheck, self._crew)
@@ -206,6 +212,19 @@ class GlobalPowerLimitOptimizer(Callback):
         return self._best if isinstance(self._profiler, Done) else None
 
     @property
+    def sets_best(self) -> bool:
+        """Whether the best limit is set as soon as it is known."""
+        return self.mode is Mode.OPTIMIZE and self.why_not is None
+
+    @property
+    def limit_in_use(self) -> float | None:
+        """The limit that training runs at besides profiling: the best one, or the one found if Zeus sets none.
+
+        None while the best is not known, or if limits cannot be read.
+        """
+        return self.best_limit if self.sets_best else self.found_limit
+
+    @property
     def found_limit(self) -> float | None:
         """The lowest limit in force before Zeus changed any, in watts. None if limits cannot be read."""
         return self._setup.found
@@ -232,10 +251,11 @@ class GlobalPowerLimitOptimizer(Callback):
         self._passes += 1
         self._drift.clear()
         self._last_end = self._setup.clock.now()
-        with self._unharmed():
+        with self._guarded():
             if self._passes == COMPARED + 1 and self._compares:
                 self._settle()
-            self._open_chunk()
+            if self._recorder is not None:
+                self._recorder.cut(Kind.EVALUATION, 0)
 
     def on_step_begin(self) -> None:
         """Does nothing: a step lasts from the end of the last one."""
@@ -248,19 +268,20 @@ class GlobalPowerLimitOptimizer(Callback):
         self._heed()
         match self._phase:
             case Profiling():
-                with self._unharmed():
+                with self._guarded():
                     self._advance(seconds)
             case Holding() if self._drift.is_due(self._passes):
-                with self._unharmed():
+                with self._guarded():
                     self._watch_for_drift(seconds)
 
     def on_epoch_end(self) -> None:
         """Training steps pause, for example for an evaluation. Nothing is profiled until the next `on_epoch_begin`."""
         self._heed()
         left = self._crew.size > 1 and self._raised.error() is not None  # do not wait for ranks that may be gone
-        with self._unharmed():
-            self._chunks.abandon() if left else self._chunks.close(_limit(self._profiler))
-            self._learn()
+        with self._guarded():
+            if self._recorder is not None and not left:
+                self._recorder.cut_steps()
+                self._recorder.deliver(wait=self._crew.size > 1)
             if self._passes == COMPARED and self._compares and self._setup.plan is not None:
                 self._set(self._setup.plan.limits[0] if self.mode is Mode.OPTIMIZE else self.best_limit)
         self._last_end = None
@@ -273,13 +294,11 @@ class GlobalPowerLimitOptimizer(Callback):
     def on_train_end(self) -> None:
         """Training has ended. Restore the limit found. The profile is kept for another training with this object."""
         self._heed()
-        with self._unharmed():
-            self._chunks.abandon()
-        self.monitor.watch_closely(False)
+        self._stop_listening()
         self._leave(Idle(self.why_not))
 
     @contextlib.contextmanager
-    def _unharmed(self) -> Iterator[None]:
+    def _guarded(self) -> Iterator[None]:
         """Catch every failure, such as of the user's selector or of a GPU, so that it does not reach the training."""
         try:
             yield
@@ -291,8 +310,8 @@ class GlobalPowerLimitOptimizer(Callback):
     def _begin(self) -> None:
         if not isinstance(self._phase, Idle) or self.mode is Mode.OFF or self._profiler is None:
             return
-        self._parted, self._restored = None, False
-        with self._unharmed():
+        self._parted, self._restored, self._error = None, False, None
+        with self._guarded():
             lease, refusal = None, None
             match lend(self._setup.gpus) if self._setup.gpus else None:
                 case Lease() as lent:
@@ -310,9 +329,13 @@ class GlobalPowerLimitOptimizer(Callback):
     def _profile(self, lease: Lease | None, begun: State) -> None:
         self._phase, self._profiler = Profiling(lease), begun
         self.monitor.watch_closely(True)
+        self._recorder = Recorder.join(self.monitor, self._crew, self._learn, self.include)
         self._apply()
 
     def _advance(self, seconds: float) -> None:
+        recorder = self._recorder
+        assert recorder is not None
+        recorder.step(self._learn)
         if isinstance(self._profiler, Waiting) and self._crew.size > 1 and self._pace is None:
             self._pace = max(self._crew.gather(seconds))
         match self._profiler:
@@ -320,49 +343,94 @@ class GlobalPowerLimitOptimizer(Callback):
                 self._profiler = profiler.step(before, self._pace if self._pace is not None else seconds)
                 if _limit(self._profiler) != _limit(before):
                     self._apply()
-            case Measuring(limit=limit):
-                self._chunks.step()
-                if self._chunks.is_long_enough(self._pace):
-                    self._chunks.close(limit)
-                self._learn()
-        self._open_chunk()
+                elif isinstance(self._profiler, Measuring):
+                    self._measure_from_here()
+            case Measuring():
+                if self._is_long_enough(recorder):
+                    recorder.cut_steps()
+                    recorder.deliver(wait=self._crew.size > 1)  # ranks wait for it, so that all agree
+                elif self._crew.size == 1:
+                    recorder.deliver()
 
-    def _open_chunk(self) -> None:
-        if isinstance(self._phase, Profiling) and isinstance(self._profiler, Measuring) and self._last_end is not None:
-            self._chunks.open()
+    def _is_long_enough(self, recorder: Recorder) -> bool:
+        """Whether the steps since the last cut can be measured. Several ranks use a common pace: all cut alike."""
+        if self._pace is not None:
+            return recorder.steps * self._pace >= CHUNK_SECONDS
+        return recorder.open_seconds >= CHUNK_SECONDS
 
-    def _learn(self) -> None:
-        """Pass the chunks whose energy is known to the profiler."""
-        while isinstance(self._phase, Profiling) and (piece := self._chunks.next(self._ailment)) is not None:
-            before = self._profiler
-            if before is None:
+    def _learn(self, segment: Measured) -> None:
+        """Pass steps at the limit that is being measured to the profiler, and set the limit that it wants next."""
+        before = self._profiler
+        if not (self._counts and isinstance(self._phase, Profiling) and isinstance(before, Measuring)):
+            return
+        if segment.kind is not Kind.STEP or not segment.count:
+            return
+        with self._guarded():
+            error = None if self._recorder is None else self._recorder.local_error
+            if error is not None or not math.isfinite(segment.use.joules):
+                what = "a GPU" if self.include == GPU_ONLY else "a GPU or a CPU"
+                raise DeviceError(error or f"the energy of {what} cannot be measured any more")
+            steps, used = self._few[0] + segment.count, self._few[1] + segment.use
+            self._few = steps, used
+            if used.seconds < CHUNK_SECONDS / 2:
                 return
             if self._crew.size > 1:
-                self._pace = piece.seconds / piece.steps  # more exact than the first step, which is slow
-            self._profiler = profiler.measured(before, piece)
-            if _limit(self._profiler) != _limit(before) or isinstance(self._profiler, Done | Settling):
-                self._chunks.drop()
-                self._hold_best(self._phase.lease) if isinstance(self._profiler, Done) else self._apply()
+                self._pace = used.seconds / steps  # more exact than the first step, which is slow
+            self._few = 0, ZERO
+            one = LimitSlice(before.limit, steps, used.seconds, used.joules)
+            self._profiler = after = profiler.measured(before, one)
+            if isinstance(after, Done):
+                self._hold_best(self._phase.lease)
+            elif _limit(after) != before.limit or isinstance(after, Settling):
+                self._apply()
 
     def _apply(self) -> None:
+        """Set the limit that the profiler wants measured, if it wants one."""
+        self._counts = False
         if (limit := _limit(self._profiler)) is not None:
             self._set(limit)
+            if isinstance(self._profiler, Measuring):
+                self._measure_from_here()
+
+    def _measure_from_here(self) -> None:
+        """Leave out the steps so far. Those that follow are measured for the profiler."""
+        recorder, wanted = self._recorder, self._profiler
+        assert recorder is not None
+
+        def begin() -> None:
+            if self._profiler is wanted:
+                self._counts, self._few = True, (0, ZERO)
+
+        recorder.cut_steps()
+        recorder.mark(begin)
+
+    def _stop_listening(self) -> None:
+        """Profiling is over."""
+        self.monitor.watch_closely(False)
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.leave(self._learn)
 
     def _set(self, limit: float | None) -> None:
         """Set this limit on all GPUs of this rank. None: restore on each the limit found."""
         lease = self._lease
-        if lease is None:
+        if lease is None and self._crew.size == 1:
             return
-        try:
-            if limit is not None:
-                lease.set_limit(limit)
-            else:
-                for uuid, watts in dict(lease.found).items():
-                    lease.set_limit(watts, uuid)
-        except ZeusError as failed:
-            if self._crew.size == 1:
-                raise
-            self._ailment = str(failed)
+        with self._setting():
+            try:
+                if lease is not None:
+                    _set(lease, limit)
+            except ZeusError as failed:
+                if self._crew.size == 1:
+                    raise
+                self._error = str(failed)  # the other ranks learn it at the next exchange
+                if self._recorder is not None:
+                    self._recorder.local_error = self._error
+
+    def _setting(self, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:
+        """A block in which limits are set: whoever records this training separates what ran before and after it."""
+        recorder = Recorder.current(self.monitor, self._crew, self.include)
+        return contextlib.nullcontext() if recorder is None else recorder.setting_limit(wait=wait)
 
     def _settle(self) -> None:
         """Set the best limit, or in observer mode the one found."""
@@ -371,15 +439,15 @@ class GlobalPowerLimitOptimizer(Callback):
     def _hold_best(self, lease: Lease | None) -> None:
         """End the profiling, and set and store the result."""
         self._phase = Holding(lease)
-        self.monitor.watch_closely(False)
+        self._stop_listening()
         self._best = None  # in case the selector raises
         if not isinstance(self._profiler, Done) or (profile := self.profile) is None:
             return
         self._best = best = self._profiler.best_limit
         self._drift.profiled(is_cold=self._passes == 1)
         self._settle()
-        if any(self._crew.gather(self._ailment is not None)):
-            raise DeviceError(self._ailment or "another rank could not set its power limit")
+        if failed := next(filter(None, self._crew.gather(self._error)), None):
+            raise DeviceError(failed)
         log.info("the best power limit is %g W of %s", best, [one.limit_watts for one in profile.slices])
         self._keep(profile)
 
@@ -397,8 +465,7 @@ class GlobalPowerLimitOptimizer(Callback):
         plan, profile = self._setup.plan, self.profile
         if not isinstance(self._phase, Holding) or self.best_limit is None or plan is None or profile is None:
             return
-        here = self.best_limit if self.mode is Mode.OPTIMIZE else self.found_limit
-        if self._drift.has_changed(seconds, profile, here):
+        if self._drift.has_changed(seconds, profile, self.limit_in_use):
             self._profile(self._phase.lease, profiler.start(plan))
 
     # ------------------------------------------------------------------ restoring limits
@@ -433,8 +500,7 @@ class GlobalPowerLimitOptimizer(Callback):
         if isinstance(self._phase, GivenUp):
             return
         log.warning("power limits are restored and not changed any more: %s", why)
-        self._chunks.forget()
-        self.monitor.watch_closely(False)
+        self._stop_listening()
         if self.best_limit is None:  # otherwise the profile is complete and still reported
             self._profiler = None
         self._leave(GivenUp(str(why) or repr(why)))
@@ -443,7 +509,17 @@ class GlobalPowerLimitOptimizer(Callback):
         """Release the lease. Its keeper restores the limits found."""
         lease, self._phase = self._lease, phase
         if lease is not None:
-            lease.release()
+            with self._setting(wait=False):
+                lease.release()
+
+
+def _set(lease: Lease, limit: float | None) -> None:
+    """Set this limit. None: restore on each GPU the limit found."""
+    if limit is not None:
+        lease.set_limit(limit)
+    else:
+        for uuid, watts in dict(lease.found).items():
+            lease.set_limit(watts, uuid)
 
 
 def _limit(state: State | None) -> float | None:

@@ -7,16 +7,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from zeus.cost import GPU_ONLY, Include, counted_as, included
 from zeus.device.clock import common_clock
 from zeus.device.gpu import Clock, Gpu
 from zeus.distributed.crew import Crew
-from zeus.env import ProfilingPlan, orders
+from zeus.env import Orders, ProfilingPlan, orders
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.all_ranks import count_gpus, need_included
+from zeus.monitor.all_ranks import cards_of, counted_once, refuse_without_cpu
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.candidates import limit_range
 from zeus.optimizer.power_limit.plans import plan_of
@@ -70,16 +69,20 @@ class Setup:
 def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
     """Read the GPUs' limits and the stored profile. Every rank must call this, and all get the same result.
 
+    If a launcher has opened a trial for this script, that trial says what the user does not: profiles, limits and η.
+
     Raises:
         InputError: A wish is not valid.
     """
     if not wishes.pl_step > 0:
         raise InputError(f"pl_step={wishes.pl_step!r}: give watts above 0.")
-    if wishes.profiles is None and wishes.profile_path is None and wishes.key is None:
-        wishes = _of_launcher(wishes, monitor, ranks)
-    include = included(orders().include or wishes.include or GPU_ONLY)  # all joules of a job mean the same
-    need_included(monitor, ranks, include)
-    count, max_watts = count_gpus(monitor, ranks)
+    order = orders()
+    if order.job_id is not None and order.trial is not None:
+        wishes = _of_trial(wishes, order)
+    include = included(order.include or wishes.include or GPU_ONLY)  # all joules of a job mean the same
+    rows = ranks.gather((cards_of(monitor), monitor.why_no_cpu))  # now every rank has a monitor: who counts is clear
+    count, max_watts = counted_once(cards for cards, _ in rows)
+    refuse_without_cpu(include, (why for _, why in rows))
     gpus = tuple(monitor.counted.values())
     allowed = limit_range(list(monitor.gpus.values()), ranks)
     found = None if allowed.is_empty else allowed.found
@@ -88,66 +91,62 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
     if isinstance(selector, ZeusCost) and selector.max_watts is None and limits:
         selector = copy.copy(selector)  # the user may use the same selector for GPUs with another MAXPOWER
         selector.max_watts = max_watts
-    wait_steps = max(1, wishes.wait_steps) if ranks.size > 1 else wishes.wait_steps  # ranks agree on a pace in it
-    plan = (
-        plan_of(
+    key = wishes.key or ProfileKey("", 0, "", 0)
+    model = key.gpu_model or next((gpu.spec.name for gpu in monitor.gpus.values()), "")
+    key = replace(key, gpu_model=counted_as(model, include), gpu_count=key.gpu_count or count)
+    profiles: Profiles | None = (
+        wishes.profiles if wishes.profile_path is None else FileProfile(Path(wishes.profile_path))
+    )
+    plan, stored = None, None
+    if limits:
+        plan = plan_of(
             wishes.profiling,
             limits,
             selector,
             wishes.start_watts,
-            wait_steps,
+            max(1, wishes.wait_steps) if ranks.size > 1 else wishes.wait_steps,  # ranks agree on a pace in it
             wishes.warmup_steps,
             wishes.profile_steps,
         )
-        if limits
-        else None
-    )
-    model = next((gpu.spec.name for gpu in monitor.gpus.values()), "")
-    key = wishes.key or ProfileKey("", 0, model, count)
-    key = replace(key, gpu_model=counted_as(key.gpu_model, include))
-    named = None if wishes.profile_path is None else Path(wishes.profile_path)
-    profiles: Profiles | None = wishes.profiles if named is None else FileProfile(named)
-    stored = None
-    if plan is not None:
-        kept = _kept(profiles, key, strictly=named is not None)
-        stored = kept if _all_have(ranks, kept) else None
-        if stored is None and plan.start_watts is None and wishes.profiling is ProfilingPlan.WALK:
-            near = best_nearby(profiles, key, plan)
-            plan = replace(plan, start_watts=near if _all_have(ranks, near) else None)
-    clock = common_clock(gpus)
-    return Setup(gpus, clock, max_watts, found, selector, plan, key, profiles, stored, include)
+        stored, plan = _earlier(ranks, wishes, profiles, key, plan)
+    return Setup(gpus, common_clock(gpus), max_watts, found, selector, plan, key, profiles, stored, include)
 
 
-def _of_launcher(wishes: Wishes, monitor: ZeusMonitor, ranks: Crew) -> Wishes:
-    """The wishes with the job's profiles, limits and η, if a launcher has opened a trial for this script."""
-    order = orders()
-    if order.job_id is None or order.trial is None:
+def _of_trial(wishes: Wishes, order: Orders) -> Wishes:
+    """The wishes, with what the launcher's trial says where the user wishes nothing."""
+    from zeus.optimizer.launched_trial import LaunchedTrial, launched_trial  # takes some time to load
+
+    trial = wishes.profiles if isinstance(wishes.profiles, LaunchedTrial) else launched_trial(order)
+    if trial is None:
         return wishes
-    from zeus.optimizer.power_limit.launched_trial import launched_arguments  # takes some time to load
-
-    found: dict[str, Any] = launched_arguments(order, monitor, ranks, ())
+    size = order.batch_size or (0 if trial.trial is None else trial.trial.batch_size)
+    # A user who says where profiles are kept must also say under which key. Without a size there is none.
+    if size and wishes.profiles is None and wishes.profile_path is None and wishes.key is None:
+        wishes = replace(wishes, profiles=trial, key=ProfileKey(order.job_id or "", size, "", 0))
     return replace(
         wishes,
-        profiles=found.get("profiles"),
-        key=found.get("key"),
-        selector=wishes.selector or found.get("optimum_selector"),
-        power_limits=wishes.power_limits or found.get("power_limits", ()),
-        include=found.get("include") or wishes.include,
+        selector=wishes.selector or ZeusCost(0.5 if order.eta is None else order.eta),
+        power_limits=wishes.power_limits or (() if trial.spec is None else trial.spec.power_limits),
+        include=wishes.include if trial.trial is None else trial.trial.ask.gpus.include,
     )
 
 
-def _kept(profiles: Profiles | None, key: ProfileKey, *, strictly: bool) -> PowerProfile | None:
-    """The profile of an earlier run. If `strictly`, a failure to read it is raised, else logged."""
-    try:
-        return profiles.get(key) if profiles is not None else None
-    except Exception as failed:
-        if strictly:
-            raise
-        log.warning("the stored power profile of this training is ignored: %s", failed)
-        return None
-
-
-def _all_have(ranks: Crew, value: PowerProfile | float | None) -> bool:
-    """Whether every rank has the same value. Otherwise the ranks would profile in different orders."""
-    mine = repr(value)
-    return all(theirs == mine for theirs in ranks.gather(mine))
+def _earlier(
+    ranks: Crew, wishes: Wishes, profiles: Profiles | None, key: ProfileKey, plan: Plan
+) -> tuple[PowerProfile | None, Plan]:
+    """The profile of an earlier run, and the plan with the limit to start at. The first rank looks them up for all."""
+    stored: PowerProfile | None = None
+    near, wrong = None, None
+    if ranks.writes:
+        try:
+            stored = profiles.get(key) if profiles is not None else None
+        except Exception as failed:
+            wrong = failed
+        if stored is None and plan.start_watts is None and wishes.profiling is ProfilingPlan.WALK:
+            near = best_nearby(profiles, key, plan)
+    stored, near, wrong = ranks.broadcast((stored, near, wrong))
+    if wrong is not None and wishes.profile_path is not None:  # the user named this file
+        raise wrong
+    if wrong is not None:
+        log.warning("the stored power profile of this training is ignored: %s", wrong)
+    return stored, plan if near is None else replace(plan, start_watts=near)

@@ -1,0 +1,306 @@
+"""One training of a framework. All of Zeus's callbacks of a Trainer share it, and it prints one line at the end.
+
+    epoch_begin ──▶ steps ──▶ pause ──▶ (evaluation) ──▶ resume ──▶ steps ... ──▶ epoch_end ──▶ ... ──▶ end
+
+Each callback passes on every event. An event that has been passed on already does nothing, so it does not matter how
+many callbacks there are. Nothing waits for a sensor: a log shows the newest steps whose energy is already known.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from dataclasses import replace
+
+from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use, included
+from zeus.distributed.crew import Alone, Crew
+from zeus.distributed.waiting import WaitRecord
+from zeus.env import orders
+from zeus.job import Kind
+from zeus.monitor import ZeusMonitor
+from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
+from zeus.optimizer.power_limit.selector import ZeusCost
+from zeus.optimizer.recorder import Recorder
+from zeus.training.summary import Summary, TrainingEnd, limit_saving, print_summary, summary_of
+from zeus.trial.engine import EpochBegan, EpochEnded, Event, Measured, Terms, TrialEngine
+
+ANY = 2**53  # epochs: the framework decides when to stop
+
+_runs: dict[int, TrainingRun] = {}  # by the id of the object that all callbacks of a Trainer receive
+
+
+class TrainingRun:
+    """What a training uses, and what its power limit saves.
+
+    Args:
+        monitor: Measures the GPUs of this rank.
+        optimizer: Tunes the power limit. None: nobody does.
+        crew: The ranks that train together.
+
+    >>> from zeus.device.virtual import VirtualMachine
+    >>> machine = VirtualMachine.in_memory("v100")
+    >>> run = TrainingRun(ZeusMonitor(gpus={0: machine.gpus[0]}))
+    >>> run.epoch_begin()
+    >>> machine.run([0], seconds=2, watts=200); run.batch(samples=16); run.step()
+    >>> run.log_due()
+    >>> run.energy_values()["zeus/joules_per_sample"], run.energy_values()["zeus/watts"]
+    (25.0, 200.0)
+    """
+
+    def __init__(
+        self,
+        monitor: ZeusMonitor | None = None,
+        optimizer: GlobalPowerLimitOptimizer | None = None,
+        crew: Crew | None = None,
+    ) -> None:
+        self.monitor, self.optimizer = monitor, optimizer
+        self.crew: Crew = crew or Alone()
+        self.trial: Summary | None = None  # of the trial that this training is, once it has ended
+        self._waits = WaitRecord(self.crew)
+        self._recorder: Recorder | None = None  # None: no epoch has begun, or the training is over
+        self._measured: Recorder | None = None  # the same, also when the training is over
+        self._engine = TrialEngine(Terms(target_metric=None, max_epochs=ANY, cost=None))
+        self._callbacks = 0  # that have joined and not left
+        self._failed = False
+        self._in_epoch = self._in_steps = False
+        self._evaluated = False  # since the steps paused
+        self._counted_by: object = None  # the callback whose batches count
+        self._step = 0  # number of the last step
+        self._steps = self._samples = 0  # since the last log
+        self._since_log = ZERO
+        self._latest: dict[str, float] = {}
+
+    # ------------------------------------------------------------------ the callbacks of one Trainer
+
+    @classmethod
+    def join(
+        cls,
+        trainer: object,
+        crew: Crew,
+        monitor: ZeusMonitor | None = None,
+        optimizer: GlobalPowerLimitOptimizer | None = None,
+    ) -> TrainingRun:
+        """The run of this Trainer. Every callback calls this before the first epoch, and `leave` at the end."""
+        run = _runs.get(id(trainer))
+        if run is None or not run._callbacks:
+            if run is None:
+                weakref.finalize(trainer, _runs.pop, id(trainer), None)
+            _runs[id(trainer)] = run = cls(crew=crew)
+        run._callbacks += 1
+        run.monitor = run.monitor or monitor
+        run.optimizer = run.optimizer or optimizer
+        return run
+
+    def leave(self, *, failed: bool = False) -> None:
+        """A callback has seen the end of the training. The last one prints its line, unless the training failed."""
+        self._callbacks -= 1
+        self._failed |= failed
+        if not self._callbacks and not self._failed and (summary := self.summary()) is not None:
+            print_summary(summary)
+
+    # ------------------------------------------------------------------ what happens
+
+    @property
+    def _include(self) -> Include:
+        if self.optimizer is not None:
+            return self.optimizer.include
+        return included(orders().include or GPU_ONLY)  # under `zeus run`, what the job's costs count
+
+    def begin(self) -> None:
+        """Start measuring. Every rank must call this."""
+        if self._measured is None and self.monitor is not None:
+            found = None if self.optimizer is None else self.optimizer.found_limit
+            self._engine = replace(self._engine, terms=replace(self._engine.terms, found_watts=found))
+            self._measured = self._recorder = Recorder.join(self.monitor, self.crew, self._hear, self._include)
+
+    def epoch_begin(self) -> None:
+        if self._in_epoch:
+            return
+        self.begin()
+        self._in_epoch = True
+        self._mark(EpochBegan())
+        self.resume()
+
+    def resume(self) -> None:
+        """Training steps follow, after an evaluation or something else."""
+        if not self._in_epoch or self._in_steps:
+            return
+        self._in_steps = True
+        self._cut_evaluation()
+        if self.optimizer is not None:
+            self.optimizer.on_epoch_begin()
+
+    def batch(self, samples: int, by: object = None) -> None:
+        """A batch of so many samples was trained on, on this rank. The first callback that says so counts."""
+        if self._counted_by is None:
+            self._counted_by = by
+        if self._counted_by is by:
+            self._samples += samples
+
+    def step(self, number: int | None = None) -> None:
+        """The weights were updated. `number` is that of the step, by which it counts once."""
+        if self._recorder is None or (number == self._step and number is not None):
+            return
+        is_first, self._step = self._step == 0, self._step + 1 if number is None else number
+        self._steps += 1
+        self._recorder.step(self._hear)
+        if is_first:  # it loads libraries: it is not an example
+            self._recorder.cut(Kind.STEP, 0, wait=False)
+        if self.optimizer is not None:
+            self.optimizer.on_step_end()
+
+    def pause(self) -> None:
+        """Training steps pause."""
+        if self._in_steps:
+            self._in_steps = False
+            if self._recorder is not None:
+                self._recorder.cut_steps(wait=False)
+            if self.optimizer is not None:
+                self.optimizer.on_epoch_end()
+
+    def evaluating(self) -> None:
+        """A batch of an evaluation was computed."""
+        self.pause()
+        self._evaluated = True
+
+    def epoch_end(self) -> None:
+        if self._in_epoch:
+            self._in_epoch = False
+            self.pause()
+            self._mark(EpochEnded())
+            if self._recorder is not None:
+                self._recorder.deliver(wait=self.crew.size > 1)
+
+    def log_due(self) -> None:
+        """A log is due, or an evaluation begins or ends. All ranks must call this at the same step."""
+        if self._recorder is None:
+            return
+        if self._in_steps:
+            self._recorder.cut_steps(wait=False)
+        else:
+            self._cut_evaluation()
+        steps, samples, self._steps, self._samples = self._steps, self._samples, 0, 0
+        self._recorder.mark(lambda: self._log(steps, samples * self.crew.size))
+        self._recorder.deliver()
+
+    def end(self, *, wait: bool = True) -> None:
+        """Stop measuring. Set `wait` to false if other ranks may be gone."""
+        recorder, self._recorder = self._recorder, None
+        self._in_epoch = self._in_steps = False
+        if recorder is not None:
+            recorder.cut_steps(wait=False)
+            recorder.cut(Kind.EVALUATION, int(self._evaluated), wait=False)
+            recorder.leave(self._hear)
+            recorder.deliver(wait=True, alone=not wait)
+
+    def _cut_evaluation(self) -> None:
+        if self._recorder is not None:
+            self._recorder.cut_steps(wait=False)
+            self._recorder.cut(Kind.EVALUATION, int(self._evaluated), wait=False)
+            self._evaluated = False
+
+    def _mark(self, event: Event) -> None:
+        if self._recorder is not None:
+            self._recorder.cut_steps(wait=False)
+            self._recorder.mark(lambda: self._feed(event))
+
+    def _feed(self, event: Event) -> None:
+        self._engine, _ = self._engine.handle(event)
+
+    def _hear(self, segment: Measured) -> None:
+        self._feed(segment)
+        self._since_log += segment.use
+
+    def _log(self, steps: int, samples: int) -> None:
+        """Keep the values of these steps, which are known now."""
+        use, self._since_log = self._since_log, ZERO
+        if steps and samples and use.seconds > 0:
+            values = {
+                "zeus/joules_per_step": use.joules / steps,
+                "zeus/joules_per_sample": use.joules / samples,
+                "zeus/watts": use.joules / use.seconds,
+            }
+            self._latest = values if use.is_known else {}
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def use(self) -> Use:
+        """What all ranks have used since the first epoch began, evaluation included, as far as it is known by now."""
+        return self._engine.spent
+
+    def use_now(self) -> Use:
+        """What was used until this moment. Waits for the sensors, usually 0.1 s."""
+        if self._recorder is not None:
+            self._recorder.cut_steps() if self._in_steps else self._cut_evaluation()
+            self._recorder.deliver(wait=True)
+        return self.use
+
+    def energy_values(self) -> dict[str, float]:
+        """For a log: the newest steps whose energy is known, the sum of all, and what it costs if that is given."""
+        if self._recorder is not None and self.crew.size == 1:
+            self._recorder.deliver()
+        use = self.use
+        if not (use.seconds and use.is_known) or self._measured is None:
+            return self._latest
+        values: dict[str, float | None] = {**self._latest, "zeus/joules": use.joules}
+        if (paid := self._measured.footprint(use.joules)) is not None:
+            values |= {"zeus/kwh": paid.kwh, "zeus/money": paid.money, "zeus/gco2e": paid.gco2e}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def limit_values(self) -> dict[str, float]:
+        """For a log: the chosen limit, and what it has saved so far if that is known and seen."""
+        if self._recorder is not None and self.crew.size == 1:
+            self._recorder.cut_steps(wait=False)
+            self._recorder.deliver()
+        optimizer = self.optimizer
+        if optimizer is None or optimizer.best_limit is None or not optimizer.sets_best:
+            return {}
+        values = {"zeus/power_limit": optimizer.best_limit}
+        saving = limit_saving(optimizer, self._engine.so_far)  # a log has no money: nothing is priced
+        if saving is not None and saving.is_seen:  # a number in a log cannot say that it may be chance
+            values |= {"zeus/saved_joules": saving.joules, "zeus/saved_joules_error": saving.joules_error}
+        return values
+
+    def summary(self) -> Summary | None:
+        """What the training used and saved, and how its trial ended. None if nothing was measured."""
+        recorder, optimizer = self._measured, self.optimizer
+        if recorder is None:
+            return self.trial
+        outcome = recorder.priced(self._engine.so_far, wait=False)
+        if not self._engine.spent.is_known:
+            outcome = replace(outcome, joules=None)
+        cost = None if optimizer is None else _cost_of(optimizer)
+        size = 0 if optimizer is None else optimizer.key.batch_size
+        found = summary_of(
+            outcome,
+            TrainingEnd.ENDED,
+            optimizer,
+            batch_size=size,
+            cost=cost,
+            include=self._include,
+            waits=self._waits,
+        )
+        if self.trial is None:
+            return found
+        return replace(
+            self.trial,
+            waiting=found.waiting,
+            limit=found.limit,
+            found_limit=found.found_limit,
+            mode=found.mode,
+            saving=found.saving,
+            why_not=found.why_not,
+        )
+
+
+def _cost_of(optimizer: GlobalPowerLimitOptimizer) -> CostModel | None:
+    """The cost that the optimizer's selector minimises. None if it is another one, or MAXPOWER is not known."""
+    selector = optimizer.selector
+    eta = selector.eta_knob if isinstance(selector, ZeusCost) else None
+    return CostModel(eta, optimizer.max_watts) if eta is not None and optimizer.max_watts > 0 else None
+
+
+def joules_of(run: TrainingRun | None) -> float | None:
+    """Energy of the training so far, evaluation included; None before it began. NaN if a GPU does not report it."""
+    return None if run is None else run.use.joules if run.use.is_known else math.nan
