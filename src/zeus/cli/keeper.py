@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from zeus import env
-from zeus.device.keeper.client import DEFAULT_SOCKET, PRIVATE
+from zeus.device.keeper.lease import DEFAULT_SOCKET, PRIVATE
 
 RULE = "ExecStart=/opt/zeus/bin/python3 "
 
@@ -75,8 +76,7 @@ def restore(check: bool, least: float | None, as_json: bool) -> None:
     results = keeper_process.restore()
     slow = _throttled(least) if check else []
     if as_json:
-        fields = ("uuid", "ending", "found_watts", "limit_watts", "message")
-        gpus = {"gpus": [{f: getattr(r, f) for f in fields} for r in results]}
+        gpus = {"gpus": [asdict(r) for r in results]}
         click.echo(json.dumps({**gpus, "throttled": slow} if check else gpus))
     else:
         for r in results:

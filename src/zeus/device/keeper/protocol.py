@@ -4,7 +4,7 @@
     {"op": "hello", "zeus": 1}                      {"ok": true, "zeus": 1, "pid": 4711, "kind": "system"}
     {"op": "lease", "gpus": [...], "job": "asr"}    {"ok": true, "found": {"GPU-a": 250.0, "GPU-b": 250.0}}
     {"op": "set", "watts": {"GPU-a": 150.0}}        {"ok": true, "limits": {"GPU-a": 150.0}, "found": {...}}
-    {"op": "release"}                               {"ok": true, "returned": [{"ending": "restored", ...}]}
+    {"op": "release"}                               {"ok": true, "results": [{"ending": "restored", ...}]}
     {"op": "status", "gpus": ["GPU-a"]}             {"ok": true, "lent": [], "ranges": {"GPU-a": [100.0, 250.0]}, ...}
     anything else                                   {"ok": false, "error": "InputError", "message": "..."}
 

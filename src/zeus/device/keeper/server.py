@@ -263,7 +263,7 @@ class KeeperConnection:
                 loan, self._loan = self._loan, None
                 self._deadline = time.monotonic() + LEASELESS_SECONDS
                 results = [] if loan is None else loan.restore()
-                return {"returned": [dataclasses.asdict(result) for result in results]}
+                return {"results": [dataclasses.asdict(result) for result in results]}
             case {"op": "status", **more}:
                 return self._status(more.get("gpus"))
             case _:
@@ -305,15 +305,10 @@ def peer_of(sock: socket.socket) -> Peer:
         raw = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
         others = [g for (g,) in struct.iter_unpack("I", raw)]
     except OSError:  # an old kernel, or too many groups: ask the user database
-        others = _listed_groups(uid, gid)
+        others = []
+        with contextlib.suppress(KeyError):
+            others = os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
     return Peer(pid, uid, frozenset([gid, *others]))
-
-
-def _listed_groups(uid: int, gid: int) -> list[int]:
-    try:
-        return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
-    except KeyError:
-        return []
 
 
 def death_of(sock: socket.socket, pid: int) -> int | None:
@@ -366,7 +361,9 @@ def _listening(path: Path, policy: KeeperPolicy) -> Iterator[socket.socket]:
     if lock is None:
         raise InputError(f"another keeper already serves {path}. Stop it first, or choose another --socket.")
     with lock:
-        _check_replaceable(path)
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                raise InputError(f"{path} exists and is not a socket. Choose another --socket.")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             _appear(listener, path, policy)
             try:
@@ -419,12 +416,6 @@ def _open_to(path: Path, gid: int) -> None:
             "Run the keeper as root."
         ) from e
     path.chmod(0o660)
-
-
-def _check_replaceable(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise InputError(f"{path} exists and is not a socket. Choose another --socket.")
 
 
 def notify(state: str) -> None:

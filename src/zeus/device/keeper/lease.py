@@ -102,7 +102,7 @@ class Lease:
                 return
             _leases.discard(self)
         try:
-            for result in self._channel.ask(op="release")["returned"]:
+            for result in self._channel.ask(op="release")["results"]:
                 if result["ending"] in ("left", "failed"):
                     self.is_left = True
                     log.warning("%s", result["message"])
