@@ -1,4 +1,4 @@
-"""The protocol between a client and a keeper: JSON lines over a unix stream socket.
+"""The protocol between a client and a keeper: JSON over a unix socket of packets.
 
     client                                          keeper
     {"op": "hello", "zeus": 1}                      {"ok": true, "zeus": 1, "pid": 4711, "kind": "system"}
@@ -8,9 +8,9 @@
     {"op": "status", "gpus": ["GPU-a"]}             {"ok": true, "lent": [], "ranges": {"GPU-a": [100.0, 250.0]}, ...}
     anything else                                   {"ok": false, "error": "InputError", "message": "..."}
 
-Each request gets one line as its answer, and the client waits for it before it sends the next one. So the keeper never
-works through requests of a client that has died. An error carries the name of its class in `zeus.errors`, and the
-client raises that class. The lease lasts as long as the connection.
+Each message is one packet, so the kernel keeps it whole and apart from the next. Each request gets one answer. An error
+carries the name of its class in `zeus.errors`, and the client raises that class. The lease lasts as long as the
+connection.
 
 The client's end (`Channel`) never leaves the process that opened it. A forked child, such as a DataLoader worker,
 inherits every descriptor. If it kept this one open, the keeper would not notice that the trainer died. So children
@@ -24,7 +24,6 @@ import json
 import os
 import socket
 import threading
-import time
 import weakref
 from pathlib import Path
 from typing import Any, NoReturn
@@ -33,34 +32,8 @@ from zeus import env, errors
 from zeus.errors import InputError, KeeperLost, ZeusError
 
 VERSION = 1
-MAX_LINE = 65536  # bytes; a lease on a thousand GPUs fits
+MAX_BYTES = 65536  # of a message; a lease on a thousand GPUs fits. The kernel cuts off what is longer
 LEASE_SECONDS = 60.0  # the keeper may have to open the driver first, which is slow on a large machine
-
-
-class LineBuffer:
-    """Puts a message together from the parts in which it arrives.
-
-    >>> buffer = LineBuffer()
-    >>> buffer.add(b'{"op"'), buffer.add(b': "hello"}\\n')
-    (None, b'{"op": "hello"}')
-    """
-
-    def __init__(self) -> None:
-        self._start = b""
-
-    def add(self, part: bytes) -> bytes | None:
-        """The message, once it is whole.
-
-        Raises:
-            InputError: It is too long, or another one follows that was not waited for. The stream is then unusable.
-        """
-        message, end, more = (self._start + part).partition(b"\n")
-        if len(message) > MAX_LINE:
-            raise InputError(f"a message is longer than {MAX_LINE} bytes.")
-        if more:
-            raise InputError("wait for the answer to a message before you send the next one.")
-        self._start = b"" if end else message
-        return message if end else None
 
 
 def failure(error: BaseException) -> bytes:
@@ -70,32 +43,32 @@ def failure(error: BaseException) -> bytes:
     return encode({"ok": False, "error": name, "message": str(error) if ours else f"the keeper failed: {error!r}"})
 
 
-def unpack(line: bytes) -> dict[str, Any]:
+def unpack(packet: bytes) -> dict[str, Any]:
     """The fields of a successful answer. Raises the keeper's error for a failed one."""
-    match decode(line):
+    match decode(packet):
         case {"ok": True, **fields}:
             return {str(name): value for name, value in fields.items()}
         case {"ok": False, "error": str(name), "message": str(message)}:
             kind = getattr(errors, name, None)
             raise (kind if isinstance(kind, type) and issubclass(kind, ZeusError) else ZeusError)(message)
         case _:
-            raise InputError(f"this is not a keeper's answer: {line[:200]!r}")
+            raise InputError(f"this is not a keeper's answer: {packet[:200]!r}")
 
 
 def encode(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, allow_nan=False).encode() + b"\n"
+    return json.dumps(fields, allow_nan=False).encode()
 
 
-def decode(line: bytes) -> object:
-    """The value of a line. Raises `InputError` if it is not JSON, which knows no NaN.
+def decode(message: bytes) -> object:
+    """The value of a message. Raises `InputError` if it is not JSON, which knows no NaN.
 
     >>> decode(b'{"op": "hello", "zeus": 1}')
     {'op': 'hello', 'zeus': 1}
     """
     try:
-        return json.loads(line, parse_constant=_no_constant)
+        return json.loads(message, parse_constant=_no_constant)
     except (ValueError, RecursionError) as e:
-        raise InputError(f"this is not JSON: {line[:200]!r}") from e
+        raise InputError(f"this is not JSON: {message[:200]!r}") from e
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -120,7 +93,7 @@ os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, a
 def connect(path: Path) -> socket.socket:
     """Connect to the keeper at this path. Raises `OSError` if there is none."""
     with _opening:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.add(sock)
     try:
         sock.settimeout(env.time_limits().keeper_greeting)
@@ -134,7 +107,7 @@ def connect(path: Path) -> socket.socket:
 def pair() -> tuple[socket.socket, socket.socket]:
     """Two connected sockets: one for this process, one for a keeper that is about to start."""
     with _opening:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.update((ours, theirs))
     return ours, theirs
 
@@ -144,7 +117,6 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._lines = LineBuffer()
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self.keeper_pid = 0
@@ -165,11 +137,12 @@ class Channel:
                 raise KeeperLost("the lease has ended, so limits can no longer be set through it.")
             try:
                 self._sock.settimeout(within)
-                self._sock.sendall(encode(request))
+                self._sock.send(encode(request))
             except OSError:
                 pass  # a keeper that refused may have closed the connection; its reason can still be read
             try:
-                line = self._line(within)
+                if not (answer := self._sock.recv(MAX_BYTES)):
+                    raise ConnectionError("it closed the connection")
             except TimeoutError as e:
                 self._sock.close()
                 raise KeeperLost(
@@ -183,7 +156,7 @@ class Channel:
                 if not isinstance(e, Exception):  # interrupted: the next request would get this answer
                     self._sock.close()
                 raise
-        return unpack(line)  # outside the `try`: a refusal may be an OSError too, but the keeper is not lost
+        return unpack(answer)  # outside the `try`: a refusal may be an OSError too, but the keeper is not lost
 
     @property
     def is_mine(self) -> bool:
@@ -194,13 +167,3 @@ class Channel:
         """End the connection, and with it the lease. Does not wait."""
         if self.is_mine:
             self._sock.close()
-
-    def _line(self, within: float) -> bytes:
-        deadline = time.monotonic() + within
-        while (left := deadline - time.monotonic()) > 0:
-            self._sock.settimeout(left)
-            if not (data := self._sock.recv(MAX_LINE)):
-                raise ConnectionError("it closed the connection")
-            if (line := self._lines.add(data)) is not None:
-                return line
-        raise TimeoutError("no answer in time")

@@ -159,7 +159,7 @@ def _refuse(sock: socket.socket, error: Exception) -> None:
         sock.settimeout(0)  # never wait for a refused client
         sock.send(protocol.failure(error))
         sock.shutdown(socket.SHUT_WR)
-        while sock.recv(protocol.MAX_LINE):  # unread bytes would turn the answer into a reset
+        while sock.recv(protocol.MAX_BYTES):  # unread bytes would turn the answer into a reset
             pass
 
 
@@ -205,21 +205,14 @@ class KeeperConnection:
     def _converse(self) -> None:
         death = death_of(self._sock, self._peer.pid)
         try:
-            lines = protocol.LineBuffer()
-            while data := self._receive(death):
-                try:
-                    line = lines.add(data)
-                except InputError as e:  # the rest cannot be understood
-                    self._sock.sendall(protocol.failure(e))
-                    raise
-                if line is not None:
-                    self._sock.sendall(self.answer(line))
+            while message := self._receive(death):
+                self._sock.send(self.answer(message))
         finally:
             if death is not None:
                 os.close(death)
 
     def _receive(self, death: int | None) -> bytes:
-        """The next bytes. Empty once the connection ends, for whatever reason."""
+        """The next message. Empty once the connection ends, for whatever reason."""
         poll = select.poll()
         ends = {self._stop} if death is None else {self._stop, death}
         for fd in (self._sock.fileno(), *ends):
@@ -228,12 +221,12 @@ class KeeperConnection:
         ready = {fd for fd, _ in poll.poll(None if self._loan else left * 1000)}
         if not ready or ready & ends:
             return b""
-        return self._sock.recv(protocol.MAX_LINE)
+        return self._sock.recv(protocol.MAX_BYTES)
 
-    def answer(self, line: bytes) -> bytes:
+    def answer(self, message: bytes) -> bytes:
         """The answer to one request, whatever it is."""
         try:
-            return protocol.encode({"ok": True, **self._do(protocol.decode(line))})
+            return protocol.encode({"ok": True, **self._do(protocol.decode(message))})
         except ZeusError as e:
             return protocol.failure(e)
         except Exception as e:
@@ -364,7 +357,7 @@ def _listening(path: Path, policy: KeeperPolicy) -> Iterator[socket.socket]:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(path.lstat().st_mode):
                 raise InputError(f"{path} exists and is not a socket. Choose another --socket.")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             _appear(listener, path, policy)
             try:
                 yield listener
