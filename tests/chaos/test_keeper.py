@@ -138,7 +138,7 @@ class World:
 
     def disturb_keeper(self) -> None:
         """Somebody who connects, and says little that makes sense."""
-        with socket.socket(socket.AF_UNIX) as sock, contextlib.suppress(OSError):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock, contextlib.suppress(OSError):
             sock.settimeout(0.1)
             sock.connect(str(self.socket))
             sock.sendall(self.chaos.dice.choice([b"", b"{", b'{"op": "hello", "zeus": 1}\n', b"\xff\n" * 100]))

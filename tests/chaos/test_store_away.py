@@ -19,7 +19,7 @@ import pytest
 
 from support.away import LEAVING, HiddenFolder, Leaving, LockedFile
 from support.disks import fill, tiny_disk
-from zeus.device.keeper.core import Keeper
+from zeus.device.keeper.keeper import Keeper
 from zeus.device.keeper.notes import Notes
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, ZeusError

@@ -26,7 +26,7 @@ from zeus.cli.output import print_json
 from zeus.exit_codes import DONE, FAILED
 
 if TYPE_CHECKING:
-    from zeus.device.keeper.policy import KeeperPolicy, LimitBound
+    from zeus.device.keeper.policy import Bound, KeeperPolicy
 
 TIMEOUT_SECONDS = 30.0
 UNITS = ("/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
@@ -150,12 +150,12 @@ def _devices() -> dict[str, Any]:
 
 def _missing_group(policy: KeeperPolicy) -> list[str]:
     """What is wrong if the policy is for a group that does not exist. The default group need not."""
-    from zeus.device.keeper.policy import DEFAULT_GROUP
+    from zeus.device.keeper.policy import DEFAULT_GROUP, group_id
 
-    if policy.group is not None or policy.name == DEFAULT_GROUP:
+    if policy.group == DEFAULT_GROUP or group_id(policy.group) is not None:
         return []
-    what = f"group = '{policy.name}' in [keeper]: this machine has no such group, so only root may set power limits."
-    return [f"{env.HERE.policy_file().path}: {what} Run `groupadd --system {policy.name}`."]
+    what = f"group = '{policy.group}' in [keeper]: this machine has no such group, so only root may set power limits."
+    return [f"{env.HERE.policy_file().path}: {what} Run `groupadd --system {policy.group}`."]
 
 
 def _open_token(path: Path | None) -> list[str]:
@@ -166,10 +166,12 @@ def _open_token(path: Path | None) -> list[str]:
     return []
 
 
-def _on_each(bound: LimitBound | None, gpus: list[dict[str, Any]]) -> dict[str, float]:
+def _on_each(bound: Bound | None, gpus: list[dict[str, Any]]) -> dict[str, float]:
     """What a bound is on each card, in watts by UUID."""
+    from zeus.device.keeper.policy import watts_of
+
     known = [gpu for gpu in gpus if gpu["max_watts"] is not None]
-    return {} if bound is None else {gpu["uuid"]: bound.on(gpu["max_watts"]) for gpu in known}
+    return {} if bound is None else {gpu["uuid"]: watts_of(bound, gpu["max_watts"]) for gpu in known}
 
 
 def _user() -> str:

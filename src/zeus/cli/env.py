@@ -65,7 +65,7 @@ def _keeper(gpus: list[Gpu]) -> dict[str, Any]:
 
 
 def _dead_socket(gpus: list[Gpu]) -> str | None:
-    from zeus.device.keeper.client import DEFAULT_SOCKET, PRIVATE, are_virtual, is_alive
+    from zeus.device.keeper.lease import DEFAULT_SOCKET, PRIVATE, are_virtual, is_alive
 
     chosen = keeper_setting()
     if chosen == PRIVATE or (not chosen and are_virtual(gpus)):

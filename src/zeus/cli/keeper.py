@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
 from zeus import env
-from zeus.device.keeper.client import DEFAULT_SOCKET, PRIVATE
+from zeus.device.keeper.lease import DEFAULT_SOCKET, PRIVATE
 
 RULE = "ExecStart=/opt/zeus/bin/python3 "
 
@@ -68,15 +69,14 @@ def restore(check: bool, least: float | None, as_json: bool) -> None:
     The exit code is 1 if a limit cannot be restored, or with --check if a GPU is throttled.
     """
     from zeus.device.keeper import __main__ as keeper_process
-    from zeus.device.keeper.core import Restoration
+    from zeus.device.keeper.keeper import Restoration
 
     if least is not None and not check:
         raise click.UsageError("--least needs --check.")
     results = keeper_process.restore()
     slow = _throttled(least) if check else []
     if as_json:
-        fields = ("uuid", "ending", "found_watts", "limit_watts", "message")
-        gpus = {"gpus": [{f: getattr(r, f) for f in fields} for r in results]}
+        gpus = {"gpus": [asdict(r) for r in results]}
         click.echo(json.dumps({**gpus, "throttled": slow} if check else gpus))
     else:
         for r in results:
@@ -92,7 +92,7 @@ def _throttled(least: float | None) -> list[dict[str, Any]]:
     """The visible GPUs whose limit is below `least` watts, or if that is None below their own default."""
     from zeus.device.find import find
     from zeus.device.gpu import Capability
-    from zeus.device.keeper.core import near
+    from zeus.device.keeper.notes import near
 
     slow = []
     for gpu in find().values():

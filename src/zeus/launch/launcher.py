@@ -11,7 +11,7 @@ from pathlib import Path
 from zeus import env
 from zeus.cost import CostModel
 from zeus.device.find import find
-from zeus.device.keeper.core import near
+from zeus.device.keeper.notes import near
 from zeus.device.virtual.watched import load_name, notice
 from zeus.env import Mode, mode, profiling_plan
 from zeus.errors import AlreadyDone, InputError, LaunchError, NotAllowed, NotKnown, ZeusError

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zeus.cost import Use
-from zeus.device.keeper.client import status
+from zeus.device.keeper.lease import status
 from zeus.env import Mode
 from zeus.errors import LaunchError
 from zeus.job import Ending, Outcome, Trial

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 from zeus.cost import GPU_ONLY, Include, Use
 from zeus.deadline import Call, ask
 from zeus.device.gpu import Gpu, lowest_limit
-from zeus.device.keeper.client import found_limits
+from zeus.device.keeper.lease import found_limits
 from zeus.distributed.crew import Crew, barrier
 from zeus.errors import DeviceError
 from zeus.job import Kind, Outcome

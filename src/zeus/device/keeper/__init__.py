@@ -9,6 +9,6 @@ the power limit and the persistence mode that it found.
 
 from __future__ import annotations
 
-from zeus.device.keeper.client import Lease, Observing, lend, permitted, status
+from zeus.device.keeper.lease import Lease, Observing, lend, permitted, status
 
 __all__ = ["Lease", "Observing", "lend", "permitted", "status"]

@@ -13,16 +13,15 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 from zeus import env
 from zeus.device import container
 from zeus.device.gpu import Gpu
-from zeus.device.keeper.core import Keeper, RestoreResult, audit_log, log
+from zeus.device.keeper.keeper import Keeper, RestoreResult, audit_log, log
 from zeus.device.keeper.notes import Notes
-from zeus.device.keeper.policy import KeeperPolicy, group_id, policy_of
+from zeus.device.keeper.policy import group_id, policy_of
 from zeus.device.keeper.server import serve_private, serve_system
 from zeus.errors import InputError, ZeusError
 from zeus.exit_codes import exit_status
@@ -56,7 +55,7 @@ def run_private(sock: socket.socket) -> int:
     notes = Notes.here()
     with contextlib.suppress(OSError):
         _log_to(logging.FileHandler(notes.folder / "keeper.log"), logging.WARNING)
-    policy = site_policy()
+    policy = policy_of(env.HERE.policy_file())
     _audit_to(policy.audit)
     serve_private(sock, Keeper(cards, notes), policy)
     return 0
@@ -74,8 +73,8 @@ def run_system(path: Path, group: str | None) -> int:
             raise InputError(
                 f"there is no group '{group}'. Create it with `groupadd --system {group}`, or name another."
             )
-        _audit_to(site_policy().audit)
-        serve_system(path, Keeper(cards, notes), partial(site_policy, group))
+        _audit_to(policy_of(env.HERE.policy_file()).audit)
+        serve_system(path, Keeper(cards, notes), lambda: policy_of(env.HERE.policy_file(), group))
     except ZeusError as e:
         log.error("%s", e)
         return exit_status(e)[0]
@@ -85,14 +84,9 @@ def run_system(path: Path, group: str | None) -> int:
     return 0
 
 
-def site_policy(group: str | None = None) -> KeeperPolicy:
-    """The policy of this machine, as its file says now."""
-    return policy_of(env.HERE.policy_file(), group)
-
-
 def restore() -> list[RestoreResult]:
     """Restore what dead keepers left behind, on GPUs that no live keeper holds."""
-    _audit_to(site_policy().audit)
+    _audit_to(policy_of(env.HERE.policy_file()).audit)
     return Keeper(cards, Notes.here()).recover()
 
 
@@ -122,25 +116,22 @@ class _AuditFile(WatchedFileHandler):
 
 def _audit_to(path: str) -> None:
     """Write audit lines to this file too, if one is given. It may be moved away at any time, as logrotate does."""
-    if not path:
-        return
-    handler = _AuditFile(path, delay=True)
-    handler.setFormatter(_with_time("%(message)s"))
-    audit_log.addHandler(handler)
-    audit_log.setLevel(logging.INFO)
+    if path:
+        _log_to(_AuditFile(path, delay=True), logging.INFO, audit_log, "%(message)s")
 
 
-def _log_to(handler: logging.Handler, level: int) -> None:
-    handler.setFormatter(_with_time("keeper %(process)d %(levelname)s %(message)s"))
-    handler.setLevel(level)
-    log.addHandler(handler)
-    log.setLevel(level)
-
-
-def _with_time(text: str) -> logging.Formatter:
-    form = logging.Formatter(f"%(asctime)s {text}", "%Y-%m-%dT%H:%M:%SZ")
+def _log_to(
+    handler: logging.Handler,
+    level: int,
+    logger: logging.Logger = log,
+    line: str = "keeper %(process)d %(levelname)s %(message)s",
+) -> None:
+    form = logging.Formatter(f"%(asctime)s {line}", "%Y-%m-%dT%H:%M:%SZ")
     form.converter = time.gmtime
-    return form
+    handler.setFormatter(form)
+    handler.setLevel(level)
+    logger.addHandler(handler)
+    logger.setLevel(level)
 
 
 if __name__ == "__main__":

@@ -16,15 +16,27 @@ import math
 import os
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
 from zeus import env
 from zeus.device.virtual.machine import own_state
+from zeus.errors import DeviceError
 from zeus.files import FileLock, boot_id, private_folder, write_whole
 
 _VERSION = 1
+TOLERANCE_WATTS = 1.0  # drivers round a limit that is set by up to this; the limit that they report is exact
+
+
+def same(a: float, b: float) -> bool:
+    """Whether two limits that the driver reported are equal. It counts in milliwatts."""
+    return round(a * 1e3) == round(b * 1e3)
+
+
+def near(reported: float, given: float) -> bool:
+    """Whether the reported limit may be the driver's rounding of the one that was set."""
+    return abs(round(reported * 1e3) - round(given * 1e3)) <= TOLERANCE_WATTS * 1e3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +54,26 @@ class Note:
     setting_watts: float | None = None  # about to be set; after a crash it may be in force, rounded by the driver
     borrower: str = ""  # for whom, in words for the audit
 
+    def is_foreign(self, watts: float) -> bool:
+        """Whether somebody else set this limit, which is now in force.
+
+        >>> note = Note("GPU-1", "boot", found_watts=250, ours_watts=(150,), setting_watts=125)
+        >>> note.is_foreign(250), note.is_foreign(150), note.is_foreign(124.9)
+        (False, False, False)
+        >>> note.is_foreign(249.5), note.is_foreign(150.001), note.is_foreign(200)
+        (True, True, True)
+        """
+        if self.setting_watts is not None and near(watts, self.setting_watts):
+            return False
+        return not any(same(watts, expected) for expected in (self.found_watts, *self.ours_watts))
+
+    def __post_init__(self) -> None:
+        setting = () if self.setting_watts is None else (self.setting_watts,)
+        if not all(math.isfinite(watts) for watts in (self.found_watts, *self.ours_watts, *setting)):
+            raise ValueError("a limit is not a finite number")
+
     def to_json(self) -> str:
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps({"zeus": _VERSION, **fields}, allow_nan=False)
+        return json.dumps({"zeus": _VERSION, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: str) -> Note:
@@ -55,21 +84,11 @@ class Note:
         True
         """
         try:
-            d = json.loads(text)
-            if (version := int(d["zeus"])) > _VERSION:
+            fields = json.loads(text)
+            if (version := int(fields.pop("zeus"))) > _VERSION:
                 raise ValueError(f"run `zeus restore` of a newer Zeus (version {version}; this one reads {_VERSION})")
-            if version < _VERSION:
-                raise ValueError(f"version {version} does not exist")
-            found, ours = float(d["found_watts"]), tuple(float(w) for w in d["ours_watts"])
-            setting = None if d.get("setting_watts") is None else float(d["setting_watts"])
-            if not all(math.isfinite(w) for w in (found, *ours, setting or 0.0)):
-                raise ValueError("a limit is not a finite number")
-            persistence = d["found_persistence"]
-            return cls(
-                str(d["uuid"]), str(d["boot"]), found, None if persistence is None else bool(persistence), ours,
-                bool(d["switched_persistence"]), int(d["pid"]), str(d["time"]), setting, str(d.get("borrower", "")),
-            )  # fmt: skip
-        except (KeyError, TypeError, OverflowError, RecursionError) as e:
+            return cls(**{**fields, "ours_watts": tuple(fields["ours_watts"])})
+        except (AttributeError, KeyError, TypeError, OverflowError, RecursionError) as e:
             raise ValueError(f"not a keeper's note: {e!r}") from e
 
 
@@ -86,22 +105,20 @@ class Notes:
 
     @classmethod
     def here(cls) -> Notes:
-        """The notes in this process's folder. Makes the folder, and refuses one that somebody else can write to."""
-        chosen = env.keeper_state()
-        if chosen:
-            return cls(_private(Path(chosen).absolute()))
-        if (cards := own_state()) is not None:  # beside the cards, and gone with them
-            return cls(_private(cards.with_name(f"{cards.name}.keeper")))
-        if os.geteuid() == 0:
-            try:
-                return cls(_private(Path("/run/zeus/keeper")))
-            except OSError as e:  # never after a refusal: two keepers with two folders could lend one GPU
-                if e.errno not in (errno.ENOENT, errno.EROFS):  # a container may have no /run, or a read-only one
-                    raise
-        elif (runtime := env.runtime_folder()) is not None:
-            return cls(_private(runtime / "zeus" / "keeper"))
-        mine = _private(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
-        return cls(_private(mine / "keeper"))
+        """The notes in this process's folder. Makes the folder.
+
+        Raises:
+            NotPermitted: Somebody else can write to it.
+            DeviceError: It cannot be made.
+        """
+        try:
+            return cls(_folder())
+        except OSError as e:
+            if isinstance(e, DeviceError):
+                raise
+            raise DeviceError(
+                f"the keeper's folder cannot be made ({e}). Set ZEUS_KEEPER_STATE to another folder."
+            ) from e
 
     def lock(self, uuid: str, holder: str = "") -> FileLock | None:
         """Take this GPU's lock. None if it is taken. `holder` names the holder to others who want it."""
@@ -171,6 +188,23 @@ class Notes:
 
     def _path(self, uuid: str, kind: str) -> Path:
         return self.folder / f"{quote(uuid, safe='')}.{kind}"
+
+
+def _folder() -> Path:
+    if chosen := env.keeper_state():
+        return _private(Path(chosen).absolute())
+    if (cards := own_state()) is not None:  # beside the cards, and gone with them
+        return _private(cards.with_name(f"{cards.name}.keeper"))
+    if os.geteuid() == 0:
+        try:
+            return _private(Path("/run/zeus/keeper"))
+        except OSError as e:  # never after a refusal: two keepers with two folders could lend one GPU
+            if e.errno not in (errno.ENOENT, errno.EROFS):  # a container may have no /run, or a read-only one
+                raise
+    elif (runtime := env.runtime_folder()) is not None:
+        return _private(runtime / "zeus" / "keeper")
+    mine = _private(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
+    return _private(mine / "keeper")
 
 
 def _private(folder: Path) -> Path:

@@ -40,38 +40,24 @@ class Peer:
         return cls(os.getpid(), os.geteuid(), frozenset([os.getegid(), *os.getgroups()]))
 
 
-@dataclass(frozen=True, slots=True)
-class LimitBound:
-    """A power limit in watts, or as a share of a card's highest limit.
+Bound = float | str  # a power limit in watts, or as a share of a card's highest limit, such as "60 %"
 
-    >>> str(LimitBound(watts=150)), str(LimitBound(share=0.6))
-    ('150 W', '60 %')
+
+def watts_of(bound: Bound, max_watts: float) -> float:
+    """What a bound is on a card with this highest limit.
+
+    >>> watts_of(150, 250), watts_of("60 %", 250)
+    (150, 150.0)
     """
-
-    watts: float = math.nan
-    share: float = math.nan
-
-    @classmethod
-    def of(cls, value: float | str) -> LimitBound:
-        """A bound as a file has it: 150, or "60 %"."""
-        if isinstance(value, str):
-            return cls(share=percent(value) or math.nan)
-        return cls(watts=float(value))
-
-    def on(self, max_watts: float) -> float:
-        """This bound on a card with this highest limit, in watts."""
-        return self.watts if math.isnan(self.share) else self.share * max_watts
-
-    def __str__(self) -> str:
-        return f"{self.watts:g} W" if math.isnan(self.share) else f"{100 * self.share:g} %"
+    return (percent(bound) or math.nan) * max_watts if isinstance(bound, str) else bound
 
 
 @dataclass(frozen=True, slots=True)
 class LimitRule:
     """What some users may do. None: no bound of the site's own, only those of the card."""
 
-    floor: LimitBound | None = None
-    ceiling: LimitBound | None = None
+    floor: Bound | None = None
+    ceiling: Bound | None = None
     allow: bool = True
 
 
@@ -83,10 +69,11 @@ class Allowed:
 
     def range_on(self, spec: GpuSpec) -> tuple[float, float]:
         """The lowest and the highest limit on a card, in watts. The card's highest limit is never below the floor."""
-        floors = [spec.min_watts if rule.floor is None else rule.floor.on(spec.max_watts) for rule in self.rules]
-        ceilings = [spec.max_watts if rule.ceiling is None else rule.ceiling.on(spec.max_watts) for rule in self.rules]
-        low = min(max(min(floors), spec.min_watts), spec.max_watts)
-        return low, max(min(max(ceilings), spec.max_watts), low)
+        top = spec.max_watts
+        floors = [spec.min_watts if rule.floor is None else watts_of(rule.floor, top) for rule in self.rules]
+        ceilings = [top if rule.ceiling is None else watts_of(rule.ceiling, top) for rule in self.rules]
+        low = min(max(min(floors), spec.min_watts), top)
+        return low, max(min(max(ceilings), top), low)
 
     def refusal(self, spec: GpuSpec, watts: float) -> str | None:
         """Why this limit may not be set on a card. None if it may."""
@@ -108,78 +95,77 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class KeeperPolicy:
-    """Who may set which limits.
+    """Who may set which limits. Users and groups are named, or given by number.
 
     Args:
-        group: The group whose members the base rule is for. None: there is no such group.
-        name: Its name.
+        group: The group whose members the base rule is for.
         base: The rule for members of `group`, root, and the keeper's own user.
-        groups: Rules by group id.
-        users: Rules by user id.
+        groups: Rules for other groups.
+        users: Rules for users.
         closed: Why nobody may set anything. Empty: the policy is in force.
-        unresolved_groups: Rules by the name of a group that was not found on this machine.
-        unresolved_users: The same for users.
         audit: The file for audit lines. Empty: none.
         text: The policy in words.
     """
 
-    group: int | None = None
-    name: str = DEFAULT_GROUP
+    group: str = DEFAULT_GROUP
     base: LimitRule = LimitRule()
-    groups: Mapping[int, LimitRule] = field(default_factory=dict)
-    users: Mapping[int, LimitRule] = field(default_factory=dict)
+    groups: Mapping[str, LimitRule] = field(default_factory=dict)
+    users: Mapping[str, LimitRule] = field(default_factory=dict)
     closed: str = ""
-    unresolved_groups: Mapping[str, LimitRule] = field(default_factory=dict)
-    unresolved_users: Mapping[str, LimitRule] = field(default_factory=dict)
     audit: str = ""
     text: str = ""
 
     @property
     def is_open_to_many(self) -> bool:
         """Whether users outside `group` may connect, so that the socket must let everybody in to be checked."""
-        return bool(self.groups or self.users or self.unresolved_groups or self.unresolved_users)
+        return bool(self.groups or self.users)
 
     def rule_for(self, peer: Peer) -> Allowed | Denied:
         if self.closed:
             return Denied(self.closed)
-        if (own := self.users.get(peer.uid)) is not None:
+        users, missing = _looked_up(self.users, user_id)
+        if (own := users.get(peer.uid)) is not None:
             return Allowed((own,)) if own.allow else Denied(f"the policy forbids user {peer.uid} to set power limits.")
-        if peer.uid != 0 and _may_be(user_name(peer.uid), self.unresolved_users):
-            return _unresolved("user", self.unresolved_users, user_name(peer.uid))
+        if peer.uid != 0 and _may_be(user_name(peer.uid), missing):
+            return _unresolved("user", missing, user_name(peer.uid))
         return Allowed((self.base,)) if peer.uid in (0, os.geteuid()) else self._rule_for_groups(peer)
 
     def _rule_for_groups(self, peer: Peer) -> Allowed | Denied:
-        hidden = [name for name, rule in self.unresolved_groups.items() if not rule.allow]
+        rules, missing = self._group_rules()
+        hidden = [name for name, rule in missing.items() if not rule.allow]
         for group in map(group_name, sorted(peer.groups)):
             if _may_be(group, hidden):
                 return _unresolved("group", hidden, group)
-        found = [(gid, rule) for gid, rule in self.groups.items() if gid in peer.groups]
-        forbidding = next((gid for gid, rule in found if not rule.allow), None)
-        if forbidding is not None:
-            return Denied(f"the policy forbids the group '{group_name(forbidding)}' to set power limits.")
-        rules = [rule for _, rule in found]
-        if self.group is not None and self.group in peer.groups and self.group not in self.groups:
-            rules.append(self.base)
-        if rules:
-            return Allowed(tuple(rules))
-        known = [gid for gid in (self.group, *self.groups) if gid is not None]
-        first = group_name(known[0]) if known else self.name
+        found = {gid: rule for gid, rule in rules.items() if gid in peer.groups}
+        for gid, rule in found.items():
+            if not rule.allow:
+                return Denied(f"the policy forbids the group '{group_name(gid)}' to set power limits.")
+        if found:
+            return Allowed(tuple(found.values()))
         return Denied(
             f"user {peer.uid} may not set power limits here: only root and {self.members()} may. "
-            f"Ask an administrator to run `usermod -aG {first} USER`, then log in again."
+            f"Ask an administrator to run `usermod -aG {self._open_groups()[0]} USER`, then log in again."
         )
+
+    def _group_rules(self) -> tuple[dict[int, LimitRule], dict[str, LimitRule]]:
+        return _looked_up({self.group: self.base, **self.groups}, group_id)
+
+    def unresolved(self) -> list[str]:
+        """The users and groups with a rule that this machine cannot look up now, in words."""
+        groups, users = _looked_up(self.groups, group_id)[1], _looked_up(self.users, user_id)[1]
+        return [*(f"the group '{name}'" for name in groups), *(f"the user '{name}'" for name in users)]
 
     def members(self) -> str:
         """Who besides root may set limits, in words."""
-        gids = [*([] if self.group is None else [self.group]), *(g for g, rule in self.groups.items() if rule.allow)]
-        names = [f"'{group_name(gid)}'" for gid in dict.fromkeys(gids)] or [f"'{self.name}'"]
-        if len(names) == 1:
-            return f"members of the group {names[0]}"
-        return f"members of the groups {', '.join(names)}"
+        names = [f"'{name}'" for name in self._open_groups()]
+        return f"members of the group{'s' * (len(names) > 1)} {', '.join(names)}"
+
+    def _open_groups(self) -> list[str]:
+        return [group_name(gid) for gid, rule in self._group_rules()[0].items() if rule.allow] or [self.group]
 
 
 def policy_of(file: ConfigFile, group: str | None = None) -> KeeperPolicy:
-    """The policy that a file sets, for the groups and users of this machine.
+    """The policy that a file sets.
 
     Args:
         file: The file, as it was read.
@@ -188,40 +174,31 @@ def policy_of(file: ConfigFile, group: str | None = None) -> KeeperPolicy:
     if file.policy_mistakes:
         wrong = " ".join(file.policy_mistakes)
         closed = f"the keeper lends nothing until its policy is mended. {wrong}"
-        name = group or DEFAULT_GROUP
-        return KeeperPolicy(group_id(name), name, closed=closed)
+        return KeeperPolicy(group or DEFAULT_GROUP, closed=closed)
     table = file.policy
-    name = group or table.get("group", DEFAULT_GROUP)
     base = _rule(table, LimitRule())
-    groups, unresolved_groups = _resolved(table.get("groups", {}), base, group_id)
-    users, unresolved_users = _resolved(table.get("users", {}), base, _user_id)
+    groups, users = (
+        {name: _rule(rule, base) for name, rule in table.get(kind, {}).items()} for kind in ("groups", "users")
+    )
     return KeeperPolicy(
-        group_id(name),
-        name,
+        group or table.get("group", DEFAULT_GROUP),
         base,
         groups,
         users,
-        unresolved_groups=unresolved_groups,
-        unresolved_users=unresolved_users,
         audit=table.get("audit", ""),
         text=_words(table),
     )
 
 
-def _resolved(
-    table: Any, base: LimitRule, find: Callable[[str], int | None]
+def _looked_up(
+    rules: Mapping[str, LimitRule], find: Callable[[str], int | None]
 ) -> tuple[dict[int, LimitRule], dict[str, LimitRule]]:
-    """The rules of a table by id, and by name those whose name is not found."""
-    found: dict[int, LimitRule] = {}
-    unresolved: dict[str, LimitRule] = {}
-    for name, rule in table.items() if isinstance(table, Mapping) else ():
-        if isinstance(rule, Mapping):
-            number = find(name)
-            if number is None:
-                unresolved[name] = _rule(rule, base)
-            else:
-                found[number] = _rule(rule, base)
-    return found, unresolved
+    """The rules by id, and by name those whose name is not found."""
+    ids = {name: find(name) for name in rules}
+    return (
+        {number: rules[name] for name, number in ids.items() if number is not None},
+        {name: rules[name] for name, number in ids.items() if number is None},
+    )
 
 
 def _may_be(name: str, unresolved: Collection[str]) -> bool:
@@ -239,10 +216,7 @@ def _unresolved(kind: str, names: Collection[str], who: str) -> Denied:
 
 def _rule(table: Mapping[str, Any], base: LimitRule) -> LimitRule:
     """A rule as a table has it. What the table leaves out is that of the base rule."""
-    bounds = {
-        name: LimitBound.of(table[name]) if name in table else getattr(base, name) for name in ("floor", "ceiling")
-    }
-    return LimitRule(**bounds, allow=table.get("allow", True))
+    return LimitRule(table.get("floor", base.floor), table.get("ceiling", base.ceiling), table.get("allow", True))
 
 
 def _words(table: Mapping[str, Any]) -> str:
@@ -251,7 +225,8 @@ def _words(table: Mapping[str, Any]) -> str:
     >>> _words({"floor": "60 %", "groups": {"research": {}}})
     'floor 60 %; groups: research'
     """
-    bounds = [f"{name} {LimitBound.of(table[name])}" for name in ("floor", "ceiling") if name in table]
+    words = ((name, table[name]) for name in ("floor", "ceiling") if name in table)
+    bounds = [f"{name} {bound}" if isinstance(bound, str) else f"{name} {bound:g} W" for name, bound in words]
     others = [f"{kind}: {', '.join(table[kind])}" for kind in ("groups", "users") if table.get(kind)]
     return "; ".join([", ".join(bounds), *others] if bounds else others)
 
@@ -280,7 +255,8 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def _user_id(name: str) -> int | None:
+def user_id(name: str) -> int | None:
+    """The id of the user with this name or number. None if there is none."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:

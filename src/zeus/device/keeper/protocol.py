@@ -1,15 +1,16 @@
-"""The protocol between a client and a keeper: JSON lines over a unix stream socket.
+"""The protocol between a client and a keeper: JSON over a unix socket of packets.
 
     client                                          keeper
     {"op": "hello", "zeus": 1}                      {"ok": true, "zeus": 1, "pid": 4711, "kind": "system"}
     {"op": "lease", "gpus": [...], "job": "asr"}    {"ok": true, "found": {"GPU-a": 250.0, "GPU-b": 250.0}}
     {"op": "set", "watts": {"GPU-a": 150.0}}        {"ok": true, "limits": {"GPU-a": 150.0}, "found": {...}}
-    {"op": "release"}                               {"ok": true, "returned": [{"ending": "restored", ...}]}
+    {"op": "release"}                               {"ok": true, "results": [{"ending": "restored", ...}]}
     {"op": "status", "gpus": ["GPU-a"]}             {"ok": true, "lent": [], "ranges": {"GPU-a": [100.0, 250.0]}, ...}
     anything else                                   {"ok": false, "error": "InputError", "message": "..."}
 
-Each request gets one line as its answer. An error carries the name of its class in `zeus.errors`, and the client
-raises that class. The lease lasts as long as the connection.
+Each message is one packet, so the kernel keeps it whole and apart from the next. Each request gets one answer. An error
+carries the name of its class in `zeus.errors`, and the client raises that class. The lease lasts as long as the
+connection.
 
 The client's end (`Channel`) never leaves the process that opened it. A forked child, such as a DataLoader worker,
 inherits every descriptor. If it kept this one open, the keeper would not notice that the trainer died. So children
@@ -20,14 +21,10 @@ the trainer's process.
 from __future__ import annotations
 
 import json
-import math
 import os
 import socket
 import threading
-import time
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -35,137 +32,47 @@ from zeus import env, errors
 from zeus.errors import InputError, KeeperLost, ZeusError
 
 VERSION = 1
-MAX_LINE = 65536  # bytes; a lease on a thousand GPUs fits
+MAX_BYTES = 65536  # of a message; a lease on a thousand GPUs fits. The kernel cuts off what is longer
 LEASE_SECONDS = 60.0  # the keeper may have to open the driver first, which is slow on a large machine
 
 
-class LineBuffer:
-    """Splits a stream of bytes into lines of at most MAX_LINE bytes.
-
-    >>> lines = LineBuffer()
-    >>> list(lines.feed(b'{"op"')), list(lines.feed(b': "hello"}\\n{'))
-    ([], [b'{"op": "hello"}'])
-    """
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """The lines that end in this data. Raises `InputError` if one is too long; then the stream is unusable."""
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        for line in (*whole, self._rest):
-            if len(line) > MAX_LINE:
-                raise InputError(f"a message is longer than {MAX_LINE} bytes.")
-        yield from whole
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """Opens the connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseRequest:
-    """Asks for these GPUs, all or none. `job` is what the client calls its job, for the audit."""
-
-    gpus: tuple[str, ...]
-    job: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Set:
-    """Sets limits on leased GPUs, all or none."""
-
-    watts: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Ends the lease."""
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Asks which GPUs are lent, and which limits this client may set on some GPUs."""
-
-    gpus: tuple[str, ...] = ()
-
-
-Request = Hello | LeaseRequest | Set | Release | Status
-
-
-def parse(line: bytes) -> Request:
-    """Read a request. Raises `InputError` if anything is wrong with it.
-
-    >>> parse(b'{"op": "lease", "gpus": ["GPU-a"]}')
-    LeaseRequest(gpus=('GPU-a',), job='')
-    """
-    match _load(line):
-        case {"op": "hello", "zeus": int(version)}:
-            if version != VERSION:
-                raise InputError(
-                    f"the keeper's protocol has version {VERSION}, the client's {version}. Use the same Zeus for both."
-                )
-            return Hello()
-        case {"op": "lease", "gpus": list(gpus), **more} if all(isinstance(g, str) for g in gpus):
-            job = more.get("job", "")
-            return LeaseRequest(tuple(gpus), job if isinstance(job, str) else "")
-        case {"op": "set", "watts": dict(watts)} if all(_is_number(w) for w in watts.values()):
-            return Set({uuid: float(w) for uuid, w in watts.items()})
-        case {"op": "release"}:
-            return Release()
-        case {"op": "status", **more}:
-            asked = more.get("gpus")
-            return Status(tuple(g for g in asked if isinstance(g, str)) if isinstance(asked, list) else ())
-        case _:
-            raise InputError(f"the keeper does not know this request: {line[:200]!r}")
-
-
-def answer(**fields: Any) -> bytes:
-    """A successful answer, as a line."""
-    return encode({"ok": True, **fields})
-
-
 def failure(error: BaseException) -> bytes:
+    """The answer to a request that failed."""
     ours = isinstance(error, ZeusError)
     name = type(error).__name__ if ours else "DeviceError"
     return encode({"ok": False, "error": name, "message": str(error) if ours else f"the keeper failed: {error!r}"})
 
 
-def unpack(line: bytes) -> dict[str, Any]:
+def unpack(packet: bytes) -> dict[str, Any]:
     """The fields of a successful answer. Raises the keeper's error for a failed one."""
-    match _load(line):
+    match decode(packet):
         case {"ok": True, **fields}:
             return {str(name): value for name, value in fields.items()}
         case {"ok": False, "error": str(name), "message": str(message)}:
             kind = getattr(errors, name, None)
             raise (kind if isinstance(kind, type) and issubclass(kind, ZeusError) else ZeusError)(message)
         case _:
-            raise InputError(f"this is not a keeper's answer: {line[:200]!r}")
+            raise InputError(f"this is not a keeper's answer: {packet[:200]!r}")
 
 
 def encode(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, allow_nan=False).encode() + b"\n"
+    return json.dumps(fields, allow_nan=False).encode()
 
 
-def _load(line: bytes) -> object:
+def decode(message: bytes) -> object:
+    """The value of a message. Raises `InputError` if it is not JSON, which knows no NaN.
+
+    >>> decode(b'{"op": "hello", "zeus": 1}')
+    {'op': 'hello', 'zeus': 1}
+    """
     try:
-        return json.loads(line, parse_constant=_no_constant)
+        return json.loads(message, parse_constant=_no_constant)
     except (ValueError, RecursionError) as e:
-        raise InputError(f"this is not JSON: {line[:200]!r}") from e
+        raise InputError(f"this is not JSON: {message[:200]!r}") from e
 
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer too large for a float
-        return False
 
 
 # ---------------------------------------------------------------------- the client's end
@@ -186,7 +93,7 @@ os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, a
 def connect(path: Path) -> socket.socket:
     """Connect to the keeper at this path. Raises `OSError` if there is none."""
     with _opening:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.add(sock)
     try:
         sock.settimeout(env.time_limits().keeper_greeting)
@@ -200,7 +107,7 @@ def connect(path: Path) -> socket.socket:
 def pair() -> tuple[socket.socket, socket.socket]:
     """Two connected sockets: one for this process, one for a keeper that is about to start."""
     with _opening:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.update((ours, theirs))
     return ours, theirs
 
@@ -210,7 +117,6 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._lines = LineBuffer()
         self._owner = os.getpid()
         self._lock = threading.Lock()
         self.keeper_pid = 0
@@ -231,11 +137,12 @@ class Channel:
                 raise KeeperLost("the lease has ended, so limits can no longer be set through it.")
             try:
                 self._sock.settimeout(within)
-                self._sock.sendall(encode(request))
+                self._sock.send(encode(request))
             except OSError:
                 pass  # a keeper that refused may have closed the connection; its reason can still be read
             try:
-                line = self._line(within)
+                if not (answer := self._sock.recv(MAX_BYTES)):
+                    raise ConnectionError("it closed the connection")
             except TimeoutError as e:
                 self._sock.close()
                 raise KeeperLost(
@@ -249,7 +156,7 @@ class Channel:
                 if not isinstance(e, Exception):  # interrupted: the next request would get this answer
                     self._sock.close()
                 raise
-        return unpack(line)  # outside the `try`: a refusal may be an OSError too, but the keeper is not lost
+        return unpack(answer)  # outside the `try`: a refusal may be an OSError too, but the keeper is not lost
 
     @property
     def is_mine(self) -> bool:
@@ -260,13 +167,3 @@ class Channel:
         """End the connection, and with it the lease. Does not wait."""
         if self.is_mine:
             self._sock.close()
-
-    def _line(self, within: float) -> bytes:
-        deadline = time.monotonic() + within
-        while (left := deadline - time.monotonic()) > 0:
-            self._sock.settimeout(left)
-            if not (data := self._sock.recv(MAX_LINE)):
-                raise ConnectionError("it closed the connection")
-            for line in self._lines.feed(data):
-                return line
-        raise TimeoutError("no answer in time")

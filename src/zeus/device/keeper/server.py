@@ -26,12 +26,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from zeus import env
 from zeus.device.gpu import Capability
 from zeus.device.keeper import protocol
-from zeus.device.keeper.core import Keeper, Loan, audit, borrower, log
-from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, Peer, group_name
+from zeus.device.keeper.keeper import Keeper, Loan, audit, borrower, log
+from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, Peer, group_id, group_name
 from zeus.errors import InputError, LeaseRefused, NotPermitted, ZeusError
 from zeus.files import FileLock, open_folder
 
@@ -70,17 +71,16 @@ def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPol
     policy = read_policy()
     if policy.closed:
         log.error("%s Limits that were left changed are restored meanwhile.", policy.closed)
-    elif policy.group is None and not policy.is_open_to_many:
+    elif group_id(policy.group) is None and not policy.is_open_to_many:
         log.warning(
             "There is no group '%s', so only root may take leases. Create it with `groupadd --system %s`, add users "
-            "with `usermod -aG %s USER`, and restart the keeper.", policy.name, policy.name, policy.name,
+            "with `usermod -aG %s USER`, and restart the keeper.", policy.group, policy.group, policy.group,
         )  # fmt: skip
-    for kind, names in (("group", policy.unresolved_groups), ("user", policy.unresolved_users)):
-        for name in names:
-            log.warning(
-                "The policy has a rule for the %s '%s', which this machine does not know. While that is so, the keeper "
-                "refuses whoever the rule may restrict: those who have no name here either.", kind, name,
-            )  # fmt: skip
+    for name in policy.unresolved():
+        log.warning(
+            "The policy has a rule for %s, which this machine does not know. While that is so, the keeper refuses "
+            "whoever the rule may restrict: those who have no name here either.", name,
+        )  # fmt: skip
     with stop_signal() as stop, _listening(path, policy) as listener:
         recovering = threading.Thread(target=_recover, args=(keeper, stop), daemon=True)
         recovering.start()
@@ -131,9 +131,9 @@ def _accept(
             continue
         try:
             peer, policy = peer_of(sock), read_policy()
-            if isinstance(standing := policy.rule_for(peer), Denied):
-                audit("lease", "refused", "-", None, None, borrower(peer.uid, peer.pid), standing.reason)
-                _refuse(sock, LeaseRefused(standing.reason))
+            if isinstance(rights := policy.rule_for(peer), Denied):
+                audit("lease", "refused", "-", None, None, borrower(peer.uid, peer.pid), rights.reason)
+                _refuse(sock, LeaseRefused(rights.reason))
                 continue
             _check_share(peer.uid, list(serving.values()))
             connection = KeeperConnection(sock, peer, keeper, "system", stop, policy)
@@ -159,7 +159,7 @@ def _refuse(sock: socket.socket, error: Exception) -> None:
         sock.settimeout(0)  # never wait for a refused client
         sock.send(protocol.failure(error))
         sock.shutdown(socket.SHUT_WR)
-        while sock.recv(protocol.MAX_LINE):  # unread bytes would turn the answer into a reset
+        while sock.recv(protocol.MAX_BYTES):  # unread bytes would turn the answer into a reset
             pass
 
 
@@ -173,12 +173,12 @@ class KeeperConnection:
         keeper: Keeper,
         kind: str,
         stop: int,
-        policy: KeeperPolicy | None = None,
+        policy: KeeperPolicy,
     ) -> None:
         self._sock = sock
         self._peer = peer
-        self._policy = policy or KeeperPolicy()
-        self._standing = self._policy.rule_for(peer)
+        self._policy = policy
+        self._rights = policy.rule_for(peer)
         self._keeper = keeper
         self._kind = kind
         self._stop = stop  # a descriptor, readable once the keeper must stop
@@ -205,20 +205,14 @@ class KeeperConnection:
     def _converse(self) -> None:
         death = death_of(self._sock, self._peer.pid)
         try:
-            lines = protocol.LineBuffer()
-            while data := self._receive(death):
-                try:
-                    for line in lines.feed(data):
-                        self._sock.sendall(self._answer(line))
-                except InputError as e:  # a line was too long, so the rest is unreadable
-                    self._sock.sendall(protocol.failure(e))
-                    raise
+            while message := self._receive(death):
+                self._sock.send(self.answer(message))
         finally:
             if death is not None:
                 os.close(death)
 
     def _receive(self, death: int | None) -> bytes:
-        """The next bytes. Empty once the connection ends, for whatever reason."""
+        """The next message. Empty once the connection ends, for whatever reason."""
         poll = select.poll()
         ends = {self._stop} if death is None else {self._stop, death}
         for fd in (self._sock.fileno(), *ends):
@@ -227,57 +221,74 @@ class KeeperConnection:
         ready = {fd for fd, _ in poll.poll(None if self._loan else left * 1000)}
         if not ready or ready & ends:
             return b""
-        return self._sock.recv(protocol.MAX_LINE)
+        return self._sock.recv(protocol.MAX_BYTES)
 
-    def _answer(self, line: bytes) -> bytes:
+    def answer(self, message: bytes) -> bytes:
+        """The answer to one request, whatever it is."""
         try:
-            return protocol.answer(**self._do(protocol.parse(line)))
+            return protocol.encode({"ok": True, **self._do(protocol.decode(message))})
         except ZeusError as e:
             return protocol.failure(e)
         except Exception as e:
             log.exception("process %d: a request failed", self._peer.pid)
             return protocol.failure(e)
 
-    def _do(self, request: protocol.Request) -> dict[str, object]:
-        if not self._greeted and not isinstance(request, protocol.Hello):
-            raise InputError(f"the first request must be hello, with protocol version {protocol.VERSION}.")
+    def _do(self, request: object) -> dict[str, Any]:
         match request:
-            case protocol.Hello():
+            case {"op": "hello", "zeus": int(version)}:
+                if version != protocol.VERSION:
+                    raise InputError(
+                        f"the keeper's protocol has version {protocol.VERSION}, the client's {version}. "
+                        "Use the same Zeus for both."
+                    )
                 self._greeted = True
                 return {"zeus": protocol.VERSION, "pid": os.getpid(), "kind": self._kind}
-            case protocol.LeaseRequest(gpus, job):
-                if self._loan is not None:
-                    raise InputError("this connection already has a lease. Release it first.")
-                self._loan = self._keeper.lend(
-                    gpus,
-                    to=f"process {self._peer.pid}",
-                    allowed=self._allowed(),
-                    who=borrower(self._peer.uid, self._peer.pid, job),
-                )
-                log.info("process %d: leased %s", self._peer.pid, ", ".join(self._loan.found))
-                return {"found": self._loan.found}
-            case protocol.Set(watts):
+            case _ if not self._greeted:
+                raise InputError(f"the first request must be hello, with protocol version {protocol.VERSION}.")
+            case {"op": "lease", "gpus": list(gpus), **more} if all(isinstance(gpu, str) for gpu in gpus):
+                return {"found": self._lease(gpus, more.get("job"))}
+            case {"op": "set", "watts": dict(watts)} if all(map(_is_watts, watts.values())):
                 if self._loan is None:
                     raise InputError("there is no lease. Ask for one first.")
-                return {"limits": self._loan.set(watts), "found": self._loan.found}
-            case protocol.Release():
+                limits = self._loan.set({uuid: float(value) for uuid, value in watts.items()})
+                return {"limits": limits, "found": self._loan.found}
+            case {"op": "release"}:
                 loan, self._loan = self._loan, None
                 self._deadline = time.monotonic() + LEASELESS_SECONDS
                 results = [] if loan is None else loan.restore()
-                return {"returned": [dataclasses.asdict(result) for result in results]}
-            case protocol.Status(gpus):
-                specs = [self._keeper.card(uuid).spec for uuid in gpus]
-                able = [spec for spec in specs if Capability.LIMITS in spec.capabilities]
-                ranges = {spec.uuid: self._allowed().range_on(spec) for spec in able}
-                about = {"pid": os.getpid(), "kind": self._kind, "policy": self._policy.text}
-                return {**about, "lent": self._keeper.notes.lent(), "ranges": ranges}
+                return {"results": [dataclasses.asdict(result) for result in results]}
+            case {"op": "status", **more}:
+                return self._status(more.get("gpus"))
+            case _:
+                raise InputError(f"the keeper does not know this request: {str(request)[:200]}")
+
+    def _lease(self, gpus: list[str], job: object) -> dict[str, float]:
+        if self._loan is not None:
+            raise InputError("this connection already has a lease. Release it first.")
+        who = borrower(self._peer.uid, self._peer.pid, job if isinstance(job, str) else "")
+        self._loan = self._keeper.lend(gpus, f"process {self._peer.pid}", allowed=self._allowed(), who=who)
+        log.info("process %d: leased %s", self._peer.pid, ", ".join(self._loan.found))
+        return self._loan.found
+
+    def _status(self, gpus: object) -> dict[str, Any]:
+        """What is lent, and which limits this client may set on these GPUs."""
+        asked = [gpu for gpu in gpus if isinstance(gpu, str)] if isinstance(gpus, list) else []
+        specs = [self._keeper.card(uuid).spec for uuid in asked]
+        ranges = {s.uuid: self._allowed().range_on(s) for s in specs if Capability.LIMITS in s.capabilities}
+        about = {"pid": os.getpid(), "kind": self._kind, "policy": self._policy.text}
+        return {**about, "lent": self._keeper.notes.lent(), "ranges": ranges}
 
     def _allowed(self) -> Allowed:
-        match self._standing:
+        match self._rights:
             case Allowed() as allowed:
                 return allowed
             case Denied(reason):
                 raise LeaseRefused(reason)
+
+
+def _is_watts(value: object) -> bool:
+    """Whether it is a plain number: not true, NaN or 1e999."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9
 
 
 def peer_of(sock: socket.socket) -> Peer:
@@ -287,15 +298,10 @@ def peer_of(sock: socket.socket) -> Peer:
         raw = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
         others = [g for (g,) in struct.iter_unpack("I", raw)]
     except OSError:  # an old kernel, or too many groups: ask the user database
-        others = _listed_groups(uid, gid)
+        others = []
+        with contextlib.suppress(KeyError):
+            others = os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
     return Peer(pid, uid, frozenset([gid, *others]))
-
-
-def _listed_groups(uid: int, gid: int) -> list[int]:
-    try:
-        return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
-    except KeyError:
-        return []
 
 
 def death_of(sock: socket.socket, pid: int) -> int | None:
@@ -343,17 +349,31 @@ def _listening(path: Path, policy: KeeperPolicy) -> Iterator[socket.socket]:
     If the policy names more users than one group has, everybody can connect, and the keeper refuses the others.
     """
     open_folder(path.parent)
+    _check_folder(path.parent)
     lock = FileLock.take(path.with_name(f"{path.name}.lock"))
     if lock is None:
         raise InputError(f"another keeper already serves {path}. Stop it first, or choose another --socket.")
     with lock:
-        _check_replaceable(path)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISSOCK(path.lstat().st_mode):
+                raise InputError(f"{path} exists and is not a socket. Choose another --socket.")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             _appear(listener, path, policy)
             try:
                 yield listener
             finally:
                 path.unlink(missing_ok=True)
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a folder in which others could put a link in place of the socket, before root changes its mode."""
+    found = folder.stat()
+    is_open = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+    if os.geteuid() == 0 and (found.st_uid != 0 or is_open):
+        raise NotPermitted(
+            f"other users can replace files in {folder}, so root does not serve there. "
+            f"Run `chown root {folder} && chmod go-w {folder}`, or choose another --socket."
+        )
 
 
 def _appear(listener: socket.socket, path: Path, policy: KeeperPolicy) -> None:
@@ -370,8 +390,8 @@ def _appear(listener: socket.socket, path: Path, policy: KeeperPolicy) -> None:
     try:
         if policy.is_open_to_many:
             new.chmod(0o666)
-        elif policy.group is not None:
-            _open_to(new, policy.group)
+        elif (gid := group_id(policy.group)) is not None:
+            _open_to(new, gid)
         listener.listen(128)
         listener.setblocking(False)
         new.replace(path)
@@ -389,12 +409,6 @@ def _open_to(path: Path, gid: int) -> None:
             "Run the keeper as root."
         ) from e
     path.chmod(0o660)
-
-
-def _check_replaceable(path: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise InputError(f"{path} exists and is not a socket. Choose another --socket.")
 
 
 def notify(state: str) -> None:

@@ -20,17 +20,16 @@ USUAL = KubernetesSettings(image="train")
 TRAINER = """
 import json, os, socket, sys
 print("capabilities", [line.split()[1] for line in open("/proc/self/status") if line.startswith("CapEff")], flush=True)
-sock = socket.socket(socket.AF_UNIX)
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 try:
     sock.connect(sys.argv[1])
 except PermissionError:
     sys.exit(print("no permission"))
-stream = sock.makefile("rw")
 uuids = sys.argv[3:]
 watts = dict.fromkeys(uuids, float(sys.argv[2]))
 for request in ({"op": "hello", "zeus": 1}, {"op": "lease", "gpus": uuids}, {"op": "set", "watts": watts}):
-    print(json.dumps(request), file=stream, flush=True)
-    answer = json.loads(stream.readline())
+    sock.send(json.dumps(request).encode())
+    answer = json.loads(sock.recv(65536))
     assert answer["ok"], answer
 print("lowered", flush=True)
 try:

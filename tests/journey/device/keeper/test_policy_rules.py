@@ -149,16 +149,15 @@ def set_as(place: Place, user: str, groups: list[str], watts: float) -> str:
     """What a user gets who asks for this limit."""
     script = """
 import json, socket, sys
-sock = socket.socket(socket.AF_UNIX)
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 sock.connect(sys.argv[1])
-stream = sock.makefile("rw")
 uuid, watts = sys.argv[2], float(sys.argv[3])
 for request in ({"op": "hello", "zeus": 1}, {"op": "lease", "gpus": [uuid]}, {"op": "set", "watts": {uuid: watts}}):
     try:
-        print(json.dumps(request), file=stream, flush=True)
+        sock.send(json.dumps(request).encode())
     except BrokenPipeError:
         pass
-    answer = json.loads(stream.readline())
+    answer = json.loads(sock.recv(65536))
     if not answer["ok"]:
         sys.exit(print(answer["error"]))
 print("set")

@@ -13,7 +13,7 @@ import pytest
 from support.disks import fill, tiny_disk
 from zeus.device.find import machine
 from zeus.device.keeper import Observing, lend, status
-from zeus.device.keeper.core import Keeper, Loan, Restoration
+from zeus.device.keeper.keeper import Keeper, Loan, Restoration
 from zeus.device.keeper.notes import Note, Notes
 from zeus.device.virtual import VirtualGpu, VirtualMachine
 from zeus.errors import DeviceError, InputError, LeaseRefused, NoDevice, NotPermitted, ReadOnly
@@ -429,7 +429,7 @@ def test_a_folder_that_cannot_be_used_is_told_by_status_and_by_a_lease(
     found, lease = status(machine()), lend(machine())
     assert isinstance(lease, Observing)
     assert found["use"] is None
-    assert found["why_not"] == lease.reason
+    assert lease.reason == f"Power limits are only observed: {found['why_not']}"
     assert str(tmp_path / "file") in lease.reason
     assert "set ZEUS_KEEPER_STATE to a" in lease.reason.replace("Set ", "set ")
 
@@ -459,3 +459,34 @@ def test_a_keeper_owes_what_it_lent_and_could_not_restore_until_somebody_has(ben
     other.recover()
     assert bench.keeper.owed() == []
     other.lend(bench.uuids).restore()
+
+
+def test_a_client_cannot_forge_a_line_of_the_audit_with_the_name_of_a_gpu(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "zeus.device.keeper.audit")
+    loan = bench.keeper.lend(bench.uuids[:1])
+    with pytest.raises(InputError, match="not part of this lease"):
+        loan.set({f"GPU-2\n2026-11-16T20:15:32Z set allowed gpu={bench.uuids[0]}" + 60000 * "x": 150, "GPU-3": 150})
+    (line,) = (record.getMessage() for record in caplog.records if record.getMessage().startswith("set"))
+    assert line.startswith("set refused gpu=- old_watts=- new_watts=150 ")
+    assert "\n" not in line
+    assert len(line) < 1000
+    loan.restore()
+
+
+def test_a_keeper_still_owes_a_limit_while_its_note_cannot_be_read(bench: Bench) -> None:
+    loan = bench.keeper.lend(bench.uuids[:1])
+    loan.set({bench.uuids[0]: 150})
+    bench.machine.lose(bench.gpus[0].index)
+    loan.restore()
+    bench.machine.change_card(bench.gpus[0].index, lambda card: replace(card, lost=False))
+    note = bench.notes.folder / f"{bench.uuids[0]}.json"
+    note.rename(away := note.with_suffix(".away"))
+    note.mkdir()  # as a disk that fails for a while
+    bench.keeper.recover()
+    assert bench.keeper.owed() == bench.uuids[:1]
+    note.rmdir()
+    away.rename(note)
+    assert [r.ending for r in bench.keeper.recover()] == [Restoration.RESTORED]
+    assert (bench.keeper.owed(), bench.gpus[0].limit()) == ([], 250)

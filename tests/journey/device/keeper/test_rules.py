@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
+import socket
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 
 from zeus import errors
 from zeus.device.keeper import protocol
-from zeus.device.keeper.core import TOLERANCE_WATTS, is_foreign
-from zeus.device.keeper.notes import Note
-from zeus.errors import InputError, ZeusError
+from zeus.device.keeper.keeper import Keeper
+from zeus.device.keeper.notes import TOLERANCE_WATTS, Note, Notes
+from zeus.device.keeper.policy import KeeperPolicy, Peer
+from zeus.device.keeper.server import KeeperConnection
+from zeus.device.virtual import VirtualMachine
+from zeus.errors import ZeusError
 
 watts = st.floats(min_value=50, max_value=1000)
 milliwatts = st.integers(50_000, 1_000_000)
@@ -26,7 +30,7 @@ def test_what_we_found_or_set_is_never_taken_for_somebody_elses_however_the_driv
     found: float, ours: list[float], setting: float, rounding: float
 ) -> None:
     note = Note("GPU-1", "boot", found, ours_watts=tuple(ours), setting_watts=setting)
-    assert not any(is_foreign(w, note) for w in (found, *ours, setting + rounding))
+    assert not any(note.is_foreign(w) for w in (found, *ours, setting + rounding))
 
 
 @given(milliwatts, st.lists(milliwatts, max_size=3), st.none() | milliwatts, milliwatts)
@@ -34,10 +38,10 @@ def test_anything_that_differs_by_a_milliwatt_from_all_of_them_is_somebody_elses
     found: int, ours: list[int], setting: int | None, now: int
 ) -> None:
     note = Note("GPU-1", "boot", found / 1e3, ours_watts=tuple(w / 1e3 for w in ours))
-    assert is_foreign(now / 1e3, note) == (now not in (found, *ours))
+    assert note.is_foreign(now / 1e3) == (now not in (found, *ours))
     if setting is not None:
         note = replace(note, setting_watts=setting / 1e3)
-        assert is_foreign(now / 1e3, note) == (now not in (found, *ours) and abs(now - setting) > 1000)
+        assert note.is_foreign(now / 1e3) == (now not in (found, *ours) and abs(now - setting) > 1000)
 
 
 @given(
@@ -68,12 +72,25 @@ def test_any_other_text_is_no_note(text: str) -> None:
         Note.from_json(text)
 
 
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeeperConnection]:
+    """The keeper's end of a connection that has said hello."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        keeper = Keeper(VirtualMachine.in_memory("v100").gpus.copy, Notes(tmp_path_factory.mktemp("notes")))
+        greeted = KeeperConnection(theirs, Peer.here(), keeper, "system", -1, KeeperPolicy())
+        assert json.loads(greeted.answer(b'{"op": "hello", "zeus": 1}'))["ok"]
+        yield greeted
+
+
+def answer_to(line: bytes, connection: KeeperConnection) -> str:
+    """The kind of error in the answer. Empty if there was none."""
+    return str(json.loads(connection.answer(line)).get("error", ""))
+
+
 @given(st.binary(max_size=300))
-def test_any_bytes_are_a_request_or_an_input_error(line: bytes) -> None:
-    try:
-        protocol.parse(line)
-    except InputError as e:
-        assert protocol.failure(e).endswith(b"\n")
+def test_any_bytes_are_an_input_error(connection: KeeperConnection, line: bytes) -> None:
+    assert answer_to(line, connection) == "InputError"
 
 
 json_values = st.recursive(
@@ -83,32 +100,27 @@ json_values = st.recursive(
 
 
 @given(st.sampled_from(["hello", "lease", "set", "release", "status", "?"]), json_values, json_values, json_values)
-def test_fields_of_any_shape_are_a_request_or_an_input_error(op: str, a: object, b: object, c: object) -> None:
-    with contextlib.suppress(InputError):
-        protocol.parse(json.dumps({"op": op, "zeus": a, "gpus": b, "watts": c}).encode())
+def test_fields_of_any_shape_are_done_or_an_error_of_ours(
+    connection: KeeperConnection, op: str, a: object, b: object, c: object
+) -> None:
+    line = json.dumps({"op": op, "zeus": a, "gpus": b, "watts": c}).encode()
+    assert answer_to(line, connection) in ("", "InputError", "NoDevice")
+    connection.answer(b'{"op": "release"}')
 
 
-@pytest.mark.parametrize("line", [b"[" * 60000, b'{"op":"set","watts":{"g":' + b"9" * 4000 + b"}}"])
-def test_hostile_numbers_and_depths_are_input_errors(line: bytes) -> None:
-    with pytest.raises(InputError):
-        protocol.parse(line)
-
-
-@given(st.lists(st.binary(max_size=50).map(lambda b: b.replace(b"\n", b"")), max_size=8), st.data())
-def test_lines_do_not_depend_on_how_the_stream_was_cut(lines: list[bytes], data: st.DataObject) -> None:
-    stream = b"".join(line + b"\n" for line in lines)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
-    reader, seen = protocol.LineBuffer(), []
-    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        seen += reader.feed(stream[start:end])
-    assert seen == lines
-
-
-def test_an_endless_line_is_refused() -> None:
-    reader = protocol.LineBuffer()
-    with pytest.raises(InputError, match="65536"):
-        for _ in range(3):
-            list(reader.feed(b"x" * 40000))
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 60000,
+        b"x" * 65536,
+        b'{"op":"set","watts":{"g":' + b"9" * 4000 + b"}}",
+        b'{"op":"set","watts":{"g":1e999}}',
+        b'{"op":"set","watts":{"g":true}}',
+        b'{"op":"set","watts":{"g":NaN}}',
+    ],
+)
+def test_hostile_numbers_and_depths_are_input_errors(connection: KeeperConnection, line: bytes) -> None:
+    assert answer_to(line, connection) == "InputError"
 
 
 ALL_ERRORS = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, ZeusError)]

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,11 @@ from support.keeper_place import (
 )
 from support.waiting import PATIENCE_SECONDS, eventually, limits
 from zeus.cli.keeper import keeper as keeper_command
+from zeus.device.gpu import Gpu
 from zeus.device.keeper import Observing, lend, server, status
-from zeus.device.keeper.core import Keeper
+from zeus.device.keeper.keeper import Keeper
 from zeus.device.keeper.notes import Notes
+from zeus.device.keeper.policy import KeeperPolicy
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import KeeperLost
 
@@ -59,6 +62,21 @@ def test_a_file_that_is_no_socket_is_not_replaced(place: Place) -> None:
 
 
 @as_root
+@pytest.mark.parametrize("mode", [0o777, 0o775])
+def test_root_serves_nowhere_where_others_could_put_a_link_in_place_of_the_socket(place: Place, mode: int) -> None:
+    folder = place.folder / "open"
+    folder.mkdir()
+    folder.chmod(mode)
+    path = folder / "keeper.sock"
+    keeper = place.start("-m", "zeus.device.keeper", "--socket", str(path), stderr=subprocess.PIPE)
+    assert f"other users can replace files in {folder}" in keeper.communicate(timeout=PATIENCE_SECONDS)[1]
+    assert keeper.returncode == 1
+    assert not path.exists()
+    folder.chmod(mode | 0o1000)  # sticky: only the owner of a file can replace it
+    place.serve(path=path)
+
+
+@as_root
 @pytest.mark.parametrize("open_to_all", [False, True])
 def test_nobody_outside_the_group_can_set_a_limit(place: Place, open_to_all: bool) -> None:
     place.serve("--group", "daemon")
@@ -73,20 +91,23 @@ def test_nobody_outside_the_group_can_set_a_limit(place: Place, open_to_all: boo
     assert place.is_untouched()
 
 
+def client() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
 def talk_as(place: Place, user: str, groups: list[str]) -> str:
     """What a user outside Zeus gets who speaks the protocol by hand."""
     script = """
 import json, socket, sys
-sock = socket.socket(socket.AF_UNIX)
+sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 try:
     sock.connect(sys.argv[1])
-    stream = sock.makefile("rw")
     for request in ({"op": "hello", "zeus": 1}, {"op": "lease", "gpus": sys.argv[2:]}):
         try:
-            print(json.dumps(request), file=stream, flush=True)
+            sock.send(json.dumps(request).encode())
         except BrokenPipeError:
             pass
-        answer = json.loads(stream.readline())
+        answer = json.loads(sock.recv(65536))
         if not answer["ok"]:
             sys.exit(print(answer["error"]))
     print("leased")
@@ -115,15 +136,19 @@ def test_no_input_kills_the_keeper_nor_the_leases_of_others(place: Place) -> Non
     path = place.env["ZEUS_KEEPER"]
     lease = lease_of(place)
     lease.set_limit(place.low)
-    hello = b'{"op": "hello", "zeus": 1}\n'
 
     @settings(max_examples=40)
     @given(st.booleans(), st.binary(max_size=500) | st.sampled_from([b"[" * 50000, b"x" * 70000, b"\n" * 1000]))
     def send(greet: bool, data: bytes) -> None:
-        with socket.socket(socket.AF_UNIX) as sock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock,
+            contextlib.suppress(BrokenPipeError, ConnectionResetError),
+        ):
             sock.settimeout(PATIENCE_SECONDS)
             sock.connect(path)
-            sock.sendall((hello if greet else b"") + data + b"\n")
+            if greet:
+                sock.send(b'{"op": "hello", "zeus": 1}')
+            sock.send(data)
             sock.shutdown(socket.SHUT_WR)
             while sock.recv(65536):
                 pass
@@ -137,15 +162,14 @@ def test_no_input_kills_the_keeper_nor_the_leases_of_others(place: Place) -> Non
 
 def test_bad_input_is_answered_and_the_lease_goes_on(place: Place) -> None:
     place.serve()
-    sock = socket.socket(socket.AF_UNIX)
+    sock = client()
     sock.settimeout(PATIENCE_SECONDS)
     sock.connect(place.env["ZEUS_KEEPER"])
-    with sock, sock.makefile("rwb") as stream:
+    with sock:
 
-        def ask(line: bytes) -> dict[str, object]:
-            stream.write(line + b"\n")
-            stream.flush()
-            answer: dict[str, object] = json.loads(stream.readline())
+        def ask(message: bytes) -> dict[str, object]:
+            sock.send(message)
+            answer: dict[str, object] = json.loads(sock.recv(65536))
             return answer
 
         uuid = place.gpus[0].spec.uuid
@@ -157,7 +181,7 @@ def test_bad_input_is_answered_and_the_lease_goes_on(place: Place) -> None:
         )  # before lease
         assert ask(json.dumps({"op": "lease", "gpus": [uuid]}).encode())["ok"]
         assert ask(json.dumps({"op": "lease", "gpus": [uuid]}).encode())["error"] == "InputError"
-        for line in (b"", b"[]", b"\xff", b'{"op": "set"}', b'{"op": "set", "watts": {"x": true}}'):
+        for line in (b" ", b"[]", b"\xff", b'{"op": "set"}', b'{"op": "set", "watts": {"x": true}}'):
             assert ask(line)["error"] == "InputError"
         assert ask(json.dumps({"op": "set", "watts": {uuid: place.low}}).encode())["limits"] == {uuid: place.low}
     eventually(place.is_back)
@@ -173,7 +197,7 @@ def test_what_a_dead_private_keeper_left_is_put_back_however_busy_the_system_kee
     trainer.kill()
 
     def is_back_after_one_more_connection() -> bool:
-        with socket.socket(socket.AF_UNIX) as sock:
+        with client() as sock:
             sock.connect(place.env["ZEUS_KEEPER"])
         return place.is_back()
 
@@ -186,26 +210,52 @@ def test_one_user_cannot_take_all_connections(place: Place) -> None:
     place.folder.chmod(0o755)
     with contextlib.ExitStack() as held:
         while True:
-            sock = held.enter_context(socket.socket(socket.AF_UNIX))
+            sock = held.enter_context(client())
             sock.settimeout(PATIENCE_SECONDS)
             sock.connect(place.env["ZEUS_KEEPER"])
             with contextlib.suppress(BrokenPipeError):  # refused already
-                sock.sendall(b'{"op": "hello", "zeus": 1}\n')
+                sock.sendall(b'{"op": "hello", "zeus": 1}')
             if not json.loads(sock.recv(65536))["ok"]:
                 break
         assert talk_as(place, "nobody", ["daemon"]) == "leased"
     eventually(lambda: not place.notes())  # a keeper that is killed before leaves them behind
 
 
+def test_what_a_client_sent_ahead_is_not_done_once_the_keeper_must_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "zeus.device.keeper")
+    gpus = VirtualMachine.in_memory("v100").gpus
+    stop, stopped = os.pipe()
+
+    def cards() -> Sequence[Gpu]:  # looked for when the lease is taken
+        os.write(stopped, b"x")
+        return gpus
+
+    uuid = gpus[0].spec.uuid
+    requests = {"op": "hello", "zeus": 1}, {"op": "lease", "gpus": [uuid]}, {"op": "set", "watts": {uuid: 150}}
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        for request in requests:
+            ours.send(json.dumps(request).encode())
+        keeper = Keeper(cards, Notes(tmp_path))
+        server.KeeperConnection(theirs, server.peer_of(theirs), keeper, "system", stop, KeeperPolicy()).serve()
+    logged = [record.getMessage() for record in caplog.records]
+    assert any("leased" in line for line in logged)
+    assert not any(line.startswith("set") for line in logged)
+    os.close(stop)
+    os.close(stopped)
+
+
 def test_a_connection_without_a_lease_ends_however_much_it_talks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "LEASELESS_SECONDS", 0.2)
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     keeper = Keeper(VirtualMachine.in_memory("v100").gpus.copy, Notes(tmp_path))
     stop, stopped = os.pipe()
     serving = threading.Thread(
-        target=server.KeeperConnection(theirs, server.peer_of(theirs), keeper, "system", stop).serve
+        target=server.KeeperConnection(theirs, server.peer_of(theirs), keeper, "system", stop, KeeperPolicy()).serve
     )
     serving.start()
     try:
@@ -213,7 +263,7 @@ def test_a_connection_without_a_lease_ends_however_much_it_talks(
             ours.settimeout(PATIENCE_SECONDS)
             deadline = time.monotonic() + PATIENCE_SECONDS
             while time.monotonic() < deadline:
-                ours.sendall(b'{"op": "hello", "zeus": 1}\n')
+                ours.sendall(b'{"op": "hello", "zeus": 1}')
                 if not ours.recv(65536):
                     break
                 time.sleep(0.01)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from zeus.config import read_config
 from zeus.device.gpu import GpuSpec
-from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, LimitBound, LimitRule, Peer, policy_of
+from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, LimitRule, Peer, policy_of
 from zeus.env import SETTINGS
 
 CARD = GpuSpec("GPU-1", "V100", "nvidia", 100, 250, 250)
-SHARES = st.none() | st.builds(LimitBound, share=st.floats(0.01, 1))
+SHARES = st.none() | st.integers(1, 100).map("{} %".format)
 RULES = st.builds(LimitRule, SHARES) | st.builds(
-    lambda low, more: LimitRule(LimitBound(watts=low), LimitBound(watts=low + more)),
+    lambda low, more: LimitRule(low, low + more),
     st.floats(1, 500),
     st.floats(0, 500),
 )
@@ -44,7 +44,7 @@ def test_what_is_refused_is_outside_the_range_which_is_on_the_card(rules: list[L
 
 @given(RULES, RULES)
 def test_a_member_of_two_groups_has_the_wider_range(one: LimitRule, other: LimitRule) -> None:
-    policy = KeeperPolicy(None, groups={7: one, 8: other})
+    policy = KeeperPolicy(groups={"7": one, "8": other})
     both, alone = policy.rule_for(peer(1000, 7, 8)), policy.rule_for(peer(1000, 7))
     assert isinstance(both, Allowed)
     assert isinstance(alone, Allowed)
@@ -54,7 +54,7 @@ def test_a_member_of_two_groups_has_the_wider_range(one: LimitRule, other: Limit
 
 
 def test_root_and_the_group_may_and_nobody_else() -> None:
-    policy = KeeperPolicy(group=54321)
+    policy = KeeperPolicy("54321")
     assert isinstance(policy.rule_for(peer(0)), Allowed)
     assert isinstance(policy.rule_for(peer(os.geteuid())), Allowed)
     assert isinstance(policy.rule_for(peer(1000, 54321)), Allowed)
@@ -65,14 +65,14 @@ def test_root_and_the_group_may_and_nobody_else() -> None:
 
 def test_a_group_that_does_not_exist_is_named(tmp_path: Path) -> None:
     policy = written("[keeper]\ngroup = 'no-such-group'", tmp_path / "config.toml")
-    assert (policy.group, policy.members()) == (None, "members of the group 'no-such-group'")
+    assert (policy.group, policy.members()) == ("no-such-group", "members of the group 'no-such-group'")
     denied = policy.rule_for(peer(1000, 8))
     assert isinstance(denied, Denied)
     assert "usermod -aG no-such-group USER" in denied.reason
 
 
 def test_a_rule_for_the_user_decides_alone_and_a_group_that_is_forbidden_wins() -> None:
-    policy = KeeperPolicy(7, groups={8: LimitRule(allow=False)}, users={1001: LimitRule(LimitBound(watts=200))})
+    policy = KeeperPolicy("7", groups={"8": LimitRule(allow=False)}, users={"1001": LimitRule(200)})
     assert isinstance(policy.rule_for(peer(1000, 7, 8)), Denied)
     own = policy.rule_for(peer(1001, 8))
     assert isinstance(own, Allowed)
@@ -93,7 +93,7 @@ def test_the_policy_of_a_file_names_groups_and_users(tmp_path: Path) -> None:
         allow = false
     """
     policy = written(text, tmp_path / "config.toml", group="bin")
-    assert (list(policy.unresolved_groups), list(policy.unresolved_users)) == (["no-such-group"], [])
+    assert policy.unresolved() == ["the group 'no-such-group'"]
     assert policy.audit == "/var/log/zeus/keeper.log"
     assert policy.text == "floor 60 %, ceiling 240 W; groups: daemon, no-such-group; users: nobody"
     by_group = {gid: policy.rule_for(peer(1000, gid)) for gid in (1, 2)}  # daemon, bin
@@ -138,4 +138,4 @@ def test_a_mistake_elsewhere_in_the_file_does_not_close_the_keeper(tmp_path: Pat
 
 
 def test_the_highest_limit_of_a_card_is_always_allowed() -> None:
-    assert Allowed((LimitRule(floor=LimitBound(watts=400)),)).range_on(CARD) == (250, 250)
+    assert Allowed((LimitRule(floor=400),)).range_on(CARD) == (250, 250)

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from zeus.device.gpu import Capability, Gpu, check_limit, refuse_if_read_only
-from zeus.device.keeper.notes import Note, Notes, UnreadableNote
+from zeus.device.keeper.notes import Note, Notes, UnreadableNote, near, same
 from zeus.device.keeper.policy import Allowed, user_name
 from zeus.errors import DeviceError, DeviceLost, InputError, LeaseRefused, NoDevice, ReadOnly, Unsupported, ZeusError
 from zeus.files import FileLock
@@ -39,9 +39,9 @@ audit_log = logging.getLogger("zeus.device.keeper.audit")
 
 RETRIES_SECONDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4)  # less than a second in total: a limit must be restored within one
 PATIENCE_SECONDS = 2.0  # how long to wait for a GPU whose last holder has just died and is being cleaned up
-TOLERANCE_WATTS = 1.0  # drivers round a limit that is set by up to this; the limit that they report is exact
 _POLL_SECONDS = 0.02
-_JOB_LENGTH = 200
+_JOB_LENGTH = 200  # letters in the audit; a client sends as many as it likes
+_REASON_LENGTH = 500
 
 
 class Restoration(StrEnum):
@@ -52,6 +52,10 @@ class Restoration(StrEnum):
     LEFT = "left"  # somebody else had changed it, so it stays
     VOID = "void"  # the note was from another boot
     FAILED = "failed"  # could not be restored; the note stays for the next try
+
+
+_LEVELS = {Restoration.LEFT: logging.WARNING, Restoration.FAILED: logging.ERROR}  # the others: INFO
+_VERDICTS = {Restoration.RESTORED: "allowed", Restoration.FAILED: "failed"}  # for the audit; the others changed nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,63 +69,27 @@ class RestoreResult:
     message: str = ""
 
 
-def same(a: float, b: float) -> bool:
-    """Whether two limits that the driver reported are equal. It counts in milliwatts."""
-    return round(a * 1e3) == round(b * 1e3)
-
-
-def near(reported: float, given: float) -> bool:
-    """Whether the reported limit may be the driver's rounding of the one that was set."""
-    return abs(round(reported * 1e3) - round(given * 1e3)) <= TOLERANCE_WATTS * 1e3
-
-
-def is_foreign(watts: float, note: Note) -> bool:
-    """Whether somebody else set this limit, which is now in force.
-
-    >>> note = Note("GPU-1", "boot", found_watts=250, ours_watts=(150,), setting_watts=125)
-    >>> is_foreign(250, note), is_foreign(150, note), is_foreign(124.9, note)
-    (False, False, False)
-    >>> is_foreign(249.5, note), is_foreign(150.001, note), is_foreign(200, note)
-    (True, True, True)
-    """
-    if note.setting_watts is not None and near(watts, note.setting_watts):
-        return False
-    return not any(same(watts, expected) for expected in (note.found_watts, *note.ours_watts))
-
-
 def restore(gpu: Gpu, note: Note) -> RestoreResult:
     """Try once to restore the limit. Raises whatever the card raises."""
-    now = gpu.limit()
-    if is_foreign(now, note):
+    now, found = gpu.limit(), note.found_watts
+    if note.is_foreign(now):
         ending = Restoration.LEFT
-    elif same(now, note.found_watts):
-        ending = Restoration.UNCHANGED
+        message = f"left at {now:g} W, which somebody else set during the lease. It was at {found:g} W before."
+    elif same(now, found):
+        ending, message = Restoration.UNCHANGED, f"still at its limit of {found:g} W."
     else:
-        gpu.set_limit(note.found_watts)
+        gpu.set_limit(found)
         now = gpu.limit()
-        if not near(now, note.found_watts):
-            raise DeviceError(f"GPU {note.uuid}: set {note.found_watts:g} W, but {now:g} W is in force.")
-        ending = Restoration.RESTORED
+        if not near(now, found):
+            raise DeviceError(f"GPU {note.uuid}: set {found:g} W, but {now:g} W is in force.")
+        ending, message = Restoration.RESTORED, f"restored its limit of {found:g} W."
     if note.switched_persistence and note.found_persistence is False:
         # After the limit: with persistence off, the driver may unload at once and lose the limit.
         try:
             gpu.set_persistence(False)
         except DeviceError as e:
             log.warning("GPU %s: persistence mode stays on: %s", note.uuid, e)
-    return RestoreResult(note.uuid, ending, note.found_watts, now, _describe(note, ending, now))
-
-
-def _describe(note: Note, ending: Restoration, now: float) -> str:
-    match ending:
-        case Restoration.RESTORED:
-            return f"GPU {note.uuid}: restored its limit of {note.found_watts:g} W."
-        case Restoration.LEFT:
-            return (
-                f"GPU {note.uuid}: left at {now:g} W, which somebody else set during the lease. "
-                f"It was at {note.found_watts:g} W before."
-            )
-        case _:
-            return f"GPU {note.uuid}: still at its limit of {note.found_watts:g} W."
+    return RestoreResult(note.uuid, ending, found, now, f"GPU {note.uuid}: {message}")
 
 
 def borrower(uid: int | None = None, pid: int | None = None, job: str = "") -> str:
@@ -154,7 +122,7 @@ def audit(
         reason: Why not.
     """
     before, after = ("-" if watts is None else f"{watts:g}" for watts in (old, new))
-    why = f" reason={json.dumps(reason)}" if reason else ""
+    why = f" reason={json.dumps(reason[:_REASON_LENGTH])}" if reason else ""
     audit_log.info("%s %s gpu=%s old_watts=%s new_watts=%s %s%s", event, verdict, uuid, before, after, who, why)
 
 
@@ -208,36 +176,25 @@ class Keeper:
         if not wanted:
             raise InputError("a lease needs at least one GPU.")
         refuse_if_read_only("lending a power limit")
-        loan = Loan(self, allowed or Allowed(), who or borrower(os.geteuid(), os.getpid()))
+        who = who or borrower(os.geteuid(), os.getpid())
         cards = [self.card(uuid) for uuid in wanted]  # before the deadline starts: opening the driver is slow
         deadline = time.monotonic() + patience
+        lent: list[_Lent] = []
         try:
             for uuid, gpu in zip(wanted, cards, strict=True):
                 if Capability.LIMITS not in gpu.spec.capabilities:
                     raise Unsupported(f"GPU {uuid} ({gpu.spec.name}) has no power limit that can be set.")
                 lock = self._lock(uuid, to or f"process {os.getpid()}", deadline)
-                try:
-                    loan.add(self._begin(gpu, lock, loan.who))
-                except BaseException:
-                    lock.release()
-                    raise
+                lent.append(self._begin(gpu, lock, who))
         except BaseException:
-            loan.restore()
+            self.restore(lent)
             raise
-        return loan
+        return Loan(self, lent, allowed or Allowed(), who)
 
     def recover(self, uuids: Sequence[str] | None = None) -> list[RestoreResult]:
         """Restore what a dead keeper left behind, by default on all GPUs. Those on lease are not touched."""
-        results = []
-        for uuid in self.notes.uuids() if uuids is None else uuids:
-            try:
-                result = self._recover_one(uuid)
-            except Exception as e:  # one broken card must not stop the others
-                result = RestoreResult(uuid, Restoration.FAILED, message=f"GPU {uuid}: could not be restored: {e}")
-            if result is not None:
-                results.append(result)
-                self._report(result)
-        return results
+        recovered = (self._recover_one(uuid) for uuid in (self.notes.uuids() if uuids is None else uuids))
+        return [result for result in recovered if result is not None]
 
     def owed(self) -> list[str]:
         """The GPUs that this keeper lent and could not restore, and that nobody has restored since.
@@ -249,8 +206,8 @@ class Keeper:
     def _is_still(self, note: Note) -> bool:
         try:
             return self.notes.read(note.uuid) == note
-        except UnreadableNote:
-            return False
+        except UnreadableNote:  # perhaps only now
+            return True
 
     def card(self, uuid: str) -> Gpu:
         """The card with this UUID. Looks for cards again if it is unknown: cards appear and drivers load late."""
@@ -266,10 +223,11 @@ class Keeper:
         """Restore these GPUs and release their locks."""
         try:
             results = self._restore_each([(one.gpu, one.note) for one in lent])
-            for result, one in zip(results, lent, strict=True):
-                self._report(result)
-                if result.ending is Restoration.FAILED:
-                    self._owed[result.uuid] = one.note
+            self._owed |= {
+                one.note.uuid: one.note
+                for result, one in zip(results, lent, strict=True)
+                if result.ending is Restoration.FAILED
+            }
             return results
         finally:
             for one in lent:
@@ -299,16 +257,20 @@ class Keeper:
                         self._forget_cards()
                 if not again:
                     pending.remove((gpu, note))
-        for _, note in cards:
-            self._audit(note, results[note.uuid])
-        return [results[note.uuid] for _, note in cards]
+        return [self._report(results[note.uuid], note) for _, note in cards]
 
-    def _audit(self, note: Note, result: RestoreResult) -> None:
-        who, ours = note.borrower or borrower(), next(iter(note.ours_watts), None)
-        if result.ending is Restoration.RESTORED:
-            audit("restore", "allowed", note.uuid, ours, result.limit_watts, who)
-        elif result.ending is Restoration.FAILED and note.uuid not in self._reported:  # once, however often it fails
-            audit("restore", "failed", note.uuid, ours, note.found_watts, who, result.message)
+    def _report(self, result: RestoreResult, note: Note | None = None) -> RestoreResult:
+        """Log the result; a failure only once, however often it is tried again."""
+        has_failed = result.ending is Restoration.FAILED
+        if has_failed and result.uuid in self._reported:
+            return result
+        (self._reported.add if has_failed else self._reported.discard)(result.uuid)
+        log.log(_LEVELS.get(result.ending, logging.INFO), result.message)
+        if note is not None and result.ending in _VERDICTS:
+            ours, now = next(iter(note.ours_watts), None), result.limit_watts or note.found_watts
+            reason = result.message if has_failed else ""
+            audit("restore", _VERDICTS[result.ending], note.uuid, ours, now, note.borrower or borrower(), reason)
+        return result
 
     def _forget_cards(self) -> None:
         """Look for the cards again next time: one that comes back has another handle."""
@@ -326,71 +288,66 @@ class Keeper:
         return lock
 
     def _begin(self, gpu: Gpu, lock: FileLock, who: str) -> _Lent:
+        """Write down the limit of a GPU whose lock we hold, and try the right to set it. Releases the lock if not."""
         uuid = gpu.spec.uuid
-        left = self._settle(uuid)  # first, or a limit that a dead keeper lowered would count as the one found
-        if left is not None and left.ending is Restoration.FAILED:
-            raise DeviceError(left.message)
-        note = Note(uuid, self.notes.boot, gpu.limit(), _persistence(gpu), borrower=who)
-        self.notes.write(note)
         try:
-            while not same(now := gpu.limit(), note.found_watts):  # somebody else set it meanwhile
-                note = replace(note, found_watts=now)
-                self.notes.write(note)
-            gpu.set_limit(now)  # changes nothing, but shows now and not in mid-training whether setting is allowed
+            left = self._settle(uuid)  # first, or a limit that a dead keeper lowered would count as the one found
+            if left is not None and left.ending is Restoration.FAILED:
+                raise DeviceError(left.message)
+            note = Note(uuid, self.notes.boot, gpu.limit(), _persistence(gpu), borrower=who)
+            self.notes.write(note)
+            try:
+                while not same(now := gpu.limit(), note.found_watts):  # somebody else set it meanwhile
+                    note = replace(note, found_watts=now)
+                    self.notes.write(note)
+                gpu.set_limit(now)  # changes nothing, but shows now and not in mid-training whether setting is allowed
+            except BaseException:
+                self.notes.drop(uuid)
+                raise
         except BaseException:
-            self.notes.drop(uuid)
+            lock.release()
             raise
         return _Lent(gpu, lock, note, ceiling_watts=now, in_force_watts=now)
 
     def _recover_one(self, uuid: str) -> RestoreResult | None:
-        lock = self.notes.lock(uuid, f"process {os.getpid()}, which restores its limit")
-        if lock is None:
-            return None
-        with lock:
-            return self._settle(uuid)
+        try:
+            lock = self.notes.lock(uuid, f"process {os.getpid()}, which restores its limit")
+            if lock is None:
+                return None
+            with lock:
+                return self._settle(uuid)
+        except Exception as e:  # one broken card must not stop the others
+            message = f"GPU {uuid}: could not be restored: {e}"
+            return self._report(RestoreResult(uuid, Restoration.FAILED, message=message))
 
     def _settle(self, uuid: str) -> RestoreResult | None:
         """Restore what a dead keeper left on a GPU whose lock we hold. None if it left nothing."""
         try:
             note = self.notes.read(uuid)
         except UnreadableNote as e:
-            return RestoreResult(uuid, Restoration.FAILED, message=str(e))
+            return self._report(RestoreResult(uuid, Restoration.FAILED, message=str(e)))
         if note is None:
             return None
         if self.notes.is_void(note):
             self.notes.drop(uuid)
-            return RestoreResult(
-                uuid, Restoration.VOID, note.found_watts, message=f"GPU {uuid}: dropped a note from another boot."
-            )
+            message = f"GPU {uuid}: dropped a note from another boot."
+            return self._report(RestoreResult(uuid, Restoration.VOID, note.found_watts, message=message))
         return self._restore_each([(self.card(uuid), note)])[0]
-
-    def _report(self, result: RestoreResult) -> None:
-        """Log the result; a failure only once, however often it is tried again."""
-        if result.ending is not Restoration.FAILED:
-            self._reported.discard(result.uuid)
-            (log.warning if result.ending is Restoration.LEFT else log.info)(result.message)
-        elif result.uuid not in self._reported:
-            self._reported.add(result.uuid)
-            log.error(result.message)
 
 
 class Loan:
     """Some GPUs lent together."""
 
-    def __init__(self, keeper: Keeper, allowed: Allowed, who: str) -> None:
+    def __init__(self, keeper: Keeper, lent: Sequence[_Lent], allowed: Allowed, who: str) -> None:
         self._keeper = keeper
+        self._lent = {one.note.uuid: one for one in lent}
         self._allowed = allowed
-        self.who = who  # for whom, as the audit has it
-        self._lent: dict[str, _Lent] = {}
+        self._who = who  # for whom, as the audit has it
 
     @property
     def found(self) -> dict[str, float]:
         """The limits that will be restored, in watts by UUID."""
         return {uuid: one.note.found_watts for uuid, one in self._lent.items()}
-
-    def add(self, one: _Lent) -> None:
-        """Add a GPU. Only `Keeper.lend` calls this."""
-        self._lent[one.note.uuid] = one
 
     def set(self, watts: Mapping[str, float]) -> dict[str, float]:
         """Set these limits, all or none, and return those now in force."""
@@ -398,12 +355,13 @@ class Loan:
         try:
             limits = self._set_all(watts)
         except Exception as e:
-            for uuid, value in watts.items():
-                verdict = "refused" if isinstance(e, InputError | ReadOnly) else "failed"
-                audit("set", verdict, uuid, before.get(uuid), value, self.who, str(e))
+            verdict = "refused" if isinstance(e, InputError | ReadOnly) else "failed"
+            named = {uuid if uuid in self._lent else "-": value for uuid, value in watts.items()}  # a client names any
+            for uuid, value in named.items():
+                audit("set", verdict, uuid, before.get(uuid), value, self._who, str(e))
             raise
         for uuid, value in limits.items():
-            audit("set", "allowed", uuid, before[uuid], value, self.who)
+            audit("set", "allowed", uuid, before[uuid], value, self._who)
         return limits
 
     def _set_all(self, watts: Mapping[str, float]) -> dict[str, float]:
@@ -442,7 +400,7 @@ class Loan:
     def _in_force(self, one: _Lent) -> float:
         """The limit in force. If somebody else set it meanwhile, it becomes the limit to restore and our ceiling."""
         now = one.gpu.limit()
-        if is_foreign(now, one.note):
+        if one.note.is_foreign(now):
             self._adopt(one, now)
         one.in_force_watts = now
         return now

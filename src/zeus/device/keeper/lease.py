@@ -18,10 +18,15 @@ The first rule that applies decides:
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import math
 import os
+import site
+import subprocess
+import sys
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,18 +35,18 @@ from types import TracebackType
 from typing import Any
 
 from zeus import env
-from zeus.device import container
+from zeus.device import container, ranks
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
-from zeus.device.keeper import protocol
 from zeus.device.keeper.notes import Notes
 from zeus.device.keeper.policy import DEFAULT_GROUP, Allowed, Peer, group_name, policy_of, user_name
-from zeus.device.keeper.private import reap, recover, start_private
-from zeus.device.keeper.protocol import LEASE_SECONDS, Channel, connect
-from zeus.errors import DeviceError, InputError, KeeperLost, ReadOnly, ZeusError
+from zeus.device.keeper.protocol import LEASE_SECONDS, Channel, connect, pair
+from zeus.device.virtual.machine import passed_on
+from zeus.errors import DeviceError, InputError, KeeperLost, NoDevice, NotPermitted, Unsupported, ZeusError
 
 log = logging.getLogger("zeus.device.keeper")
 
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
+START_SECONDS = 60.0  # for the interpreter of a private keeper to start on a very busy machine
 PRIVATE = "private"  # in place of a socket: start a private keeper, even if that is a risk
 _warned: set[str] = set()
 
@@ -64,7 +69,11 @@ class Lease:
         self._channel = channel
         self.kind = kind  # "private" or "system"
         self.is_left = False  # whether it was released, but the keeper did not confirm that limits are restored
-        answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=env.job_name())
+        try:
+            answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=env.job_name())
+        except BaseException:
+            channel.close()
+            raise
         self.found: dict[str, float] = answer["found"]  # watts by UUID, restored at the end
         _leases.add(self)
 
@@ -77,12 +86,9 @@ class Lease:
         """
         refuse_if_read_only(f"setting a power limit of {watts:g} W")
         uuids = list(self.found) if gpu is None else [gpu if isinstance(gpu, str) else gpu.spec.uuid]
-        try:
-            limits = {uuid: float(watts) for uuid in uuids}
-            protocol.encode(limits)
-        except ValueError as e:
-            raise InputError(f"{watts} W is not a power limit. Give a number of watts.") from e
-        answer = self._channel.ask(op="set", watts=limits)
+        if not math.isfinite(watts):
+            raise InputError(f"{watts} W is not a power limit. Give a number of watts.")
+        answer = self._channel.ask(op="set", watts=dict.fromkeys(uuids, float(watts)))
         self.found = answer["found"]
         in_force: dict[str, float] = answer["limits"]
         return in_force
@@ -96,7 +102,7 @@ class Lease:
                 return
             _leases.discard(self)
         try:
-            for result in self._channel.ask(op="release")["returned"]:
+            for result in self._channel.ask(op="release")["results"]:
                 if result["ending"] in ("left", "failed"):
                     self.is_left = True
                     log.warning("%s", result["message"])
@@ -104,11 +110,11 @@ class Lease:
             self.is_left = True
             log.warning("While releasing the lease: %s", e)
             if self.kind == "private":
-                recover()
+                _restart()
         finally:
             self._channel.close()
             if self.kind == "private":
-                reap(self._channel.keeper_pid)
+                _reap(self._channel.keeper_pid)
 
     def __enter__(self) -> Lease:
         return self
@@ -148,15 +154,11 @@ def lend(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> L
     if not gpus:
         raise InputError("a lease needs at least one GPU.")
     try:
-        match _route(gpus, socket):
-            case Path() as path:
-                return _take(_greet(path), gpus, "system")
-            case _Private(risk):
-                if risk:
-                    _warn_once(f"ZEUS_KEEPER=private: {risk}")
-                return _take(start_private(), gpus, "private")
-            case Observing() as observing:
-                pass
+        if (path := _route(gpus, socket)) is not None:
+            return Lease(_greet(path), gpus, "system")
+        if risk := _risk(gpus):
+            _warn_once(f"ZEUS_KEEPER=private: {risk}")
+        return Lease(_start_private(), gpus, "private")
     except ZeusError as e:
         observing = Observing(f"Power limits are only observed: {e}")
     _warn_once(observing.reason)
@@ -183,22 +185,16 @@ def permitted(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None)
 def status(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     """Which keeper `lend` would use. Takes no lease."""
     found: dict[str, Any] = {"use": None, "socket": None, "lent": [], "why_not": None, "risk": None, "policy": None}
-    if not gpus:
-        return found | {"why_not": "there is no GPU."}
-    match _route(gpus, socket):
-        case Observing(reason):
-            return found | {"why_not": reason}
-        case _Private(risk):
-            policy = policy_of(env.HERE.policy_file())
-            found |= {"use": None if policy.closed else "private", "risk": risk, "policy": policy.text or None}
-            return found | {"lent": Notes.here().lent(), "why_not": policy.closed or None}
-        case Path() as path:
-            found |= {"socket": str(path)}
-            try:
-                answer = _ask_status(path)
-                return found | {"use": "system", "lent": answer["lent"], "policy": answer.get("policy") or None}
-            except ZeusError as e:
-                return found | {"why_not": str(e)}
+    try:
+        if (path := _route(gpus, socket)) is not None:
+            found["socket"] = str(path)
+            answer = _ask_status(path)
+            return found | {"use": "system", "lent": answer["lent"], "policy": answer["policy"] or None}
+        policy = policy_of(env.HERE.policy_file())
+        found |= {"lent": Notes.here().lent(), "risk": _risk(gpus), "policy": policy.text or None}
+        return found | ({"why_not": policy.closed} if policy.closed else {"use": "private"})
+    except ZeusError as e:
+        return found | {"why_not": str(e)}
 
 
 def _ask_status(path: Path, within: float | None = None, **more: Any) -> dict[str, Any]:
@@ -209,19 +205,24 @@ def _ask_status(path: Path, within: float | None = None, **more: Any) -> dict[st
         channel.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Private:
-    """Use a private keeper. `risk` says what it cannot guarantee here."""
+def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path | None:
+    """The socket of the keeper to use. None: start a private one.
 
-    risk: str | None = None
-
-
-def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path | _Private | Observing:
-    """Which keeper to use: the one at this path, a private one, or none."""
-    if obstacle := _obstacle(gpus):
-        return Observing(obstacle)
+    Raises:
+        ZeusError: Limits can only be observed.
+    """
+    if not gpus:
+        raise NoDevice("there is no GPU.")
+    refuse_if_read_only("setting power limits")
+    for gpu in gpus:
+        if Capability.LIMITS not in gpu.spec.capabilities:
+            raise Unsupported(f"GPU {gpu.index} ({gpu.spec.name}) has no power limit that can be set.")
+        if gpu.spec.shared:
+            raise Unsupported(f"GPU {gpu.index} ({gpu.spec.name}) is a slice of a shared card.")
     path = _system_socket(gpus, socket)
-    return path or _private(are_virtual(gpus), risk_accepted=bool(socket or env.keeper()))
+    if path is None:
+        _check_private(gpus, is_risk_accepted=bool(socket or env.keeper()))
+    return path
 
 
 def _system_socket(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path | None:
@@ -237,44 +238,26 @@ def are_virtual(gpus: Sequence[Gpu]) -> bool:
     return all(gpu.spec.vendor == "virtual" for gpu in gpus)
 
 
-def _private(virtual: bool, risk_accepted: bool) -> _Private | Observing:
-    """A private keeper, if it has a folder. For real cards: if this user may start one and the risk is accepted."""
-    if not virtual and os.geteuid() != 0:
-        return Observing(
-            f"Power limits are only observed: user {os.geteuid()} may not set them and no keeper runs on this machine. "
+def _risk(gpus: Sequence[Gpu]) -> str | None:
+    """What a private keeper cannot guarantee here. Raises `DeviceError` if it has no folder for its notes."""
+    folder = Notes.here().folder
+    return None if are_virtual(gpus) else container.risk(folder)
+
+
+def _check_private(gpus: Sequence[Gpu], is_risk_accepted: bool) -> None:
+    """Raise `DeviceError` if this process may not start a private keeper."""
+    if not are_virtual(gpus) and os.geteuid() != 0:
+        raise NotPermitted(
+            f"user {os.geteuid()} may not set them and no keeper runs on this machine. "
             "Ask an administrator to start `zeus keeper` (as a service: `zeus keeper --print-unit`), "
             "or run the training as root."
         )
-    try:
-        folder = Notes.here().folder
-    except ZeusError as e:
-        return Observing(f"Power limits are only observed: {e}")
-    except OSError as e:
-        return Observing(
-            f"Power limits are only observed: the keeper's folder cannot be made ({e}). "
-            "Set ZEUS_KEEPER_STATE to another folder."
+    risk = _risk(gpus)
+    if risk and not is_risk_accepted:
+        raise NotPermitted(
+            f"{risk} Run `zeus keeper` on the host and mount its folder into the container "
+            "(docker run -v /run/zeus:/run/zeus), or accept the risk with ZEUS_KEEPER=private."
         )
-    risk = None if virtual else container.risk(folder)
-    if risk and not risk_accepted:
-        return Observing(
-            f"Power limits are only observed: {risk} Run `zeus keeper` on the host and mount its folder into the "
-            "container (docker run -v /run/zeus:/run/zeus), or accept the risk with ZEUS_KEEPER=private."
-        )
-    return _Private(risk)
-
-
-def _obstacle(gpus: Sequence[Gpu]) -> str:
-    """Why no keeper can help. Empty if nothing is in the way."""
-    try:
-        refuse_if_read_only("setting power limits")
-    except ReadOnly as e:
-        return str(e)
-    for gpu in gpus:
-        if Capability.LIMITS not in gpu.spec.capabilities:
-            return f"GPU {gpu.index} ({gpu.spec.name}) has no power limit that can be set. Zeus only observes it."
-        if gpu.spec.shared:
-            return f"GPU {gpu.index} ({gpu.spec.name}) is a slice of a shared card. Zeus only observes it."
-    return ""
 
 
 def is_alive(path: Path) -> bool:
@@ -295,7 +278,7 @@ def _greet(path: Path) -> Channel:
         raise DeviceError(f"user {os.geteuid()} may not use the keeper at {path}. {_admission(path)}") from e
     except OSError as e:
         raise DeviceError(
-            f"no keeper answers at {path} ({e.strerror}). Start one with `zeus keeper --socket {path}`."
+            f"no keeper answers at {path} ({e.strerror or e}). Start one with `zeus keeper --socket {path}`."
         ) from e
     try:
         return channel.greet()
@@ -319,12 +302,68 @@ def _admission(path: Path) -> str:
     return f"Ask an administrator to run `usermod -aG {group_name(gid)} {user}`. Then log in again."
 
 
-def _take(channel: Channel, gpus: Sequence[Gpu], kind: str) -> Lease:
+def _start_private() -> Channel:
+    """Start a keeper for this process alone and connect to it. It outlives us just long enough to restore the limits.
+
+    It is not a child of this process, so killing a process tree does not kill it, and it leaves no zombie. It has its
+    own session, so Ctrl-C does not reach it. The only thing that it inherits is one end of a socket.
+    """
+    ours, theirs = pair()
+    channel = Channel(ours)
+    command = [sys.executable, "-P", "-m", "zeus.device.keeper", "--fd", str(theirs.fileno())]
     try:
-        return Lease(channel, gpus, kind)
-    except BaseException:
+        with theirs:
+            subprocess.run(  # it forks the keeper and exits
+                command,
+                check=False,
+                timeout=START_SECONDS,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+                env=_environment(),
+            )
+        return channel.greet(START_SECONDS)
+    except BaseException as e:
         channel.close()
+        if isinstance(e, OSError | subprocess.TimeoutExpired):
+            raise KeeperLost(f"a private keeper could not be started with {sys.executable}: {e}") from e
         raise
+
+
+def _reap(pid: int) -> None:
+    """Collect a private keeper that has ended. Needed only as a container's first process, which inherits orphans."""
+    deadline = time.monotonic() + env.time_limits().keeper_answer  # a suspended keeper does not end
+    with contextlib.suppress(ChildProcessError):
+        while os.getpid() == 1 and os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+def _restart() -> None:
+    """Start a keeper without a client. It restores what a killed keeper left behind, and then ends."""
+    with contextlib.suppress(ZeusError):
+        channel = _start_private()
+        channel.close()
+        _reap(channel.keeper_pid)
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, with absolute paths (the keeper runs in /) and without what only we need."""
+    masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+    own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
+    variables = env.inherited(own) | passed_on()
+    for name in ("ZEUS_KEEPER_STATE", "ZEUS_CONFIG"):
+        if variables.get(name):
+            variables[name] = str(Path(variables[name]).absolute())
+    folders = [str(Path(p).absolute()) for p in variables.get("PYTHONPATH", "").split(os.pathsep) if p]
+    package = str(Path(__file__).absolute().parents[3])
+    if package not in (*folders, *site.getsitepackages(), site.getusersitepackages()):
+        folders.insert(0, package)  # the keeper would not find Zeus otherwise
+    if folders:
+        variables["PYTHONPATH"] = os.pathsep.join(folders)
+    return variables
 
 
 def _warn_once(text: str) -> None:
