@@ -127,8 +127,7 @@ class EpochLimits:
             limit = choose(self._plan.selector, self._known, self._plan.limits)
         try:
             if limit is None:
-                for uuid, watts in dict(self._lease.found).items():
-                    self._lease.set_limit(watts, uuid)
+                self._lease.set_found()
                 self.in_force = self.found
             elif limit != self.in_force:
                 self._lease.set_limit(limit)

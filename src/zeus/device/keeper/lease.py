@@ -88,7 +88,15 @@ class Lease:
         uuids = list(self.found) if gpu is None else [gpu if isinstance(gpu, str) else gpu.spec.uuid]
         if not math.isfinite(watts):
             raise InputError(f"{watts} W is not a power limit. Give a number of watts.")
-        answer = self._channel.ask(op="set", watts=dict.fromkeys(uuids, float(watts)))
+        return self._set(dict.fromkeys(uuids, float(watts)))
+
+    def set_found(self) -> None:
+        """Set on each GPU the limit found, and keep the lease. Raises like `set_limit`."""
+        refuse_if_read_only("setting the power limits found")
+        self._set(self.found)
+
+    def _set(self, watts: dict[str, float]) -> dict[str, float]:
+        answer = self._channel.ask(op="set", watts=watts)
         self.found = answer["found"]
         in_force: dict[str, float] = answer["limits"]
         return in_force

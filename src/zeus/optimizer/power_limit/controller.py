@@ -422,8 +422,10 @@ class GlobalPowerLimitOptimizer(Callback):
             return
         with self._setting():
             try:
-                if lease is not None:
-                    _set(lease, limit)
+                if lease is not None and limit is not None:
+                    lease.set_limit(limit)
+                elif lease is not None:
+                    lease.set_found()
             except ZeusError as failed:
                 if self._crew.size == 1:
                     raise
@@ -515,15 +517,6 @@ class GlobalPowerLimitOptimizer(Callback):
         if lease is not None:
             with self._setting(wait=False):
                 lease.release()
-
-
-def _set(lease: Lease, limit: float | None) -> None:
-    """Set this limit. None: restore on each GPU the limit found."""
-    if limit is not None:
-        lease.set_limit(limit)
-    else:
-        for uuid, watts in dict(lease.found).items():
-            lease.set_limit(watts, uuid)
 
 
 def _limit(state: State | None) -> float | None:
