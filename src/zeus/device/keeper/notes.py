@@ -89,7 +89,7 @@ class Notes:
         """The notes in this process's folder. Makes the folder, and refuses one that somebody else can write to."""
         chosen = env.keeper_state()
         if chosen:
-            return cls(_private(Path(chosen).absolute()))
+            return cls(_private(chosen.absolute()))
         if (cards := own_state()) is not None:  # beside the cards, and gone with them
             return cls(_private(cards.with_name(f"{cards.name}.keeper")))
         if os.geteuid() == 0:

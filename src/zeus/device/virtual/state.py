@@ -209,7 +209,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 def state_file(cards: str) -> Path:
     """The file that ZEUS_VIRTUAL_STATE names, or else this process's own for this kind of machine."""
     named = env.virtual_state()
-    return Path(named).absolute() if named is not None else _own_folder() / f"{cards}.state"
+    return named.absolute() if named is not None else _own_folder() / f"{cards}.state"
 
 
 @cache
