@@ -23,11 +23,11 @@ from typing import Protocol
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Clock, Gpu, Ticker
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NotPermitted, Unsupported
+from zeus.fork import renew_after_fork
 from zeus.monitor.curve.counter_curve import CounterCurve
 from zeus.monitor.curve.sample_curve import AVERAGED, POLLED, SAMPLE_BUFFER, CurvePoint, Sensor, buffer_sensor
 from zeus.monitor.curve.stamps import StampMapper, spacing
 from zeus.monitor.energy import UNKNOWN, EnergyCurve, EnergyEstimate, Source
-from zeus.monitor.fork import renew_after_fork
 
 log = logging.getLogger(__name__)
 

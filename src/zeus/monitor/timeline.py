@@ -15,7 +15,7 @@ from zeus.device.clock import common_clock
 from zeus.device.find import find
 from zeus.device.gpu import Capability, Gpu
 from zeus.errors import InputError
-from zeus.monitor.fork import renew_after_fork
+from zeus.fork import renew_after_fork
 
 UPDATE_SECONDS = 0.1
 AVERAGE_SECONDS = 1.0  # of the past, for `device_average`

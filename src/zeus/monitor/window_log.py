@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from zeus.errors import InputError
-from zeus.monitor.fork import renew_after_fork
+from zeus.fork import renew_after_fork
 from zeus.monitor.measurement import Measurement
 
 log = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ The first rule that applies decides:
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import math
 import os
@@ -44,7 +45,6 @@ log = logging.getLogger("zeus.device.keeper")
 
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
 PRIVATE = "private"  # in place of a socket: start a private keeper, even if that is a risk
-_warned: set[str] = set()
 _changes: list[float] = []  # when this process set a limit, by its GPUs' clock
 
 
@@ -342,7 +342,6 @@ def _take(channel: Channel, gpus: Sequence[Gpu], kind: str) -> Lease:
         raise
 
 
+@functools.cache
 def _warn_once(text: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
-        log.warning("%s", text)
+    log.warning("%s", text)

@@ -17,7 +17,6 @@ import shutil
 import struct
 import tempfile
 import threading
-import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -29,6 +28,7 @@ from zeus import env
 from zeus.device.ranks import rank
 from zeus.device.shared_folder import shared_folder
 from zeus.errors import InputError
+from zeus.fork import renew_after_fork
 
 MAX_CARDS = 16
 
@@ -119,7 +119,7 @@ class FileState:
         self._file = -1
         self._depth = 0  # of nested changes; the outermost one locks the file
         self._lock = threading.RLock()
-        _files.add(self)
+        renew_after_fork(self)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._locked():
             size = os.fstat(self._file).st_size
@@ -193,17 +193,6 @@ class FileState:
                 self._depth -= 1
                 if not self._depth:
                     fcntl.flock(self._file, fcntl.LOCK_UN)
-
-
-_files: weakref.WeakSet[FileState] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for state in list(_files):
-        state.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def state_file(cards: str) -> Path:
