@@ -15,20 +15,16 @@ from zeus.device.clock import REAL
 from zeus.device.ranks import connected
 from zeus.distributed.crew import Alone, Crew, crew
 from zeus.env import orders
+from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.profile import PowerProfile
 from zeus.training.last_line import Part, join, leave
 from zeus.training.limit_record import LimitRecord
-from zeus_energy import install_command
 
-try:
+with optional("HFGlobalPowerLimitOptimizer", "huggingface", "transformers"):
     from transformers import TrainerCallback
     from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
-except ImportError as missing:
-    raise ImportError(
-        f"HFGlobalPowerLimitOptimizer needs transformers. Run `{install_command('huggingface')}`."
-    ) from missing
 
 
 class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]

@@ -10,6 +10,7 @@ from typing import Any
 
 from zeus.distributed.crew import crew
 from zeus.env import orders
+from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
@@ -18,15 +19,12 @@ from zeus.training.energy_log import EnergyLog
 from zeus.training.framework_trial import FrameworkTrial
 from zeus.training.last_line import Part, join, leave
 from zeus.training.limit_record import LimitRecord
-from zeus_energy import install_command
 
-try:
+with optional("zeus.training.lightning", "lightning", "lightning"):
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
         from pytorch_lightning import Callback
     else:
         from lightning.pytorch import Callback
-except ImportError as missing:
-    raise ImportError(f"zeus.training.lightning needs lightning. Run `{install_command('lightning')}`.") from missing
 
 
 class EnergyCallback(Callback):  # type: ignore[misc]
