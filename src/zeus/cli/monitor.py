@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import sys
 import time
 from collections import deque
@@ -19,6 +20,7 @@ from zeus.cli.monitor_prometheus import exposed
 from zeus.cli.options import indices
 from zeus.cli.output import BLOCKS, known
 from zeus.errors import DeviceError, InputError, NoDevice
+from zeus.signals import is_stopped, stop_signal
 from zeus.tariff.text import joules
 
 MINUTE = 60.0  # seconds that the power chart goes back
@@ -178,15 +180,13 @@ def monitor(
         raise InputError("--prometheus prints nothing, so it does not go with --once or --json. Remove those.")
     if not 0.01 <= interval <= 3600:
         raise InputError(f"--interval {interval:g}: give seconds between 0.01 and 3600.")
-    from zeus.monitor.interrupt import until_interrupted
-
     watch = Watch(indices(gpu_indices))
     view_of = _shown(once, as_json) if prometheus is None else exposed(host, prometheus)
-    with until_interrupted() as over, view_of as show:
+    with stop_signal(signal.SIGINT, once=True) as stop, view_of as show:
         if interval >= MINUTE and prometheus is None:
             click.echo(f"zeus: measuring until Ctrl-C; the first values come in {interval:g} s", err=True)
         view = None
-        while not over.wait(interval):
+        while not is_stopped(stop, interval):
             view = watch.look()
             show(view)
             if once:
