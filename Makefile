@@ -96,6 +96,7 @@ reproduce:
 	$(BIN)/zeus reproduce --traces '$(DATA)/nsdi23_traces' --data '$(DATA)' --out '$(OUT)'
 
 docs: $(VENV)/.dev
+	$(BIN)/python docs/assets/settings_tables.py
 	$(BIN)/mkdocs build --strict
 
 # What is published (RELEASING.md).

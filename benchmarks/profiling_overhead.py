@@ -37,7 +37,7 @@ from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer, ZeusCost
 from zeus.profile import PowerProfile
 from zeus.simulate.traces.published import load
 from zeus.simulate.traces.rows import published
-from zeus.simulate.workload_file import Setting, table_1
+from zeus.simulate.workload_file import WorkloadSpec, table_1
 
 TRACES = published(Path(__file__).parents[1])
 CARD = "v100"
@@ -169,7 +169,7 @@ def modelled() -> list[Training]:
     return found
 
 
-def steps_per_epoch(setting: Setting, size: int) -> int:
+def steps_per_epoch(setting: WorkloadSpec, size: int) -> int:
     assert setting.virtual is not None
     return math.ceil(presets.load(CARD, setting.virtual.load).samples_per_epoch / size)
 

@@ -12,7 +12,6 @@ server that answers drop by drop is asked in the same way.
 
 from __future__ import annotations
 
-import os
 import queue
 import threading
 import time
@@ -20,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from zeus.errors import DeviceSilent
+from zeus.fork import renew_after_fork
 
 STOPPED_SECONDS = 0.2  # for an answer that came while this process was suspended
 
@@ -69,6 +69,9 @@ class _Threads:
     """The threads that call drivers. There are as many as the most calls made at once."""
 
     def __init__(self) -> None:
+        self.after_fork()
+
+    def after_fork(self) -> None:
         self._lock = threading.Lock()  # never held over a call
         self._idle: list[queue.SimpleQueue[Call[Any]]] = []
         self._stuck: list[Call[Any]] = []
@@ -111,14 +114,7 @@ class _Threads:
 
 
 _threads = _Threads()
-
-
-def _after_fork() -> None:
-    global _threads
-    _threads = _Threads()  # a fork has none of its parent's threads
-
-
-os.register_at_fork(after_in_child=_after_fork)
+renew_after_fork(_threads)
 
 
 def ask(who: str, what: str, question: Callable[[], T]) -> Call[T]:
@@ -132,14 +128,13 @@ def ask(who: str, what: str, question: Callable[[], T]) -> Call[T]:
     Raises:
         DeviceSilent: The driver has not yet answered an earlier question.
     """
-    threads = _threads
-    if (stuck := threads.stuck(who)) is not None:
+    if (stuck := _threads.stuck(who)) is not None:
         waited = time.monotonic() - stuck.begun
         raise DeviceSilent(
             f"{stuck.what}: the driver has not answered for {waited:.0f} s. Zeus asks it nothing else until it does."
         )
     call = Call(who, what, question)
-    if not threads.begin(call):  # no thread can be started
+    if not _threads.begin(call):  # no thread can be started
         call.make()
         call.is_over = True
         call.done.release()

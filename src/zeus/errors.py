@@ -6,6 +6,8 @@
     │   ├── NoCpuEnergy (also a RuntimeError)
     │   │                                   the energy of a CPU that was asked for cannot be measured
     │   ├── NotKnown                        there is no such job or trial
+    │   ├── NotInstalled (also an ImportError)
+    │   │                                   an optional package is missing
     │   ├── AlreadyDone                     the store already holds a different result; it was not overwritten
     │   └── NotAllowed                      the service rejects this token, or the token does not allow this
     ├── DeviceError                         a device did not do what was asked
@@ -49,6 +51,10 @@ class NoCpuEnergy(InputError, RuntimeError):
 
 class NotKnown(InputError):
     """There is no such job or trial."""
+
+
+class NotInstalled(InputError, ImportError):
+    """An optional package is missing. The message says how to install it."""
 
 
 class AlreadyDone(InputError):

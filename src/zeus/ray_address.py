@@ -1,24 +1,10 @@
-"""Ray as others start it: whether it is installed here, and whether a cluster answers at an address."""
+"""A Ray cluster that others started: whether it answers at an address, and what its errors say."""
 
 from __future__ import annotations
 
 import socket
-from importlib.util import find_spec
-
-from zeus.errors import InputError
-from zeus_energy import install_command
 
 ANSWER_SECONDS = 10.0
-
-
-def need_ray(what: str) -> None:
-    """Raise InputError if Ray is not installed.
-
-    Args:
-        what: What needs it, such as `--on ray`.
-    """
-    if find_spec("ray") is None:
-        raise InputError(f"{what} needs Ray. Run `{install_command('ray')}`.")
 
 
 def look_for(address: str) -> None:

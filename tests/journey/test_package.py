@@ -46,6 +46,7 @@ PUBLIC = {
         "NoDevice",
         "NotAllowed",
         "NotHere",
+        "NotInstalled",
         "NotKnown",
         "NotPermitted",
         "ReadOnly",

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.disks import tiny_disk
-from zeus import config, env
-from zeus.config import Layered, read_config
+from zeus import env
 from zeus.device.keeper import Observing, lend
 from zeus.device.virtual import VirtualMachine
-from zeus.env import SETTINGS, Mode
+from zeus.env import SETTINGS, Mode, config_file
+from zeus.env.config_file import Layered, read_config
 from zeus.errors import InputError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root is more careful than others")
@@ -27,7 +27,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of the site."""
     path = tmp_path / "etc" / "config.toml"
     path.parent.mkdir()
-    monkeypatch.setattr(config, "SYSTEM", path)
+    monkeypatch.setattr(config_file, "SYSTEM", path)
     return path
 
 
@@ -55,7 +55,7 @@ def test_the_environment_goes_before_the_users_file_and_that_before_the_sites(si
     site.write_text('store = "http://site:7070"\nmode = "observe"\nquiet = true\n')
     own.write_text('mode = "off"\n\n[cost]\nprice = 0.31\n')
     here = layered(own, ZEUS_QUIET="0")
-    assert (env.store(here), env.mode(None, here), env.quiet(here)) == ("http://site:7070", Mode.OFF, False)
+    assert (env.store(here), env.mode(here), env.quiet(here)) == ("http://site:7070", Mode.OFF, False)
     assert env.price_per_kwh(here) == "0.31"
     assert here.origin("ZEUS_STORE") == f"{site}, line 1"
     assert here.origin("ZEUS_MODE") == f"{own}, line 1"
@@ -80,7 +80,7 @@ def test_zeus_config_names_one_file_instead_of_both_or_none(site: Path, own: Pat
     other = tmp_path / "other.toml"
     other.write_text('gpu = "nvml"\n')
     named = layered(own, ZEUS_CONFIG=str(other))
-    assert (env.gpu(named), env.mode(None, named)) == ("nvml", Mode.OPTIMIZE)
+    assert (env.gpu(named), env.mode(named)) == ("nvml", Mode.OPTIMIZE)
     assert layered(own, ZEUS_CONFIG="").files() == ()
     assert "does not exist" in layered(ZEUS_CONFIG=str(tmp_path / "none.toml")).mistakes()[0]
 
@@ -93,15 +93,15 @@ def test_every_setting_can_be_set_in_a_file(site: Path) -> None:
         "cost.carbon_token_file": '"/etc/zeus/carbon"', "keeper.socket": '"/run/zeus/keeper.sock"',
         "keeper.state": '"/run/zeus/keeper"',
     }  # fmt: skip
-    assert set(values) == {one.key for one in SETTINGS}
+    assert set(values) == {one.key for one in SETTINGS if one.in_files}
     site.write_text("".join(f"{key} = {value}\n" for key, value in values.items()))
     here = layered()
     assert here.mistakes() == []
     assert env.read_only(here)
     assert env.patience(here) == 5.0
     assert env.keeper(here) == "/run/zeus/keeper.sock"
-    assert env.log_dir(here) == str(Path("~/logs").expanduser())
-    assert all(here.origin(one.variable).startswith(str(site)) for one in SETTINGS)
+    assert env.log_dir(here) == Path("~/logs").expanduser()
+    assert all(here.origin(one.variable).startswith(str(site)) for one in SETTINGS if one.in_files)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_every_setting_can_be_set_in_a_file(site: Path) -> None:
         ("quiet = true\nsotre = 'x'", "line 2: sotre is not known. Did you mean 'store'?"),
         ("token = 'abc'", "line 1: token is not known. Did you mean 'token_file'?"),
         ("\nread_only = 1", "line 2: read_only = 1: give true or false."),
-        ("mode = 'fast'", "line 1: mode = 'fast': give \"optimize\" or \"observe\" or \"off\"."),
+        ("mode = 'fast'", "line 1: mode = 'fast': give optimize, observe or off."),
         ("patience = -1", "line 1: patience = -1: give seconds of at least 0."),
         ("log_dir = 'logs'", "line 1: log_dir = 'logs': give an absolute path"),
         ("[cost]\ncurency = 'EUR'", "line 2: curency is not known in [cost]. Did you mean 'currency'?"),
@@ -145,7 +145,7 @@ def test_a_file_that_leaves_open_whether_limits_may_be_set_keeps_zeus_from_setti
     assert not env.read_only(here), "what was changed before can be restored"
     assert str(site) in env.why_read_only(here)
     with pytest.raises(InputError):
-        here.refuse_mistakes()
+        env.refuse_mistakes(here)
 
 
 def test_a_clear_word_above_an_unclear_file_counts(site: Path, own: Path) -> None:
@@ -195,9 +195,9 @@ def test_a_file_that_every_user_can_change_is_ignored(site: Path) -> None:
     site.chmod(0o666)
     here = layered()
     assert here.mistakes() == [f"{site}: every user can change it, so it is ignored. Run `chmod go-w {site}`."]
-    assert env.mode(None, here) is Mode.OPTIMIZE
+    assert env.mode(here) is Mode.OPTIMIZE
     site.chmod(0o644)
-    assert env.mode(None, layered()) is Mode.OFF
+    assert env.mode(layered()) is Mode.OFF
 
 
 @as_root
@@ -215,7 +215,7 @@ def test_root_ignores_a_file_that_a_group_can_change(site: Path) -> None:
     site.chmod(0o664)
     here = layered()
     assert here.mistakes() == [f"{site}: group 0 can change it, so root ignores it. Run `chmod g-w {site}`."]
-    assert env.mode(None, here) is Mode.OPTIMIZE
+    assert env.mode(here) is Mode.OPTIMIZE
     assert here.policy_file().policy_mistakes  # so the keeper lends nothing
 
 
@@ -262,7 +262,7 @@ def test_what_is_no_file_of_settings_is_named_and_never_waited_for(site: Path, k
 def test_a_link_to_a_file_is_followed(site: Path, tmp_path: Path) -> None:
     (tmp_path / "real.toml").write_text('mode = "off"\n')
     site.symlink_to(tmp_path / "real.toml")
-    assert env.mode(None, layered()) is Mode.OFF
+    assert env.mode(layered()) is Mode.OFF
 
 
 def test_a_wrong_file_never_stops_a_training_and_its_right_settings_hold(
@@ -271,7 +271,7 @@ def test_a_wrong_file_never_stops_a_training_and_its_right_settings_hold(
     site.write_text('store = "http://site:7070"\nmode = "fast"\n')
     with caplog.at_level(logging.WARNING, "zeus"):
         here = layered()
-        assert (env.store(here), env.mode(None, here), env.gpu(here)) == ("http://site:7070", Mode.OPTIMIZE, "auto")
+        assert (env.store(here), env.mode(here), env.gpu(here)) == ("http://site:7070", Mode.OPTIMIZE, "auto")
     assert [one.message for one in caplog.records if "line 2: mode" in one.message and "ignored" in one.message]
     assert len(caplog.records) == 1  # said once
 
@@ -279,14 +279,14 @@ def test_a_wrong_file_never_stops_a_training_and_its_right_settings_hold(
 def test_a_command_refuses_a_wrong_file_with_all_its_mistakes(site: Path) -> None:
     site.write_text('mode = "fast"\nquite = true\n')
     with pytest.raises(InputError, match=r"(?s)line 1: mode = 'fast'.*line 2: quite is not known"):
-        layered().refuse_mistakes()
+        env.refuse_mistakes(layered())
 
 
 def test_files_are_read_once_but_the_policy_each_time(site: Path) -> None:
     here = layered()
-    assert env.mode(None, here) is Mode.OPTIMIZE
+    assert env.mode(here) is Mode.OPTIMIZE
     site.write_text('mode = "off"\n[keeper]\nfloor = 100\n')
-    assert env.mode(None, here) is Mode.OPTIMIZE
+    assert env.mode(here) is Mode.OPTIMIZE
     assert here.policy_file().policy == {"floor": 100}
 
 

@@ -74,7 +74,8 @@ def test_pages_install_from_a_checkout_with_extras_that_exist(page: Path) -> Non
 def test_messages_ask_one_function_with_extras_that_exist() -> None:
     for file in sorted((SOURCES / "zeus").rglob("*.py")):
         text = file.read_text()
-        assert set(re.findall(r"install_command\(['\"](\w+)", text)) <= EXTRAS, file
+        asked = re.findall(r"install_command\(['\"](\w+)|(?:optional|require)\(f?\"[^\"]+\", \"(\w+)", text)
+        assert {one or other for one, other in asked} <= EXTRAS, file
         written = re.findall(r"pip install (?:-U )?([^\s`.]+)", text)
         assert set(written) <= {*ALONE, "{name}"}, file
 

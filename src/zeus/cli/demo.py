@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from zeus.cli import demo_text
 from zeus.cli.output import print_json
 from zeus.errors import ZeusError
 from zeus.job import JobSpec, Outcome, Trial
-from zeus_energy import install_command
+from zeus.lazy import require
 
 if TYPE_CHECKING:
     from zeus.monitor import ZeusMonitor
@@ -72,8 +71,7 @@ def demo(recurrences: int, default_runs: int, as_json: bool) -> None:
 
 def run(recurrences: int, default_runs: int, tell: Tell) -> dict[str, Any]:
     """Run the demo and return its report, which is also written to a folder of its own."""
-    if find_spec("torch") is None:
-        raise ZeusError(f"the demo trains a PyTorch model. Run `{install_command('torch')}`.")
+    require("zeus demo", "torch", "PyTorch", "torch")
     began = time.monotonic()
     folder = _new_folder()
     lines: list[str] = []

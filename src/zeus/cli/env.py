@@ -15,8 +15,6 @@ from zeus.env import HERE, SETTINGS
 from zeus.env import keeper as keeper_setting
 from zeus.errors import DeviceError, InputError, ZeusError
 
-SECRETS = {"token": "ZEUS_TOKEN", "cost.carbon_token": "ZEUS_GCO2E_TOKEN"}  # only in the environment
-
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON to stdout.")
@@ -85,18 +83,19 @@ def _left_behind() -> list[str]:
 
 
 def settings() -> list[dict[str, Any]]:
-    """Each setting, its value without secrets, and where the value comes from."""
+    """Each setting that a file can have, and the others that are set: its value, and where the value comes from."""
     from zeus.store.address import shown
 
     found = []
     for one in SETTINGS:
         text = HERE.get(one.variable)
-        value = (one.default or None) if not text else shown(text) if one.is_secret or "://" in text else text
+        if not text and not one.in_files:
+            continue
+        value = one.default_text or None
+        if text:
+            value = shown(text) if "://" in text else "***" if one.is_secret else text
         origin = HERE.origin(one.variable) if text else "default"
         found.append({"name": one.key, "variable": one.variable, "value": value, "from": origin})
-    for key, variable in SECRETS.items():
-        if HERE.get(variable):
-            found.append({"name": key, "variable": variable, "value": "***", "from": "environment"})
     return found
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from zeus.cli.stores import at_store, existing_jobs
-from zeus.errors import InputError, ZeusError
-from zeus_energy import install_command
+from zeus.errors import InputError
+from zeus.lazy import optional
 
 if TYPE_CHECKING:
     from zeus.store import Store
@@ -31,10 +31,8 @@ def export(jobs: tuple[str, ...], output: Path, url: str | None) -> None:
 
     The page is one HTML file that opens offline.
     """
-    try:
+    with optional("zeus export", "service"):
         from zeus.service.dashboard.export import export as page
-    except ImportError as missing:
-        raise ZeusError(f"zeus export needs {missing.name}. Run `{install_command('service')}`.") from missing
     from zeus.store import open_store
     from zeus.store.address import is_service, resolve
     from zeus.store.memory import MemoryStore

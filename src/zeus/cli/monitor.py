@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import select
 import signal
 import sys
 import time
@@ -14,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import FrameType
 from typing import Any
 
 import click
@@ -23,6 +20,7 @@ from zeus.cli.monitor_prometheus import exposed
 from zeus.cli.options import indices
 from zeus.cli.output import BLOCKS, known
 from zeus.errors import DeviceError, InputError, NoDevice
+from zeus.signals import is_stopped, stop_signal
 from zeus.tariff.text import joules
 
 MINUTE = 60.0  # seconds that the power chart goes back
@@ -184,11 +182,11 @@ def monitor(
         raise InputError(f"--interval {interval:g}: give seconds between 0.01 and 3600.")
     watch = Watch(indices(gpu_indices))
     view_of = _shown(once, as_json) if prometheus is None else exposed(host, prometheus)
-    with until_interrupted() as wait, view_of as show:
+    with stop_signal(signal.SIGINT, once=True) as stop, view_of as show:
         if interval >= MINUTE and prometheus is None:
             click.echo(f"zeus: measuring until Ctrl-C; the first values come in {interval:g} s", err=True)
         view = None
-        while not wait(interval):
+        while not is_stopped(stop, interval):
             view = watch.look()
             show(view)
             if once:
@@ -200,28 +198,6 @@ def monitor(
     if not once and not as_json and prometheus is None and view is not None:
         click.echo(summary(view))
     watch.close()
-
-
-@contextmanager
-def until_interrupted() -> Iterator[Callable[[float], bool]]:
-    """A wait of some seconds, which returns whether Ctrl-C was pressed. So a watch ends between two readings.
-
-    A second Ctrl-C interrupts as usual, in case a driver call hangs. (A `threading.Event` does not work here: the
-    interrupted code may hold its lock.)
-    """
-    pressed, press = os.pipe()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.write(press, b".")
-
-    before = signal.signal(signal.SIGINT, end)
-    try:
-        yield lambda seconds: bool(select.select([pressed], [], [], seconds)[0])
-    finally:
-        signal.signal(signal.SIGINT, before)
-        os.close(pressed)
-        os.close(press)
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from zeus.errors import InputError, ZeusError
-from zeus_energy import install_command
+from zeus.errors import InputError
+from zeus.lazy import optional
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -55,10 +55,8 @@ class Latest:
 @contextmanager
 def exposed(host: str, port: int) -> Iterator[Callable[[MonitorView], None]]:
     """Serve metrics inside a `with` block. The next scrape gets the view that was last shown."""
-    try:
+    with optional("--prometheus", "prometheus", "prometheus-client"):
         from prometheus_client import CollectorRegistry, start_http_server
-    except ImportError as missing:
-        raise ZeusError(f"--prometheus needs prometheus-client. Run `{install_command('prometheus')}`.") from missing
 
     latest, registry = Latest(), CollectorRegistry()
     registry.register(latest)

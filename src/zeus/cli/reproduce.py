@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from zeus import env
-from zeus_energy import install_command
+from zeus.lazy import require
 
 QUICK_SEEDS = 2
 
@@ -45,12 +45,7 @@ def reproduce(
     This writes OUT/report.html, OUT/report.json, OUT/summary.json, OUT/provenance.json (versions, and checksums of
     the input files) and OUT/figures/ with a PNG and a CSV for each panel.
     """
-    from zeus.errors import InputError
-
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise InputError(f"drawing needs matplotlib. Run `{install_command('plots')}`.") from None
+    require("zeus reproduce", "plots", "matplotlib", "matplotlib")
     from zeus.reproduce import compare, inputs, pipeline, study, style
     from zeus.reproduce.report import HEADINGS, shown
 

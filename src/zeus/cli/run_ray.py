@@ -17,7 +17,7 @@ from zeus.launch.placement.ray.records import RayJobState
 from zeus.launch.placement.ray.request import RayJob, job_id, request
 from zeus.launch.placement.ray.variables_file import variables_file
 from zeus.launch.placement.submission import Submission, carried, refuse_local_store
-from zeus.ray_address import need_ray
+from zeus.lazy import require
 
 if TYPE_CHECKING:
     from zeus.launch.placement.ray.jobs_client import RayJobs
@@ -34,7 +34,7 @@ def submit(submission: Submission) -> int:
         print_json(request(job))
         return DONE
     refuse_local_store("ray")
-    need_ray("--on ray")
+    require("--on ray", "ray", "Ray", "ray")
     from zeus.launch.placement.ray.jobs_client import RayJobs
 
     jobs = RayJobs(submission.settings.get("address"))

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from zeus.cli.options import STORE_DEFAULT
-from zeus.errors import InputError, ZeusError
-from zeus_energy import install_command
+from zeus.errors import InputError
+from zeus.lazy import optional
 
 
 @click.command()
@@ -77,13 +77,11 @@ def serve(
     log_kind: str,
 ) -> None:
     """Serve a store of jobs over HTTP, with a web page, until Ctrl-C."""
-    try:
+    with optional("zeus serve", "service"):
         from zeus.service.app import Settings
         from zeus.service.auth import is_loopback
         from zeus.service.connections import proxies_of
         from zeus.service.server import ServerPlan, address, check_free, hosts_of, serve
-    except ImportError as missing:
-        raise ZeusError(f"zeus serve needs {missing.name}. Run `{install_command('service')}`.") from missing
     from zeus.store import open_store
     from zeus.store.address import resolve, shown
 

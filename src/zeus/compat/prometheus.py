@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zeus.device.gpu import Ticker
-from zeus.errors import InputError, NotHere, WindowError
+from zeus.errors import InputError, WindowError
+from zeus.lazy import optional
 from zeus.monitor import Measurement, PowerMonitor, ZeusMonitor
-from zeus_energy import install_command
 
 if TYPE_CHECKING:
     from prometheus_client import Counter, Gauge, Histogram
@@ -177,8 +177,6 @@ def _of_energy(part: str) -> tuple[str, str]:
 
 
 def _prometheus() -> Any:
-    try:
+    with optional("zeus.metric", "prometheus", "prometheus-client"):
         import prometheus_client
-    except ImportError as missing:
-        raise NotHere(f"zeus.metric needs prometheus-client. Run `{install_command('prometheus')}`.") from missing
     return prometheus_client

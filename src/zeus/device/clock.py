@@ -1,6 +1,6 @@
 """Clocks: the machine's own, a faster one, and a virtual one that moves only by `sleep`.
 
-A clock runs actions in threads of its own. A forked child has none of them; see `renew_after_fork`.
+A clock runs actions in threads of its own. A forked child has none of them; see `zeus.fork`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from zeus.device.gpu import Clock, Gpu, Ticker
 
@@ -135,26 +132,3 @@ def clock_of(gpu: Gpu) -> Clock:
 def common_clock(gpus: Iterable[Gpu]) -> Clock:
     """The clock of these cards, which share one. Without cards, the machine's."""
     return next(map(clock_of, gpus), REAL)
-
-
-class Renewable(Protocol):
-    """An object that owns locks or threads."""
-
-    def after_fork(self) -> None:
-        """Make new locks, because threads that are gone may hold them. Called in the child before anything else."""
-
-
-_renewables: weakref.WeakSet[Renewable] = weakref.WeakSet()
-
-
-def renew_after_fork(thing: Renewable) -> None:
-    """Call `thing.after_fork()` in each forked child, as long as the thing lives."""
-    _renewables.add(thing)
-
-
-def _in_child() -> None:
-    for thing in list(_renewables):
-        thing.after_fork()
-
-
-os.register_at_fork(after_in_child=_in_child)

@@ -77,8 +77,8 @@ class Launcher:
         self.file = file
         self._grace = env.time_limits().grace if grace is None else grace
         self._hooks = hooks or Hooks()
-        self.mode = mode(file.mode)
-        self._profiling = profiling_plan(file.profiling)
+        self.mode = mode(given=file.mode)
+        self._profiling = profiling_plan(given=file.profiling)
         # A mistake in them must not come up in the middle of a run, where it looks like a crash.
         rates = prices({**env.HERE, **file.prices})
         self.devices = find(file.gpus)

@@ -18,13 +18,11 @@ from zeus.env import Mode, Orders, ProfilingPlan, written
 from zeus.job import Ending, JobSpec, Outcome, Phase, Trial
 from zeus.launch.job_file.values import JobFile
 from zeus.launch.script import outcome_file
+from zeus.launcher_env import VARIABLES
 from zeus.training.micro_batch import BatchSplit
 
-NOT_ALWAYS = (
-    *("COST_THRESH", "LEARNING_RATE", "NODES", "OUTCOME_FILE", "PROFILE_DIR", "RUN_ID", "SLURM_COMMENT", "TRIAL_ID"),
-    *("PER_DEVICE_BATCH_SIZE", "ACCUMULATION_STEPS", "SPENT_JOULES", "SPENT_SECONDS"),
-)
-ORDERS = frozenset(f"ZEUS_{name}" for name in NOT_ALWAYS)  # not inherited from a launcher around this one
+# Not inherited from a launcher around this one.
+OF_A_LAUNCHER = VARIABLES | {one.variable for one in (env.nodes, env.run_id, env.slurm_comment)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ def environ_of(
     own = Mode.OFF if trial.decision.phase is Phase.BASELINE else mode
     chosen = {"ZEUS_MODE": str(own), "ZEUS_PROFILING": str(profiling)}
     visible = mask(file.gpus, gpus, env.HERE)
-    inherited = env.inherited(ORDERS) | passed_on()
+    inherited = env.inherited(OF_A_LAUNCHER) | passed_on()
     return {**inherited, **file.env, **file.prices, **chosen, **visible, **written(orders)}
 
 

@@ -18,10 +18,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from zeus.device.clock import clock_of, renew_after_fork
+from zeus.device.clock import clock_of
 from zeus.device.cpu import CpuReadings
 from zeus.device.gpu import Capability, Clock, Gpu, Ticker
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NotPermitted, Unsupported
+from zeus.fork import renew_after_fork
 from zeus.monitor.energy import UNKNOWN, CounterCurve, EnergyCurve, EnergyEstimate, Source
 from zeus.monitor.sample_curve import (
     AVERAGED,

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
-from zeus.device.clock import common_clock, renew_after_fork
+from zeus.device.clock import common_clock
 from zeus.device.find import find
 from zeus.device.gpu import Capability, Gpu
 from zeus.errors import InputError
+from zeus.fork import renew_after_fork
 
 UPDATE_SECONDS = 0.1
 AVERAGE_SECONDS = 1.0  # of the past, for `device_average`

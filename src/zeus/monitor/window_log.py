@@ -10,8 +10,8 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from zeus.device.clock import renew_after_fork
 from zeus.errors import InputError
+from zeus.fork import renew_after_fork
 from zeus.monitor.measurement import Measurement
 
 log = logging.getLogger(__name__)

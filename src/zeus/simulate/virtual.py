@@ -11,14 +11,14 @@ from zeus.device.virtual.physics import Card, Load, epoch
 from zeus.errors import InputError
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.workload import Workload
-from zeus.simulate.workload_file import Setting, Stand, find, table_1
+from zeus.simulate.workload_file import Stand, WorkloadSpec, find, table_1
 
 RUNS = 10  # for each batch size: the most that the published traces have
 STEP_WATTS = 25.0  # between power limits, as in the paper
 
 
 def load(
-    gpu: str, names: Iterable[str] | None = None, settings: Mapping[str, Setting] | None = None
+    gpu: str, names: Iterable[str] | None = None, settings: Mapping[str, WorkloadSpec] | None = None
 ) -> dict[str, Workload]:
     """The named workloads on this virtual GPU, such as `v100`. The default is all that have a virtual model.
 
@@ -40,7 +40,7 @@ def profile(card: Card, work: Load, size: int) -> PowerProfile:
     return PowerProfile.of([LimitSlice(watts, 1, one.seconds, one.joules) for watts, one in epochs])
 
 
-def _workload(name: str, gpu: str, setting: Setting) -> Workload:
+def _workload(name: str, gpu: str, setting: WorkloadSpec) -> Workload:
     stand = setting.virtual
     if stand is None:
         raise InputError(f"{name} has no [{name}.virtual] table. Add one to the workloads file, or give --traces DIR.")

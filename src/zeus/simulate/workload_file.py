@@ -37,7 +37,7 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class WorkloadSpec:
     """One workload of an evaluation."""
 
     key: WorkloadKey
@@ -47,18 +47,18 @@ class Setting:
     virtual: Stand | None = None
 
 
-def table_1() -> dict[str, Setting]:
+def table_1() -> dict[str, WorkloadSpec]:
     """The six workloads of the paper's Table 1."""
     return dict(_table_1())
 
 
 @cache
-def _table_1() -> dict[str, Setting]:
+def _table_1() -> dict[str, WorkloadSpec]:
     name = "workloads.toml"
     return parse(files("zeus.simulate").joinpath(name).read_text(encoding="utf-8"), name)
 
 
-def read(path: Path | str) -> dict[str, Setting]:
+def read(path: Path | str) -> dict[str, WorkloadSpec]:
     """Read the workloads of a file with the format of `workloads.toml`."""
     try:
         return parse(Path(path).read_text(encoding="utf-8"), str(path))
@@ -68,7 +68,7 @@ def read(path: Path | str) -> dict[str, Setting]:
         raise InputError(f"{path}: not a text file in UTF-8 ({why}).") from why
 
 
-def parse(text: str, where: str) -> dict[str, Setting]:
+def parse(text: str, where: str) -> dict[str, WorkloadSpec]:
     try:
         tables = tomllib.loads(text)
     except ValueError as why:  # also a number of more digits than Python reads
@@ -78,7 +78,7 @@ def parse(text: str, where: str) -> dict[str, Setting]:
     return {name: _setting(f"{where}, [{name}]", table) for name, table in tables.items()}
 
 
-def find(name: str, known: Mapping[str, Setting]) -> str:
+def find(name: str, known: Mapping[str, WorkloadSpec]) -> str:
     """Find a workload by name and return its exact name. Case does not matter."""
     for one in known:
         if one.lower() == name.lower():
@@ -86,7 +86,7 @@ def find(name: str, known: Mapping[str, Setting]) -> str:
     raise InputError(f"unknown workload {name!r}. {suggest(name, known)}")
 
 
-def example(name: str = "NeuMF", setting: Setting | None = None) -> str:
+def example(name: str = "NeuMF", setting: WorkloadSpec | None = None) -> str:
     shown = setting or _table_1()["NeuMF"]
     key = shown.key
     return (
@@ -132,7 +132,7 @@ _VIRTUAL: Final[dict[str, Check]] = {
 }
 
 
-def _setting(where: str, table: Any) -> Setting:
+def _setting(where: str, table: Any) -> WorkloadSpec:
     if not isinstance(table, dict):
         raise InputError(f"{where}: {table!r} is not a table. A workload looks like this:{example()}")
     own = {field: value for field, value in table.items() if field != "virtual"}
@@ -142,7 +142,7 @@ def _setting(where: str, table: Any) -> Setting:
         _check(f"{where}, virtual", stand, _VIRTUAL)
         stand = Stand(**{**stand, "batch_sizes": tuple(sorted(set(stand["batch_sizes"])))})
     key = WorkloadKey(table["dataset"], table["network"], table["optimizer"])
-    return Setting(key, float(table["target"]), table["max_epochs"], table["default"], stand)
+    return WorkloadSpec(key, float(table["target"]), table["max_epochs"], table["default"], stand)
 
 
 def _check(where: str, table: Any, fields: Mapping[str, Check]) -> None:

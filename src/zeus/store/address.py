@@ -64,9 +64,7 @@ def resolve(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> st
     url = url or env.store(environ) or f"sqlite:///{default_path(environ)}"
     scheme, colon, _ = url.partition("://")
     if not colon or scheme not in ("sqlite", "postgresql", "postgresql+psycopg", "http", "https"):
-        raise InputError(
-            f"{name}{shown(url)!r}: give sqlite:///path, postgresql+psycopg://user@host/name or http://host:port."
-        )
+        raise InputError(f"{name}{shown(url)!r}: give {env.store.type.words}.")
     if scheme != "sqlite":
         # A parser would take part of the password for the host, and show it.
         if url.count("@") > 1 or re.match(r"[^@/?#]*//[^@/?#]*[/?#][^@]*@", url):
@@ -146,7 +144,7 @@ def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = env.HER
     given, (scheme, _, path) = env.log_dir(environ), env.store(environ).partition(":///")
     beside = Path(path).expanduser() if scheme == "sqlite" else default_path(environ)
     name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would leave the folder
-    return (Path(given) if given else beside.parent / "logs").absolute() / name / life[:12]
+    return (given if given else beside.parent / "logs").absolute() / name / life[:12]
 
 
 def log_file(folder: Path, number: int, trial_id: str, *, written: bool = False) -> Path:

@@ -13,9 +13,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from zeus import env
-from zeus.errors import InputError
+from zeus.errors import InputError, NotInstalled
+from zeus.lazy import optional
 from zeus.store.address import file_of, instead, named, resolve, shown
-from zeus_energy import install_command
 
 VERSION = "SELECT version_num FROM zeus_version"
 PATIENCE_SECONDS = 3.0  # how long a server may take to answer
@@ -81,14 +81,15 @@ def _database_trouble(url: str) -> tuple[str | None, str | None]:
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
     try:
-        engine = create_engine(url, connect_args={"connect_timeout": int(PATIENCE_SECONDS)})
+        with optional("Postgres", "postgres"):
+            engine = create_engine(url, connect_args={"connect_timeout": int(PATIENCE_SECONDS)})
         with closing(engine.connect()) as connection:
             version = None
             with suppress(DBAPIError):  # there are no tables yet
                 version = connection.scalar(text(VERSION))
         engine.dispose()
-    except ImportError as missing:
-        return f"{missing}. Run `{install_command('postgres')}`, or use another store.", None
+    except NotInstalled as missing:
+        return str(missing), None
     except DBAPIError as wrong:
         message = str(wrong.orig).strip().splitlines()
         return f"{message[0] if message else type(wrong.orig).__name__}. Check {named(url)}.", None

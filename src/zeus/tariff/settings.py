@@ -21,9 +21,9 @@ def prices(environ: Mapping[str, str] = env.HERE) -> Prices:
     """
     price, carbon = env.price_per_kwh(environ), env.gco2e_per_kwh(environ)
     return Prices(
-        read_rate(price, env.PRICE) if price else None,
+        read_rate(price, env.price_per_kwh.variable) if price else None,
         env.currency(environ),
-        read_rate(carbon, env.CARBON, carbon=True, token=env.gco2e_token(environ)) if carbon else None,
+        read_rate(carbon, env.gco2e_per_kwh.variable, carbon=True, token=env.gco2e_token(environ)) if carbon else None,
     )
 
 

@@ -15,19 +15,15 @@ from zeus import env
 from zeus.device.clock import REAL
 from zeus.device.ranks import connected
 from zeus.distributed.crew import Alone, Crew, crew
+from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.profile import PowerProfile
 from zeus.training.training_run import TrainingRun
-from zeus_energy import install_command
 
-try:
+with optional("HFGlobalPowerLimitOptimizer", "huggingface", "transformers"):
     from transformers import TrainerCallback
     from transformers.trainer_callback import CallbackHandler, DefaultFlowCallback
-except ImportError as missing:
-    raise ImportError(
-        f"HFGlobalPowerLimitOptimizer needs transformers. Run `{install_command('huggingface')}`."
-    ) from missing
 
 
 class RunCallback(TrainerCallback):  # type: ignore[misc]

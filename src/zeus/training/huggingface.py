@@ -10,19 +10,15 @@ from typing import Any, TypeVar
 from zeus.distributed.crew import crew
 from zeus.env import orders
 from zeus.errors import InputError
+from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.training.framework_trial import FrameworkTrial
 from zeus.training.hf_power_limit import RunCallback, batch_size_of, go_before_reporters
 from zeus.training.training_run import TrainingRun, joules_of
-from zeus_energy import install_command
 
-try:
+with optional("zeus.training.huggingface", "huggingface", "transformers"):
     from transformers import TrainerCallback, TrainingArguments
-except ImportError as missing:
-    raise ImportError(
-        f"zeus.training.huggingface needs transformers. Run `{install_command('huggingface')}`."
-    ) from missing
 
 
 T = TypeVar("T")

@@ -9,20 +9,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from zeus.distributed.crew import crew
+from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.training.framework_trial import FrameworkTrial
 from zeus.training.training_run import TrainingRun, joules_of
-from zeus_energy import install_command
 
-try:
+with optional("zeus.training.lightning", "lightning", "lightning"):
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
         from pytorch_lightning import Callback
     else:
         from lightning.pytorch import Callback
-except ImportError as missing:
-    raise ImportError(f"zeus.training.lightning needs lightning. Run `{install_command('lightning')}`.") from missing
 
 
 class EnergyCallback(Callback):  # type: ignore[misc]

@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from zeus.env import Mode
+from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.tuning.cost_bound import CostBound
 from zeus.tuning.measured_trial import MeasuredTrial
-from zeus_energy import install_command
 
-try:
+with optional("zeus.tuning.optuna", "optuna", "Optuna"):
     from optuna.pruners import BasePruner
     from optuna.study import Study
     from optuna.trial import FrozenTrial, Trial, TrialState
-except ImportError as missing:
-    raise ImportError(f"zeus.tuning.optuna needs Optuna. Run `{install_command('optuna')}`.") from missing
 
 
 class OptunaTrial(MeasuredTrial):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from zeus.lazy import optional
 from zeus.tuning.cost_bound import CostBound
 from zeus.tuning.measured_trial import MeasuredTrial
-from zeus_energy import install_command
 
-try:
+with optional("zeus.tuning.ray_tune", "ray", "Ray Tune"):
     from ray import tune
-except ImportError as missing:
-    raise ImportError(f"zeus.tuning.ray_tune needs Ray Tune. Run `{install_command('ray')}`.") from missing
 
 
 class RayTrial(MeasuredTrial):

@@ -589,5 +589,5 @@ def test_the_loader_profiles_in_the_papers_way_if_asked() -> None:
     profile = loader._zeus_session._optimizer.profile  # type: ignore[union-attr]
     assert profile is not None and not profile.unmeasured
     assert min(one.seconds for one in profile.slices) >= 5
-    with pytest.raises(InputError, match=r"Did you mean 'paper'\?"):
+    with pytest.raises(InputError, match="profiling='papers': give walk or paper"):
         ZeusDataLoader(data(), 64, 8, profiling="papers")

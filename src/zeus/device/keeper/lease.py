@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -48,7 +49,6 @@ log = logging.getLogger("zeus.device.keeper")
 DEFAULT_SOCKET = Path("/run/zeus/keeper.sock")
 START_SECONDS = 60.0  # for the interpreter of a private keeper to start on a very busy machine
 PRIVATE = "private"  # in place of a socket: start a private keeper, even if that is a risk
-_warned: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +374,6 @@ def _environment() -> dict[str, str]:
     return variables
 
 
+@functools.cache
 def _warn_once(text: str) -> None:
-    if text not in _warned:
-        _warned.add(text)
-        log.warning("%s", text)
+    log.warning("%s", text)

@@ -192,7 +192,7 @@ class Notes:
 
 def _folder() -> Path:
     if chosen := env.keeper_state():
-        return _private(Path(chosen).absolute())
+        return _private(chosen.absolute())
     if (cards := own_state()) is not None:  # beside the cards, and gone with them
         return _private(cards.with_name(f"{cards.name}.keeper"))
     if os.geteuid() == 0:

@@ -20,8 +20,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from zeus.config import ConfigFile, percent
 from zeus.device.gpu import GpuSpec
+from zeus.env.config_file import ConfigFile, percent
 
 DEFAULT_GROUP = "zeus"
 

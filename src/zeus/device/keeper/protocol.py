@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 
 from zeus import env, errors
 from zeus.errors import InputError, KeeperLost, ZeusError
+from zeus.fork import call_after_fork, no_fork
 
 VERSION = 1
 MAX_BYTES = 65536  # of a message; a lease on a thousand GPUs fits. The kernel cuts off what is longer
@@ -77,22 +78,20 @@ def _no_constant(name: str) -> NoReturn:
 
 # ---------------------------------------------------------------------- the client's end
 
-_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-_opening = threading.Lock()  # held during a fork, and while a new socket is not yet in the set
+_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()  # a new one is added before any fork
 
 
-def _close_in_child() -> None:
-    _opening.release()
+def _close_sockets() -> None:
     for sock in list(_sockets):
         sock.close()
 
 
-os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_close_in_child)
+call_after_fork(_close_sockets)
 
 
 def connect(path: Path) -> socket.socket:
     """Connect to the keeper at this path. Raises `OSError` if there is none."""
-    with _opening:
+    with no_fork:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.add(sock)
     try:
@@ -106,7 +105,7 @@ def connect(path: Path) -> socket.socket:
 
 def pair() -> tuple[socket.socket, socket.socket]:
     """Two connected sockets: one for this process, one for a keeper that is about to start."""
-    with _opening:
+    with no_fork:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.update((ours, theirs))
     return ours, theirs

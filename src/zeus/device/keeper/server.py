@@ -35,12 +35,14 @@ from zeus.device.keeper.keeper import Keeper, Loan, audit, borrower, log
 from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, Peer, group_id, group_name
 from zeus.errors import InputError, LeaseRefused, NotPermitted, ZeusError
 from zeus.files import FileLock, open_folder
+from zeus.signals import is_stopped, stop_signal
 
 MAX_CONNECTIONS = 256
 LEASELESS_SECONDS = 30.0  # a connection may be without a lease for this long, whatever it requests meanwhile
 SEND_SECONDS = 5.0  # a client that does not read an answer for this long is considered dead
 RETRY_SECONDS = 0.5  # before a private keeper tries again to restore a limit; twice as long each time
 LONGEST_RETRY_SECONDS = 60.0
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _SO_PEERGROUPS = 59
 _SO_PEERPIDFD = 77
@@ -54,11 +56,11 @@ def serve_private(sock: socket.socket, keeper: Keeper, policy: KeeperPolicy) -> 
     While a driver hangs or a card is lost, its limit cannot be restored. Then the keeper tries again, less and less
     often, until the limit is restored or the keeper is told to stop.
     """
-    with stop_signal() as stop:
+    with stop_signal(*STOP_SIGNALS) as stop:
         keeper.recover()
         KeeperConnection(sock, peer_of(sock), keeper, "private", stop, policy).serve()
         delay = RETRY_SECONDS
-        while keeper.owed() and not _is_stopped(stop, delay):
+        while keeper.owed() and not is_stopped(stop, delay):
             keeper.recover(keeper.owed())
             delay = min(2 * delay, LONGEST_RETRY_SECONDS)
 
@@ -81,7 +83,7 @@ def serve_system(path: Path, keeper: Keeper, read_policy: Callable[[], KeeperPol
             "The policy has a rule for %s, which this machine does not know. While that is so, the keeper refuses "
             "whoever the rule may restrict: those who have no name here either.", name,
         )  # fmt: skip
-    with stop_signal() as stop, _listening(path, policy) as listener:
+    with stop_signal(*STOP_SIGNALS) as stop, _listening(path, policy) as listener:
         recovering = threading.Thread(target=_recover, args=(keeper, stop), daemon=True)
         recovering.start()
         log.info("serving on %s for root and %s%s", path, policy.members(), policy.text and f" ({policy.text})")
@@ -100,15 +102,8 @@ def _recover(keeper: Keeper, stop: int) -> None:
             keeper.recover()
         except Exception:  # for example, the folder cannot be read now
             log.exception("Could not look for limits left behind by dead keepers; the keeper will try again.")
-        if _is_stopped(stop, env.time_limits().keeper_recovery):
+        if is_stopped(stop, env.time_limits().keeper_recovery):
             return
-
-
-def _is_stopped(stop: int, within: float) -> bool:
-    """Wait for so many seconds, or until the keeper is told to stop. Whether it is."""
-    poll = select.poll()
-    poll.register(stop, select.POLLIN)
-    return bool(poll.poll(within * 1000))
 
 
 def _accept(
@@ -318,28 +313,6 @@ def death_of(sock: socket.socket, pid: int) -> int | None:
         if e.errno != errno.ENOPROTOOPT:
             raise ProcessLookupError(e.errno, f"process {pid} has ended") from e
     return os.pidfd_open(pid) if pid > 0 else None  # 0: the peer lives in another pid namespace
-
-
-@contextlib.contextmanager
-def stop_signal() -> Iterator[int]:
-    """A descriptor that becomes, and stays, readable after SIGTERM, SIGINT or SIGHUP."""
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-
-    def stop(signum: int, frame: object) -> None:
-        with contextlib.suppress(OSError):
-            os.write(write, b"x")
-
-    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = {s: signal.signal(s, stop) for s in signals}
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)  # inherited: the trainer may have blocked them
-    try:
-        yield read
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
-        os.close(read)
-        os.close(write)
 
 
 @contextlib.contextmanager

@@ -123,7 +123,7 @@ def own_state() -> Path | None:
 def passed_on() -> dict[str, str]:
     """The variables with which a child sees the same virtual cards as this process. Empty if its cards are real."""
     state = own_state()
-    return {} if state is None else {env.VIRTUAL_STATE: str(state)}
+    return {} if state is None else {env.virtual_state.variable: str(state)}
 
 
 @functools.cache  # one machine per process, so that the script and its monitor share one clock and its timers

@@ -23,10 +23,10 @@ from functools import cache
 from pathlib import Path
 
 from zeus import env
-from zeus.device.clock import renew_after_fork
 from zeus.device.ranks import rank, shared_folder
 from zeus.errors import InputError
 from zeus.files import boot_id
+from zeus.fork import renew_after_fork
 
 MAX_CARDS = 16
 
@@ -173,7 +173,7 @@ class FileState(MemoryState):
 def state_file(cards: str) -> Path:
     """The file that ZEUS_VIRTUAL_STATE names, or else this process's own for this kind of machine."""
     named = env.virtual_state()
-    return Path(named).absolute() if named is not None else _own_folder() / f"{cards}.state"
+    return named.absolute() if named is not None else _own_folder() / f"{cards}.state"
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any
 import regex
 
 from zeus.cost import GPU_ONLY
-from zeus.env import CARBON, CURRENCY, PRICE, Mode, ProfilingPlan, gco2e_token, profiling_plan
+from zeus.env import Mode, ProfilingPlan, currency, gco2e_per_kwh, gco2e_token, price_per_kwh, profiling_plan
 from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
 from zeus.launch.job_file.schema import NEEDED, PLACES, SPEC, TABLES, TOP
@@ -149,7 +149,7 @@ class _Reader(TomlReader):
 
     def _profiling(self, given: str | None) -> ProfilingPlan | None:
         try:
-            return None if given is None else profiling_plan(given)
+            return None if given is None else profiling_plan(given=given)
         except InputError as wrong:
             self._blame(("profiling",), str(wrong))
             return None
@@ -157,7 +157,7 @@ class _Reader(TomlReader):
     def _prices(self, cost: dict[str, Any]) -> dict[str, str]:
         """The price and the carbon intensity, checked, as the variables of the environment."""
         found = {}
-        for key, variable in (("price", PRICE), ("carbon", CARBON)):
+        for key, variable in (("price", price_per_kwh.variable), ("carbon", gco2e_per_kwh.variable)):
             if key not in cost:
                 continue
             text = str(cost[key]).strip()
@@ -167,7 +167,7 @@ class _Reader(TomlReader):
                 self._blame(("cost", key), str(wrong))
                 continue
             found[variable] = str(Path(text).absolute()) if isinstance(rate, HourlyRate) else text
-        return found | ({CURRENCY: cost["currency"].strip()} if "currency" in cost else {})
+        return found | ({currency.variable: cost["currency"].strip()} if "currency" in cost else {})
 
     def _check_metrics(self, metrics: dict[str, Any]) -> None:
         sources = [key for key in ("regex", "file") if metrics.get(key)]

@@ -140,7 +140,7 @@ class GlobalPowerLimitOptimizer(Callback):
     ) -> None:
         if recheck is not None and not recheck > 0:
             raise InputError(f"recheck={recheck!r}: give a share above 0 such as 0.2, or None.")
-        self.mode = chosen_mode(mode)
+        self.mode = chosen_mode(given=mode)
         self.monitor = monitor
         self._crew: Crew = crew or Alone()
         wishes = Wishes(
@@ -154,7 +154,7 @@ class GlobalPowerLimitOptimizer(Callback):
             profiles,
             key,
             start_watts,
-            profiling_plan(profiling),
+            profiling_plan(given=profiling),
             None if include is None else included(include),
         )
         self._setup = set_up(monitor, self._crew, wishes)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from zeus.errors import InputError
-from zeus.ray_address import need_ray
+from zeus.lazy import require
 from zeus.simulate.engine.local import local
 from zeus.simulate.engine.shards import Workers
 
@@ -53,7 +53,7 @@ def parse(text: str) -> Engine:
             f"--engine {text!r} is not known. Give local, ray, or ray:ADDRESS with the address of a Ray cluster, such "
             "as ray:10.0.0.7:6379."
         )
-    need_ray(f"--engine {text}")
+    require(f"--engine {text}", "ray", "Ray", "ray")
     return Engine(RAY, text if address.startswith("//") else address)
 
 

@@ -10,7 +10,7 @@ from zeus.errors import InputError
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.simulate.traces.rows import PowerRow, TrainingRow, WorkloadKey, read_power, read_training
 from zeus.simulate.workload import Workload
-from zeus.simulate.workload_file import Setting, example, find, read, table_1
+from zeus.simulate.workload_file import WorkloadSpec, example, find, read, table_1
 
 TRAINING = "summary_train.csv"
 WORKLOADS = "workloads.toml"  # may lie beside the traces, and then describes their workloads
@@ -21,7 +21,7 @@ def load(
     traces: Path | str,
     gpu: str,
     names: Iterable[str] | None = None,
-    settings: Mapping[str, Setting] | None = None,
+    settings: Mapping[str, WorkloadSpec] | None = None,
     smallest: int = SMALLEST,
 ) -> dict[str, Workload]:
     """The named workloads on this GPU, with the batch sizes from `smallest` up.
@@ -50,7 +50,12 @@ def load(
 
 
 def from_rows(
-    name: str, gpu: str, setting: Setting, power: list[PowerRow], training: list[TrainingRow], smallest: int = SMALLEST
+    name: str,
+    gpu: str,
+    setting: WorkloadSpec,
+    power: list[PowerRow],
+    training: list[TrainingRow],
+    smallest: int = SMALLEST,
 ) -> Workload:
     """Build the workload of this setting from the rows of both traces."""
     max_watts = max(row.limit_watts for row in power)
@@ -118,6 +123,6 @@ def _hint(keys: set[WorkloadKey]) -> str:
     if not keys:
         return ""
     key = min(keys)
-    shown = example("/".join(key), Setting(key, 0.5, 100, 32))
+    shown = example("/".join(key), WorkloadSpec(key, 0.5, 100, 32))
     held = ", ".join("/".join(one) for one in sorted(keys))
     return f" The traces also hold {held}. To use one, give --workloads FILE with its target, max_epochs and b0:{shown}"

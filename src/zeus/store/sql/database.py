@@ -25,11 +25,11 @@ from sqlalchemy.pool import PoolProxiedConnection
 
 from zeus import env
 from zeus.errors import InputError, StoreError
+from zeus.lazy import optional
 from zeus.store.address import named, shown
 from zeus.store.sql.silent_server import hung_up_after
 from zeus.store.sql.upgrade import bring_up_to_date, make_file
 from zeus.store.wait_limit import allowed
-from zeus_energy import install_command
 
 # Temporary errors: the database is busy, or its disk is full or failing.
 PASSING = {
@@ -266,10 +266,8 @@ def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
         raise InputError(f"{shown(address)} is not the address of a database. Check {named(address)}.") from None
     patience = {"keepalives_idle": 30, "tcp_user_timeout": milliseconds}
     patience = {name: value for name, value in patience.items() if name not in url.query}
-    try:
+    with optional("Postgres", "postgres"):
         engine = sa.create_engine(url, connect_args=patience, pool_size=connections, max_overflow=0)
-    except ImportError as missing:
-        raise InputError(f"Postgres needs a driver ({missing}). Run `{install_command('postgres')}`.") from missing
 
     def set_up(connection: Any, record: Any) -> None:
         connection.autocommit = True  # as for SQLite

@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from zeus.fork import call_after_fork
+
 LOOK_SECONDS = 0.5  # how long after its deadline a call may be noticed
 
 _calls: dict[int, tuple[float, int]] = {}  # calls that wait for an answer: deadline and file descriptor
@@ -43,7 +45,7 @@ def _begin_anew() -> None:
     _calls.clear()
 
 
-os.register_at_fork(after_in_child=_begin_anew)
+call_after_fork(_begin_anew)
 
 
 def _watch() -> None:

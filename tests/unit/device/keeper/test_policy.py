@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.config import read_config
 from zeus.device.gpu import GpuSpec
 from zeus.device.keeper.policy import Allowed, Denied, KeeperPolicy, LimitRule, Peer, policy_of
 from zeus.env import SETTINGS
+from zeus.env.config_file import read_config
 
 CARD = GpuSpec("GPU-1", "V100", "nvidia", 100, 250, 250)
 SHARES = st.none() | st.integers(1, 100).map("{} %".format)

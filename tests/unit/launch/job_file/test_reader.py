@@ -134,7 +134,7 @@ WRONG = [
     ("gpus", "gpus = [0, 0]", 'give "all", or a list of different indices'),
     ("gpus", "gpus = 0", 'give "all", or a list of different indices'),
     ("mode", 'mode = "optimise"', 'give "optimize", "observe" or "off"'),
-    ("mode", 'profiling = "papre"', "profiling='papre' is not known. Did you mean 'paper'?"),
+    ("mode", 'profiling = "papre"', "profiling='papre': give walk or paper."),
     ("mode", "profiling = true", "profiling = true: give a text"),
     ("mode", "micro_batch_size = -1", "micro_batch_size = -1: give a whole number of samples, 0 to split no batch"),
     ("mode", 'micro_batch_size = "atuo"', 'or "auto"'),

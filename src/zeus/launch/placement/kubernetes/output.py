@@ -16,7 +16,7 @@ from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, uses
 from zeus.launch.placement.kubernetes.manifests import JOB_FILE, Work, render
 from zeus.launch.placement.kubernetes.settings import KubernetesSettings
 from zeus.launch.placement.submission import Submission
-from zeus_energy import install_command
+from zeus.lazy import optional
 
 SUFFIX_BYTES = 3
 # Surely a text for every reader of YAML. Those of kubectl and of Python disagree about 1e3, 0o17, y and n.
@@ -60,13 +60,8 @@ def _json(manifests: Sequence[dict[str, Any]]) -> str:
 
 def to_yaml(manifests: Sequence[dict[str, Any]]) -> str:
     """One YAML document for each manifest."""
-    try:
+    with optional("--on kubernetes without --json", "kubernetes", "PyYAML"):
         import yaml
-    except ImportError as missing:
-        raise InputError(
-            f"--on kubernetes: to write YAML, run `{install_command('kubernetes')}`. Or add --json: kubectl reads JSON "
-            "too."
-        ) from missing
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]
         """Writes what appears twice twice, without anchors. Texts of several lines are blocks, odd ones in quotes."""

@@ -1,4 +1,4 @@
-"""Settings of a site and of a user, in files below the environment.
+"""The configuration files of a site and of a user, below the environment.
 
     /etc/zeus/config.toml  ◀  $XDG_CONFIG_HOME/zeus/config.toml  ◀  the environment        (the right one wins)
 
@@ -15,10 +15,13 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from zeus.errors import InputError
+from zeus.env.types import PATH, SWITCH, TEXT, as_text
 from zeus.toml_reader import Kind, TomlReader, shown
+
+if TYPE_CHECKING:
+    from zeus.env import Setting
 
 log = logging.getLogger(__name__)
 
@@ -28,17 +31,10 @@ KEEPER = "keeper"
 MOST_BYTES = 1_000_000
 
 
-def _is_number(value: Any, least: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < 1e9
-
-
-def is_path(value: Any) -> bool:
-    """Whether it is the name of a file wherever a process runs."""
-    return isinstance(value, str) and value.startswith(("/", "~/")) and "\0" not in value
-
-
 def _is_limit(value: Any) -> bool:
-    return _is_number(value, 1) if not isinstance(value, str) else percent(value) is not None
+    if isinstance(value, str):
+        return percent(value) is not None
+    return type(value) in (int, float) and 1 <= value < 1e9
 
 
 def percent(text: str) -> float | None:
@@ -55,43 +51,20 @@ def percent(text: str) -> float | None:
     return share if sign and not rest.strip() and 0.01 <= share <= 1 else None
 
 
-TEXT: Kind = (lambda value: isinstance(value, str) and value.strip() != "" and "\0" not in value, 'a text in "quotes"')
-YES_NO: Kind = (lambda value: isinstance(value, bool), "true or false")
-SECONDS: Kind = (lambda value: _is_number(value, 0), "seconds of at least 0")
-PATH: Kind = (is_path, 'an absolute path in "quotes"; it may begin with ~/')
 TABLE: Kind = (lambda value: isinstance(value, dict), "a table")
 LIMIT: Kind = (_is_limit, 'watts such as 150, or a share of the card\'s highest limit such as "60 %"')
 
 # [keeper]: who may set which power limits. Only a system's file may say so.
 POLICY: Mapping[str, Kind] = {
-    "group": TEXT,
+    "group": TEXT.in_file,
     "floor": LIMIT,
     "ceiling": LIMIT,
-    "audit": PATH,
+    "audit": PATH.in_file,
     "groups": TABLE,
     "users": TABLE,
 }
-RULE: Mapping[str, Kind] = {
-    "floor": LIMIT,
-    "ceiling": LIMIT,
-    "allow": YES_NO,
-}  # [keeper.groups.NAME], [keeper.users.NAME]
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
-    """A key of the files, and the variable that overrides it. The key may be in a table: `cost.price`."""
-
-    key: str
-    variable: str
-    kind: Kind
-    default: str = ""  # in words, if it is always the same
-    is_secret: bool = False
-    is_safety: bool = False  # says what Zeus may change
-
-    @property
-    def path(self) -> tuple[str, ...]:
-        return tuple(self.key.split("."))
+# [keeper.groups.NAME], [keeper.users.NAME]
+RULE: Mapping[str, Kind] = {"floor": LIMIT, "ceiling": LIMIT, "allow": SWITCH.in_file}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +99,10 @@ class Layered(Mapping[str, str]):
     'observe'
     """
 
-    def __init__(self, environ: Mapping[str, str], settings: Sequence[ConfigKey]) -> None:
+    def __init__(self, environ: Mapping[str, str], settings: Sequence[Setting[Any]]) -> None:
         self._environ = environ
         self._settings = settings
-        self._variables = {one.variable for one in settings}
+        self._variables = {one.variable for one in settings if one.in_files}
         self._read: dict[tuple[str | None, ...], tuple[ConfigFile, ...]] = {}
 
     def __getitem__(self, name: str) -> str:
@@ -179,11 +152,6 @@ class Layered(Mapping[str, str]):
         """Everything that is wrong with the files."""
         return [mistake for file in self.files() for mistake in file.mistakes]
 
-    def refuse_mistakes(self) -> None:
-        """Raise InputError if a file is wrong."""
-        if mistakes := self.mistakes():
-            raise InputError("\n".join(mistakes))
-
     def _file(self, path: Path) -> ConfigFile | None:
         is_named = bool(self._environ.get(VARIABLE))
         found = read_config(path, self._settings, is_system=is_named or path == SYSTEM)
@@ -218,7 +186,7 @@ def config_paths(environ: Mapping[str, str]) -> tuple[Path, ...]:
         return (SYSTEM,)
 
 
-def read_config(path: Path, settings: Sequence[ConfigKey], *, is_system: bool) -> ConfigFile | None:
+def read_config(path: Path, settings: Sequence[Setting[Any]], *, is_system: bool) -> ConfigFile | None:
     """Read and check a file. None if there is none."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
@@ -249,7 +217,7 @@ def read_config(path: Path, settings: Sequence[ConfigKey], *, is_system: bool) -
     return _Reader(str(path), text, settings, is_system).read(path, data)
 
 
-def _broken(path: Path, why: str, settings: Sequence[ConfigKey]) -> ConfigFile:
+def _broken(path: Path, why: str, settings: Sequence[Setting[Any]]) -> ConfigFile:
     """A file of which nothing can be used, and which may have meant any of these settings."""
     doubts = {one.variable: str(path) for one in settings if one.is_safety}
     return ConfigFile(path, mistakes=(f"{path}: {why}",), policy_mistakes=(f"{path}: {why}",), doubts=doubts)
@@ -294,18 +262,15 @@ def _is_strange(found: os.stat_result) -> bool:
 class _Reader(TomlReader):
     """Reads a configuration file."""
 
-    def __init__(self, name: str, text: str, settings: Sequence[ConfigKey], is_system: bool) -> None:
-        self._settings = settings
-        tables = {one.path[0] for one in settings if len(one.path) > 1} | {KEEPER}
-        self._tables: dict[str, dict[str, Kind]] = {table: {} for table in sorted(tables)}
-        top = {one.key: one.kind for one in settings if len(one.path) == 1}
+    def __init__(self, name: str, text: str, settings: Sequence[Setting[Any]], is_system: bool) -> None:
+        self._settings = settings = [one for one in settings if one.in_files]
+        self._tables: dict[str, dict[str, Kind]] = {KEEPER: {**POLICY}}
+        top: dict[str, Kind] = {}
         for one in settings:
-            if len(one.path) > 1:
-                self._tables[one.path[0]][one.path[1]] = one.kind
-        self._tables[KEEPER] |= POLICY
-        super().__init__(
-            name, text, {**top, **dict.fromkeys(self._tables, TABLE)}, [one.key for one in settings if one.is_secret]
-        )
+            *table, key = one.path
+            (self._tables.setdefault(table[0], {}) if table else top)[key] = one.type.in_file
+        secret = [one.key for one in settings if one.is_secret]
+        super().__init__(name, text, {**top, **dict.fromkeys(self._tables, TABLE)}, secret)
         self._is_system = is_system
         self._doubts: dict[str, str] = {}
 
@@ -375,8 +340,8 @@ class _Reader(TomlReader):
             value: Any = data
             for key in one.path:
                 value = value.get(key) if isinstance(value, dict) else None
-            if value is not None and one.kind[0](value):
-                found[one.variable] = Value(_text(value), path, self._line(one.path))
+            if value is not None and one.type.in_file[0](value):
+                found[one.variable] = Value(as_text(value), path, self._line(one.path))
         return found
 
 
@@ -385,14 +350,3 @@ def _size(limit: Any) -> tuple[str, float] | None:
     if not _is_limit(limit):
         return None
     return ("%", percent(limit) or 0.0) if isinstance(limit, str) else ("W", float(limit))
-
-
-def _text(value: Any) -> str:
-    """A value as a variable.
-
-    >>> _text(True), _text(0.3), _text("observe")
-    ('1', '0.3', 'observe')
-    """
-    if isinstance(value, bool):
-        return str(int(value))
-    return str(Path(value).expanduser()) if is_path(value) and value.startswith("~/") else str(value)
