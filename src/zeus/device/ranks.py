@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from zeus import env
+from zeus import settings
 
 PLACES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")  # set by torchrun, Slurm, Open MPI
 TORCH_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
@@ -29,7 +29,7 @@ class Rank:
     size: int
 
 
-def rank(environ: Mapping[str, str] = env.HERE) -> Rank | None:
+def rank(environ: Mapping[str, str] = settings.HERE) -> Rank | None:
     """The rank that the launcher put into the environment, or else torch.distributed. None for a process on its own.
 
     >>> rank({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"})
@@ -46,7 +46,7 @@ def rank(environ: Mapping[str, str] = env.HERE) -> Rank | None:
         if index.isdigit() and count.isdigit() and int(count) > 1:
             names = "|".join(environ.get(name, "") for name in job)
             return Rank(names.strip("|") or f"parent-{os.getppid()}", int(index), int(count))
-    return _torch_rank() if environ is env.HERE else None
+    return _torch_rank() if environ is settings.HERE else None
 
 
 def connected() -> Any:
@@ -57,13 +57,13 @@ def connected() -> Any:
     return ranks if ranks.get_world_size() > 1 else None
 
 
-def is_first(environ: Mapping[str, str] = env.HERE) -> bool:
+def is_first(environ: Mapping[str, str] = settings.HERE) -> bool:
     """Whether this is the first rank of its training, which speaks for all, or a process on its own.
 
     >>> is_first({"RANK": "0", "LOCAL_RANK": "0"}), is_first({"NODE_RANK": "1", "LOCAL_RANK": "0"}), is_first({})
     (True, False, True)
     """
-    ranks = connected() if environ is env.HERE else None
+    ranks = connected() if environ is settings.HERE else None
     if ranks is not None:
         return bool(ranks.get_rank() == 0)
     names = next((names for names in FIRST if any(environ.get(name) for name in names)), ())

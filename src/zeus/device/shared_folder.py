@@ -7,19 +7,19 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 
 
-def shared_folder(environ: Mapping[str, str] = env.HERE) -> Path:
+def shared_folder(environ: Mapping[str, str] = settings.HERE) -> Path:
     """This user's own folder: in XDG_RUNTIME_DIR, or else in the temporary folder, which other users can write to.
 
     Raises:
         InputError: The folder's name is taken by something that is not a folder, or that others own or may write to.
     """
-    if (runtime := env.runtime_folder(environ)) is not None:
+    if (runtime := settings.runtime_folder(environ)) is not None:
         return runtime / "zeus"
-    folder = env.temporary_folder(environ) / f"zeus-{os.getuid()}"
+    folder = settings.temporary_folder(environ) / f"zeus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:

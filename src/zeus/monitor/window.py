@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.device.clock import REAL, common_clock
 from zeus.device.cpu_counters import CpuCounters, CpuReadings, counters_of
 from zeus.device.find import find, no_gpu
@@ -305,7 +305,7 @@ class ZeusMonitor:
 @cache  # once in a process, however many monitors it makes
 def _warn_of_no_gpu(also: str) -> None:
     """Say that no GPU is visible, on stderr: who runs a script sees no log. Ranks other than the first are silent."""
-    if not env.quiet() and is_first():
+    if not settings.quiet() and is_first():
         warnings.warn(f"zeus: {no_gpu()} Zeus measures only time{also}.", RuntimeWarning, stacklevel=3)
 
 

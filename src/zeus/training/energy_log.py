@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from zeus.cost import GPU_ONLY, Use, included
 from zeus.distributed.crew import Alone, Crew, barrier, together
 from zeus.distributed.waiting import WaitRecord
-from zeus.env import orders
 from zeus.errors import DeviceError
+from zeus.launcher_env import launcher_env
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor.hours import EnergyByHour
 from zeus.training.summary import Summary, TrainingEnd
@@ -45,7 +45,7 @@ class EnergyLog:
 
     def __init__(self, monitor: ZeusMonitor, crew: Crew | None = None) -> None:
         self._monitor = monitor
-        self._include = included(orders().include or GPU_ONLY)  # under `zeus run`, what the job's costs count
+        self._include = included(launcher_env().include or GPU_ONLY)  # under `zeus run`, what the job's costs count
         self._crew: Crew = crew or Alone()
         self._waits = WaitRecord(self._crew)
         self._pending: deque[_Stretch] = deque()

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, ClassVar
 
-from zeus import env
+from zeus import settings
 from zeus.device.clock import REAL
 from zeus.device.ranks import connected
 from zeus.distributed.crew import Alone, Crew, crew
-from zeus.env import orders
+from zeus.launcher_env import launcher_env
 from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
@@ -48,7 +48,7 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
         self.monitor: ZeusMonitor = self._given.arguments["monitor"]
         # Several ranks can exchange values only after the Trainer has connected them.
-        self._optimizer = None if env.has_several_ranks() or connected() else self._made(Alone())
+        self._optimizer = None if settings.has_several_ranks() or connected() else self._made(Alone())
         self._record: LimitRecord | None = None
         self._watch: TrainWatch | None = None
         self._batch: tuple[int, int] | None = None  # what was profiled: samples on a GPU, and accumulation steps
@@ -68,7 +68,7 @@ class HFGlobalPowerLimitOptimizer(TrainerCallback):  # type: ignore[misc]
         from zeus.optimizer.power_limit.launched_trial import launched_arguments  # takes some time to load
 
         given = self._given.arguments
-        return GlobalPowerLimitOptimizer(**given, **launched_arguments(orders(), self.monitor, ranks, given))
+        return GlobalPowerLimitOptimizer(**given, **launched_arguments(launcher_env(), self.monitor, ranks, given))
 
     @property
     def profile(self) -> PowerProfile | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from zeus.distributed.crew import crew
-from zeus.env import orders
+from zeus.launcher_env import launcher_env
 from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
@@ -268,7 +268,7 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:
     """Call `make` with the ranks and, under `zeus run`, with those of the job's arguments that it takes and lacks."""
     given = getattr(make, "keywords", {})  # of a `functools.partial`
-    found, takes = launched_arguments(orders(), monitor, crew(), given), inspect.signature(make).parameters
+    found, takes = launched_arguments(launcher_env(), monitor, crew(), given), inspect.signature(make).parameters
     return make(monitor, **{name: value for name, value in found.items() if name in takes})
 
 

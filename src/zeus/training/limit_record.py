@@ -12,12 +12,12 @@ from collections import deque
 from zeus.cost import ZERO, CostModel, Use
 from zeus.distributed.crew import Crew
 from zeus.distributed.waiting import WaitRecord
-from zeus.env import Mode
 from zeus.job import Kind, Outcome
 from zeus.ledger.units import Moved, Units
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.optimizer.recorder import Recorder
+from zeus.settings import Mode
 from zeus.tariff.rates import Footprint
 from zeus.training.saving import LimitSaving, difference
 from zeus.training.summary import Summary, TrainingEnd

@@ -8,23 +8,24 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from zeus import env
+from zeus import settings
 from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.device.gpu import Gpu
 from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
 from zeus.distributed.crew import broadcast, crew
-from zeus.env import Mode, Orders, ProfilingPlan, orders
 from zeus.errors import InputError
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.running import start_terms
+from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.launched_trial import power_arguments
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.profile import Profiles
+from zeus.settings import Mode, ProfilingPlan
 from zeus.training.last_line import tell
 from zeus.training.script_trial import ScriptTrial, open_report
 from zeus.training.session import Session
@@ -97,7 +98,7 @@ class ZeusDataLoader(DataLoader[Any]):
             raise InputError(
                 f"distributed={distributed!r}: give 'dp' for DataParallel, else None (also for DDP and FSDP)."
             )
-        order = orders()
+        order = launcher_env()
         is_training = max_epochs is not None and max_epochs != -1
         self._zeus_accumulation = (order.accumulation_steps or 1) if is_training else 1
         has_sampler = dataloader_keywords.get("batch_sampler") is not None
@@ -132,7 +133,7 @@ class ZeusDataLoader(DataLoader[Any]):
 
     def _session(
         self,
-        order: Orders,
+        order: LauncherEnv,
         max_epochs: int,
         target_metric: float | None,
         higher_is_better: bool,
@@ -277,7 +278,7 @@ def _share(batch_size: int, accumulation_steps: int) -> int:
 
 def _working_gpus() -> list[Gpu]:
     """The virtual GPUs that a step of this process runs on. Empty for real GPUs, which need no report of steps."""
-    return own(list(find().values()), rank()) if env.is_virtual() else []
+    return own(list(find().values()), rank()) if settings.is_virtual() else []
 
 
 def _trial_arguments(report: ScriptTrial) -> dict[str, Any]:

@@ -9,14 +9,14 @@ ZEUS_COST_THRESH alone decides, and the outcome is left to the launcher.
 from __future__ import annotations
 
 from zeus.cost import Use
-from zeus.env import Orders
 from zeus.job import Ending, Outcome
 from zeus.jobs.running import launched
+from zeus.launcher_env import LauncherEnv
 from zeus.optimizer.power_limit.launched_trial import LaunchedTrial
 from zeus.trial.engine import AskPolicy
 
 
-def open_report(orders: Orders) -> ScriptTrial | None:
+def open_report(orders: LauncherEnv) -> ScriptTrial | None:
     """The trial that a launcher has opened for this script, or None. Every rank must call this."""
     running = launched(orders)
     return None if running is None else ScriptTrial(running)

@@ -16,7 +16,6 @@ from zeus import job
 from zeus.cost import ZERO, CostModel, Use, fits
 from zeus.distributed.crew import Alone, Crew
 from zeus.distributed.waiting import WaitRecord
-from zeus.env import Mode
 from zeus.errors import DeviceError, InputError
 from zeus.job import Kind
 from zeus.jobs.profile_folder import ProfileFolder
@@ -26,6 +25,7 @@ from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.recorder import Recorder
 from zeus.optimizer.trial_run import TrialRun
 from zeus.profile import PowerProfile
+from zeus.settings import Mode
 from zeus.training.limit_record import summary_of
 from zeus.training.summary import Summary, TrainingEnd
 from zeus.trial.engine import AskPolicy, Ended, EpochBegan, EpochEnded, Evaluated, Started, Terms, TrialEngine

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from zeus.cost import GPU_ONLY, Include
 from zeus.distributed.waiting import RankWait
-from zeus.env import Mode
+from zeus.settings import Mode
 from zeus.tariff.rates import Footprint
 from zeus.tariff.text import footprint_text
 from zeus.training.saving import LimitSaving

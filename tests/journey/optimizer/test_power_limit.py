@@ -18,11 +18,11 @@ from zeus.device.keeper import Lease, lend
 from zeus.device.virtual import VirtualGpu, step, virtual_gpus
 from zeus.device.virtual.physics import operate
 from zeus.distributed.crew import Alone
-from zeus.env import Orders
 from zeus.errors import DeviceError, InputError
 from zeus.job import JobSpec
 from zeus.jobs.local import LocalJob
 from zeus.jobs.open import gpus_of
+from zeus.launcher_env import LauncherEnv
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import (
     Energy,
@@ -110,7 +110,7 @@ def test_a_launcher_that_names_only_its_trial_has_profiles_kept_by_the_size_of_t
     spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
     trial = LocalJob.register(store, spec).ask(gpus_of(monitor))
     monkeypatch.setenv("ZEUS_STORE", url)
-    told = Orders(job_id="asr", trial=trial.number)
+    told = LauncherEnv(job_id="asr", trial=trial.number)
     assert launched_arguments(told, monitor, Alone(), ())["key"].batch_size == 16
     unknown = launched_arguments(replace(told, trial=99), monitor, Alone(), ())
     assert "optimum_selector" in unknown and not {"profiles", "key"} & {*unknown}

@@ -17,7 +17,7 @@ from functools import partial
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.device import container
 from zeus.device.gpu import Gpu
 from zeus.device.keeper.core import Keeper, RestoreResult, audit_log, log
@@ -87,7 +87,7 @@ def run_system(path: Path, group: str | None) -> int:
 
 def site_policy(group: str | None = None) -> KeeperPolicy:
     """The policy of this machine, as its file says now."""
-    return policy_of(env.HERE.policy_file(), group)
+    return policy_of(settings.HERE.policy_file(), group)
 
 
 def restore() -> list[RestoreResult]:

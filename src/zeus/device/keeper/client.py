@@ -30,7 +30,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from zeus import env
+from zeus import settings
 from zeus.device import container
 from zeus.device.clock import clock_of
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
@@ -77,7 +77,7 @@ class Lease:
         self._clock = clock_of(gpus[0])
         self.kind = kind  # "private" or "system"
         self.is_left = False  # whether it was released, but the keeper did not confirm that limits are restored
-        answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=env.job_name())
+        answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=settings.job_name())
         self.found: dict[str, float] = answer["found"]  # watts by UUID, restored at the end
         _leases.add(self)
 
@@ -188,7 +188,7 @@ def permitted(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None)
         if (path := _system_socket(gpus, socket)) is not None:
             asked = [gpu.spec.uuid for gpu in gpus]
             ranges = list(_ask_status(path, LEASE_SECONDS, gpus=asked).get("ranges", {}).values())
-        elif isinstance(allowed := policy_of(env.HERE.policy_file()).rule_for(Peer.here()), Allowed):
+        elif isinstance(allowed := policy_of(settings.HERE.policy_file()).rule_for(Peer.here()), Allowed):
             ranges = [allowed.range_on(gpu.spec) for gpu in gpus]
     except ZeusError as e:
         log.info("The policy for power limits is not known: %s", e)
@@ -204,7 +204,7 @@ def status(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) ->
         case Observing(reason):
             return found | {"why_not": reason}
         case _Private(risk):
-            policy = policy_of(env.HERE.policy_file())
+            policy = policy_of(settings.HERE.policy_file())
             found |= {"use": None if policy.closed else "private", "risk": risk, "policy": policy.text or None}
             return found | {"lent": Notes.here().lent(), "why_not": policy.closed or None}
         case Path() as path:
@@ -236,12 +236,12 @@ def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path |
     if obstacle := _obstacle(gpus):
         return Observing(obstacle)
     path = _system_socket(gpus, socket)
-    return path or _private(are_virtual(gpus), risk_accepted=bool(socket or env.keeper()))
+    return path or _private(are_virtual(gpus), risk_accepted=bool(socket or settings.keeper()))
 
 
 def _system_socket(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path | None:
     """The socket of the system keeper to use. None: there is none, or a private keeper is wanted."""
-    chosen = socket or env.keeper()
+    chosen = socket or settings.keeper()
     if chosen:
         return None if str(chosen) == PRIVATE else Path(chosen)
     return DEFAULT_SOCKET if not are_virtual(gpus) and is_alive(DEFAULT_SOCKET) else None

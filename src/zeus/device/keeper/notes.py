@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from zeus import env
+from zeus import settings
 from zeus.device.virtual.machine import own_state
 from zeus.files import FileLock, boot_id, private_folder, write_whole
 
@@ -87,7 +87,7 @@ class Notes:
     @classmethod
     def here(cls) -> Notes:
         """The notes in this process's folder. Makes the folder, and refuses one that somebody else can write to."""
-        chosen = env.keeper_state()
+        chosen = settings.keeper_state()
         if chosen:
             return cls(_private(chosen.absolute()))
         if (cards := own_state()) is not None:  # beside the cards, and gone with them
@@ -98,7 +98,7 @@ class Notes:
             except OSError as e:  # never after a refusal: two keepers with two folders could lend one GPU
                 if e.errno not in (errno.ENOENT, errno.EROFS):  # a container may have no /run, or a read-only one
                     raise
-        elif (runtime := env.runtime_folder()) is not None:
+        elif (runtime := settings.runtime_folder()) is not None:
             return cls(_private(runtime / "zeus" / "keeper"))
         mine = _private(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
         return cls(_private(mine / "keeper"))

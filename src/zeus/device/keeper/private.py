@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.device import ranks
 from zeus.device.keeper.protocol import Channel, pair
 from zeus.device.virtual.machine import passed_on
@@ -58,7 +58,7 @@ def start_private() -> Channel:
 
 def reap(pid: int) -> None:
     """Collect a private keeper that has ended. Needed only as a container's first process, which inherits orphans."""
-    deadline = time.monotonic() + env.time_limits().keeper_answer  # a suspended keeper does not end
+    deadline = time.monotonic() + settings.time_limits().keeper_answer  # a suspended keeper does not end
     with contextlib.suppress(ChildProcessError):
         while os.getpid() == 1 and os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -76,7 +76,7 @@ def _environment() -> dict[str, str]:
     """This process's environment, with absolute paths (the keeper runs in /) and without what only we need."""
     masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
-    variables = env.inherited(own) | passed_on()
+    variables = settings.inherited(own) | passed_on()
     for name in ("ZEUS_KEEPER_STATE", "ZEUS_CONFIG"):
         if variables.get(name):
             variables[name] = str(Path(variables[name]).absolute())

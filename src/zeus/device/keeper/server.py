@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.device.gpu import Capability
 from zeus.device.keeper import protocol
 from zeus.device.keeper.core import Keeper, Loan, audit, borrower, log
@@ -102,7 +102,7 @@ def _recover(keeper: Keeper, stop: int) -> None:
             keeper.recover()
         except Exception:  # for example, the folder cannot be read now
             log.exception("Could not look for limits left behind by dead keepers; the keeper will try again.")
-        if is_stopped(stop, env.time_limits().keeper_recovery):
+        if is_stopped(stop, settings.time_limits().keeper_recovery):
             return
 
 
@@ -372,7 +372,7 @@ def _check_replaceable(path: Path) -> None:
 
 def notify(state: str) -> None:
     """Tell systemd, if it started this process."""
-    address = env.notify_socket()
+    address = settings.notify_socket()
     if address.startswith(("/", "@")):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)

@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from zeus import env
+from zeus import settings
 from zeus.device.ranks import rank
 from zeus.device.shared_folder import shared_folder
 from zeus.errors import InputError
@@ -197,7 +197,7 @@ class FileState:
 
 def state_file(cards: str) -> Path:
     """The file that ZEUS_VIRTUAL_STATE names, or else this process's own for this kind of machine."""
-    named = env.virtual_state()
+    named = settings.virtual_state()
     return named.absolute() if named is not None else _own_folder() / f"{cards}.state"
 
 

@@ -25,8 +25,6 @@ from zeus.callback import Callback
 from zeus.cost import Include, included
 from zeus.device.keeper import Lease, Observing, lend
 from zeus.distributed.crew import Alone, Crew
-from zeus.env import Mode, ProfilingPlan, profiling_plan
-from zeus.env import mode as chosen_mode
 from zeus.errors import DeviceError, InputError, ZeusError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import profiler
@@ -37,6 +35,8 @@ from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.optimizer.power_limit.setup import Wishes, set_up
 from zeus.optimizer.raised import RaisedSince
 from zeus.profile import PowerProfile, ProfileKey, Profiles
+from zeus.settings import Mode, ProfilingPlan, profiling_plan
+from zeus.settings import mode as chosen_mode
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from zeus.cost import Include
 from zeus.distributed.crew import Crew, broadcast, crew
-from zeus.env import Orders
 from zeus.job import Outcome
 from zeus.jobs.running import RunningTrial, launched
+from zeus.launcher_env import LauncherEnv
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import count_gpus
 from zeus.optimizer.power_limit.profile_files import default_profiles
@@ -69,7 +69,7 @@ class LaunchedTrial:
 
 
 def power_arguments(
-    orders: Orders,
+    orders: LauncherEnv,
     monitor: ZeusMonitor,
     ranks: Crew,
     trial: LaunchedTrial | None,
@@ -100,7 +100,9 @@ def power_arguments(
     }
 
 
-def launched_arguments(orders: Orders, monitor: ZeusMonitor, ranks: Crew, given: Collection[str]) -> dict[str, Any]:
+def launched_arguments(
+    orders: LauncherEnv, monitor: ZeusMonitor, ranks: Crew, given: Collection[str]
+) -> dict[str, Any]:
     """Like `power_arguments`, for a callback, and without the arguments that its user has given.
 
     A user who says where profiles are kept must also give their key. Without a launcher, only the ranks are returned.

@@ -13,8 +13,8 @@ from zeus.cost import GPU_ONLY, Include, counted_as, included
 from zeus.device.clock import common_clock
 from zeus.device.gpu import Clock, Gpu
 from zeus.distributed.crew import Crew
-from zeus.env import ProfilingPlan, orders
 from zeus.errors import InputError
+from zeus.launcher_env import launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import count_gpus, need_included
 from zeus.optimizer.power_limit import profiler
@@ -24,6 +24,7 @@ from zeus.optimizer.power_limit.profile_files import FileProfile, best_nearby
 from zeus.optimizer.power_limit.profiler import Plan, State
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
 from zeus.profile import PowerProfile, ProfileKey, Profiles
+from zeus.settings import ProfilingPlan
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
         raise InputError(f"pl_step={wishes.pl_step!r}: give watts above 0.")
     if wishes.profiles is None and wishes.profile_path is None and wishes.key is None:
         wishes = _of_launcher(wishes, monitor, ranks)
-    include = included(orders().include or wishes.include or GPU_ONLY)  # all joules of a job mean the same
+    include = included(launcher_env().include or wishes.include or GPU_ONLY)  # all joules of a job mean the same
     need_included(monitor, ranks, include)
     count, max_watts = count_gpus(monitor, ranks)
     gpus = tuple(monitor.counted.values())
@@ -120,7 +121,7 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
 
 def _of_launcher(wishes: Wishes, monitor: ZeusMonitor, ranks: Crew) -> Wishes:
     """The wishes with the job's profiles, limits and η, if a launcher has opened a trial for this script."""
-    order = orders()
+    order = launcher_env()
     if order.job_id is None or order.trial is None:
         return wishes
     from zeus.optimizer.power_limit.launched_trial import launched_arguments  # takes some time to load
