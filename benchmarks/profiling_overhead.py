@@ -25,16 +25,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.cost import Use
 from zeus.device.find import find
 from zeus.device.virtual import presets
 from zeus.device.virtual.machine import VirtualGpu
 from zeus.device.virtual.physics import operate
-from zeus.env import Mode, ProfilingPlan
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer, ZeusCost
 from zeus.profile import PowerProfile
+from zeus.settings import Mode, ProfilingPlan
 from zeus.simulate.traces.published import load
 from zeus.simulate.traces.rows import published
 from zeus.simulate.workload_file import WorkloadSpec, table_1
@@ -84,7 +84,7 @@ def train(training: Training, folder: Path, eta: float, mode: Mode, profiling: P
     """Train a run on a card of its own."""
     state = {"ZEUS_VIRTUAL_STATE": str(folder / "cards"), "ZEUS_KEEPER_STATE": str(folder / "keeper")}
     folder.mkdir()
-    with env.changed({"ZEUS_GPU": f"virtual:{CARD}?clock=virtual", "ZEUS_KEEPER": "private", **state}):
+    with settings.changed({"ZEUS_GPU": f"virtual:{CARD}?clock=virtual", "ZEUS_KEEPER": "private", **state}):
         (gpu,) = find().values()
         assert isinstance(gpu, VirtualGpu)
         optimizer = GlobalPowerLimitOptimizer(

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from zeus.env import SETTINGS
 from zeus.launcher_env import LauncherEnv
+from zeus.settings import SETTINGS
 
 PAGE = Path(__file__).parents[1] / "reference.md"
 TABLE = re.compile(r"(<!-- table of (settings|launcher) -->\n).*?(<!-- end -->)", re.DOTALL)

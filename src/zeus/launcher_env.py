@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from zeus.env import HERE
-from zeus.env.types import NUMBER, SWITCH, TEXT, Type, as_text, whole
+from zeus.settings import HERE
+from zeus.settings.types import NUMBER, SWITCH, TEXT, Type, as_text, whole
 
 BOUND = Type(
     lambda text: None if text.lower() in ("inf", "+inf", "none") else NUMBER.read(text), "a number, or inf for no bound"

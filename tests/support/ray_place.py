@@ -18,7 +18,7 @@ from support.launch_place import Place
 from support.paths import ROOT, SOURCES
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.device.find import machine
-from zeus.env import changed
+from zeus.settings import changed
 
 ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 

@@ -33,8 +33,8 @@ from support.served import hold_port
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.device.find import machine
 from zeus.device.gpu import Gpu
-from zeus.env import changed
 from zeus.launch.placement.slurm_records import BatchTask, read_scontrol
+from zeus.settings import changed
 
 LIBC = ctypes.CDLL(None)
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "scontrol", "scancel", "srun", "munged")

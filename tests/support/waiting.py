@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from zeus.time_limits import TimeLimits
+from zeus.settings.types import TimeLimits
 
 PATIENCE_SECONDS = 300.0  # many times what anything takes on a busy machine: only what hangs meets it
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zeus import env
+from zeus import settings
 from zeus.cli import demo_text
 from zeus.cli.output import print_json
 from zeus.errors import ZeusError
@@ -104,7 +104,7 @@ def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict
     try:
         for line in demo_text.opening(JOB, gpu.spec.name, default_runs):
             say(line)
-        with env.changed({"ZEUS_MODE": "off"}):
+        with settings.changed({"ZEUS_MODE": "off"}):
             _run_job(store, monitor, DEFAULT_JOB, default_runs, say)
         for line in demo_text.heading(f"With Zeus, {recurrences} recurrences:"):
             say(line)
@@ -148,13 +148,13 @@ def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int
 def _train(spec: JobSpec, trial: Trial) -> float | None:
     """Run one trial as `zeus run` would, but in this process, as PyTorch takes seconds to load."""
     from zeus.cli.demo_training import train
-    from zeus.env import Orders, written
     from zeus.launch.job_file.values import trial_seed
+    from zeus.launcher_env import LauncherEnv
     from zeus.training.learning_rate import scale
 
     size = trial.batch_size
     rate = scale(BASE_LEARNING_RATE, spec.default_batch_size, size, "sqrt")
-    orders = Orders(
+    orders = LauncherEnv(
         job_id=spec.id,
         trial=trial.number,
         batch_size=size,
@@ -165,7 +165,7 @@ def _train(spec: JobSpec, trial: Trial) -> float | None:
         max_epochs=spec.max_epochs,
         seed=trial_seed(spec.mab_seed, trial.number),
     )
-    with env.changed(written(orders)):
+    with settings.changed(orders.variables()):
         return train(size, rate, spec.max_epochs, spec.target_metric, orders.seed or 0)
 
 
@@ -198,6 +198,6 @@ def _environment(folder: Path, cards: Path) -> Iterator[None]:
         "XDG_DATA_HOME": str(cards / "data"),  # training keeps its own files here
         "ZEUS_QUIET": "1",
     }
-    theirs = [name for name in env.HERE if name.startswith("ZEUS_")] + ["CUDA_VISIBLE_DEVICES"]
-    with env.changed({**dict.fromkeys(theirs), **ours}):
+    theirs = [name for name in settings.HERE if name.startswith("ZEUS_")] + ["CUDA_VISIBLE_DEVICES"]
+    with settings.changed({**dict.fromkeys(theirs), **ours}):
         yield

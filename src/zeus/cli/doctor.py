@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import zeus_energy
-from zeus import __version__, env
+from zeus import __version__, settings
 from zeus.cli import env as report
 from zeus.cli.doctor_checks import Check, Health, NodeFacts, examine
 from zeus.cli.output import print_json
@@ -83,13 +83,13 @@ def node_facts(timeout: float) -> NodeFacts:
 
     found = ask_all({"devices": _devices, "store": report.store}, timeout)
     devices = found["devices"]
-    policy = policy_of(env.HERE.policy_file())
+    policy = policy_of(settings.HERE.policy_file())
     gpus = [] if isinstance(devices, str) else devices["gpus"]
     return NodeFacts(
         devices=devices,
         store=found["store"],
         damage=zeus_energy.damage() or zeus_energy.hidden(),
-        mistakes=(*env.HERE.mistakes(), *_missing_group(policy), *_open_token(env.token_file())),
+        mistakes=(*settings.HERE.mistakes(), *_missing_group(policy), *_open_token(settings.token_file())),
         is_root=os.geteuid() == 0,
         user=_user(),
         has_systemd=Path("/run/systemd/system").is_dir(),
@@ -98,7 +98,7 @@ def node_facts(timeout: float) -> NodeFacts:
         container=container.mark(),
         masked=_masked(),
         installer=next((f"{one} install" for one in INSTALLERS if shutil.which(one)), "apt-get install"),
-        read_only=env.why_read_only(),
+        read_only=settings.why_read_only(),
         newest=HEAD,
         floors=_on_each(policy.base.floor, gpus),
         ceilings=_on_each(policy.base.ceiling, gpus),
@@ -155,7 +155,7 @@ def _missing_group(policy: KeeperPolicy) -> list[str]:
     if policy.group == DEFAULT_GROUP or group_id(policy.group) is not None:
         return []
     what = f"group = '{policy.group}' in [keeper]: this machine has no such group, so only root may set power limits."
-    return [f"{env.HERE.policy_file().path}: {what} Run `groupadd --system {policy.group}`."]
+    return [f"{settings.HERE.policy_file().path}: {what} Run `groupadd --system {policy.group}`."]
 
 
 def _open_token(path: Path | None) -> list[str]:
@@ -182,4 +182,6 @@ def _user() -> str:
 
 def _masked() -> str:
     """The variable that hides all GPUs. Empty if none does."""
-    return next((name for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if env.HERE.get(name) == ""), "")
+    return next(
+        (name for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if settings.HERE.get(name) == ""), ""
+    )

@@ -11,9 +11,9 @@ import click
 from zeus import __version__
 from zeus.cli.output import known, print_json
 from zeus.device.gpu import Capability, Gpu
-from zeus.env import HERE, SETTINGS
-from zeus.env import keeper as keeper_setting
 from zeus.errors import DeviceError, InputError, ZeusError
+from zeus.settings import HERE, SETTINGS
+from zeus.settings import keeper as keeper_setting
 
 
 @click.command()

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from zeus import env
+from zeus import settings
 from zeus.device.keeper.lease import DEFAULT_SOCKET, PRIVATE
 
 RULE = "ExecStart=/opt/zeus/bin/python3 "
@@ -22,7 +22,7 @@ RULE = "ExecStart=/opt/zeus/bin/python3 "
     "--socket",
     "path",
     type=click.Path(path_type=Path),
-    default=lambda: env.keeper() or DEFAULT_SOCKET,
+    default=lambda: settings.keeper() or DEFAULT_SOCKET,
     show_default=str(DEFAULT_SOCKET),
     help="Unix socket to listen on.",
 )

@@ -11,8 +11,8 @@ import click
 
 from zeus.cli.output import warnings
 from zeus.cli.stores import at_store, existing_jobs
-from zeus.env import put
 from zeus.errors import InputError, NotKnown
+from zeus.settings import put
 
 if TYPE_CHECKING:
     from pathlib import Path

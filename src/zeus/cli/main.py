@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from zeus import __version__, env
+from zeus import __version__, settings
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, INTERRUPTED, exit_status
 
@@ -64,7 +64,7 @@ class _Lazy(click.Group):
 def zeus(ctx: click.Context) -> None:
     """Measure the energy of DNN training on GPUs, and reduce it."""
     if ctx.invoked_subcommand not in WITH_BROKEN_FILES:
-        env.refuse_mistakes()
+        settings.refuse_mistakes()
 
 
 def main(args: list[str] | None = None) -> Any:

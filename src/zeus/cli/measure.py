@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from zeus import env
+from zeus import settings
 from zeus.cli.options import indices
 from zeus.cli.output import known, print_json
 from zeus.launch.process.guard import failed_start, shell_status
@@ -48,7 +48,7 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
         monitor = ZeusMonitor(gpu_indices=indices(gpu_indices), sync_execution_with=None)
     gpus = monitor.gpus.values()
     load = load_name(gpus)
-    if load and not as_json and not env.quiet():
+    if load and not as_json and not settings.quiet():
         click.echo(f"zeus: {notice(load, f'batch size {MEASURED_BATCH_SIZE}')}", err=True)
     with monitor.window("command") as window, WatchedLoad(gpus, MEASURED_BATCH_SIZE):
         status = run(command, stdout=sys.stderr if as_json else None)
@@ -62,7 +62,7 @@ def measure(command: tuple[str, ...], as_json: bool, output: Path | None, gpu_in
             click.echo(f"zeus: the report could not be written to {output}: {why.strerror}", err=True)
     if as_json:
         print_json(report)
-    elif not env.quiet():
+    elif not settings.quiet():
         _print_report(report)
     monitor.close()
     return status
@@ -94,7 +94,7 @@ def run(command: Sequence[str], stdout: Any = None) -> int:
 
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
     try:
-        child = subprocess.Popen(command, stdout=stdout, env=env.inherited() | passed_on())
+        child = subprocess.Popen(command, stdout=stdout, env=settings.inherited() | passed_on())
         for number in waiting:
             child.send_signal(number)
         status = child.wait()

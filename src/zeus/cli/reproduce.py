@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from zeus import env
+from zeus import settings
 from zeus.lazy import require
 
 QUICK_SEEDS = 2
@@ -19,7 +19,7 @@ QUICK_SEEDS = 2
 @click.option("--traces", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True,
               help="Folder with summary_train.csv and a summary_power_GPU.csv for each GPU.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder for the report.")
-@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), default=env.data,
+@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), default=settings.data,
               help="Folder with the other data sets. Default: ZEUS_DATA, or the parent of --traces.")  # fmt: skip
 @click.option("--groups", type=click.Path(exists=True, path_type=Path),
               help="Recurring jobs of a cluster for Figure 9, as for `zeus simulate cluster`. Default: a "

@@ -16,10 +16,10 @@ from zeus.cli.jobs_text import many
 from zeus.cli.options import STORE_DEFAULT
 from zeus.cli.output import print_json, seconds, warnings
 from zeus.cli.run_places import LOCAL, place_options, refuse_strange, submit
-from zeus.env import put, quiet, run_id, slurm_job
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
 from zeus.launch.process.guard import shell_status
+from zeus.settings import put, quiet, run_id, slurm_job
 from zeus.tariff.text import joules
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from uuid import uuid4
 import click
 
 from zeus.cli.output import print_json
-from zeus.env import quiet, run_id
 from zeus.errors import LaunchError
 from zeus.exit_codes import DONE, INTERRUPTED
 from zeus.launch.placement.ray.records import RayJobState
@@ -18,6 +17,7 @@ from zeus.launch.placement.ray.request import RayJob, job_id, request
 from zeus.launch.placement.ray.variables_file import variables_file
 from zeus.launch.placement.submission import Submission, carried, refuse_local_store
 from zeus.lazy import require
+from zeus.settings import quiet, run_id
 
 if TYPE_CHECKING:
     from zeus.launch.placement.ray.jobs_client import RayJobs

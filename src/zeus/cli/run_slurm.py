@@ -12,13 +12,13 @@ import click
 from zeus.cli.jobs_text import many
 from zeus.cli.output import print_json
 from zeus.cli.run_view import EVERY_SECONDS
-from zeus.env import quiet
 from zeus.errors import LaunchError, ZeusError
 from zeus.exit_codes import DONE, INTERRUPTED
 from zeus.launch.placement.slurm import batch_job, find_tasks, submit_job
 from zeus.launch.placement.slurm_records import MAY_RETURN, BatchTask, status_of
 from zeus.launch.placement.slurm_script import batch_script
 from zeus.launch.placement.submission import Submission, refuse_local_store
+from zeus.settings import quiet
 from zeus.tariff.text import joules
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from zeus import env
+from zeus import settings
 from zeus.cli.output import print_json, seconds, warnings
 from zeus.cli.simulate_cluster import cluster
 from zeus.cli.simulate_drift import capriccio, drift
@@ -127,7 +127,7 @@ def load(
     from zeus.simulate.traces.rows import published as folder
 
     known = None if file is None else workload_file.read(file)
-    if traces is None and env.data() is not None and not gpu.startswith(VIRTUAL):
+    if traces is None and settings.data() is not None and not gpu.startswith(VIRTUAL):
         traces = folder()
     if traces is not None and not gpu.startswith(VIRTUAL):
         found = published.load(traces, gpu, names, known, smallest)
@@ -177,7 +177,7 @@ def _replay(tasks: Sequence[SweepTask], engine: Engine, workers: int | None) -> 
 
     total = sum(knobs["recurrences"] or workload.horizon for workload, _, _, knobs in tasks)
     runs: list[ReplayResult] = []
-    with warnings(env.quiet()), bar("Replays", len(tasks)) as progress, engine.open(workers, total) as opened:
+    with warnings(settings.quiet()), bar("Replays", len(tasks)) as progress, engine.open(workers, total) as opened:
         for run in answers(replay_task, tasks, opened):
             runs.append(run)
             progress(1)

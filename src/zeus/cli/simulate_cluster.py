@@ -23,7 +23,7 @@ from zeus.cli.simulate_options import (
     policies,
     window,
 )
-from zeus.env import quiet
+from zeus.settings import quiet
 from zeus.tariff.text import joules
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NoReturn, TypeVar
 
 from zeus.cost import CostModel
-from zeus.env import HERE
 from zeus.errors import InputError, NotHere
+from zeus.settings import HERE
 
 __all__ = ["get_env", "get_ip_lat_long", "zeus_cost"]
 

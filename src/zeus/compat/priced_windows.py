@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from urllib.parse import urlencode
 
-from zeus import env
+from zeus import settings
 from zeus.errors import ZeusError
 from zeus.monitor.window import ZeusMonitor
 from zeus.tariff.online import OnlineRate
@@ -101,7 +101,7 @@ class ElectrictyMapsClient(CarbonIntensityProvider):  # the known name is spelt 
             "disableEstimations": str(not estimate).lower(),
             "emissionFactorType": emission_factor_type,
         }
-        self._rate = OnlineRate(f"{url}?{urlencode(asked)}", env.gco2e_token())
+        self._rate = OnlineRate(f"{url}?{urlencode(asked)}", settings.gco2e_token())
 
     def get_current_carbon_intensity(self) -> float:
         now = int(datetime.now(UTC).timestamp()) // SECONDS_PER_HOUR

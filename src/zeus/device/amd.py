@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from zeus import env
+from zeus import settings
 from zeus.deadline import answer_within
 from zeus.device.gpu import Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported, ZeusError
@@ -39,7 +39,9 @@ def amd_gpus() -> list[AmdGpu]:
         if importlib.util.find_spec("amdsmi") is None:  # no need to capture standard output then
             raise ModuleNotFoundError("No module named 'amdsmi'", name="amdsmi")
         with _quiet(printed):
-            smi, handles = answer_within(env.time_limits().driver_opening, "amdsmi", "opening the AMD driver", _open)
+            smi, handles = answer_within(
+                settings.time_limits().driver_opening, "amdsmi", "opening the AMD driver", _open
+            )
     except Exception as error:  # without the driver, importing amdsmi raises KeyError and others
         if isinstance(error, ModuleNotFoundError) and error.name == "amdsmi":
             install = install_command("amd")
@@ -182,7 +184,7 @@ class AmdGpu:
     def _ask(self, function: str, *arguments: Any) -> Any:
         """Call amdsmi with a time limit."""
         what = f"{self._label}: {function}"
-        seconds = env.time_limits().driver_answer
+        seconds = settings.time_limits().driver_answer
         return answer_within(seconds, f"AMD GPU {self.index}", what, lambda: self._call(function, *arguments))
 
     def _call(self, function: str, *arguments: Any) -> Any:

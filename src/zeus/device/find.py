@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from zeus import env
+from zeus import settings
 from zeus.device.gpu import TO_SEE_GPUS, Gpu
 from zeus.device.masks import no_mig, resolve, slurm_share
 from zeus.errors import DeviceError, InputError, NoDevice
@@ -35,7 +35,7 @@ def find(gpu_indices: Sequence[int] | None = None, environ: Mapping[str, str] | 
         InputError: An index is not an integer, is given twice or is outside the mask, or the mask cannot be read.
     """
     torch = sys.modules.get("torch") if environ is None else None  # torch knows only the real environment
-    environ = env.HERE if environ is None else environ
+    environ = settings.HERE if environ is None else environ
     gpus = dict(enumerate(mine(machine(environ), environ, torch)))
     if gpu_indices is None:
         return gpus
@@ -58,7 +58,7 @@ def no_gpu(environ: Mapping[str, str] | None = None) -> str:
     >>> no_gpu({"CUDA_VISIBLE_DEVICES": ""}).partition(". ")[0]
     "no GPU is visible (CUDA_VISIBLE_DEVICES='')"
     """
-    return f"no GPU is visible ({_masks(env.HERE if environ is None else environ)}). {TO_SEE_GPUS}"
+    return f"no GPU is visible ({_masks(settings.HERE if environ is None else environ)}). {TO_SEE_GPUS}"
 
 
 def why_none() -> list[str]:
@@ -79,7 +79,7 @@ def machine(environ: Mapping[str, str] | None = None) -> list[Gpu]:
         NoDevice: ZEUS_GPU asks for NVIDIA or AMD cards and there are none.
         InputError: ZEUS_GPU has another value.
     """
-    wanted = env.gpu(env.HERE if environ is None else environ)
+    wanted = settings.gpu(settings.HERE if environ is None else environ)
     match wanted.partition(":"):
         case ("auto", "", ""):
             for source in (_nvidia, _amd):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from zeus import env
+from zeus import settings
 from zeus.errors import DeviceError, InputError, ReadOnly
 from zeus.lazy import lazy_getattr
 
@@ -173,5 +173,5 @@ def refuse_if_read_only(what: str, *, or_unclear: bool = True) -> None:
         or_unclear: Refuse also if a configuration file leaves open whether settings may be changed. Not so the setters
             of a card, because a limit that was lowered must be restored.
     """
-    if (why := env.why_read_only()) and (or_unclear or env.read_only()):
+    if (why := settings.why_read_only()) and (or_unclear or settings.read_only()):
         raise ReadOnly(f"{what}: refused, because {why}")

@@ -16,7 +16,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from zeus import env
+from zeus import settings
 from zeus.deadline import answer_within
 from zeus.device.gpu import TO_SEE_GPUS, Capability, GpuSpec, PowerSample, check_limit, check_power, refuse_if_read_only
 from zeus.errors import DeviceError, DeviceLost, DeviceSilent, NoDevice, NotPermitted, Unsupported
@@ -253,7 +253,7 @@ def _ask(who: str, what: str, question: Callable[[Any], T], *, opening: bool = F
 
     if setting:
         return put()
-    limits = env.time_limits()
+    limits = settings.time_limits()
     return answer_within(limits.driver_opening if opening else limits.driver_answer, who, what, put)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 
 PLACES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")  # set by torchrun, Slurm, Open MPI
@@ -32,7 +32,7 @@ class Rank:
     size: int
 
 
-def rank(environ: Mapping[str, str] = env.HERE) -> Rank | None:
+def rank(environ: Mapping[str, str] = settings.HERE) -> Rank | None:
     """The rank that the launcher put into the environment, or else torch.distributed. None for a process on its own.
 
     >>> rank({"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": "29500"})
@@ -49,7 +49,7 @@ def rank(environ: Mapping[str, str] = env.HERE) -> Rank | None:
         if index.isdigit() and count.isdigit() and int(count) > 1:
             names = "|".join(environ.get(name, "") for name in job)
             return Rank(names.strip("|") or f"parent-{os.getppid()}", int(index), int(count))
-    return _torch_rank() if environ is env.HERE else None
+    return _torch_rank() if environ is settings.HERE else None
 
 
 def connected() -> Any:
@@ -60,13 +60,13 @@ def connected() -> Any:
     return ranks if ranks.get_world_size() > 1 else None
 
 
-def is_first(environ: Mapping[str, str] = env.HERE) -> bool:
+def is_first(environ: Mapping[str, str] = settings.HERE) -> bool:
     """Whether this is the first rank of its training, which speaks for all, or a process on its own.
 
     >>> is_first({"RANK": "0", "LOCAL_RANK": "0"}), is_first({"NODE_RANK": "1", "LOCAL_RANK": "0"}), is_first({})
     (True, False, True)
     """
-    ranks = connected() if environ is env.HERE else None
+    ranks = connected() if environ is settings.HERE else None
     if ranks is not None:
         return bool(ranks.get_rank() == 0)
     names = next((names for names in FIRST if any(environ.get(name) for name in names)), ())
@@ -102,7 +102,7 @@ def own(cards: Sequence[T], me: Rank | None) -> list[T]:
     return [cards[me.local]] if me is not None and len(cards) >= me.size > me.local else list(cards)
 
 
-def shared_folder(environ: Mapping[str, str] = env.HERE) -> Path:
+def shared_folder(environ: Mapping[str, str] = settings.HERE) -> Path:
     """Where the processes of one user share small files, such as rank locks and virtual cards.
 
     It is in XDG_RUNTIME_DIR, or else in the temporary folder, which other users can write to. It is gone after logout
@@ -111,9 +111,9 @@ def shared_folder(environ: Mapping[str, str] = env.HERE) -> Path:
     Raises:
         InputError: The folder's name is taken by something that is not a folder, or that others own or may write to.
     """
-    if (runtime := env.runtime_folder(environ)) is not None:
+    if (runtime := settings.runtime_folder(environ)) is not None:
         return runtime / "zeus"
-    folder = env.temporary_folder(environ) / f"zeus-{os.getuid()}"
+    folder = settings.temporary_folder(environ) / f"zeus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:

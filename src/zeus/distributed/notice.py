@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from zeus import env
+from zeus import settings
 from zeus.device.ranks import is_first
 
 
@@ -17,6 +17,6 @@ def say(line: str) -> None:
 
 def say_here(line: str) -> None:
     """Print a line on stderr, on every rank that calls this and unless ZEUS_QUIET is set."""
-    if not env.quiet():
+    if not settings.quiet():
         with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed, full or None
             sys.stderr.write(f"zeus: {line}\n")

@@ -3,8 +3,8 @@
     post ──▶ store ◀── read, settle          every rank, all the time: beat ──▶ store ◀── watch
 
 A rank that is missed is waited for as long as it beats, because it may evaluate or write a checkpoint alone; but not
-longer than `BUSY_SECONDS`. A rank that does not beat for `env.rank_patience()` is lost: it was killed or stopped, or
-the network is cut. The store itself may not answer either, so it is asked on a thread that can be left behind.
+longer than `BUSY_SECONDS`. A rank that does not beat for `settings.rank_patience()` is lost: it was killed or stopped,
+or the network is cut. The store itself may not answer either, so it is asked on a thread that can be left behind.
 
 Ranks also watch each other while nobody waits here, because the training may wait for a lost rank by itself. The first
 rank watches all others. They watch the first, whose beats say whom it has lost. So a beat costs the store little,
@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
-from zeus import env
+from zeus import settings
 from zeus.deadline import answer_within
 from zeus.device.clock import REAL
 from zeus.device.gpu import Ticker
@@ -60,7 +60,7 @@ class TorchBoard:
         self._whole = store
         # A group made after this one may use the same store, so each group writes under another number.
         # So may the ranks that an elastic launcher starts again; if they were lost early, they have not all arrived.
-        life = f"{size} in start {env.elastic_start()}"
+        life = f"{size} in start {settings.elastic_start()}"
         arrivals: int = self._ask(lambda: store.add(f"zeus arrivals of {life}", 1))
         self._prefix = f"zeus {life} {(arrivals - 1) // size}"
         self._store: Any = self._connection()
@@ -334,7 +334,7 @@ def board() -> TorchBoard | None:
     if _board is None or _board[0]() is not world:
         if _board is not None:
             _board[1].stop()
-        found = TorchBoard(dist.get_rank(), dist.get_world_size(), _get_default_store(), env.rank_patience())
+        found = TorchBoard(dist.get_rank(), dist.get_world_size(), _get_default_store(), settings.rank_patience())
         found.beat()
         _board = weakref.ref(world), found
     return _board[1]

@@ -7,11 +7,11 @@ import math
 from zeus.cost import GPU_ONLY, Include
 from zeus.device.find import no_gpu
 from zeus.distributed.crew import Alone, Crew
-from zeus.env import orders
 from zeus.errors import InputError
 from zeus.job import Gpus, JobSpec
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.catalog import open_jobs
+from zeus.launcher_env import launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import count_gpus, need_included
 from zeus.store import Store
@@ -28,7 +28,7 @@ def find_job(job_id: str, store: str | Store | None = None) -> RecurringJob:
         InputError: The store cannot be opened, or holds no such job.
         StoreError: The store is unreachable, and this machine has never seen the job.
     """
-    job, order = open_jobs(store).find(job_id), orders()
+    job, order = open_jobs(store).find(job_id), launcher_env()
     if order.job_id == job_id and order.trial is not None and order.trial_id is not None:
         job.hand(order.trial, order.trial_id)
     return job

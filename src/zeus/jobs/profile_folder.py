@@ -7,11 +7,11 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from zeus.env import Orders
 from zeus.errors import InputError
 from zeus.files import write_whole
 from zeus.job import Outcome
 from zeus.job.wire import Json, dumps, from_json, loads, to_json
+from zeus.launcher_env import LauncherEnv
 from zeus.profile import PowerProfile, ProfileKey
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class ProfileFolder:
     path: Path
 
     @classmethod
-    def of(cls, orders: Orders) -> ProfileFolder | None:
+    def of(cls, orders: LauncherEnv) -> ProfileFolder | None:
         """The folder that `zeus profile` gave this script, or None."""
         return None if orders.profile_dir is None else cls(Path(orders.profile_dir))
 

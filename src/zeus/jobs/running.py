@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from zeus.cost import ONE, Use, fits
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock, Ticker
-from zeus.env import Orders
 from zeus.errors import InputError
 from zeus.files import write_whole
 from zeus.job import Ending, JobSpec, Outcome, Trial
@@ -20,6 +19,7 @@ from zeus.job.wire import dumps, to_json
 from zeus.jobs.api import RENEW_SECONDS, RecurringJob
 from zeus.jobs.catalog import open_jobs
 from zeus.jobs.profile_folder import ProfileFolder
+from zeus.launcher_env import LauncherEnv
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.trial.engine import AskPolicy
 from zeus.trial.knowledge import Knowledge
@@ -183,7 +183,7 @@ class RunningTrial:
         log.log(level, continues, what, self.job_id, self.number, failed)
 
 
-def launched(orders: Orders) -> RunningTrial | None:
+def launched(orders: LauncherEnv) -> RunningTrial | None:
     """The trial that a launcher has opened for this script, or None."""
     if orders.job_id is None or orders.trial is None:
         return None
@@ -206,10 +206,10 @@ def launched(orders: Orders) -> RunningTrial | None:
     )
 
 
-def start_terms(orders: Orders) -> dict[str, Any]:
+def start_terms(orders: LauncherEnv) -> dict[str, Any]:
     """The terms of a trial, by name, that its launcher sets for each start: what earlier starts used, and the split.
 
-    >>> start_terms(Orders(spent_seconds=3.0, per_device_batch_size=16, accumulation_steps=4))
+    >>> start_terms(LauncherEnv(spent_seconds=3.0, per_device_batch_size=16, accumulation_steps=4))
     {'before': Use(joules=nan, seconds=3.0), 'micro_batch_size': 16}
     """
     seconds, joules = orders.spent_seconds or 0.0, orders.spent_joules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.errors import NotKnown
 from zeus.job import Trial
 from zeus.store.address import log_file, log_folder
@@ -13,7 +13,7 @@ from zeus.store.address import log_file, log_folder
 END_BYTES = 100_000
 
 
-def find_log(job_id: str, life: str, trial: Trial, environ: Mapping[str, str] = env.HERE) -> Path:
+def find_log(job_id: str, life: str, trial: Trial, environ: Mapping[str, str] = settings.HERE) -> Path:
     """The log of a trial.
 
     Raises:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from zeus.cost import CostModel
 from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper import Lease, Observing, lend
-from zeus.env import Mode, ProfilingPlan
 from zeus.errors import ZeusError
 from zeus.job import Kind, Stretch
 from zeus.ledger.units import Units
@@ -22,6 +21,7 @@ from zeus.optimizer.power_limit.plans import plan_of
 from zeus.optimizer.power_limit.profiler import choose, next_limit
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.profile import LimitSlice, PowerProfile
+from zeus.settings import Mode, ProfilingPlan
 from zeus.trial.knowledge import Trials, is_due
 
 log = logging.getLogger(__name__)

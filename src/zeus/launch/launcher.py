@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.device.keeper.notes import near
 from zeus.device.virtual.watched import load_name, notice
-from zeus.env import Mode, mode, profiling_plan
 from zeus.errors import AlreadyDone, InputError, LaunchError, NotAllowed, NotKnown, ZeusError
 from zeus.job import Ending, Outcome, Trial
 from zeus.jobs.catalog import open_jobs
@@ -31,6 +30,7 @@ from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.settings import Mode, mode, profiling_plan
 from zeus.store import Store
 from zeus.store.address import log_file, log_folder
 from zeus.tariff.settings import prices
@@ -75,15 +75,15 @@ class Launcher:
         dry: bool = False,
     ) -> None:
         self.file = file
-        self._grace = env.time_limits().grace if grace is None else grace
+        self._grace = settings.time_limits().grace if grace is None else grace
         self._hooks = hooks or Hooks()
         self.mode = mode(given=file.mode)
         self._profiling = profiling_plan(given=file.profiling)
         # A mistake in them must not come up in the middle of a run, where it looks like a crash.
-        rates = prices({**env.HERE, **file.prices})
+        rates = prices({**settings.HERE, **file.prices})
         self.devices = find(file.gpus)
         self._monitor = ZeusMonitor(list(self.devices), sync_execution_with=None, prices=rates)
-        nodes = env.nodes()
+        nodes = settings.nodes()
         file.check_nodes(nodes)
         self.gpus = gpus_of(self._monitor, include=file.spec.include).on_nodes(nodes)
         if file.metrics is None and file.micro_batch_size != AUTO:

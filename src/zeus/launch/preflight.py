@@ -6,7 +6,7 @@ import shutil
 from dataclasses import fields
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 from zeus.job import JobSpec
 from zeus.launch.job_file.values import JobFile
@@ -50,7 +50,7 @@ def check_sizes(file: JobFile, gpus: int) -> None:
 
 
 def check_command(file: JobFile) -> None:
-    program, paths = file.command[0], file.env.get("PATH", env.HERE.get("PATH"))
+    program, paths = file.command[0], file.env.get("PATH", settings.HERE.get("PATH"))
     if "{" not in program and shutil.which(program, path=paths) is None:
         raise InputError(
             f"command: {program!r} is not found or not executable. The command is run without a shell, in the current "

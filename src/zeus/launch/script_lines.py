@@ -21,10 +21,10 @@ from typing import IO, Any, Generic, Protocol, TypeVar
 
 import regex
 
-from zeus.env import time_limits
 from zeus.errors import LaunchError
 from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.script_events import Line
+from zeus.settings import time_limits
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from zeus.cost import Use
 from zeus.device.keeper.lease import status
-from zeus.env import Mode
 from zeus.errors import LaunchError
 from zeus.job import Ending, Outcome, Trial
 from zeus.jobs.local import LocalJob
@@ -35,6 +34,7 @@ from zeus.launch.start import Start
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.settings import Mode
 from zeus.store import Store, open_store
 from zeus.store.address import address_of
 from zeus.store.api import LEASE_SECONDS

@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.cost import ZERO, Use
 from zeus.device.find import SLURM
 from zeus.device.gpu import Gpu
 from zeus.device.virtual.machine import passed_on
-from zeus.env import Mode, Orders, ProfilingPlan, written
 from zeus.job import Ending, JobSpec, Outcome, Phase, Trial
 from zeus.launch.job_file.values import JobFile
 from zeus.launch.script import outcome_file
-from zeus.launcher_env import VARIABLES
+from zeus.launcher_env import VARIABLES, LauncherEnv
+from zeus.settings import Mode, ProfilingPlan
 from zeus.training.micro_batch import BatchSplit
 
 # Not inherited from a launcher around this one.
-OF_A_LAUNCHER = VARIABLES | {one.variable for one in (env.nodes, env.run_id, env.slurm_comment)}
+OF_A_LAUNCHER = VARIABLES | {one.variable for one in (settings.nodes, settings.run_id, settings.slurm_comment)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def environ_of(
     """
     size, before = trial.batch_size, start.before
     split = start.split(file, size, count)
-    orders = Orders(
+    orders = LauncherEnv(
         job_id=spec.id,
         trial=trial.number,
         trial_id=trial.id or None,
@@ -102,9 +102,9 @@ def environ_of(
     )
     own = Mode.OFF if trial.decision.phase is Phase.BASELINE else mode
     chosen = {"ZEUS_MODE": str(own), "ZEUS_PROFILING": str(profiling)}
-    visible = mask(file.gpus, gpus, env.HERE)
-    inherited = env.inherited(OF_A_LAUNCHER) | passed_on()
-    return {**inherited, **file.env, **file.prices, **chosen, **visible, **written(orders)}
+    visible = mask(file.gpus, gpus, settings.HERE)
+    inherited = settings.inherited(OF_A_LAUNCHER) | passed_on()
+    return {**inherited, **file.env, **file.prices, **chosen, **visible, **orders.variables()}
 
 
 def mask(indices: Sequence[int] | None, gpus: Mapping[int, Gpu], environ: Mapping[str, str]) -> dict[str, str]:

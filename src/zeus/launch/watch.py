@@ -24,7 +24,6 @@ from zeus.cost import ZERO, CostModel, Use
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.device.virtual.watched import WatchedLoad
-from zeus.env import Mode, ProfilingPlan, time_limits
 from zeus.errors import LaunchError
 from zeus.job import Ending, Kind, Outcome, Phase, Trial
 from zeus.jobs.api import RecurringJob
@@ -38,6 +37,7 @@ from zeus.launch.script_lines import ScriptLines, reader_of
 from zeus.monitor import Measurement, ZeusMonitor
 from zeus.monitor.hours import EnergyByHour
 from zeus.profile import ProfileKey
+from zeus.settings import Mode, ProfilingPlan, time_limits
 from zeus.trial.driver import Driver
 from zeus.trial.engine import (
     Ended,

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from zeus import env
+from zeus import settings
 from zeus.device.clock import REAL, common_clock
 from zeus.device.cpu import CpuCounters, counters_of
 from zeus.device.find import find, no_gpu
@@ -320,7 +320,7 @@ def wait_for(framework: str, gpu_indices: Iterable[int]) -> None:
 @cache  # once in a process, however many monitors it makes
 def _warn_of_no_gpu(also: str) -> None:
     """Say that no GPU is visible, on stderr: who runs a script sees no log. Ranks other than the first are silent."""
-    if not env.quiet() and is_first():
+    if not settings.quiet() and is_first():
         warnings.warn(f"zeus: {no_gpu()} Zeus measures only time{also}.", RuntimeWarning, stacklevel=3)
 
 

@@ -18,15 +18,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.cost import GPU_ONLY, Include, Use
 from zeus.device.gpu import Gpu
 from zeus.device.ranks import shared_folder
 from zeus.distributed.crew import Crew
-from zeus.env import Orders
 from zeus.errors import InputError, ZeusError
 from zeus.files import write_whole
 from zeus.job import Outcome
+from zeus.launcher_env import LauncherEnv
 from zeus.monitor import ZeusMonitor
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class CounterNotes:
         include: Whose energy counts. If it is not that of GPUs alone, nothing is noted.
     """
 
-    def __init__(self, orders: Orders, monitor: ZeusMonitor, crew: Crew, include: Include) -> None:
+    def __init__(self, orders: LauncherEnv, monitor: ZeusMonitor, crew: Crew, include: Include) -> None:
         # After running out of memory, the launcher starts the trial again and charges the last start by itself.
         self._charged = orders.spent_seconds or 0.0
         start = (orders.job_id, orders.trial, orders.trial_id, self._charged)
@@ -74,7 +74,7 @@ class CounterNotes:
         rows = self._crew.gather((joules, max(0.0, seconds), len(found), noted, len(self._gpus)))
         self._cards = sum(row[4] for row in rows)
         before = max(row[3] for row in rows)
-        if not before and not env.elastic_start() and reported <= self._charged:
+        if not before and not settings.elastic_start() and reported <= self._charged:
             return Use()
         is_whole = before > 0 and sum(row[2] for row in rows) == before
         return Use(sum(row[0] for row in rows) if is_whole else math.nan, max(row[1] for row in rows))

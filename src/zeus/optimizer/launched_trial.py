@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from zeus.cost import Use
 from zeus.distributed.crew import broadcast, crew
-from zeus.env import Orders
 from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.jobs.running import RunningTrial, launched
+from zeus.launcher_env import LauncherEnv
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.trial.engine import AskPolicy
 from zeus.trial.knowledge import Knowledge, is_due
 
 
-def launched_trial(orders: Orders) -> LaunchedTrial | None:
+def launched_trial(orders: LauncherEnv) -> LaunchedTrial | None:
     """The trial that a launcher has opened for this script, or None. Every rank must call this."""
     running = launched(orders)
     return None if running is None else LaunchedTrial(running)

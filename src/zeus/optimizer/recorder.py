@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 
 HANDOVER_SECONDS = 0.1  # for a limit that was asked for when a segment was cut
 
-Listener: TypeAlias = Callable[[Measured], None]
+Listener: TypeAlias = Callable[[Measured], None]  # a method; it does not keep its object alive
+WeakListener: TypeAlias = "weakref.WeakMethod[Listener]"
 
 
 class _LimitReading:
@@ -70,7 +71,7 @@ class _Segment(NamedTuple):
     begin: _LimitReading
     end: _LimitReading
     measurement: Measurement
-    listeners: tuple[Listener, ...]
+    listeners: tuple[WeakListener, ...]
 
     @property
     def is_ready(self) -> bool:
@@ -80,6 +81,11 @@ class _Segment(NamedTuple):
     def limit(self) -> float | None:
         """The limit of the whole segment. None if it is unknown, or another process has changed it."""
         return self.end.watts if self.end.watts == self.begin.watts else None
+
+
+class _Mark(NamedTuple):
+    method: weakref.WeakMethod[Callable[..., None]]
+    arguments: tuple[object, ...]
 
 
 _open: weakref.WeakValueDictionary[object, Recorder] = weakref.WeakValueDictionary()  # those that measure, by GPUs
@@ -102,8 +108,8 @@ class Recorder:
         self.local_error: str | None = None  # of a listener; a delivery makes it that of any rank
         self._window = f"zeus: training {next(_serials)}"
         self._crew = crew
-        self._listeners: dict[Listener, int] = {}  # and how many steps each has reported
-        self._queue: deque[_Segment | Callable[[], None]] = deque()
+        self._listeners: dict[WeakListener, int] = {}  # and how many steps each has reported
+        self._queue: deque[_Segment | _Mark] = deque()
         self._gpus = list(monitor.gpus.values())
         self._clock = monitor.clock
         self._began = 0.0  # when the open segment began
@@ -124,7 +130,7 @@ class Recorder:
             recorder._begin()
         else:
             recorder._cut_here(wait=False)
-        recorder._listeners[listener] = recorder._stepped
+        recorder._listeners[weakref.WeakMethod(listener)] = recorder._stepped
         return recorder
 
     @classmethod
@@ -134,11 +140,10 @@ class Recorder:
 
     def leave(self, listener: Listener) -> None:
         """Listen no more. Segments that were cut before can still be delivered. The last one ends the measurement."""
-        if listener in self._listeners:
-            del self._listeners[listener]
-            if not self._listeners:
-                _open.pop(_key(self.monitor, self._crew, self.include), None)
-                self.monitor.end_window(self._window, sync_execution=False, cancel=True)
+        was_there = self._listeners.pop(weakref.WeakMethod(listener), None) is not None
+        if was_there and not self._listeners:
+            _open.pop(_key(self.monitor, self._crew, self.include), None)
+            self.monitor.end_window(self._window, sync_execution=False, cancel=True)
 
     def _begin(self) -> None:
         self.monitor.begin_window(self._window, restart=True)
@@ -172,9 +177,10 @@ class Recorder:
 
     def step(self, by: Listener) -> None:
         """A training step has ended. Every listener may say so: it counts once."""
-        self._listeners[by] += 1
-        if self._listeners[by] > self._stepped:
-            self._stepped += 1
+        listener = weakref.WeakMethod(by)
+        self._listeners[listener] = steps = self._listeners[listener] + 1
+        if steps > self._stepped:
+            self._stepped = steps
             self.steps += 1
 
     def cut_steps(self, *, wait: bool = True) -> None:
@@ -201,9 +207,9 @@ class Recorder:
         """End a segment, whatever it holds: the steps so far, or what is between steps."""
         self.cut(Kind.STEP if self.steps else Kind.EVALUATION, self.steps, wait=wait)
 
-    def mark(self, call: Callable[[], None]) -> None:
-        """Have this called when all segments that were cut before it have been delivered."""
-        self._queue.append(call)
+    def mark(self, method: Callable[..., None], *arguments: object) -> None:
+        """Have this method called when all segments that were cut before it have been delivered."""
+        self._queue.append(_Mark(weakref.WeakMethod(method), arguments))
 
     def _mark_edge(self) -> None:
         self._began = self._clock.now()
@@ -237,14 +243,16 @@ class Recorder:
         known = deque(self._alone(ready) if alone else self._summed(ready) if waiting else [])
         while self._queue and (known or not isinstance(self._queue[0], _Segment)):
             head = self._queue.popleft()
-            if not isinstance(head, _Segment):
-                head()
+            if isinstance(head, _Mark):
+                if (method := head.method()) is not None:
+                    method(*head.arguments)
                 continue
             with contextlib.suppress(Exception) if alone else contextlib.nullcontext():
                 self._hours.add(head.measurement)
             measured = Measured(head.kind, head.units, known.popleft(), head.limit)
-            for listener in head.listeners:
-                listener(measured)
+            for weak in head.listeners:
+                if (listener := weak()) is not None:
+                    listener(measured)
 
     def _summed(self, segments: Sequence[_Segment]) -> list[Use]:
         """What each of these segments used on all ranks, as far as all ranks know."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from zeus import env
+from zeus import settings
 from zeus.service.overview import SAVED, Overview
 from zeus.store import Store
 
@@ -26,7 +26,7 @@ class ServiceMetrics:
     def __init__(self, store: Store, overview: Overview) -> None:
         self._store = store
         self._overview = overview
-        self._shared = env.shared_metrics()
+        self._shared = settings.shared_metrics()
         self._registry = CollectorRegistry()
         labels = ("method", "route")
         self._seconds = Histogram(

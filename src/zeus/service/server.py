@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 from zeus.service.app import THREADS, Settings, create
 from zeus.service.auth import is_loopback
@@ -59,7 +59,7 @@ class ServerPlan:
 
 def application() -> Any:
     """Make the application of a worker."""
-    plan = ServerPlan.from_json(env.HERE[PLAN])
+    plan = ServerPlan.from_json(settings.HERE[PLAN])
     if plan.workers > 1:
         _end_with_parent()
     _log()
@@ -70,11 +70,11 @@ def serve(plan: ServerPlan) -> None:
     """Serve until a signal arrives. Requests that have begun are answered first."""
     import uvicorn
 
-    env.put({PLAN: plan.to_json()})
+    settings.put({PLAN: plan.to_json()})
     _allow_files(plan.connections)
     shared = tempfile.mkdtemp(prefix="zeus-metrics-") if plan.workers > 1 else None
     if shared is not None:
-        env.put({"PROMETHEUS_MULTIPROC_DIR": shared})
+        settings.put({"PROMETHEUS_MULTIPROC_DIR": shared})
     try:
         uvicorn.run(
             "zeus.service.server:application",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 from zeus.store.api import Store
 
@@ -28,7 +28,7 @@ SECRETS = {"password", "sslpassword", "token"}  # shown by name, without their v
 def open_store(
     url: str | None = None,
     *,
-    environ: Mapping[str, str] = env.HERE,
+    environ: Mapping[str, str] = settings.HERE,
     wall: Callable[[], float] | None = None,
     connections: int | None = None,
 ) -> Store:
@@ -58,13 +58,13 @@ def open_store(
     return SqlStore(url, wall) if connections is None else SqlStore(url, wall, connections=connections)
 
 
-def resolve(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> str:
+def resolve(url: str | None = None, environ: Mapping[str, str] = settings.HERE) -> str:
     """The address of the user's store, checked without opening anything. The path of a file becomes absolute."""
     given, name = bool(url), "store=" if url else "ZEUS_STORE="
-    url = url or env.store(environ) or f"sqlite:///{default_path(environ)}"
+    url = url or settings.store(environ) or f"sqlite:///{default_path(environ)}"
     scheme, colon, _ = url.partition("://")
     if not colon or scheme not in ("sqlite", "postgresql", "postgresql+psycopg", "http", "https"):
-        raise InputError(f"{name}{shown(url)!r}: give {env.store.type.words}.")
+        raise InputError(f"{name}{shown(url)!r}: give {settings.store.type.words}.")
     if scheme != "sqlite":
         # A parser would take part of the password for the host, and show it.
         if url.count("@") > 1 or re.match(r"[^@/?#]*//[^@/?#]*[/?#][^@]*@", url):
@@ -80,7 +80,7 @@ def resolve(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> st
     return f"sqlite:///{path.resolve()}"
 
 
-def named(url: str, environ: Mapping[str, str] = env.HERE) -> str:
+def named(url: str, environ: Mapping[str, str] = settings.HERE) -> str:
     """How the user chose the store at this resolved address, in words for a message.
 
     >>> named("sqlite:////srv/zeus.db", {"ZEUS_STORE": "sqlite:////srv/zeus.db"}), named("sqlite:////srv/zeus.db", {})
@@ -92,7 +92,7 @@ def named(url: str, environ: Mapping[str, str] = env.HERE) -> str:
         return "the address of the store"
 
 
-def instead(url: str, other: str, environ: Mapping[str, str] = env.HERE) -> str:
+def instead(url: str, other: str, environ: Mapping[str, str] = settings.HERE) -> str:
     """Advice to use another store than the one at this resolved address.
 
     >>> instead("sqlite:////srv/zeus.db", "another file", {})
@@ -133,7 +133,7 @@ def is_service(url: str) -> bool:
     return url.startswith(("http://", "https://"))
 
 
-def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = env.HERE) -> Path:
+def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = settings.HERE) -> Path:
     """The folder for the logs of one life of a job: in ZEUS_LOG_DIR, or beside the store if that is a file.
 
     Each life has its own folder, so that a new trial never appends to the log of an older one.
@@ -141,7 +141,7 @@ def log_folder(job_id: str, life: str = "", environ: Mapping[str, str] = env.HER
     >>> log_folder("a/b", "5f0c6f9e1d2c3b4a", {"ZEUS_STORE": "sqlite:////srv/zeus.db"})
     PosixPath('/srv/logs/a%2Fb/5f0c6f9e1d2c')
     """
-    given, (scheme, _, path) = env.log_dir(environ), env.store(environ).partition(":///")
+    given, (scheme, _, path) = settings.log_dir(environ), settings.store(environ).partition(":///")
     beside = Path(path).expanduser() if scheme == "sqlite" else default_path(environ)
     name = quote(job_id, safe=" ").replace(".", "%2E")  # `..` would leave the folder
     return (given if given else beside.parent / "logs").absolute() / name / life[:12]
@@ -157,9 +157,9 @@ def log_file(folder: Path, number: int, trial_id: str, *, written: bool = False)
     return own if trial_id and is_own else plain
 
 
-def default_path(environ: Mapping[str, str] = env.HERE) -> Path:
+def default_path(environ: Mapping[str, str] = settings.HERE) -> Path:
     """`$XDG_DATA_HOME/zeus/zeus.db`."""
-    return env.data_folder(environ) / "zeus.db"
+    return settings.data_folder(environ) / "zeus.db"
 
 
 def refuse_network(path: Path, mounts: str | None = None, *, given: bool = False) -> None:

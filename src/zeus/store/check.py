@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError, NotInstalled
 from zeus.lazy import optional
 from zeus.store.address import file_of, instead, named, resolve, shown
@@ -33,12 +33,12 @@ class Found:
     version: str | None = None  # of its tables; None if unknown, or if there are none yet
 
 
-def check(url: str | None = None, environ: Mapping[str, str] = env.HERE) -> Found:
+def check(url: str | None = None, environ: Mapping[str, str] = settings.HERE) -> Found:
     """Check the store at this address, or else at ZEUS_STORE, or else the user's default file."""
     try:
         url = resolve(url, environ)
     except InputError as wrong:
-        return Found(shown(url or env.store(environ)), None, False, False, str(wrong))
+        return Found(shown(url or settings.store(environ)), None, False, False, str(wrong))
     path = file_of(url)
     if path is not None:
         trouble = _file_trouble(path, partial(instead, url, "another file", environ))

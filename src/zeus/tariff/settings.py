@@ -6,24 +6,26 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 from zeus.tariff.hourly_file import read_hourly
 from zeus.tariff.online import online_rate
 from zeus.tariff.rates import Prices, Rate
 
 
-def prices(environ: Mapping[str, str] = env.HERE) -> Prices:
+def prices(environ: Mapping[str, str] = settings.HERE) -> Prices:
     """ZEUS_PRICE_PER_KWH, ZEUS_CURRENCY and ZEUS_GCO2E_PER_KWH.
 
     Raises:
         InputError: A rate is neither a number nor a file of hourly values.
     """
-    price, carbon = env.price_per_kwh(environ), env.gco2e_per_kwh(environ)
+    price, carbon = settings.price_per_kwh(environ), settings.gco2e_per_kwh(environ)
     return Prices(
-        read_rate(price, env.price_per_kwh.variable) if price else None,
-        env.currency(environ),
-        read_rate(carbon, env.gco2e_per_kwh.variable, carbon=True, token=env.gco2e_token(environ)) if carbon else None,
+        read_rate(price, settings.price_per_kwh.variable) if price else None,
+        settings.currency(environ),
+        read_rate(carbon, settings.gco2e_per_kwh.variable, carbon=True, token=settings.gco2e_token(environ))
+        if carbon
+        else None,
     )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from zeus.distributed.crew import crew
 from zeus.distributed.notice import say
-from zeus.env import orders
 from zeus.errors import InputError
+from zeus.launcher_env import launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.training.summary import ENDINGS, TrainingEnd, summary_of
@@ -52,7 +52,7 @@ class FrameworkTrial:
             steps_per_epoch: If they are known.
             epochs_before: Finished epochs in the checkpoint from which training resumes.
         """
-        order = orders()
+        order = launcher_env()
         if self._optimizer is None and order.job_id is not None and order.trial is not None:
             self._optimizer = BatchSizeOptimizer(ZeusMonitor())
         self._training, self._begun = True, False

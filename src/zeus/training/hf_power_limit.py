@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, ClassVar
 
-from zeus import env
+from zeus import settings
 from zeus.device.clock import REAL
 from zeus.device.ranks import connected
 from zeus.distributed.crew import Alone, Crew, crew
@@ -123,7 +123,7 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
         TrainWatch.look_at_all()  # otherwise a limit that is about to be restored would be taken as the one found
         self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
         # Several ranks can exchange values only after the Trainer has connected them.
-        self._optimizer = None if env.has_several_ranks() or connected() else self._made(Alone())
+        self._optimizer = None if settings.has_several_ranks() or connected() else self._made(Alone())
         self._watch: TrainWatch | None = None
         self._profiled: tuple[int, int] | None = None  # samples on a GPU, and accumulation steps
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from zeus.distributed.crew import crew
-from zeus.env import orders
 from zeus.errors import InputError
+from zeus.launcher_env import launcher_env
 from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
@@ -39,7 +39,7 @@ def training_arguments(make: Callable[..., T] = TrainingArguments, /, **keywords
     Raises:
         InputError: The GPUs of the job cannot share the batch size evenly.
     """
-    order = orders()
+    order = launcher_env()
     if order.batch_size is None:
         return make(**keywords)
     if order.per_device_batch_size is None:

@@ -9,17 +9,17 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from zeus import env
+from zeus import settings
 from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.device.gpu import Gpu
 from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
 from zeus.distributed.crew import broadcast, crew
-from zeus.env import Mode, Orders, ProfilingPlan, orders
 from zeus.errors import InputError
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.running import start_terms
+from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.launched_trial import launched_trial
@@ -27,6 +27,7 @@ from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.profile_files import default_profiles
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
 from zeus.profile import ProfileKey, Profiles
+from zeus.settings import Mode, ProfilingPlan
 from zeus.training.session import Session
 from zeus.training.summary import Summary, print_summary
 from zeus.trial.engine import Terms
@@ -98,7 +99,7 @@ class ZeusDataLoader(DataLoader[Any]):
             raise InputError(
                 f"distributed={distributed!r}: give 'dp' for DataParallel, else None (also for DDP and FSDP)."
             )
-        order = orders()
+        order = launcher_env()
         is_training = max_epochs is not None and max_epochs != -1
         self._zeus_accumulation = (order.accumulation_steps or 1) if is_training else 1
         has_sampler = dataloader_keywords.get("batch_sampler") is not None
@@ -133,7 +134,7 @@ class ZeusDataLoader(DataLoader[Any]):
 
     def _session(
         self,
-        order: Orders,
+        order: LauncherEnv,
         max_epochs: int,
         target_metric: float | None,
         higher_is_better: bool,
@@ -283,4 +284,4 @@ def _share(batch_size: int, accumulation_steps: int) -> int:
 
 def _working_gpus() -> list[Gpu]:
     """The virtual GPUs that a step of this process runs on. Empty for real GPUs, which need no report of steps."""
-    return own(list(find().values()), rank()) if env.is_virtual() else []
+    return own(list(find().values()), rank()) if settings.is_virtual() else []

@@ -9,11 +9,11 @@ from enum import StrEnum
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use
 from zeus.distributed.notice import say, say_here
 from zeus.distributed.waiting import RankWait, WaitRecord
-from zeus.env import Mode
 from zeus.job import Ending, Outcome
 from zeus.ledger.saving_text import is_seen, saving_sentence
 from zeus.ledger.units import Moved, Units
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
+from zeus.settings import Mode
 from zeus.tariff.rates import Footprint
 from zeus.tariff.text import footprint_text
 from zeus.trial.knowledge import Trials

@@ -15,8 +15,8 @@ from dataclasses import replace
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use, included
 from zeus.distributed.crew import Alone, Crew
 from zeus.distributed.waiting import WaitRecord
-from zeus.env import orders
 from zeus.job import Kind
+from zeus.launcher_env import launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
 from zeus.optimizer.power_limit.selector import ZeusCost
@@ -104,7 +104,7 @@ class TrainingRun:
     def _include(self) -> Include:
         if self.optimizer is not None:
             return self.optimizer.include
-        return included(orders().include or GPU_ONLY)  # under `zeus run`, what the job's costs count
+        return included(launcher_env().include or GPU_ONLY)  # under `zeus run`, what the job's costs count
 
     def begin(self) -> None:
         """Start measuring. Every rank must call this."""
@@ -180,7 +180,7 @@ class TrainingRun:
         else:
             self._cut_evaluation()
         steps, samples, self._steps, self._samples = self._steps, self._samples, 0, 0
-        self._recorder.mark(lambda: self._log(steps, samples * self.crew.size))
+        self._recorder.mark(self._log, steps, samples * self.crew.size)
         self._recorder.deliver()
 
     def end(self, *, wait: bool = True) -> None:
@@ -202,7 +202,7 @@ class TrainingRun:
     def _mark(self, event: Event) -> None:
         if self._recorder is not None:
             self._recorder.cut_steps(wait=False)
-            self._recorder.mark(lambda: self._feed(event))
+            self._recorder.mark(self._feed, event)
 
     def _feed(self, event: Event) -> None:
         self._engine, _ = self._engine.handle(event)

@@ -370,9 +370,10 @@ class TrialEngine:
         return found if found is not None or self.known.epoch is None else EpochEstimate(self.known.epoch, 0.0)
 
     def _ask(self, found: EpochEstimate | None) -> tuple[TrialEngine, tuple[Action, ...]]:
-        least = Use() if found is None else found.least
-        following = 0.0 if found is None else self._price(found.use)
-        now = replace(self, next_epoch_cost=following)
+        # A cold epoch does not tell what the next one costs. If steps can be seen, its evaluation is a part of that.
+        part = self._usual_evaluation() if self._steps_per_epoch else ZERO
+        use, least = (part, part) if found is None else (found.use, found.least)
+        now = replace(self, next_epoch_cost=self._priced(use))
         return now, (AskPolicy(now.report, self._priced(self.charged + least)),)
 
     def _look_inside(self) -> tuple[TrialEngine, tuple[Action, ...]]:

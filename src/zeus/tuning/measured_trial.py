@@ -14,15 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from zeus import env
+from zeus import settings
 from zeus.cost import CostModel, Use
 from zeus.device.find import no_gpu
-from zeus.env import Mode
 from zeus.errors import InputError
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer, ZeusCost
 from zeus.optimizer.power_limit.profile_files import FolderProfiles
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.settings import Mode
 from zeus.training.training_run import TrainingRun
 from zeus.tuning.cost_bound import COST
 
@@ -83,7 +83,7 @@ class MeasuredTrial:
         self.monitor = ZeusMonitor() if monitor is None else monitor
         cards = [gpu.spec.name for gpu in self.monitor.gpus.values()]
         self._gpus = f"{len(cards)} x {cards[0]}" if cards else ""
-        self._profiles = FolderProfiles(env.data_folder() / "tuning" if profiles is None else Path(profiles))
+        self._profiles = FolderProfiles(settings.data_folder() / "tuning" if profiles is None else Path(profiles))
         self.optimizer = GlobalPowerLimitOptimizer(
             self.monitor,
             ZeusCost(eta, max(1, len(cards))),

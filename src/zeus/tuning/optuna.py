@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zeus.env import Mode
 from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
+from zeus.settings import Mode
 from zeus.tuning.cost_bound import CostBound
 from zeus.tuning.measured_trial import MeasuredTrial
 

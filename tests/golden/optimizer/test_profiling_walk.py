@@ -12,12 +12,12 @@ import pytest
 
 from zeus.device.virtual import presets
 from zeus.device.virtual.physics import operate
-from zeus.env import ProfilingPlan
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.plans import plan_of
 from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling
 from zeus.optimizer.power_limit.selector import MaxSlowdownConstraint, OptimumSelector, ZeusCost
 from zeus.profile import LimitSlice
+from zeus.settings import ProfilingPlan
 
 KEPT = Path(__file__).parents[1] / "files" / "profiling_walk.json"
 CASES: list[dict[str, Any]] = json.loads(KEPT.read_text())

@@ -25,10 +25,10 @@ from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
+from zeus.settings.types import TimeLimits
 from zeus.store import MemoryStore, Store, open_store
 from zeus.store.sql import SqlStore
 from zeus.store.wait_limit import at_most
-from zeus.time_limits import TimeLimits
 
 pytestmark = pytest.mark.usefixtures("warm")
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16, target_metric=0.8)

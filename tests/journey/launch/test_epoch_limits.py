@@ -14,9 +14,9 @@ from support.waiting import eventually
 from support.waiting import limits as waits
 from zeus.cost import CostModel
 from zeus.device.find import find
-from zeus.env import Mode, ProfilingPlan
 from zeus.job import Kind, Stretch
 from zeus.launch.epoch_limits import EpochLimits
+from zeus.settings import Mode, ProfilingPlan
 
 pytestmark = pytest.mark.usefixtures("warm")
 

@@ -13,7 +13,6 @@ import pytest
 from support.launch_place import Place, is_running, tries
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.device.clock import RealClock
-from zeus.env import Mode
 from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.jobs.local import LocalJob
 from zeus.jobs.open import gpus_of
@@ -21,6 +20,7 @@ from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.script import ScriptRunner
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
+from zeus.settings import Mode
 from zeus.store.memory import MemoryStore
 
 pytestmark = pytest.mark.usefixtures("warm_torch")

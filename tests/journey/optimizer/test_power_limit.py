@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -115,6 +116,20 @@ def test_a_launcher_that_names_only_its_trial_has_profiles_kept_by_the_size_of_t
     monkeypatch.setenv("ZEUS_TRIAL", "99")
     assert GlobalPowerLimitOptimizer(monitor).key.job == ""  # nothing is known of it, so no profile is kept for it
     store.close()
+
+
+def test_an_optimizer_that_nobody_holds_any_more_gives_its_limit_back_at_once(virtual_v100s: list[VirtualGpu]) -> None:
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor())
+    optimizer.on_epoch_begin()
+    while virtual_v100s[0].limit() == 250:
+        step(virtual_v100s, 256)
+        optimizer.on_step_end()
+    gc.disable()  # so that only a reference that is gone frees it
+    try:
+        del optimizer
+        eventually(lambda: [gpu.limit() for gpu in virtual_v100s] == [250, 250])
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("profiling", ["walk", "paper"])

@@ -21,10 +21,10 @@ from support.paths import ROOT  # noqa: E402
 from zeus import ZeusDataLoader  # noqa: E402
 from zeus.device.virtual import VirtualGpu, presets, step, virtual_gpus  # noqa: E402
 from zeus.device.virtual.physics import operate  # noqa: E402
-from zeus.env import Mode  # noqa: E402
 from zeus.errors import InputError  # noqa: E402
 from zeus.monitor import ZeusMonitor  # noqa: E402
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer  # noqa: E402
+from zeus.settings import Mode  # noqa: E402
 from zeus.training.session import Session  # noqa: E402
 from zeus.training.summary import TrainingEnd  # noqa: E402
 from zeus.trial.engine import Terms  # noqa: E402

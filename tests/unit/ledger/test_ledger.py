@@ -305,7 +305,7 @@ def test_runs_towards_another_target_are_used_energy_and_no_measure() -> None:
     ledger = open_ledger(SPEC, [replace(trials[0], trial=other), trials[1]])
     assert ledger.joules == 950.0
     assert [one.number for one in ledger.finished] == [2]
-    assert ledger.defaults["V100"].use.joules == 900.0
+    assert ledger.defaults["V100"].use.joules == pytest.approx(900.0)
 
 
 def test_what_a_job_has_come_to_is_seen_in_its_latest_recurrences() -> None:

@@ -330,6 +330,7 @@ def test_after_a_stop_inside_an_epoch_its_rest_is_charged_and_nothing_else_chang
 # ---------------------------------------------------------------------- by how much a bound is passed
 
 
+@example(epochs=2, per_look=1, slow=[], bound=1.0, noise=[1.0] * LOOKS, evaluation=0.5, other_size=1.0)
 @example(epochs=3, per_look=1, slow=[], bound=0.7, noise=[1.0] * LOOKS, evaluation=0.5, other_size=1.0)
 @given(
     epochs=st.integers(1, 6),

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.device import container
 from zeus.device.gpu import Gpu
 from zeus.device.keeper.keeper import Keeper, RestoreResult, audit_log, log
@@ -55,7 +55,7 @@ def run_private(sock: socket.socket) -> int:
     notes = Notes.here()
     with contextlib.suppress(OSError):
         _log_to(logging.FileHandler(notes.folder / "keeper.log"), logging.WARNING)
-    policy = policy_of(env.HERE.policy_file())
+    policy = policy_of(settings.HERE.policy_file())
     _audit_to(policy.audit)
     serve_private(sock, Keeper(cards, notes), policy)
     return 0
@@ -73,8 +73,8 @@ def run_system(path: Path, group: str | None) -> int:
             raise InputError(
                 f"there is no group '{group}'. Create it with `groupadd --system {group}`, or name another."
             )
-        _audit_to(policy_of(env.HERE.policy_file()).audit)
-        serve_system(path, Keeper(cards, notes), lambda: policy_of(env.HERE.policy_file(), group))
+        _audit_to(policy_of(settings.HERE.policy_file()).audit)
+        serve_system(path, Keeper(cards, notes), lambda: policy_of(settings.HERE.policy_file(), group))
     except ZeusError as e:
         log.error("%s", e)
         return exit_status(e)[0]
@@ -86,7 +86,7 @@ def run_system(path: Path, group: str | None) -> int:
 
 def restore() -> list[RestoreResult]:
     """Restore what dead keepers left behind, on GPUs that no live keeper holds."""
-    _audit_to(policy_of(env.HERE.policy_file()).audit)
+    _audit_to(policy_of(settings.HERE.policy_file()).audit)
     return Keeper(cards, Notes.here()).recover()
 
 

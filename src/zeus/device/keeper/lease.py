@@ -35,7 +35,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from zeus import env
+from zeus import settings
 from zeus.device import container, ranks
 from zeus.device.gpu import Capability, Gpu, refuse_if_read_only
 from zeus.device.keeper.notes import Notes
@@ -70,7 +70,9 @@ class Lease:
         self.kind = kind  # "private" or "system"
         self.is_left = False  # whether it was released, but the keeper did not confirm that limits are restored
         try:
-            answer = channel.ask(LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=env.job_name())
+            answer = channel.ask(
+                LEASE_SECONDS, op="lease", gpus=[gpu.spec.uuid for gpu in gpus], job=settings.job_name()
+            )
         except BaseException:
             channel.close()
             raise
@@ -183,7 +185,7 @@ def permitted(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None)
         if (path := _system_socket(gpus, socket)) is not None:
             asked = [gpu.spec.uuid for gpu in gpus]
             ranges = list(_ask_status(path, LEASE_SECONDS, gpus=asked).get("ranges", {}).values())
-        elif isinstance(allowed := policy_of(env.HERE.policy_file()).rule_for(Peer.here()), Allowed):
+        elif isinstance(allowed := policy_of(settings.HERE.policy_file()).rule_for(Peer.here()), Allowed):
             ranges = [allowed.range_on(gpu.spec) for gpu in gpus]
     except ZeusError as e:
         log.info("The policy for power limits is not known: %s", e)
@@ -198,7 +200,7 @@ def status(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None = None) ->
             found["socket"] = str(path)
             answer = _ask_status(path)
             return found | {"use": "system", "lent": answer["lent"], "policy": answer["policy"] or None}
-        policy = policy_of(env.HERE.policy_file())
+        policy = policy_of(settings.HERE.policy_file())
         found |= {"lent": Notes.here().lent(), "risk": _risk(gpus), "policy": policy.text or None}
         return found | ({"why_not": policy.closed} if policy.closed else {"use": "private"})
     except ZeusError as e:
@@ -229,13 +231,13 @@ def _route(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path |
             raise Unsupported(f"GPU {gpu.index} ({gpu.spec.name}) is a slice of a shared card.")
     path = _system_socket(gpus, socket)
     if path is None:
-        _check_private(gpus, is_risk_accepted=bool(socket or env.keeper()))
+        _check_private(gpus, is_risk_accepted=bool(socket or settings.keeper()))
     return path
 
 
 def _system_socket(gpus: Sequence[Gpu], socket: str | os.PathLike[str] | None) -> Path | None:
     """The socket of the system keeper to use. None: there is none, or a private keeper is wanted."""
-    chosen = socket or env.keeper()
+    chosen = socket or settings.keeper()
     if chosen:
         return None if str(chosen) == PRIVATE else Path(chosen)
     return DEFAULT_SOCKET if not are_virtual(gpus) and is_alive(DEFAULT_SOCKET) else None
@@ -343,7 +345,7 @@ def _start_private() -> Channel:
 
 def _reap(pid: int) -> None:
     """Collect a private keeper that has ended. Needed only as a container's first process, which inherits orphans."""
-    deadline = time.monotonic() + env.time_limits().keeper_answer  # a suspended keeper does not end
+    deadline = time.monotonic() + settings.time_limits().keeper_answer  # a suspended keeper does not end
     with contextlib.suppress(ChildProcessError):
         while os.getpid() == 1 and os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -361,7 +363,7 @@ def _environment() -> dict[str, str]:
     """This process's environment, with absolute paths (the keeper runs in /) and without what only we need."""
     masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
     own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
-    variables = env.inherited(own) | passed_on()
+    variables = settings.inherited(own) | passed_on()
     for name in ("ZEUS_KEEPER_STATE", "ZEUS_CONFIG"):
         if variables.get(name):
             variables[name] = str(Path(variables[name]).absolute())

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from zeus import env
+from zeus import settings
 from zeus.device.virtual.machine import own_state
 from zeus.errors import DeviceError
 from zeus.files import FileLock, boot_id, private_folder, write_whole
@@ -191,7 +191,7 @@ class Notes:
 
 
 def _folder() -> Path:
-    if chosen := env.keeper_state():
+    if chosen := settings.keeper_state():
         return _private(chosen.absolute())
     if (cards := own_state()) is not None:  # beside the cards, and gone with them
         return _private(cards.with_name(f"{cards.name}.keeper"))
@@ -201,7 +201,7 @@ def _folder() -> Path:
         except OSError as e:  # never after a refusal: two keepers with two folders could lend one GPU
             if e.errno not in (errno.ENOENT, errno.EROFS):  # a container may have no /run, or a read-only one
                 raise
-    elif (runtime := env.runtime_folder()) is not None:
+    elif (runtime := settings.runtime_folder()) is not None:
         return _private(runtime / "zeus" / "keeper")
     mine = _private(Path(tempfile.gettempdir()) / f"zeus-{os.geteuid()}")
     return _private(mine / "keeper")

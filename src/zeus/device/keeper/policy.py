@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zeus.device.gpu import GpuSpec
-from zeus.env.config_file import ConfigFile, percent
+from zeus.settings.config_file import ConfigFile, percent
 
 DEFAULT_GROUP = "zeus"
 

@@ -28,7 +28,7 @@ import weakref
 from pathlib import Path
 from typing import Any, NoReturn
 
-from zeus import env, errors
+from zeus import errors, settings
 from zeus.errors import InputError, KeeperLost, ZeusError
 from zeus.fork import call_after_fork, no_fork
 
@@ -95,7 +95,7 @@ def connect(path: Path) -> socket.socket:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _sockets.add(sock)
     try:
-        sock.settimeout(env.time_limits().keeper_greeting)
+        sock.settimeout(settings.time_limits().keeper_greeting)
         sock.connect(str(path))
     except BaseException:
         sock.close()
@@ -122,13 +122,13 @@ class Channel:
 
     def greet(self, within: float | None = None) -> Channel:
         """Send hello, which opens every connection."""
-        within = env.time_limits().keeper_greeting if within is None else within
+        within = settings.time_limits().keeper_greeting if within is None else within
         self.keeper_pid = int(self.ask(within, op="hello", zeus=VERSION)["pid"])
         return self
 
     def ask(self, within: float | None = None, **request: Any) -> dict[str, Any]:
         """The keeper's answer. Raises the keeper's own errors, and `KeeperLost` if no answer comes in time."""
-        within = env.time_limits().keeper_answer if within is None else within
+        within = settings.time_limits().keeper_answer if within is None else within
         if not self.is_mine:
             raise KeeperLost("the lease belongs to the process that took it, not to a child forked from it.")
         with self._lock:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from zeus import env
+from zeus import settings
 from zeus.device.gpu import Capability
 from zeus.device.keeper import protocol
 from zeus.device.keeper.keeper import Keeper, Loan, audit, borrower, log
@@ -102,7 +102,7 @@ def _recover(keeper: Keeper, stop: int) -> None:
             keeper.recover()
         except Exception:  # for example, the folder cannot be read now
             log.exception("Could not look for limits left behind by dead keepers; the keeper will try again.")
-        if is_stopped(stop, env.time_limits().keeper_recovery):
+        if is_stopped(stop, settings.time_limits().keeper_recovery):
             return
 
 
@@ -386,7 +386,7 @@ def _open_to(path: Path, gid: int) -> None:
 
 def notify(state: str) -> None:
     """Tell systemd, if it started this process."""
-    address = env.notify_socket()
+    address = settings.notify_socket()
     if address.startswith(("/", "@")):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
             sock.connect(address.replace("@", "\0", 1) if address.startswith("@") else address)

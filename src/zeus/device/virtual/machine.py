@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import UUID
 
-from zeus import env
+from zeus import settings
 from zeus.device.clock import RealClock, VirtualClock
 from zeus.device.cpu import CounterValue, CpuPackage
 from zeus.device.gpu import Capability, Clock, Gpu, GpuSpec, PowerSample, check_limit, refuse_if_read_only
@@ -116,14 +116,14 @@ def virtual_gpus(text: str) -> list[VirtualGpu]:
 
 def own_state() -> Path | None:
     """The file of this process's virtual cards. None if its cards are real."""
-    kind, _, text = env.gpu().partition(":")
+    kind, _, text = settings.gpu().partition(":")
     return state_file(parse(text).kind) if kind == "virtual" else None
 
 
 def passed_on() -> dict[str, str]:
     """The variables with which a child sees the same virtual cards as this process. Empty if its cards are real."""
     state = own_state()
-    return {} if state is None else {env.virtual_state.variable: str(state)}
+    return {} if state is None else {settings.virtual_state.variable: str(state)}
 
 
 @functools.cache  # one machine per process, so that the script and its monitor share one clock and its timers

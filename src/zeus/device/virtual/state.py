@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from zeus import env
+from zeus import settings
 from zeus.device.ranks import rank, shared_folder
 from zeus.errors import InputError
 from zeus.files import boot_id
@@ -172,7 +172,7 @@ class FileState(MemoryState):
 
 def state_file(cards: str) -> Path:
     """The file that ZEUS_VIRTUAL_STATE names, or else this process's own for this kind of machine."""
-    named = env.virtual_state()
+    named = settings.virtual_state()
     return named.absolute() if named is not None else _own_folder() / f"{cards}.state"
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError, StoreError
 from zeus.job.wire import VERSION
 from zeus.jobs.remote.retry import Contact, Failed, Patience, soon
@@ -46,7 +46,7 @@ class Service:
         self,
         url: str,
         *,
-        environ: Mapping[str, str] = env.HERE,
+        environ: Mapping[str, str] = settings.HERE,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         rng: random.Random | None = None,
@@ -54,7 +54,7 @@ class Service:
         import httpx  # takes a tenth of a second to load, and only a service needs it
 
         self.address, password = _parts(url)
-        token = password or env.token(environ)
+        token = password or settings.token(environ)
         if not (token.isascii() and token.isprintable() and " " not in token):
             raise InputError(f"the token for {self.address} is not valid. Set ZEUS_TOKEN to one that the service made.")
         headers = {"Zeus-Wire": str(VERSION), **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -62,7 +62,7 @@ class Service:
         self.close = weakref.finalize(self, self._client.close)
         self._away = (httpx.TransportError, httpx.DecodingError)
         self.contact = Contact(f"the service {self.address}", clock=clock, sleep=sleep, rng=rng)
-        self.begin = Patience.to_begin(env.patience(environ))
+        self.begin = Patience.to_begin(settings.patience(environ))
 
     def call(
         self,

@@ -19,7 +19,6 @@ from dataclasses import replace
 from uuid import uuid4
 
 from zeus.cost import fits
-from zeus.env import time_limits
 from zeus.errors import NotKnown, StoreError, ZeusError
 from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.jobs.api import ALONE
@@ -29,6 +28,7 @@ from zeus.jobs.remote.offline_cache import Mine
 from zeus.jobs.remote.outbox import Heard, Outbox, Waits
 from zeus.jobs.remote.retry import Patience, quick, soon
 from zeus.profile import PowerProfile, ProfileKey, nearest
+from zeus.settings import time_limits
 from zeus.store.rules import lost, told
 from zeus.trial.knowledge import Knowledge
 

@@ -7,7 +7,6 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zeus.env import time_limits
 from zeus.errors import NotAllowed, StoreError
 from zeus.job import JobSpec, Trial
 from zeus.jobs.messages import Message, TrialEnded
@@ -15,6 +14,7 @@ from zeus.jobs.remote.backend import Backend
 from zeus.jobs.remote.offline_cache import Known
 from zeus.jobs.remote.retry import Patience, soon
 from zeus.jobs.remote.spool import Spool, default_folder
+from zeus.settings import time_limits
 
 log = logging.getLogger(__name__)
 

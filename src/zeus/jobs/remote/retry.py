@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from zeus.env import time_limits
 from zeus.errors import StoreError
+from zeus.settings import time_limits
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError, NotAllowed, StoreError
 from zeus.files import FileLock, write_whole
 from zeus.jobs.messages import Message, NewerMessage, message_from_json, message_to_json
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 REFUSED_SECONDS = 86_400.0  # how long a service may fail at a message before it counts as refused
 
 
-def default_folder(address: str, environ: Mapping[str, str] = env.HERE) -> Path:
+def default_folder(address: str, environ: Mapping[str, str] = settings.HERE) -> Path:
     """Folder for messages to the store or service of this address.
 
     >>> default_folder("http://host:7070", {"XDG_DATA_HOME": "/data"})
@@ -43,7 +43,7 @@ def default_folder(address: str, environ: Mapping[str, str] = env.HERE) -> Path:
     """
     parts = urlsplit(address)
     name = parts.hostname or Path(parts.path).name or "store"
-    return env.data_folder(environ) / "spool" / f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:8]}"
+    return settings.data_folder(environ) / "spool" / f"{name}-{hashlib.sha256(address.encode()).hexdigest()[:8]}"
 
 
 class Spool:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from zeus.env import patience as patience_to_begin
 from zeus.errors import InputError, StoreError
 from zeus.job import Gpus, JobSpec, Outcome, Trial
 from zeus.jobs.folds import Folds
@@ -15,6 +14,7 @@ from zeus.jobs.messages import EpochUsed, Message, OfflineRun, ProfileMade, Tria
 from zeus.jobs.remote.backend import HeartbeatAnswer, Registered, Which
 from zeus.jobs.remote.retry import Contact, Patience
 from zeus.profile import PowerProfile, ProfileKey
+from zeus.settings import patience as patience_to_begin
 from zeus.store import Store
 from zeus.store.wait_limit import at_most
 from zeus.trial.knowledge import Knowledge

@@ -13,12 +13,12 @@ from typing import Any
 import regex
 
 from zeus.cost import GPU_ONLY
-from zeus.env import Mode, ProfilingPlan, currency, gco2e_per_kwh, gco2e_token, price_per_kwh, profiling_plan
 from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
 from zeus.launch.job_file.schema import NEEDED, PLACES, SPEC, TABLES, TOP
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource, uses
 from zeus.policy.registry import find_policy
+from zeus.settings import Mode, ProfilingPlan, currency, gco2e_per_kwh, gco2e_token, price_per_kwh, profiling_plan
 from zeus.tariff.rates import HourlyRate
 from zeus.tariff.settings import read_rate
 from zeus.toml_reader import TomlReader, shown

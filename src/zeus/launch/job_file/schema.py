@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zeus.env import Mode
 from zeus.job.checks import is_number, is_whole
 from zeus.launch.job_file.values import AUTO
+from zeus.settings import Mode
 from zeus.toml_reader import Kind
 from zeus.training.learning_rate import RULES
 

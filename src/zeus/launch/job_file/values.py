@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zeus.env import Mode, ProfilingPlan
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, JobSpec
+from zeus.settings import Mode, ProfilingPlan
 from zeus.training.learning_rate import scale
 from zeus.training.micro_batch import BatchSplit, split
 

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import NoReturn
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError, LaunchError, NotKnown
 from zeus.launch.placement.slurm_records import SACCT_FIELDS, BatchTask, read_sacct, read_scontrol, with_energy
 from zeus.launch.placement.slurm_script import BatchJob, batch_script
@@ -41,7 +41,7 @@ def batch_job(submission: Submission, run_id: str) -> BatchJob:
     )
 
 
-def submit_job(job: BatchJob, environ: Mapping[str, str] = env.HERE) -> str:
+def submit_job(job: BatchJob, environ: Mapping[str, str] = settings.HERE) -> str:
     """Submit a job. Returns its id.
 
     The job inherits this environment, as with `sbatch` itself. So the address of the store and the token reach it
@@ -94,7 +94,7 @@ def _call(
     program: str,
     *arguments: str,
     given: str = "",
-    environ: Mapping[str, str] = env.HERE,
+    environ: Mapping[str, str] = settings.HERE,
     within: float = ANSWER_SECONDS,
 ) -> str:
     """What a program of Slurm prints."""

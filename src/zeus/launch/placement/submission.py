@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 from zeus.launch.job_file.values import JobFile
 from zeus.store.address import file_of, resolve, shown
@@ -46,7 +46,7 @@ class Submission:
         return [python, "-m", "zeus.cli", "run", str(self.path), "--recurrences", str(count), *revise]
 
 
-def carried(environ: Mapping[str, str] = env.HERE) -> dict[str, str]:
+def carried(environ: Mapping[str, str] = settings.HERE) -> dict[str, str]:
     """The variables of Zeus that a node must get from here. Never log them: they may hold secrets.
 
     >>> carried({"ZEUS_STORE": "http://zeus:7070", "ZEUS_KEEPER": "/run/zeus.sock", "HOME": "/home/me"})
@@ -55,7 +55,7 @@ def carried(environ: Mapping[str, str] = env.HERE) -> dict[str, str]:
     return {name: text for name, text in environ.items() if name.startswith("ZEUS_") and name not in OF_THIS_MACHINE}
 
 
-def refuse_local_store(place: str, environ: Mapping[str, str] = env.HERE) -> str:
+def refuse_local_store(place: str, environ: Mapping[str, str] = settings.HERE) -> str:
     """The address of the store, if every node of this place can reach it.
 
     Raises:

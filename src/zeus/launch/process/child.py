@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from zeus import env
+from zeus import settings
 from zeus.errors import LaunchError
 from zeus.launch.process import guard
 from zeus.launch.process.log_file import LogFile
 from zeus.launch.process.output import Output
-from zeus.time_limits import TimeLimits
+from zeus.settings.types import TimeLimits
 
 
 def gone_seconds(limits: TimeLimits) -> float:
@@ -45,7 +45,7 @@ class Child:
         log: Path,
         hear: Callable[[bytes], None] = lambda chunk: None,
     ) -> None:
-        self._limits = limits = env.time_limits()
+        self._limits = limits = settings.time_limits()
         seconds = guard.Times(limits.grace, limits.leftovers, limits.killed)
         self._guards, there = socket.socketpair()
         output, written = os.pipe()

@@ -1,6 +1,6 @@
 """Runs a command, and ends it with all its processes when the launcher is gone. A program.
 
-    guard.py SOCKET OUTPUT GRACE LEFTOVERS KILLED COMMAND...    where the three are seconds (`zeus.time_limits`)
+    guard.py SOCKET OUTPUT GRACE LEFTOVERS KILLED COMMAND...    where the three are seconds (`zeus.settings.types`)
 
     zeus run ──socket──▶ outer guard ──▶ inner guard ──▶ command ──▶ whatever it starts
         ◀──────────────────── output ────────────────────────┘
@@ -35,7 +35,7 @@ _PARENT_DEATH_SIGNAL, _SUBREAPER = 1, 36  # prctl(2)
 
 
 class Times(NamedTuple):
-    """Time limits in seconds, as in `zeus.time_limits`, which this program cannot import."""
+    """Time limits in seconds, as in `zeus.settings.types`, which this program cannot import."""
 
     grace: float
     leftovers: float

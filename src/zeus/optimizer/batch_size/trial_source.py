@@ -15,12 +15,12 @@ from itertools import count
 from zeus.cost import GPU_ONLY, CostModel, Include, included
 from zeus.device.gpu import Clock
 from zeus.distributed.crew import Alone, Board, board, crew
-from zeus.env import Orders, orders
 from zeus.errors import InputError, ZeusError
 from zeus.job import Gpus, JobSpec
 from zeus.jobs.api import RecurringJob
 from zeus.jobs.open import gpus_like, gpus_of, register_job
 from zeus.jobs.running import RunningTrial, launched
+from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import cards_of, counted_once, need_included, refuse_without_cpu
 from zeus.store import Store
@@ -70,7 +70,7 @@ class TrialSource:
         clock: Clock,
         revise: bool,
     ) -> None:
-        self.orders = orders()
+        self.orders = launcher_env()
         self.from_launcher = launched(self.orders) is not None
         if job is None and not self.from_launcher:
             raise InputError("job=None: give a JobSpec, or start this script with `zeus run`.")
@@ -203,7 +203,7 @@ class TrialSource:
         return self._job
 
 
-def _spec(orders: Orders, size: int) -> JobSpec:
+def _spec(orders: LauncherEnv, size: int) -> JobSpec:
     """The job as far as the launcher's environment describes it."""
     target, higher, epochs, eta = orders.target_metric, orders.higher_is_better, orders.max_epochs, orders.eta
     if target is None or higher is None or epochs is None or orders.job_id is None:

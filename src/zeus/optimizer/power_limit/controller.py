@@ -26,8 +26,6 @@ from zeus.callback import Callback
 from zeus.cost import GPU_ONLY, ZERO, Include, included
 from zeus.device.keeper import Lease, Observing, lend
 from zeus.distributed.crew import Alone, Crew
-from zeus.env import Mode, ProfilingPlan, profiling_plan
-from zeus.env import mode as chosen_mode
 from zeus.errors import DeviceError, InputError, ZeusError
 from zeus.job import Kind
 from zeus.monitor import ZeusMonitor
@@ -39,6 +37,8 @@ from zeus.optimizer.power_limit.setup import Wishes, set_up
 from zeus.optimizer.raised import RaisedSince
 from zeus.optimizer.recorder import Recorder
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey, Profiles
+from zeus.settings import Mode, ProfilingPlan, profiling_plan
+from zeus.settings import mode as chosen_mode
 from zeus.trial.engine import Measured
 
 log = logging.getLogger(__name__)
@@ -398,15 +398,13 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def _measure_from_here(self) -> None:
         """Leave out the steps so far. Those that follow are measured for the profiler."""
-        recorder, wanted = self._recorder, self._profiler
-        assert recorder is not None
+        assert self._recorder is not None
+        self._recorder.cut_steps()
+        self._recorder.mark(self._count_from_here, self._profiler)
 
-        def begin() -> None:
-            if self._profiler is wanted:
-                self._counts, self._few = True, (0, ZERO)
-
-        recorder.cut_steps()
-        recorder.mark(begin)
+    def _count_from_here(self, wanted: State) -> None:
+        if self._profiler is wanted:  # otherwise another limit was set meanwhile
+            self._counts, self._few = True, (0, ZERO)
 
     def _stop_listening(self) -> None:
         """Profiling is over."""

@@ -13,9 +13,9 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from zeus.env import ProfilingPlan
 from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Plan
 from zeus.optimizer.power_limit.selector import OptimumSelector
+from zeus.settings import ProfilingPlan
 
 PAPER_SECONDS: Final = 5.0  # at each limit (§5)
 

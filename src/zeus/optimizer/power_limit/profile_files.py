@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 from zeus.files import write_whole
 from zeus.optimizer.power_limit.profiler import Plan, choose
@@ -105,7 +105,7 @@ class FileProfile:
 
 def default_profiles() -> FolderProfiles:
     """The profiles in the user's data folder."""
-    return FolderProfiles(env.data_folder() / "profiles")
+    return FolderProfiles(settings.data_folder() / "profiles")
 
 
 def write(path: Path, data: dict[str, Any]) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 from zeus.cost import GPU_ONLY, Include, counted_as, included
 from zeus.device.gpu import Clock, Gpu
 from zeus.distributed.crew import Crew
-from zeus.env import Orders, ProfilingPlan, orders
 from zeus.errors import InputError
+from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import cards_of, counted_once, refuse_without_cpu
 from zeus.optimizer.power_limit import profiler
@@ -22,6 +22,7 @@ from zeus.optimizer.power_limit.profile_files import FileProfile, best_nearby
 from zeus.optimizer.power_limit.profiler import Plan, State
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
 from zeus.profile import PowerProfile, ProfileKey, Profiles
+from zeus.settings import ProfilingPlan
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
     """
     if not wishes.pl_step > 0:
         raise InputError(f"pl_step={wishes.pl_step!r}: give watts above 0.")
-    order = orders()
+    order = launcher_env()
     if order.job_id is not None and order.trial is not None:
         wishes = _of_trial(wishes, order)
     include = included(order.include or wishes.include or GPU_ONLY)  # all joules of a job mean the same
@@ -111,7 +112,7 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
     return Setup(gpus, monitor.clock, max_watts, found, selector, plan, key, profiles, stored, include)
 
 
-def _of_trial(wishes: Wishes, order: Orders) -> Wishes:
+def _of_trial(wishes: Wishes, order: LauncherEnv) -> Wishes:
     """The wishes, with what the launcher's trial says where the user wishes nothing."""
     from zeus.optimizer.launched_trial import LaunchedTrial, launched_trial  # takes some time to load
 

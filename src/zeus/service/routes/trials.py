@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import JSONResponse
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 from zeus.job import Ending, Kept
 from zeus.job.wire import to_json
@@ -159,6 +159,6 @@ def knowledge(request: Request, job_id: JobId, number: Number, trial_id: TrialId
 def trial_log(request: Request, job_id: JobId, number: Number) -> Json:
     """The end of a trial's log, if `zeus run` wrote it on this machine as this user."""
     store, url = store_of(request), request.app.state.settings.store_url
-    environ = {**env.HERE, **({"ZEUS_STORE": url} if url else {})}
+    environ = {**settings.HERE, **({"ZEUS_STORE": url} if url else {})}
     log = find_log(job_id, store.job(job_id).generation, store.trial(job_id, number).trial, environ)
     return {"log": end_of(log)}

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 from zeus.simulate.cluster.tables import ClusterTrace, collect
 from zeus.simulate.traces.csv_tables import number, read_lines
@@ -78,7 +78,7 @@ def _dicts(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[int, dict[str
     """Lines of a CSV with at least these columns, with line numbers."""
     if not path.exists():
         folder = path.parent.parent
-        where = f"the default folder, {folder}" if env.data() is None else f"ZEUS_DATA, {folder}"
+        where = f"the default folder, {folder}" if settings.data() is None else f"ZEUS_DATA, {folder}"
         raise InputError(
             f"the trace {path.parent.name}/{path.name} is needed, and is not in {where}. Set ZEUS_DATA to the folder "
             f"that holds {path.parent.name}, or give a table of your own with --groups."

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError
 from zeus.simulate.traces.csv_tables import read_lines
 
@@ -54,7 +54,7 @@ class WorkloadKey(NamedTuple):
 
 def published(root: Path | None = None) -> Path:
     """The folder of the paper's published traces: in ZEUS_DATA, or beside `root` (default: the current folder)."""
-    return (env.data() or (root or Path()) / ".." / "shared" / "data") / "nsdi23_traces"
+    return (settings.data() or (root or Path()) / ".." / "shared" / "data") / "nsdi23_traces"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from sqlalchemy.engine import Dialect, Engine
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import PoolProxiedConnection
 
-from zeus import env
+from zeus import settings
 from zeus.errors import InputError, StoreError
 from zeus.lazy import optional
 from zeus.store.address import named, shown
@@ -127,7 +127,7 @@ class Database:
         connections: int = CONNECTIONS,
         wall: Callable[[], float] | None = None,
     ) -> None:
-        busy_seconds = env.time_limits().database_busy if busy_seconds is None else busy_seconds
+        busy_seconds = settings.time_limits().database_busy if busy_seconds is None else busy_seconds
         self._busy_seconds = busy_seconds
         self._wall = wall
         make = _sqlite if url.startswith("sqlite") else _postgres
@@ -276,7 +276,7 @@ def _postgres(address: str, busy_seconds: float, connections: int) -> Engine:
         # In case a machine loses its power or its network while it holds a job.
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(IDLE_SECONDS * 1000)}")
 
-    limits = env.time_limits()
+    limits = settings.time_limits()
     drivers: Any = cast("Any", engine.dialect.loaded_dbapi).Connection
 
     class Connection(drivers):  # type: ignore[misc]

@@ -35,7 +35,7 @@ from zeus.jobs.remote.offline_cache import KEPT_SECONDS, Known, Mine
 from zeus.jobs.remote.retry import LONGEST_WAIT, Failed, Patience, quick
 from zeus.jobs.remote.spool import REFUSED_SECONDS, Spool, default_folder
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
-from zeus.time_limits import TimeLimits
+from zeus.settings.types import TimeLimits
 
 HERE = "sqlite:////srv/zeus.db"
 LIMITS = TimeLimits()

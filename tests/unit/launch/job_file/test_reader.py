@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.paths import EXAMPLES
-from zeus.env import Mode, Orders, ProfilingPlan, orders, written
 from zeus.errors import InputError
 from zeus.job import JobSpec
 from zeus.launch.job_file.reader import parse_job_file, read_job_file
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, trial_seed
+from zeus.launcher_env import LauncherEnv, launcher_env
+from zeus.settings import Mode, ProfilingPlan
 
 GOOD = r"""name = "sentiment"
 command = "python train.py --batch-size {batch_size} --lr {learning_rate} --epochs {epochs} --seed {seed}"
@@ -294,7 +295,7 @@ whole = st.none() | st.integers(1, 2**31)
 
 @given(
     st.builds(
-        Orders,
+        LauncherEnv,
         job_id=st.none() | st.just("asr"),
         trial=whole,
         batch_size=whole,
@@ -308,5 +309,5 @@ whole = st.none() | st.integers(1, 2**31)
         outcome_file=st.none() | st.just("x.json"),
     )
 )
-def test_what_a_launcher_writes_is_what_a_script_reads(said: Orders) -> None:
-    assert orders(written(said)) == said
+def test_what_a_launcher_writes_is_what_a_script_reads(said: LauncherEnv) -> None:
+    assert launcher_env(said.variables()) == said

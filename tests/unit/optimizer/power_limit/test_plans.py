@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.env import ProfilingPlan
 from zeus.errors import InputError
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.plans import PAPER_SECONDS, plan_of
 from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Done, Known, Measuring, Plan, Settling
 from zeus.optimizer.power_limit.selector import Energy, MaxSlowdownConstraint, OptimumSelector, Time, ZeusCost
 from zeus.profile import LimitSlice
+from zeus.settings import ProfilingPlan
 
 LIMITS = (250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0)
 selectors = st.one_of(

@@ -11,12 +11,12 @@ from typing import Any
 from ray.exceptions import RayError
 from ray.job_submission import JobSubmissionClient
 
-from zeus.env import changed
 from zeus.errors import InputError, LaunchError
 from zeus.launch.placement.ray.records import RayJobState
 from zeus.launch.placement.ray.request import RayJob, request
 from zeus.launch.placement.ray.variables_file import leave
 from zeus.ray_address import first_line, look_for
+from zeus.settings import changed
 
 CHATTY = ("ray", "ray.dashboard.modules.dashboard_sdk", "ray.dashboard.modules.job.sdk")
 CANNOT = (RuntimeError, ValueError, OSError, RayError)  # what Ray's client raises; errors of HTTP are OSErrors

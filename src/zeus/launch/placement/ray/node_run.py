@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from zeus.env import inherited
 from zeus.exit_codes import FAILED
 from zeus.launch.process import tied
 from zeus.launch.process.guard import shell_status
+from zeus.settings import inherited
 
 
 class Look(NamedTuple):

@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from zeus.env import data_folder
 from zeus.errors import InputError, LaunchError
 from zeus.files import write_whole
+from zeus.settings import data_folder
 
 
 def variables_file(job_id: str) -> Path:

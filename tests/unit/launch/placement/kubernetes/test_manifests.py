@@ -17,7 +17,7 @@ from zeus.jobs.remote.retry import look
 from zeus.launch.placement.kubernetes.manifests import GRACE_SECONDS, MOST_NAME, Work, dns_label, render
 from zeus.launch.placement.kubernetes.settings import KINDS, KubernetesSettings
 from zeus.launch.process.child import gone_seconds
-from zeus.time_limits import TimeLimits
+from zeus.settings.types import TimeLimits
 
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # also the name of a Service
 JOB_FILE = 'name = "asr"\ncommand = "python train.py"\n'

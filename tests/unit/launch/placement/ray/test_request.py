@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.env import run_id
 from zeus.errors import InputError
 from zeus.launch.placement.ray.request import RayJob, job_id, request
+from zeus.settings import run_id
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), min_size=1)
 

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.paths import ROOT
-from zeus.env import (
+from zeus.errors import InputError
+from zeus.launcher_env import LauncherEnv, launcher_env
+from zeus.settings import (
     SETTINGS,
     Mode,
-    Orders,
     ProfilingPlan,
     mode,
     nodes,
-    orders,
     patience,
     profiling_plan,
     quiet,
@@ -30,10 +30,8 @@ from zeus.env import (
     time_limits,
     why_read_only,
 )
-from zeus.env.config_file import Layered
-from zeus.errors import InputError
-from zeus.launcher_env import LauncherEnv
-from zeus.time_limits import TimeLimits
+from zeus.settings.config_file import Layered
+from zeus.settings.types import TimeLimits
 
 NUMBERS = {
     "ZEUS_LEARNING_RATE": "learning_rate",
@@ -54,12 +52,12 @@ WHOLE = {
 
 
 def test_without_a_launcher_nothing_is_ordered() -> None:
-    assert orders({}) == Orders()
-    assert orders(dict.fromkeys([*NUMBERS, *WHOLE, "ZEUS_JOB_ID"], "")) == Orders()
+    assert launcher_env({}) == LauncherEnv()
+    assert launcher_env(dict.fromkeys([*NUMBERS, *WHOLE, "ZEUS_JOB_ID"], "")) == LauncherEnv()
 
 
 def test_everything_a_launcher_says_is_heard() -> None:
-    assert orders(
+    assert launcher_env(
         {
             "ZEUS_JOB_ID": "asr",
             "ZEUS_TRIAL": "3",
@@ -75,42 +73,44 @@ def test_everything_a_launcher_says_is_heard() -> None:
             "ZEUS_TRIAL_ID": "5f0c6f9e",
             "ZEUS_COST_INCLUDE": "gpu, cpu",
         }
-    ) == Orders("asr", 3, 128, 1e-3, 2.5e6, 0.5, 40.0, 16, 7, False, "outcome.json", "5f0c6f9e", include=("gpu", "cpu"))
+    ) == LauncherEnv(
+        "asr", 3, 128, 1e-3, 2.5e6, 0.5, 40.0, 16, 7, False, "outcome.json", "5f0c6f9e", include=("gpu", "cpu")
+    )
 
 
 def test_which_way_the_metric_goes_is_one_or_zero() -> None:
-    assert orders({"ZEUS_HIGHER_IS_BETTER": "1"}).higher_is_better is True
+    assert launcher_env({"ZEUS_HIGHER_IS_BETTER": "1"}).higher_is_better is True
     with pytest.raises(InputError, match="ZEUS_HIGHER_IS_BETTER='up': give 1 or 0"):
-        orders({"ZEUS_HIGHER_IS_BETTER": "up"})
+        launcher_env({"ZEUS_HIGHER_IS_BETTER": "up"})
 
 
 @given(st.sampled_from(sorted(NUMBERS)), st.floats(allow_nan=False, allow_infinity=False))
 def test_a_number_arrives_as_it_was_sent(name: str, value: float) -> None:
-    assert getattr(orders({name: repr(value)}), NUMBERS[name]) == value
+    assert getattr(launcher_env({name: repr(value)}), NUMBERS[name]) == value
 
 
 @given(st.sampled_from(sorted(WHOLE)), st.integers(1, 2**31))
 def test_a_whole_number_arrives_as_it_was_sent(name: str, value: int) -> None:
-    assert getattr(orders({name: str(value)}), WHOLE[name][0]) == value
+    assert getattr(launcher_env({name: str(value)}), WHOLE[name][0]) == value
 
 
 @pytest.mark.parametrize("name", NUMBERS)
 @pytest.mark.parametrize("text", ["fast", "nan", "1,5", "0x10"])
 def test_what_is_no_number_is_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(InputError, match=name):
-        orders({name: text})
+        launcher_env({name: text})
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_whole_number_is_whole_and_not_too_small(name: str) -> None:
     for text in ("1.5", str(WHOLE[name][1] - 1), "many"):
         with pytest.raises(InputError, match=name):
-            orders({name: text})
+            launcher_env({name: text})
 
 
 @pytest.mark.parametrize("text", ["inf", "+inf", "none", "None", " "])
 def test_no_cost_limit_can_be_said_in_words(text: str) -> None:
-    assert orders({"ZEUS_COST_THRESH": text}).cost_limit is None
+    assert launcher_env({"ZEUS_COST_THRESH": text}).cost_limit is None
 
 
 def test_the_mode_given_goes_before_the_variable_and_that_before_the_default() -> None:
@@ -147,14 +147,14 @@ def test_an_unknown_plan_is_refused() -> None:
 def test_a_switch_is_on(text: str) -> None:
     assert quiet({"ZEUS_QUIET": text}) and read_only({"ZEUS_READ_ONLY": text})
     assert slurm_job({"ZEUS_SLURM_COMMENT": text, "SLURM_JOB_ID": "9"}) == "9"
-    assert orders({"ZEUS_HIGHER_IS_BETTER": text}).higher_is_better is True
+    assert launcher_env({"ZEUS_HIGHER_IS_BETTER": text}).higher_is_better is True
 
 
 @pytest.mark.parametrize("text", ["0", "false", "no", "Off", "", " "])
 def test_a_switch_is_off(text: str) -> None:
     assert not quiet({"ZEUS_QUIET": text}) and not read_only({"ZEUS_READ_ONLY": text})
     assert slurm_job({"ZEUS_SLURM_COMMENT": text, "SLURM_JOB_ID": "9"}) == ""
-    assert not orders({"ZEUS_HIGHER_IS_BETTER": text}).higher_is_better
+    assert not launcher_env({"ZEUS_HIGHER_IS_BETTER": text}).higher_is_better
 
 
 def test_a_switch_that_is_neither_keeps_zeus_from_changing_anything() -> None:

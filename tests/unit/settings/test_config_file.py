@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.disks import tiny_disk
-from zeus import env
+from zeus import settings
 from zeus.device.keeper import Observing, lend
 from zeus.device.virtual import VirtualMachine
-from zeus.env import SETTINGS, Mode, config_file
-from zeus.env.config_file import Layered, read_config
 from zeus.errors import InputError
+from zeus.settings import SETTINGS, Mode, config_file
+from zeus.settings.config_file import Layered, read_config
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="root is more careful than others")
 
@@ -55,8 +55,8 @@ def test_the_environment_goes_before_the_users_file_and_that_before_the_sites(si
     site.write_text('store = "http://site:7070"\nmode = "observe"\nquiet = true\n')
     own.write_text('mode = "off"\n\n[cost]\nprice = 0.31\n')
     here = layered(own, ZEUS_QUIET="0")
-    assert (env.store(here), env.mode(here), env.quiet(here)) == ("http://site:7070", Mode.OFF, False)
-    assert env.price_per_kwh(here) == "0.31"
+    assert (settings.store(here), settings.mode(here), settings.quiet(here)) == ("http://site:7070", Mode.OFF, False)
+    assert settings.price_per_kwh(here) == "0.31"
     assert here.origin("ZEUS_STORE") == f"{site}, line 1"
     assert here.origin("ZEUS_MODE") == f"{own}, line 1"
     assert here.origin("ZEUS_PRICE_PER_KWH") == f"{own}, line 4"
@@ -66,7 +66,7 @@ def test_the_environment_goes_before_the_users_file_and_that_before_the_sites(si
 
 def test_a_variable_that_is_set_but_empty_hides_the_file(site: Path) -> None:
     site.write_text('store = "http://site:7070"\n')
-    assert env.store(layered(ZEUS_STORE="")) == ""
+    assert settings.store(layered(ZEUS_STORE="")) == ""
 
 
 def test_without_files_there_is_nothing_but_the_environment(site: Path) -> None:
@@ -80,7 +80,7 @@ def test_zeus_config_names_one_file_instead_of_both_or_none(site: Path, own: Pat
     other = tmp_path / "other.toml"
     other.write_text('gpu = "nvml"\n')
     named = layered(own, ZEUS_CONFIG=str(other))
-    assert (env.gpu(named), env.mode(named)) == ("nvml", Mode.OPTIMIZE)
+    assert (settings.gpu(named), settings.mode(named)) == ("nvml", Mode.OPTIMIZE)
     assert layered(own, ZEUS_CONFIG="").files() == ()
     assert "does not exist" in layered(ZEUS_CONFIG=str(tmp_path / "none.toml")).mistakes()[0]
 
@@ -97,10 +97,10 @@ def test_every_setting_can_be_set_in_a_file(site: Path) -> None:
     site.write_text("".join(f"{key} = {value}\n" for key, value in values.items()))
     here = layered()
     assert here.mistakes() == []
-    assert env.read_only(here)
-    assert env.patience(here) == 5.0
-    assert env.keeper(here) == "/run/zeus/keeper.sock"
-    assert env.log_dir(here) == Path("~/logs").expanduser()
+    assert settings.read_only(here)
+    assert settings.patience(here) == 5.0
+    assert settings.keeper(here) == "/run/zeus/keeper.sock"
+    assert settings.log_dir(here) == Path("~/logs").expanduser()
     assert all(here.origin(one.variable).startswith(str(site)) for one in SETTINGS if one.in_files)
 
 
@@ -142,20 +142,20 @@ def test_a_mistake_is_named_with_its_file_and_line(text: str, message: str, tmp_
 def test_a_file_that_leaves_open_whether_limits_may_be_set_keeps_zeus_from_setting_them(text: str, site: Path) -> None:
     site.write_text(text)
     here = layered()
-    assert not env.read_only(here), "what was changed before can be restored"
-    assert str(site) in env.why_read_only(here)
+    assert not settings.read_only(here), "what was changed before can be restored"
+    assert str(site) in settings.why_read_only(here)
     with pytest.raises(InputError):
-        env.refuse_mistakes(here)
+        settings.refuse_mistakes(here)
 
 
 def test_a_clear_word_above_an_unclear_file_counts(site: Path, own: Path) -> None:
     site.write_text('read_only = "maybe"')
-    assert not env.why_read_only(layered(ZEUS_READ_ONLY="0"))
+    assert not settings.why_read_only(layered(ZEUS_READ_ONLY="0"))
     own.write_text("read_only = false")
-    assert not env.why_read_only(layered(own))
+    assert not settings.why_read_only(layered(own))
     site.write_text("read_only = false")
     own.write_text('raed_only = "yes"')
-    assert str(own) in env.why_read_only(layered(own))
+    assert str(own) in settings.why_read_only(layered(own))
 
 
 def test_no_limit_is_lent_while_that_is_open_but_one_that_was_lowered_can_be_restored(
@@ -174,7 +174,7 @@ def test_no_limit_is_lent_while_that_is_open_but_one_that_was_lowered_can_be_res
 
 def test_other_mistakes_leave_limits_alone(site: Path) -> None:
     site.write_text('sotre = "x"\npatience = -1\n[cost]\ncurency = "EUR"\n[keeper.users.maude]\nallow = true')
-    assert not env.why_read_only(layered())
+    assert not settings.why_read_only(layered())
 
 
 def test_the_address_of_a_store_is_never_shown(tmp_path: Path) -> None:
@@ -195,9 +195,9 @@ def test_a_file_that_every_user_can_change_is_ignored(site: Path) -> None:
     site.chmod(0o666)
     here = layered()
     assert here.mistakes() == [f"{site}: every user can change it, so it is ignored. Run `chmod go-w {site}`."]
-    assert env.mode(here) is Mode.OPTIMIZE
+    assert settings.mode(here) is Mode.OPTIMIZE
     site.chmod(0o644)
-    assert env.mode(layered()) is Mode.OFF
+    assert settings.mode(layered()) is Mode.OFF
 
 
 @as_root
@@ -205,7 +205,7 @@ def test_root_ignores_a_file_of_somebody_else(site: Path, own: Path) -> None:
     own.write_text('gpu = "nvml"\n')
     os.chown(own, 65534, 65534)
     here = layered(own)
-    assert env.gpu(here) == "auto"
+    assert settings.gpu(here) == "auto"
     assert "it belongs to user 65534, so root ignores it" in here.mistakes()[0]
 
 
@@ -215,7 +215,7 @@ def test_root_ignores_a_file_that_a_group_can_change(site: Path) -> None:
     site.chmod(0o664)
     here = layered()
     assert here.mistakes() == [f"{site}: group 0 can change it, so root ignores it. Run `chmod g-w {site}`."]
-    assert env.mode(here) is Mode.OPTIMIZE
+    assert settings.mode(here) is Mode.OPTIMIZE
     assert here.policy_file().policy_mistakes  # so the keeper lends nothing
 
 
@@ -262,7 +262,7 @@ def test_what_is_no_file_of_settings_is_named_and_never_waited_for(site: Path, k
 def test_a_link_to_a_file_is_followed(site: Path, tmp_path: Path) -> None:
     (tmp_path / "real.toml").write_text('mode = "off"\n')
     site.symlink_to(tmp_path / "real.toml")
-    assert env.mode(layered()) is Mode.OFF
+    assert settings.mode(layered()) is Mode.OFF
 
 
 def test_a_wrong_file_never_stops_a_training_and_its_right_settings_hold(
@@ -271,7 +271,11 @@ def test_a_wrong_file_never_stops_a_training_and_its_right_settings_hold(
     site.write_text('store = "http://site:7070"\nmode = "fast"\n')
     with caplog.at_level(logging.WARNING, "zeus"):
         here = layered()
-        assert (env.store(here), env.mode(here), env.gpu(here)) == ("http://site:7070", Mode.OPTIMIZE, "auto")
+        assert (settings.store(here), settings.mode(here), settings.gpu(here)) == (
+            "http://site:7070",
+            Mode.OPTIMIZE,
+            "auto",
+        )
     assert [one.message for one in caplog.records if "line 2: mode" in one.message and "ignored" in one.message]
     assert len(caplog.records) == 1  # said once
 
@@ -279,14 +283,14 @@ def test_a_wrong_file_never_stops_a_training_and_its_right_settings_hold(
 def test_a_command_refuses_a_wrong_file_with_all_its_mistakes(site: Path) -> None:
     site.write_text('mode = "fast"\nquite = true\n')
     with pytest.raises(InputError, match=r"(?s)line 1: mode = 'fast'.*line 2: quite is not known"):
-        env.refuse_mistakes(layered())
+        settings.refuse_mistakes(layered())
 
 
 def test_files_are_read_once_but_the_policy_each_time(site: Path) -> None:
     here = layered()
-    assert env.mode(here) is Mode.OPTIMIZE
+    assert settings.mode(here) is Mode.OPTIMIZE
     site.write_text('mode = "off"\n[keeper]\nfloor = 100\n')
-    assert env.mode(here) is Mode.OPTIMIZE
+    assert settings.mode(here) is Mode.OPTIMIZE
     assert here.policy_file().policy == {"floor": 100}
 
 
@@ -294,10 +298,10 @@ def test_a_token_is_read_from_its_file(site: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     site.write_text(f'token_file = "{token}"\n')
     with pytest.raises(InputError, match=r"ZEUS_TOKEN_FILE=.*token: the token cannot be read: No such file"):
-        env.token(layered())
+        settings.token(layered())
     token.write_text("abc\n")
-    assert env.token(layered()) == "abc"
-    assert env.token(layered(ZEUS_TOKEN="other")) == "other"
+    assert settings.token(layered()) == "abc"
+    assert settings.token(layered(ZEUS_TOKEN="other")) == "other"
 
 
 @given(st.dictionaries(st.text(max_size=5), st.text(max_size=5)))

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zeus.env.types import PATH, SWITCH, TEXT, as_text
+from zeus.settings.types import PATH, SWITCH, TEXT, as_text
 from zeus.toml_reader import Kind, TomlReader, shown
 
 if TYPE_CHECKING:
-    from zeus.env import Setting
+    from zeus.settings import Setting
 
 log = logging.getLogger(__name__)
 

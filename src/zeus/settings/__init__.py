@@ -19,8 +19,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from zeus.env.config_file import Layered
-from zeus.env.types import (
+from zeus.errors import InputError
+from zeus.settings.config_file import Layered
+from zeus.settings.types import (
     KEEPER_SOCKET,
     PATH,
     RATE,
@@ -31,28 +32,14 @@ from zeus.env.types import (
     SWITCH,
     TEXT,
     TIME_LIMITS,
+    TimeLimits,
     Type,
     as_text,
     one_of,
     whole,
 )
-from zeus.errors import InputError
-from zeus.time_limits import TimeLimits
 
 T = TypeVar("T")
-
-
-def __getattr__(name: str) -> Any:  # until the callers say what they mean
-    from importlib import import_module
-
-    found = import_module("zeus.launcher_env")
-    if name == "Orders":
-        return found.LauncherEnv
-    if name == "orders":
-        return found.launcher_env
-    if name == "written":
-        return found.LauncherEnv.variables
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class Mode(StrEnum):
@@ -266,7 +253,7 @@ gco2e_token = Secret(
 )  # fmt: skip
 time_limits = Setting(
     "time_limits", "ZEUS_TIME_LIMITS", TIME_LIMITS, TimeLimits(),
-    "for Zeus's own tests: other time limits than those of `zeus.time_limits`, as in `grace=0.5 driver_answer=2`",
+    "for Zeus's own tests: other time limits than the usual ones, as in `grace=0.5 driver_answer=2`",
     in_files=False,
 )  # fmt: skip
 
