@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 
 class Callback:
@@ -52,38 +53,14 @@ class CallbackSet(Callback):
     def __init__(self, callbacks: Iterable[Callback]) -> None:
         self.callbacks = list(callbacks)
 
-    def on_train_begin(self) -> None:
-        for callback in self.callbacks:
-            callback.on_train_begin()
 
-    def on_train_end(self) -> None:
+def _on_each(name: str) -> Callable[..., None]:
+    def call(self: CallbackSet, *arguments: Any, **named: Any) -> None:
         for callback in self.callbacks:
-            callback.on_train_end()
+            getattr(callback, name)(*arguments, **named)
 
-    def on_epoch_begin(self) -> None:
-        for callback in self.callbacks:
-            callback.on_epoch_begin()
+    return call
 
-    def on_epoch_end(self) -> None:
-        for callback in self.callbacks:
-            callback.on_epoch_end()
 
-    def on_step_begin(self) -> None:
-        for callback in self.callbacks:
-            callback.on_step_begin()
-
-    def on_step_end(self) -> None:
-        for callback in self.callbacks:
-            callback.on_step_end()
-
-    def on_evaluate(self, metric: float) -> None:
-        for callback in self.callbacks:
-            callback.on_evaluate(metric)
-
-    def on_instruction_begin(self, name: str) -> None:
-        for callback in self.callbacks:
-            callback.on_instruction_begin(name)
-
-    def on_instruction_end(self, name: str) -> None:
-        for callback in self.callbacks:
-            callback.on_instruction_end(name)
+for _name in [name for name in vars(Callback) if name.startswith("on_")]:
+    setattr(CallbackSet, _name, _on_each(_name))
