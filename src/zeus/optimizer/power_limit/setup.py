@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import count_gpus, need_included
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.candidates import limit_range
-from zeus.optimizer.power_limit.plans import plan_of
 from zeus.optimizer.power_limit.profile_files import FileProfile, best_nearby
 from zeus.optimizer.power_limit.profiler import Plan, State
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
@@ -85,23 +83,15 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
     found = None if allowed.is_empty else allowed.found
     limits = allowed.candidates(wishes.pl_step, wishes.power_limits)
     selector = wishes.selector or ZeusCost(0.5, max(1, count))
-    if isinstance(selector, ZeusCost) and selector.max_watts is None and limits:
-        selector = copy.copy(selector)  # the user may use the same selector for GPUs with another MAXPOWER
-        selector.max_watts = max_watts
+    if isinstance(selector, ZeusCost) and limits:
+        selector = selector.with_max_watts(max_watts)
     wait_steps = max(1, wishes.wait_steps) if ranks.size > 1 else wishes.wait_steps  # ranks agree on a pace in it
-    plan = (
-        plan_of(
-            wishes.profiling,
-            limits,
-            selector,
-            wishes.start_watts,
-            wait_steps,
-            wishes.warmup_steps,
-            wishes.profile_steps,
-        )
-        if limits
-        else None
-    )
+    plan = None
+    if limits:
+        steps = (wait_steps, wishes.warmup_steps, wishes.profile_steps)
+        plan = Plan(limits, selector, wishes.start_watts, *steps)
+        if wishes.profiling is ProfilingPlan.PAPER:
+            plan = plan.of_paper()
     model = next((gpu.spec.name for gpu in monitor.gpus.values()), "")
     key = wishes.key or ProfileKey("", 0, model, count)
     key = replace(key, gpu_model=counted_as(key.gpu_model, include))
