@@ -26,8 +26,18 @@ from pathlib import Path
 from statistics import fmean, median
 
 from zeus.device.virtual import presets
-from zeus.optimizer.power_limit.plans import PAPER_SECONDS
-from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling, State, Waiting, measured, start, step
+from zeus.optimizer.power_limit.profiler import (
+    PAPER_SECONDS,
+    Done,
+    Measuring,
+    Plan,
+    Settling,
+    State,
+    Waiting,
+    measured,
+    start,
+    step,
+)
 from zeus.optimizer.power_limit.selector import MaxSlowdownConstraint, OptimumSelector, Scored, ZeusCost
 from zeus.profile import LimitSlice
 from zeus.simulate.traces.rows import PowerRow, published, read_power

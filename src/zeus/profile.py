@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -80,7 +80,10 @@ class PowerProfile:
         groups: dict[float, list[LimitSlice]] = {}
         for one in slices:
             groups.setdefault(one.limit_watts, []).append(one)
-        scatter = {name: _scatter(groups.values(), name) for name in ("seconds", "joules")}
+        scatter = {
+            "seconds": pooled_scatter(groups.values(), lambda one: one.seconds / one.steps),
+            "joules": pooled_scatter(groups.values(), lambda one: one.joules / one.steps),
+        }
         ordered = sorted(groups, reverse=True)
         sums = tuple(_sum(groups[watts], scatter) for watts in ordered)
         return cls(sums, tuple(sorted({*limits, *ordered}, reverse=True)))
@@ -147,27 +150,32 @@ class PowerProfile:
             ) from wrong
 
 
-def _scatter(groups: Iterable[list[LimitSlice]], name: str) -> float | None:
-    """Relative standard deviation of one step, pooled over all limits; None if no limit has two slices."""
+def pooled_scatter(
+    groups: Iterable[Sequence[LimitSlice]], per_step: Callable[[LimitSlice], float]
+) -> tuple[float, int]:
+    """Relative standard deviation of one step's value, pooled over groups, and its degrees of freedom.
+
+    Slices are weighted by their steps, because they differ in length.
+    """
     squares, freedom = 0.0, 0
     for some in groups:
-        mean = sum(getattr(one, name) for one in some) / sum(one.steps for one in some)
-        if mean > 0:
-            squares += sum(one.steps * (getattr(one, name) / one.steps / mean - 1) ** 2 for one in some)
+        mean = sum(per_step(one) * one.steps for one in some) / sum(one.steps for one in some)
+        if mean > 0:  # a GPU that reports 0 W shows no scatter
+            squares += sum(one.steps * (per_step(one) / mean - 1) ** 2 for one in some)
             freedom += len(some) - 1
-    return math.sqrt(squares / freedom) if freedom else None
+    return math.sqrt(squares / freedom) if freedom else 0.0, freedom
 
 
-def _sum(some: list[LimitSlice], scatter: Mapping[str, float | None]) -> LimitSlice:
+def _sum(some: list[LimitSlice], scatter: Mapping[str, tuple[float, int]]) -> LimitSlice:
     """The sum of slices of one limit, with the errors from the scatter, or else from the slices' own errors."""
-    if len(some) == 1 and scatter == {"seconds": None, "joules": None}:
+    if len(some) == 1 and not any(freedom for _, freedom in scatter.values()):
         return some[0]
     steps = sum(one.steps for one in some)
     totals = {name: sum(getattr(one, name) for one in some) for name in scatter}
     errors: dict[str, float | None] = {}
-    for name, share in scatter.items():
+    for name, (share, freedom) in scatter.items():
         own = [getattr(one, f"{name}_error") for one in some]
-        if share is not None:
+        if freedom:
             errors[name] = totals[name] * share / math.sqrt(steps)
         else:
             errors[name] = None if None in own else math.hypot(*own)

@@ -1,33 +1,11 @@
-"""The batch size optimizer's exceptions, routes and messages, under the names of the existing package."""
+"""The batch size optimizer's exceptions and messages, under the names of the existing package."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from zeus.errors import InputError, StoreError, ZeusError
-from zeus.job import JobSpec
-
-__all__ = [
-    "DELETE_JOB_URL",
-    "GET_NEXT_BATCH_SIZE_URL",
-    "REGISTER_JOB_URL",
-    "REPORT_END_URL",
-    "REPORT_RESULT_URL",
-    "JobSpec",
-    "ReportResponse",
-    "TrainingResult",
-    "TrialId",
-    "ZeusBSOBadOperationError",
-    "ZeusBSOConfigError",
-    "ZeusBSOOperationOrderError",
-    "ZeusBSORuntimError",
-    "ZeusBSOTrainFailError",
-]
-
-REGISTER_JOB_URL = DELETE_JOB_URL = "/jobs"
-GET_NEXT_BATCH_SIZE_URL = "/jobs/batch_size"
-REPORT_RESULT_URL = "/report"
-REPORT_END_URL = "/trials"
+from zeus.job import JobSpec  # noqa: F401 - scripts import it from here
 
 ZeusBSOConfigError = ZeusBSOOperationOrderError = ZeusBSOBadOperationError = InputError
 ZeusBSORuntimError = StoreError

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from zeus.compat.camel_case import CamelCase
+from zeus.compat.devices import ByIndex, CamelCase
 from zeus.compat.exceptions import *  # noqa: F403 - scripts catch them from the module that has the CPUs
-from zeus.device.cpu import POWERCAP, CpuPackage, Read, cpu_packages, why_not
+from zeus.device.cpu import POWERCAP, CpuPackage, cpu_packages, why_not
 from zeus.errors import NoDevice
 
 
@@ -48,31 +48,24 @@ class CPU(CamelCase):
         return self._package.dram is not None
 
 
-class CPUs(CamelCase):
+class CPUs(ByIndex):
     """All CPU packages of this machine."""
 
-    def __init__(self, root: Path | str = POWERCAP, read: Read = Path.read_text) -> None:
-        self._cpus = [CPU(package.index, package) for package in cpu_packages(root, read)]
+    _kind, _index = CPU, "index"
+
+    def __init__(self, root: Path | str = POWERCAP) -> None:
+        super().__init__([CPU(package.index, package) for package in cpu_packages(root)])
 
     @property
     def cpus(self) -> Sequence[CPU]:
-        return self._cpus
-
-    def __len__(self) -> int:
-        return len(self._cpus)
-
-    def get_total_energy_consumption(self, index: int) -> CpuDramMeasurement:
-        return self._cpus[index].get_total_energy_consumption()
-
-    def supports_get_dram_energy_consumption(self, index: int) -> bool:
-        return self._cpus[index].supports_get_dram_energy_consumption()
+        return self._devices
 
 
 class EmptyCPUs(CPUs):
     """No CPU whose energy can be measured."""
 
     def __init__(self) -> None:
-        self._cpus = []
+        ByIndex.__init__(self, [])
 
 
 RAPLCPU = ZeusdRAPLCPU = CPU

@@ -17,7 +17,7 @@ from zeus.errors import NotHere
 if TYPE_CHECKING:
     from importlib.abc import Loader  # slow to import
 
-_GPUS, _CPUS, _BATCH_SIZE = "zeus.compat.gpus", "zeus.compat.cpus", "zeus.compat.batch_size"
+_GPUS, _CPUS, _UTILS = "zeus.compat.gpus", "zeus.compat.cpus", "zeus.compat.utils"
 
 FOUND = {  # old module: where its names are now
     "zeus.device.cpu.common": _CPUS,
@@ -35,12 +35,12 @@ FOUND = {  # old module: where its names are now
     "zeus.monitor.price": "zeus.compat.priced_windows",
     "zeus.monitor.temperature": "zeus.monitor.timeline",
     "zeus.optimizer.batch_size.client": "zeus.optimizer.batch_size",
-    "zeus.optimizer.batch_size.common": _BATCH_SIZE,
-    "zeus.optimizer.batch_size.exceptions": _BATCH_SIZE,
-    "zeus.utils.env": "zeus.compat.environment",
-    "zeus.utils.framework": "zeus.compat.framework",
-    "zeus.utils.lat_lon": "zeus.compat.environment",
-    "zeus.utils.metric": "zeus.compat.environment",
+    "zeus.optimizer.batch_size.common": "zeus.compat.batch_size",
+    "zeus.optimizer.batch_size.exceptions": "zeus.compat.batch_size",
+    "zeus.utils.env": _UTILS,
+    "zeus.utils.framework": _UTILS,
+    "zeus.utils.lat_lon": _UTILS,
+    "zeus.utils.metric": _UTILS,
 }
 INSTEAD = {  # old module and all below it, or a name in a module that is found: what to use
     "zeus._legacy": "use `zeus simulate` and `zeus reproduce`, which replay the traces of the paper",

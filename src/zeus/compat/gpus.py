@@ -7,9 +7,9 @@ driver from here. Frequencies and the persistence mode are not set.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from zeus.compat.camel_case import CamelCase
+from zeus.compat.devices import ByIndex, CamelCase
 from zeus.compat.exceptions import *  # noqa: F403 - scripts catch them from the module that has the GPUs
 from zeus.compat.exceptions import ZeusGPUHeterogeneousError
 from zeus.device.find import find
@@ -34,7 +34,8 @@ class GPU(CamelCase):
 
     def get_power_management_limit_constraints(self) -> tuple[int, int]:
         """The lowest and the highest limit, in mW."""
-        self._need(Capability.LIMITS, "a power limit")
+        if Capability.LIMITS not in self._card.spec.capabilities:
+            self._refuse("this card does not report a power limit")
         return _milli(self._card.spec.min_watts), _milli(self._card.spec.max_watts)
 
     def get_power_management_limit(self) -> int:
@@ -96,20 +97,18 @@ class GPU(CamelCase):
     reset_gpu_locked_clocks = get_supported_graphics_clocks = set_gpu_locked_clocks
     set_memory_locked_clocks = reset_memory_locked_clocks = get_supported_memory_clocks = set_gpu_locked_clocks
 
-    def _need(self, capability: Capability, what: str) -> None:
-        if capability not in self._card.spec.capabilities:
-            self._refuse(f"this card does not report {what}")
-
     def _refuse(self, why: str) -> NoReturn:
         raise Unsupported(f"{self.get_name()}: {why}.")
 
 
-class GPUs(CamelCase):
-    """All cards of this process. Each method takes the index of a card first, then what the card's own takes."""
+class GPUs(ByIndex):
+    """All cards of this process."""
+
+    _kind, _index = GPU, "gpu_index"
 
     def __init__(self, ensure_homogeneous: bool = False) -> None:
-        self._gpus = [GPU(index, card) for index, card in find().items()]
-        names = sorted({gpu.get_name() for gpu in self._gpus})
+        super().__init__([GPU(index, card) for index, card in find().items()])
+        names = sorted({gpu.get_name() for gpu in self.gpus})
         if ensure_homogeneous and len(names) > 1:
             raise ZeusGPUHeterogeneousError(
                 f"the GPUs are of several models ({', '.join(names)}). Choose those of one with CUDA_VISIBLE_DEVICES."
@@ -117,27 +116,14 @@ class GPUs(CamelCase):
 
     @property
     def gpus(self) -> Sequence[GPU]:
-        return self._gpus
-
-    def __len__(self) -> int:
-        return len(self._gpus)
-
-    def __getattr__(self, name: str) -> Any:
-        method = None if name.startswith("_") else getattr(GPU, name, None)
-        if not callable(method):
-            return super().__getattr__(name)
-
-        def of_one(gpu_index: int, *arguments: Any, **named: Any) -> Any:
-            return method(self._gpus[gpu_index], *arguments, **named)
-
-        return of_one
+        return self._devices
 
 
 class EmptyGPUs(GPUs):
     """No GPU."""
 
     def __init__(self, ensure_homogeneous: bool = False) -> None:
-        self._gpus = []
+        ByIndex.__init__(self, [])
 
 
 NVIDIAGPU = ZeusdNVIDIAGPU = AMDGPU = GPU

@@ -8,35 +8,27 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import make_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from urllib.parse import urlencode
 
 from zeus import settings
 from zeus.errors import ZeusError
 from zeus.monitor.window import ZeusMonitor
 from zeus.tariff.online import OnlineRate
-from zeus.tariff.rates import SECONDS_PER_HOUR, Footprint, Prices, hour_time
+from zeus.tariff.rates import SECONDS_PER_HOUR, Prices, hour_time
 
 SATURDAY = 5
 ELECTRICITY_MAPS = "https://api.electricitymap.org/v3/carbon-intensity/history"
 
 
-class ZeusCarbonIntensityHTTPError(ZeusError):
-    """The source of carbon intensities did not answer."""
+class RateNotKnown(ZeusError):
+    """A source did not answer, or does not know the rate. The existing package has four names for it."""
 
 
-class ZeusCarbonIntensityNotFoundError(ZeusError):
-    """The source does not know the carbon intensity."""
-
-
-class ZeusElectricityPriceHTTPError(ZeusError):
-    """The source of prices did not answer."""
-
-
-class ZeusElectricityPriceNotFoundError(ZeusError):
-    """The source does not know the price."""
+ZeusCarbonIntensityHTTPError = ZeusCarbonIntensityNotFoundError = RateNotKnown
+ZeusElectricityPriceHTTPError = ZeusElectricityPriceNotFoundError = RateNotKnown
 
 
 class CarbonIntensityProvider(abc.ABC):
@@ -84,6 +76,9 @@ class ElectrictyMapsClient(CarbonIntensityProvider):  # the known name is spelt 
         url: Another address that answers in the same form.
     """
 
+    update_period = timedelta(hours=1)
+    history_length = 24
+
     def __init__(
         self,
         location: tuple[float, float],
@@ -104,68 +99,44 @@ class ElectrictyMapsClient(CarbonIntensityProvider):  # the known name is spelt 
         self._rate = OnlineRate(f"{url}?{urlencode(asked)}", settings.gco2e_token())
 
     def get_current_carbon_intensity(self) -> float:
+        return self._known(1)[-1][1]
+
+    def get_recent_carbon_intensity(self) -> dict[datetime, float]:
+        return dict(self._known(self.history_length + 1))
+
+    def _known(self, hours: int) -> list[tuple[datetime, float]]:
+        """What is known of so many hours, of which the present one is the last."""
         now = int(datetime.now(UTC).timestamp()) // SECONDS_PER_HOUR
-        found = self._rate.at(now)
-        if found is None:
-            raise ZeusCarbonIntensityNotFoundError(
+        latest = range(now - hours + 1, now + 1)
+        found = [(hour_time(hour), value) for hour in latest if (value := self._rate.at(hour)) is not None]
+        if not found:
+            raise RateNotKnown(
                 f"the carbon intensity at {(self.lat, self.long)} is not known now. Set ZEUS_GCO2E_TOKEN if the source "
                 "needs a token, or allow estimates with estimate=True."
             )
         return found
 
-    def get_recent_carbon_intensity(self) -> dict[datetime, float]:
-        now = int(datetime.now(UTC).timestamp()) // SECONDS_PER_HOUR
-        hours = range(now - self.history_length, now + 1)
-        found = {hour_time(hour): value for hour in hours if (value := self._rate.at(hour)) is not None}
-        if not found:
-            raise ZeusCarbonIntensityHTTPError(f"no carbon intensities at {(self.lat, self.long)} were answered.")
-        return found
 
-    @property
-    def update_period(self) -> timedelta:
-        return timedelta(hours=1)
-
-    @property
-    def history_length(self) -> int:
-        return 24
+def _measurement(name: str, amount: str) -> Any:
+    """A dataclass with the time of a window, and the energy in joules and this amount of each GPU, CPU and memory."""
+    known, optional = dict[int, float], dict[int, float] | None
+    parts = [(f"{part}_{what}", optional, None) for part in ("cpu", "dram") for what in ("energy", amount)]
+    fields = [("time", float), ("gpu_energy", known), (f"gpu_{amount}", known), *parts]
+    return make_dataclass(name, fields, namespace={"__module__": __name__})  # type: ignore[arg-type]
 
 
-@dataclass
-class CarbonEmissionMeasurement:
-    """Time, energy in joules, and carbon in gCO2e by GPU and by CPU. Unknown is NaN."""
-
-    time: float
-    gpu_energy: dict[int, float]
-    gpu_carbon_emission: dict[int, float]
-    cpu_energy: dict[int, float] | None = None
-    cpu_carbon_emission: dict[int, float] | None = None
-    dram_energy: dict[int, float] | None = None
-    dram_carbon_emission: dict[int, float] | None = None
-
-
-@dataclass
-class EnergyCostMeasurement:
-    """Time, energy in joules, and its cost by GPU and by CPU. Unknown is NaN."""
-
-    time: float
-    gpu_energy: dict[int, float]
-    gpu_energy_cost: dict[int, float]
-    cpu_energy: dict[int, float] | None = None
-    cpu_energy_cost: dict[int, float] | None = None
-    dram_energy: dict[int, float] | None = None
-    dram_energy_cost: dict[int, float] | None = None
+CarbonEmissionMeasurement = _measurement("CarbonEmissionMeasurement", "carbon_emission")
+EnergyCostMeasurement = _measurement("EnergyCostMeasurement", "energy_cost")
 
 
 class _PricedMonitor:
-    """Measures windows, with the money or carbon of each GPU, CPU and memory."""
+    """Measures windows, with the money or carbon of each GPU, CPU and memory. Unknown amounts are NaN."""
 
-    def __init__(
-        self,
-        prices: Prices,
-        gpu_indices: Sequence[int] | None,
-        cpu_indices: Sequence[int] | None,
-        sync_execution_with: str | None,
-    ) -> None:
+    _measurement: ClassVar[Any]
+    _amount: ClassVar[str]  # of a `Footprint`
+
+    def __init__(self, prices: Prices, *arguments: Any) -> None:
+        gpu_indices, cpu_indices, sync_execution_with = arguments
         self.zeus_monitor = ZeusMonitor(
             gpu_indices, cpu_indices, sync_execution_with=sync_execution_with, prices=prices
         )
@@ -173,21 +144,18 @@ class _PricedMonitor:
     def begin_window(self, key: str, sync_execution: bool = True) -> None:
         self.zeus_monitor.begin_window(key, sync_execution)
 
-    def _end(self, key: str, sync_execution: bool, amount: Callable[[Footprint], float | None]) -> tuple[Any, ...]:
-        """The time of a window, and its energy and this amount by GPU, by CPU and by memory.
-
-        An unknown amount is NaN. Where nothing was measured, both are None.
-        """
+    def end_window(self, key: str, sync_execution: bool = True) -> Any:
+        """Close a window and measure it."""
         found = self.zeus_monitor.end_window(key, sync_execution)
 
         def of(energies: Mapping[int, float] | None) -> dict[int, float] | None:
             if energies is None:
                 return None
-            amounts = {index: amount(found.footprint_of(joules)) for index, joules in energies.items()}
+            amounts = {index: getattr(found.footprint_of(joules), self._amount) for index, joules in energies.items()}
             return {index: math.nan if known is None else known for index, known in amounts.items()}
 
-        gpu, cpu, dram = found.gpu_energy, found.cpu_energy, found.dram_energy
-        return found.time, gpu, of(gpu), cpu, of(cpu), dram, of(dram)
+        parts = (found.gpu_energy, found.cpu_energy, found.dram_energy)
+        return self._measurement(found.time, *(value for energies in parts for value in (energies, of(energies))))
 
 
 class CarbonEmissionMonitor(_PricedMonitor):
@@ -200,6 +168,8 @@ class CarbonEmissionMonitor(_PricedMonitor):
         sync_execution_with: As of `ZeusMonitor`.
     """
 
+    _measurement, _amount = CarbonEmissionMeasurement, "gco2e"
+
     def __init__(
         self,
         carbon_intensity_provider: CarbonIntensityProvider,
@@ -208,12 +178,8 @@ class CarbonEmissionMonitor(_PricedMonitor):
         sync_execution_with: str | None = "torch",
     ) -> None:
         self.carbon_intensity_provider = carbon_intensity_provider
-        rate = Prices(gco2e_per_kwh=_carbon_rate(carbon_intensity_provider))
-        super().__init__(rate, gpu_indices, cpu_indices, sync_execution_with)
-
-    def end_window(self, key: str, sync_execution: bool = True) -> CarbonEmissionMeasurement:
-        """Close a window and measure it."""
-        return CarbonEmissionMeasurement(*self._end(key, sync_execution, lambda part: part.gco2e))
+        prices = Prices(gco2e_per_kwh=_carbon_rate(carbon_intensity_provider))
+        super().__init__(prices, gpu_indices, cpu_indices, sync_execution_with)
 
 
 class EnergyCostMonitor(_PricedMonitor):
@@ -223,6 +189,8 @@ class EnergyCostMonitor(_PricedMonitor):
         electricity_price_provider: Tells the tariff. What it does not know is unknown (NaN).
     """
 
+    _measurement, _amount = EnergyCostMeasurement, "money"
+
     def __init__(
         self,
         electricity_price_provider: ElectricityPriceProvider,
@@ -231,12 +199,8 @@ class EnergyCostMonitor(_PricedMonitor):
         sync_execution_with: str | None = "torch",
     ) -> None:
         self.electricity_price_provider = electricity_price_provider
-        rate = Prices(per_kwh=_price_rate(electricity_price_provider))
-        super().__init__(rate, gpu_indices, cpu_indices, sync_execution_with)
-
-    def end_window(self, key: str, sync_execution: bool = True) -> EnergyCostMeasurement:
-        """Close a window and measure it."""
-        return EnergyCostMeasurement(*self._end(key, sync_execution, lambda part: part.money))
+        prices = Prices(per_kwh=_price_rate(electricity_price_provider))
+        super().__init__(prices, gpu_indices, cpu_indices, sync_execution_with)
 
 
 def _carbon_rate(provider: CarbonIntensityProvider) -> Callable[[datetime], float | None]:

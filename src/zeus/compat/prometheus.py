@@ -8,47 +8,52 @@ from __future__ import annotations
 
 import logging
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from zeus.device.gpu import Ticker
 from zeus.errors import InputError, WindowError
 from zeus.lazy import optional
-from zeus.monitor import Measurement, PowerMonitor, ZeusMonitor
-
-if TYPE_CHECKING:
-    from prometheus_client import Counter, Gauge, Histogram
+from zeus.monitor import PowerMonitor, ZeusMonitor
 
 __all__ = ["EnergyCumulativeCounter", "EnergyHistogram", "Metric", "PowerGauge"]
 
 log = logging.getLogger(__name__)
 
-LABELS = ("window", "index")
 PARTS = ("gpu", "cpu", "dram")
 
 
-def _energies(measurement: Measurement) -> dict[str, Mapping[int, float]]:
-    """Joules of each part by index, without those that are not known."""
-    found = dict(zip(PARTS, (measurement.gpu_energy, measurement.cpu_energy, measurement.dram_energy), strict=True))
-    return {part: {i: j for i, j in (all_ or {}).items() if not math.isnan(j)} for part, all_ in found.items()}
+class Metric:
+    """Measures windows, and pushes what they used: at their end, and every `update_period` seconds until then."""
 
+    _update: ClassVar[str]  # the method of prometheus-client's metric that takes a value
+    _waits: ClassVar[bool] = False  # whether windows wait for the GPUs' work unless the caller decides
 
-class Metric(ABC):
-    """A metric that is measured in windows and pushed to a gateway."""
-
-    def __init__(self, pushgateway_url: str, job: str) -> None:
-        self.pushgateway_url, self.job = pushgateway_url, job
+    def __init__(self, monitor: Any, update_period: float | None, pushgateway_url: str, job: str) -> None:
+        if update_period is not None and not update_period > 0:
+            raise InputError(f"update_period={update_period!r}: give seconds above 0.")
+        self.update_period, self.pushgateway_url, self.job = update_period, pushgateway_url, job
         self._client = _prometheus()
         self.registry = self._client.CollectorRegistry()
+        self._monitor = monitor
+        self._metrics: dict[str, Any] = {}  # of prometheus-client, by what they measure: GPUs, CPUs, memory
+        self._open: dict[str, Ticker | None] = {}
 
-    @abstractmethod
-    def begin_window(self, name: str, sync_execution: bool = True) -> None:
+    def begin_window(self, name: str, sync_execution: bool | None = None) -> None:
         """Begin a window of this name."""
+        if name in self._open:
+            raise WindowError(f"window '{name}' is already open. End it first.")
+        self._begin(name, self._waits if sync_execution is None else sync_execution)
+        clock, period = self._monitor.clock, self.update_period
+        self._open[name] = None if period is None else clock.every(period, lambda: self._push(name))
 
-    @abstractmethod
-    def end_window(self, name: str, sync_execution: bool = True) -> None:
+    def end_window(self, name: str, sync_execution: bool | None = None) -> None:
         """End it, and push what was measured."""
+        if name not in self._open:
+            raise WindowError(f"window '{name}' is not open. Open windows: {', '.join(self._open) or 'none'}.")
+        if (ticker := self._open.pop(name)) is not None:
+            ticker.stop()
+        self._push(name, self._waits if sync_execution is None else sync_execution, is_end=True)
 
     def push(self) -> None:
         """Send everything to the gateway."""
@@ -57,9 +62,33 @@ class Metric(ABC):
         except OSError as failed:
             log.warning("Nothing was pushed to %s: %s", self.pushgateway_url, failed)
 
+    def _add_metric(self, kind: str, part: str, name: str, **options: Any) -> None:
+        make = getattr(self._client, kind)
+        what = f"What a window measured on each {part.upper()}."
+        self._metrics[part] = make(name, what, ("window", "index"), registry=self.registry, **options)
+
+    def _push(self, name: str, sync_execution: bool = False, *, is_end: bool = False) -> None:
+        for part, by_index in self._measured(name, sync_execution, is_end=is_end).items():
+            for index, value in (by_index or {}).items():
+                if not math.isnan(value):
+                    getattr(self._metrics[part].labels(name, str(index)), self._update)(value)
+        self.push()
+
+    # Windows of energy. The gauge has its own.
+
+    def _begin(self, name: str, sync_execution: bool) -> None:
+        self._monitor.begin_window(name, sync_execution)
+
+    def _measured(self, name: str, sync_execution: bool, *, is_end: bool) -> Mapping[str, Mapping[int, float] | None]:
+        measure = self._monitor.end_window if is_end else self._monitor.split_window
+        used = measure(name, sync_execution)
+        return {part: getattr(used, f"{part}_energy") for part in PARTS}
+
 
 class EnergyHistogram(Metric):
     """How much windows use: `energy_monitor_{gpu,cpu,dram}_energy_joules`, as histograms."""
+
+    _update, _waits = "observe", True
 
     def __init__(
         self,
@@ -71,51 +100,17 @@ class EnergyHistogram(Metric):
         cpu_bucket_range: Sequence[float] = (10.0, 50.0, 100.0, 500.0, 1000.0),
         dram_bucket_range: Sequence[float] = (5.0, 10.0, 20.0, 50.0, 150.0),
     ) -> None:
-        super().__init__(pushgateway_url, job)
-        buckets = dict(zip(PARTS, (gpu_bucket_range, cpu_bucket_range, dram_bucket_range), strict=True))
-        for part, bounds in buckets.items():
+        super().__init__(ZeusMonitor(gpu_indices, cpu_indices), None, pushgateway_url, job)
+        for part, bounds in zip(PARTS, (gpu_bucket_range, cpu_bucket_range, dram_bucket_range), strict=True):
             if not bounds:
                 raise InputError(f"{part}_bucket_range is empty. Give one bound or more, in joules.")
-        self._monitor = ZeusMonitor(gpu_indices, cpu_indices)
-        self._histograms: dict[str, Histogram] = {
-            part: self._client.Histogram(*_of_energy(part), LABELS, buckets=sorted(bounds), registry=self.registry)
-            for part, bounds in buckets.items()
-        }
-
-    def begin_window(self, name: str, sync_execution: bool = True) -> None:
-        self._monitor.begin_window(name, sync_execution)
-
-    def end_window(self, name: str, sync_execution: bool = True) -> None:
-        for part, energies in _energies(self._monitor.end_window(name, sync_execution)).items():
-            for index, joules in energies.items():
-                self._histograms[part].labels(name, str(index)).observe(joules)
-        self.push()
+            self._add_metric("Histogram", part, f"energy_monitor_{part}_energy_joules", buckets=sorted(bounds))
 
 
-class _Periodic(Metric):
-    """Looks again and again while a window is open, and pushes each time."""
-
-    def __init__(self, update_period: float, pushgateway_url: str, job: str) -> None:
-        super().__init__(pushgateway_url, job)
-        if not update_period > 0:
-            raise InputError(f"update_period={update_period!r}: give seconds above 0.")
-        self.update_period = update_period
-        self._tickers: dict[str, Ticker] = {}
-
-    def _begin(self, name: str, monitor: ZeusMonitor | PowerMonitor, look: Callable[[str], None]) -> None:
-        if name in self._tickers:
-            raise WindowError(f"window '{name}' is already open. End it first.")
-        clock = monitor.clock
-        self._tickers[name] = clock.every(self.update_period, lambda: look(name))
-
-    def _end(self, name: str) -> None:
-        if name not in self._tickers:
-            raise WindowError(f"window '{name}' is not open. Open windows: {', '.join(self._tickers) or 'none'}.")
-        self._tickers.pop(name).stop()
-
-
-class EnergyCumulativeCounter(_Periodic):
+class EnergyCumulativeCounter(Metric):
     """What open windows have used so far: `energy_monitor_{gpu,cpu,dram}_energy_joules`, as counters."""
+
+    _update = "inc"
 
     def __init__(
         self,
@@ -125,55 +120,25 @@ class EnergyCumulativeCounter(_Periodic):
         pushgateway_url: str,
         job: str,
     ) -> None:
-        super().__init__(update_period, pushgateway_url, job)
-        self._monitor = ZeusMonitor(gpu_indices, cpu_indices)
-        self._counters: dict[str, Counter] = {
-            part: self._client.Counter(*_of_energy(part), LABELS, registry=self.registry) for part in PARTS
-        }
-
-    def begin_window(self, name: str, sync_execution: bool = False) -> None:
-        self._monitor.begin_window(name, sync_execution)
-        self._begin(name, self._monitor, self._look)
-
-    def end_window(self, name: str, sync_execution: bool = False) -> None:
-        self._end(name)
-        self._add(name, self._monitor.end_window(name, sync_execution))
-
-    def _look(self, name: str) -> None:
-        self._add(name, self._monitor.split_window(name, sync_execution=False))
-
-    def _add(self, name: str, measurement: Measurement) -> None:
-        for part, energies in _energies(measurement).items():
-            for index, joules in energies.items():
-                self._counters[part].labels(name, str(index)).inc(joules)
-        self.push()
+        super().__init__(ZeusMonitor(gpu_indices, cpu_indices), update_period, pushgateway_url, job)
+        for part in PARTS:
+            self._add_metric("Counter", part, f"energy_monitor_{part}_energy_joules")
 
 
-class PowerGauge(_Periodic):
+class PowerGauge(Metric):
     """What GPUs draw while a window is open: `power_monitor_gpu_power_watts`, as gauges."""
 
+    _update = "set"
+
     def __init__(self, gpu_indices: Sequence[int] | None, update_period: float, pushgateway_url: str, job: str) -> None:
-        super().__init__(update_period, pushgateway_url, job)
-        self._monitor = PowerMonitor(gpu_indices, update_period)
-        self._gauge: Gauge = self._client.Gauge(
-            "power_monitor_gpu_power_watts", "Power that a GPU draws.", LABELS, registry=self.registry
-        )
+        super().__init__(PowerMonitor(gpu_indices, update_period), update_period, pushgateway_url, job)
+        self._add_metric("Gauge", "gpu", "power_monitor_gpu_power_watts")
 
-    def begin_window(self, name: str, sync_execution: bool = False) -> None:
-        self._begin(name, self._monitor, self._look)
+    def _begin(self, name: str, sync_execution: bool) -> None:
+        """The power is always measured."""
 
-    def end_window(self, name: str, sync_execution: bool = False) -> None:
-        self._end(name)
-        self._look(name)
-
-    def _look(self, name: str) -> None:
-        for index, watts in (self._monitor.get_power() or {}).items():
-            self._gauge.labels(name, str(index)).set(watts)
-        self.push()
-
-
-def _of_energy(part: str) -> tuple[str, str]:
-    return f"energy_monitor_{part}_energy_joules", f"Energy of a window on each {part.upper()}."
+    def _measured(self, name: str, sync_execution: bool, *, is_end: bool) -> Mapping[str, Mapping[int, float] | None]:
+        return {"gpu": self._monitor.get_power()}
 
 
 def _prometheus() -> Any:

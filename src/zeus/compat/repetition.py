@@ -15,6 +15,7 @@ from zeus.device.gpu import Capability
 from zeus.errors import InputError
 from zeus.monitor import Measurement, ZeusMonitor
 
+RUN, PAUSE = "measurement_duration", "cooldown_duration"
 SECONDS = tuple(float(seconds) for seconds in range(1, 11))  # durations that a sweep tries by default
 
 
@@ -63,22 +64,6 @@ class SweepReport:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
-class SweepOptions:
-    """How often a sweep measures, and how it begins."""
-
-    num_trials: int = 10
-    num_warmup_trials: int = 2
-    trial_stddev_threshold: float = 0.01
-    num_warmup_iterations: int = 10
-    num_calibration_iterations: int = 100
-    iteration_duration: float | None = None  # seconds of one call; None: measured
-
-    def __post_init__(self) -> None:
-        if self.num_trials < 1:
-            raise InputError(f"num_trials={self.num_trials}: give at least 1.")
-
-
 def measure(
     target_function: Callable[[], Any],
     zeus_monitor: ZeusMonitor,
@@ -92,8 +77,10 @@ def measure(
     Raises:
         InputError: A duration is below 0, or there is no call to calibrate by.
     """
-    subject = _Subject(target_function, zeus_monitor, num_warmup_iterations)
-    return subject.trial(measurement_duration, cooldown_duration, subject.calibrate(num_calibration_iterations))
+    subject = target_function, zeus_monitor, num_warmup_iterations
+    return _trial(
+        *subject, _seconds_of_a_call(*subject, num_calibration_iterations), measurement_duration, cooldown_duration
+    )
 
 
 def profile_measurement_duration(
@@ -104,11 +91,9 @@ def profile_measurement_duration(
     *arguments: Any,
     **options: Any,
 ) -> SweepReport:
-    """Measure for each of these durations, several times. More arguments are those of `SweepOptions`."""
-    values = list(measurement_duration_search_range or SECONDS)
-    pairs = [(value, cooldown_duration) for value in values]
-    entries = _sweep(target_function, zeus_monitor, pairs, SweepOptions(*arguments, **options))
-    return SweepReport(("measurement_duration", values), ("cooldown_duration", cooldown_duration), entries)
+    """Measure for each of these durations, several times. More arguments are those of `_sweep`."""
+    values = measurement_duration_search_range or SECONDS
+    return _sweep(RUN, values, cooldown_duration, target_function, zeus_monitor, *arguments, **options)
 
 
 def profile_cooldown_duration(
@@ -119,11 +104,9 @@ def profile_cooldown_duration(
     *arguments: Any,
     **options: Any,
 ) -> SweepReport:
-    """Measure after each of these pauses, several times. More arguments are those of `SweepOptions`."""
-    values = list(cooldown_duration_search_range or SECONDS)
-    pairs = [(measurement_duration, value) for value in values]
-    entries = _sweep(target_function, zeus_monitor, pairs, SweepOptions(*arguments, **options))
-    return SweepReport(("cooldown_duration", values), ("measurement_duration", measurement_duration), entries)
+    """Measure after each of these pauses, several times. More arguments are those of `_sweep`."""
+    values = cooldown_duration_search_range or SECONDS
+    return _sweep(PAUSE, values, measurement_duration, target_function, zeus_monitor, *arguments, **options)
 
 
 def profile_parameters(
@@ -134,75 +117,77 @@ def profile_parameters(
     *arguments: Any,
     **options: Any,
 ) -> tuple[SweepReport, SweepReport]:
-    """Both sweeps, each with the longest duration of the other. More arguments are those of `SweepOptions`."""
-    run, pause = measurement_duration_search_range or SECONDS, cooldown_duration_search_range or SECONDS
+    """Both sweeps, each with the longest duration of the other. More arguments are those of `_sweep`."""
+    runs, pauses = measurement_duration_search_range or SECONDS, cooldown_duration_search_range or SECONDS
     return (
-        profile_measurement_duration(target_function, zeus_monitor, run, max(pause), *arguments, **options),
-        profile_cooldown_duration(target_function, zeus_monitor, pause, max(run), *arguments, **options),
+        _sweep(RUN, runs, max(pauses), target_function, zeus_monitor, *arguments, **options),
+        _sweep(PAUSE, pauses, max(runs), target_function, zeus_monitor, *arguments, **options),
     )
 
 
 def _sweep(
-    function: Callable[[], Any], monitor: ZeusMonitor, pairs: Sequence[tuple[float, float]], options: SweepOptions
-) -> list[SweepResult]:
-    """A result for each pair of durations: to measure, and to cool down."""
-    subject = _Subject(function, monitor, options.num_warmup_iterations)
-    each = options.iteration_duration or subject.calibrate(options.num_calibration_iterations)
-    for _ in range(options.num_warmup_trials):
-        subject.trial(*pairs[0], each)
-    return [
-        _summary(pair, [subject.trial(*pair, each) for _ in range(options.num_trials)], options.trial_stddev_threshold)
-        for pair in pairs
-    ]
+    varied: str,
+    values: Sequence[float],
+    fixed: float,
+    function: Callable[[], Any],
+    monitor: ZeusMonitor,
+    num_trials: int = 10,
+    num_warmup_trials: int = 2,
+    trial_stddev_threshold: float = 0.01,
+    num_warmup_iterations: int = 10,
+    num_calibration_iterations: int = 100,
+    iteration_duration: float | None = None,  # seconds of one call; None: measured
+) -> SweepReport:
+    if num_trials < 1:
+        raise InputError(f"num_trials={num_trials}: give at least 1.")
+    subject = function, monitor, num_warmup_iterations
+    each = iteration_duration or _seconds_of_a_call(*subject, num_calibration_iterations)
+    pairs = [(value, fixed) if varied == RUN else (fixed, value) for value in values]
+    for _ in range(num_warmup_trials):
+        _trial(*subject, each, *pairs[0])
+    entries = []
+    for pair in pairs:
+        trials = [_trial(*subject, each, *pair) for _ in range(num_trials)]
+        joules = [one.energy_per_iter for one in trials]
+        scatter = stdev(joules) if num_trials > 1 else 0.0
+        before, after, time, energy = (
+            fmean(getattr(one, name) for one in trials)
+            for name in ("temperature_before", "temperature_after", "total_time", "total_energy")
+        )
+        is_valid = scatter < trial_stddev_threshold
+        entries.append(SweepResult(*pair, trials, fmean(joules), scatter, before, after, time, energy, is_valid))
+    return SweepReport((varied, list(values)), (PAUSE if varied == RUN else RUN, fixed), entries)
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """A function and the monitor that measures it."""
-
-    function: Callable[[], Any]
-    monitor: ZeusMonitor
-    warmup: int
-
-    def calibrate(self, calls: int) -> float:
-        """How many seconds one call takes."""
-        if calls < 1:
-            raise InputError(f"num_calibration_iterations={calls}: give at least 1.")
-        self._call(self.warmup)
-        return self._measured(calls).time / calls
-
-    def trial(self, seconds: float, pause: float, each: float) -> TrialResult:
-        """One measurement. `each` is the time of one call."""
-        if seconds < 0 or pause < 0:
-            raise InputError(f"durations of {seconds:g} s and {pause:g} s: give at least 0.")
-        calls = max(1, round(seconds / each)) if each > 0 else 1
-        self.monitor.clock.sleep(pause)
-        before = self._celsius()
-        self._call(self.warmup)
-        used = self._measured(calls)
-        joules = used.total_energy
-        return TrialResult(joules / calls, used.time / calls, joules, used.time, calls, before, self._celsius())
-
-    def _call(self, times: int) -> None:
-        for _ in range(times):
-            self.function()
-
-    def _measured(self, calls: int) -> Measurement:
-        with self.monitor.window("zeus.profile.measure") as window:
-            self._call(calls)
-        assert window.measurement is not None  # the block has ended
-        return window.measurement
-
-    def _celsius(self) -> float:
-        able = [gpu for gpu in self.monitor.gpus.values() if Capability.TEMPERATURE in gpu.spec.capabilities]
-        return fmean(gpu.temperature() for gpu in able) if able else math.nan
+def _seconds_of_a_call(function: Callable[[], Any], monitor: ZeusMonitor, warmup: int, calls: int) -> float:
+    if calls < 1:
+        raise InputError(f"num_calibration_iterations={calls}: give at least 1.")
+    return _measured(function, monitor, warmup, calls).time / calls
 
 
-def _summary(pair: tuple[float, float], trials: list[TrialResult], threshold: float) -> SweepResult:
-    joules = [one.energy_per_iter for one in trials]
-    scatter = stdev(joules) if len(joules) > 1 else 0.0
-    before, after, time, energy = (
-        fmean(getattr(one, name) for one in trials)
-        for name in ("temperature_before", "temperature_after", "total_time", "total_energy")
-    )
-    return SweepResult(*pair, trials, fmean(joules), scatter, before, after, time, energy, scatter < threshold)
+def _trial(
+    function: Callable[[], Any], monitor: ZeusMonitor, warmup: int, each: float, seconds: float, pause: float
+) -> TrialResult:
+    """One measurement. `each` is the time of one call."""
+    if seconds < 0 or pause < 0:
+        raise InputError(f"durations of {seconds:g} s and {pause:g} s: give at least 0.")
+    calls = max(1, round(seconds / each)) if each > 0 else 1
+    monitor.clock.sleep(pause)
+    before = _celsius(monitor)
+    used = _measured(function, monitor, warmup, calls)
+    joules, took = used.total_energy, used.time
+    return TrialResult(joules / calls, took / calls, joules, took, calls, before, _celsius(monitor))
+
+
+def _measured(function: Callable[[], Any], monitor: ZeusMonitor, warmup: int, calls: int) -> Measurement:
+    for _ in range(warmup):
+        function()
+    monitor.begin_window("zeus.profile.measure", restart=True)
+    for _ in range(calls):
+        function()
+    return monitor.end_window("zeus.profile.measure")
+
+
+def _celsius(monitor: ZeusMonitor) -> float:
+    able = [gpu for gpu in monitor.gpus.values() if Capability.TEMPERATURE in gpu.spec.capabilities]
+    return fmean(gpu.temperature() for gpu in able) if able else math.nan

@@ -17,8 +17,7 @@ from zeus.errors import ZeusError
 from zeus.job import Kind, Stretch
 from zeus.ledger.units import Units
 from zeus.optimizer.power_limit.candidates import candidates
-from zeus.optimizer.power_limit.plans import plan_of
-from zeus.optimizer.power_limit.profiler import choose, next_limit
+from zeus.optimizer.power_limit.profiler import Plan, choose, next_limit
 from zeus.optimizer.power_limit.selector import ZeusCost
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.settings import Mode, ProfilingPlan
@@ -68,7 +67,9 @@ class EpochLimits:
         if self._lease is None:
             limits = () if self.found is None else (self.found,)
         selector = ZeusCost(cost.eta, len(self._gpus), max_watts=cost.max_watts)
-        self._plan = plan_of(profiling, limits, selector) if limits else None
+        self._plan = Plan(limits, selector) if limits else None
+        if self._plan is not None and profiling is ProfilingPlan.PAPER:
+            self._plan = self._plan.of_paper()
         if self._plan is not None and is_due(known, limits[0]):
             self._before = [[one for one in trial if one.limit_watts != limits[0]] for trial in known]
         self._known = self._slices(())

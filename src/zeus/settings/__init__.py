@@ -51,7 +51,7 @@ class Mode(StrEnum):
 
 
 class ProfilingPlan(StrEnum):
-    """How power limits are profiled. Both are plans of one profiler (`zeus.optimizer.power_limit.plans`)."""
+    """How power limits are profiled. Both are plans of one profiler (`zeus.optimizer.power_limit.profiler`)."""
 
     WALK = "walk"  # short looks, from limit to limit, until the next ones cannot be better
     PAPER = "paper"  # every limit for five seconds (§4.2 and §5)

@@ -1,9 +1,9 @@
 """What a kilowatt-hour costs, in money and in CO2: a number, hourly values of a file, a function, or an online source.
 
 rates       a rate at an hour, and the footprint of energy that is spread over hours (pure)
-hourly_file hourly values in a CSV or JSON file
+settings    rates as users write them, also in files of hourly values, and those of the environment
 online      the one source that asks the network, and only if its URL is given
-settings    ZEUS_PRICE_PER_KWH, ZEUS_CURRENCY and ZEUS_GCO2E_PER_KWH
+text        energy, money and carbon for people (pure)
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias
 
@@ -111,9 +111,9 @@ class Footprint:
 
     joules: float = 0.0
     known_money: float | None = None  # of the part whose price is known; None: there is no such part
-    money_covers: float | None = None  # the share of that part in the energy; None: no price is given
-    known_gco2e: float | None = None
-    gco2e_covers: float | None = None
+    priced_joules: float | None = None  # of that part; None: no price is given
+    known_gco2e: float | None = None  # likewise for the carbon intensity
+    rated_joules: float | None = None
     currency: str = ""
     by: str = ""  # "time": it was spread over several hours by time; empty: it lies in one hour
 
@@ -129,10 +129,9 @@ class Footprint:
     ) -> Footprint:
         """Add up rows of joules, price and gCO2e per kWh, one an hour. A rate of None is unknown."""
         rows = list(rows)
-        joules = sum(used for used, *_ in rows)
-        money = _priced([(used, price) for used, price, _ in rows], joules) if has_price else (None, None)
-        carbon = _priced([(used, grams) for used, _, grams in rows], joules) if has_carbon else (None, None)
-        return cls(joules, *money, *carbon, currency, by)
+        money, priced = _amount((used, price) for used, price, _ in rows) if has_price else (None, None)
+        gco2e, rated = _amount((used, grams) for used, _, grams in rows) if has_carbon else (None, None)
+        return cls(sum(used for used, *_ in rows), money, priced, gco2e, rated, currency, by)
 
     def __add__(self, other: Footprint) -> Footprint:
         """The sum. Money in two currencies cannot be added: it is then unknown."""
@@ -140,9 +139,9 @@ class Footprint:
         return Footprint(
             self.joules + other.joules,
             None if mixed else _sum(self.known_money, other.known_money),
-            0.0 if mixed else self._covers(other, "money_covers"),
+            0.0 if mixed else _sum(self.priced_joules, other.priced_joules),
             _sum(self.known_gco2e, other.known_gco2e),
-            self._covers(other, "gco2e_covers"),
+            _sum(self.rated_joules, other.rated_joules),
             self.currency if self.known_money else other.currency or self.currency,
             self.by or other.by,
         )
@@ -150,6 +149,20 @@ class Footprint:
     @property
     def kwh(self) -> float:
         return self.joules / JOULES_PER_KWH
+
+    @property
+    def money_covers(self) -> float | None:
+        """The share of the energy whose price is known. None if no price is given, or the energy is unknown."""
+        return self._share(self.priced_joules)
+
+    @property
+    def gco2e_covers(self) -> float | None:
+        """The share of the energy whose carbon intensity is known, likewise."""
+        return self._share(self.rated_joules)
+
+    def _share(self, covered: float | None) -> float | None:
+        share = None if covered is None else covered / self.joules if self.joules else 0.0
+        return share if share is not None and math.isfinite(share) else None
 
     @property
     def money(self) -> float | None:
@@ -168,15 +181,9 @@ class Footprint:
         0.15
         """
         factor = joules / self.joules if self.joules else 0.0
-        money, gco2e = (None if known is None else known * factor for known in (self.known_money, self.known_gco2e))
-        return replace(self, joules=joules, known_money=money, known_gco2e=gco2e)
-
-    def _covers(self, other: Footprint, name: str) -> float | None:
-        """The share of the sum of two energies that is covered."""
-        shares = [(one.joules, getattr(one, name)) for one in (self, other)]
-        if all(share is None for _, share in shares):
-            return None
-        return _share(sum(joules * share for joules, share in shares if share), self.joules + other.joules)
+        names = ("known_money", "priced_joules", "known_gco2e", "rated_joules")
+        known = {name: value * factor for name in names if (value := getattr(self, name)) is not None}
+        return replace(self, joules=joules, **known)
 
     @classmethod
     def of_json(cls, told: Mapping[str, Any]) -> Footprint:
@@ -186,9 +193,12 @@ class Footprint:
         >>> Footprint.of_json(one.to_json()) == one
         True
         """
-        names = ("known_money", "money_covers", "known_gco2e", "gco2e_covers", "currency")
         joules = math.nan if told["kwh"] is None else told["kwh"] * JOULES_PER_KWH
-        return cls(joules, by=told.get("hours_by") or "", **{name: told[name] for name in names})
+        priced, rated = (
+            None if told[name] is None else told[name] * joules for name in ("money_covers", "gco2e_covers")
+        )
+        currency, by = told["currency"], told.get("hours_by") or ""
+        return cls(joules, told["known_money"], priced, told["known_gco2e"], rated, currency, by)
 
     def to_json(self) -> dict[str, float | str | None]:
         """The keys that every report uses. Unknown is None."""
@@ -196,19 +206,11 @@ class Footprint:
         return {"kwh": self.kwh if math.isfinite(self.kwh) else None, **{name: getattr(self, name) for name in names}}
 
 
-def _priced(rows: list[tuple[float, float | None]], joules: float) -> tuple[float | None, float | None]:
-    """The amount of those rows whose rate is known, and the share of the energy in them. None: there is none."""
+def _amount(rows: Iterable[tuple[float, float | None]]) -> tuple[float | None, float]:
+    """The amount of those rows of joules and rate whose rate is known, and their joules. None: there is none."""
     known = [(used, rate) for used, rate in rows if rate is not None]
     covered = sum(used for used, _ in known)
-    amount = sum(used / JOULES_PER_KWH * rate for used, rate in known) if covered else None
-    return amount, _share(covered, joules)
-
-
-def _share(covered: float, joules: float) -> float | None:
-    """The share of the energy that is covered; None if the energy is unknown."""
-    if not math.isfinite(joules):
-        return None
-    return covered / joules if joules else 0.0
+    return sum(used / JOULES_PER_KWH * rate for used, rate in known) if covered else None, covered
 
 
 def _sum(one: float | None, other: float | None) -> float | None:
@@ -231,7 +233,7 @@ class Prices:
 
     per_kwh: Rate | None = None
     currency: str = ""
-    gco2e_per_kwh: Rate | None = field(default=None)
+    gco2e_per_kwh: Rate | None = None
 
     def __post_init__(self) -> None:
         for name, rate, least in (("per_kwh", self.per_kwh, -MOST), ("gco2e_per_kwh", self.gco2e_per_kwh, 0.0)):

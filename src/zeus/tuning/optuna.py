@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 from zeus.lazy import optional
-from zeus.monitor import ZeusMonitor
-from zeus.settings import Mode
 from zeus.tuning.cost_bound import CostBound
 from zeus.tuning.measured_trial import MeasuredTrial
 
@@ -33,29 +31,14 @@ class OptunaTrial(MeasuredTrial):
 
     Args:
         trial: The trial that Optuna passes to the objective.
-        model: As for `MeasuredTrial`, like all the others.
-        batch_size: Samples in a step on each GPU.
-        eta: η of the cost.
-        mode: "optimize", "observe" or "off".
-        monitor: Measures the GPUs of the trial.
-        profiles: Folder of the shared power profiles.
+        arguments: Those of `MeasuredTrial`, by place or by name.
 
     Raises:
         InputError: An argument is not valid.
     """
 
-    def __init__(
-        self,
-        trial: Trial,
-        model: str,
-        batch_size: int,
-        *,
-        eta: float = 0.5,
-        mode: str | Mode | None = None,
-        monitor: ZeusMonitor | None = None,
-        profiles: str | Path | None = None,
-    ) -> None:
-        super().__init__(model, batch_size, eta=eta, mode=mode, monitor=monitor, profiles=profiles)
+    def __init__(self, trial: Trial, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._trial = trial
 
     def _record(self) -> None:

@@ -13,11 +13,9 @@ import pytest
 from zeus.device.virtual import presets
 from zeus.device.virtual.physics import operate
 from zeus.optimizer.power_limit import profiler
-from zeus.optimizer.power_limit.plans import plan_of
 from zeus.optimizer.power_limit.profiler import Done, Measuring, Plan, Settling
 from zeus.optimizer.power_limit.selector import MaxSlowdownConstraint, OptimumSelector, ZeusCost
 from zeus.profile import LimitSlice
-from zeus.settings import ProfilingPlan
 
 KEPT = Path(__file__).parents[1] / "files" / "profiling_walk.json"
 CASES: list[dict[str, Any]] = json.loads(KEPT.read_text())
@@ -54,6 +52,6 @@ def walked(plan: Plan, card: str, load: str, batch_size: int, noise: float) -> d
     "case", CASES, ids=lambda case: "-".join(str(case[key]) for key in ("card", "load", "selector"))
 )
 def test_the_default_walks_as_it_always_did(case: dict[str, Any]) -> None:
-    plan = plan_of(ProfilingPlan.WALK, tuple(case["limits"]), selector(case["selector"]))
+    plan = Plan(tuple(case["limits"]), selector(case["selector"]))
     found = walked(plan, case["card"], case["load"], case["batch_size"], case["noise"])
     assert found == {key: case[key] for key in ("order", "steps", "best")}

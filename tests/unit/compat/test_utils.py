@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from zeus.compat.environment import get_env, get_ip_lat_long
-from zeus.compat.framework import all_reduce, cupy_is_available, sync_execution
+from zeus.compat.utils import all_reduce, cupy_is_available, get_env, get_ip_lat_long, sync_execution
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, NotHere, ZeusError
 from zeus.monitor import ZeusMonitor

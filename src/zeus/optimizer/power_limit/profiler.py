@@ -7,17 +7,21 @@ limit, then up if it did not start at the top. It leaves a direction once a limi
 than θ beyond the noise. Limits of a stored profile are not measured again. At the end it measures those limits again
 between which noise might decide. For the reasons of these rules and numbers, see docs/decisions/profiling-walk.md.
 
-The numbers of a `Plan` say how far this goes. `zeus.optimizer.power_limit.plans` has the two sets of them that users
-can choose: the walk, which is the default, and the paper's, in which nothing is left out or measured twice.
+The numbers of a `Plan` say how far this goes. Users can choose between two sets of them: the walk, which is the
+default, and the paper's.
+
+| | walk | paper (§4.2 and §5) |
+|---|---|---|
+| which limits | from limit to limit, until one is worse than the best by more than θ | all |
+| how long a look | until the cost is known to 2 %, at least 0.2 s | five seconds |
+| a second look | if noise may hide a better limit | none |
 """
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Final
 
 from zeus.errors import InputError
@@ -26,11 +30,11 @@ from zeus.optimizer.power_limit.selector import (
     OptimumSelector,
     PowerLimitMeasurement,
     Scored,
-    ZeusCost,
 )
-from zeus.profile import LimitSlice, PowerProfile
+from zeus.profile import LimitSlice, PowerProfile, pooled_scatter, whole
 
 FREEDOM: Final = 4  # degrees of freedom below which the scatter of chunks is a guess; the first limit gathers them
+PAPER_SECONDS: Final = 5.0  # at each limit (§5)
 PROFILE_STEPS: Final = 40  # most steps of one look, unless the user gives another number
 SIGMAS: Final = 3  # noise beyond this many standard errors is ruled out
 THETA: Final = 0.2  # measured curves are not convex: .05 loses up to 67 % on the published traces, .2 below 0.5 %
@@ -64,12 +68,17 @@ class Plan:
                 raise InputError(f"{name}={getattr(self, name)!r}: give 0 or more steps.")
         if self.profile_steps < 1:
             raise InputError(f"profile_steps={self.profile_steps!r}: give at least 1 step.")
-        if isinstance(self.selector, ZeusCost) and self.selector.max_watts is None:
-            own = copy.copy(self.selector)  # fixes MAXPOWER for all chunks without changing the user's selector
-            own.max_watts = self.limits[0] * own.world_size
-            object.__setattr__(self, "selector", own)
-        elif isinstance(self.selector, Scored):
-            self.selector.learn_max_watts(self.limits[0])  # the first chunk already needs a score
+        if isinstance(self.selector, Scored):
+            object.__setattr__(self, "selector", self.selector.with_highest(self.limits[0]))
+
+    def of_paper(self) -> Plan:
+        """The paper's plan for the same limits.
+
+        `profile_steps` ends a look after so many steps, but not before 0.2 s, unless it is 40, the default: then a look
+        takes five seconds, however many steps these are.
+        """
+        least = PAPER_SECONDS if self.profile_steps == PROFILE_STEPS else self.min_seconds
+        return replace(self, min_seconds=least, max_seconds=PAPER_SECONDS, tolerance=0.0, fine=math.inf, theta=math.inf)
 
 
 Known = Mapping[float, tuple[LimitSlice, ...]]
@@ -158,7 +167,7 @@ def measured(state: State, chunk: LimitSlice) -> State:
     now = replace(state, chunks=(*state.chunks, chunk))
     if not _enough(now):
         return now
-    merged = (*state.known.get(state.limit, ()), *_settled(now))
+    merged = (*state.known.get(state.limit, ()), *now.chunks)
     return _next(state.plan, {**state.known, state.limit: merged}, chunk.seconds / chunk.steps, in_force=state.limit)
 
 
@@ -183,21 +192,9 @@ def _enough(state: Measuring) -> bool:
         return True
     if known:  # measured before: add half as much, because each change of the limit costs time to settle
         return seconds >= before / 2
-    error, freedom = _error(plan.selector, state.known, _settled(state))
-    return freedom >= FREEDOM and error < plan.tolerance
-
-
-def _settled(state: Measuring) -> tuple[LimitSlice, ...]:
-    """The chunks without the first ones, whose power has not yet settled to that of the later half."""
-    early, late = state.chunks[: len(state.chunks) // 2], state.chunks[len(state.chunks) // 2 :]
-    watts = fmean(c.watts for c in late)
-    scatter, freedom = _scatter((*state.known.values(), late), lambda c: c.watts)
-    if not freedom:  # two chunks alone do not show which of them is off, or whether it is noise
-        return state.chunks
-    for dropped, chunk in enumerate(early):
-        if abs(chunk.watts - watts) <= max(SIGMAS * scatter / math.sqrt(chunk.steps), 0.03) * watts:
-            return (*early[dropped:], *late)
-    return late
+    all_chunks = {**state.known, state.limit: state.chunks}
+    freedom = sum(len(chunks) - 1 for chunks in all_chunks.values())
+    return freedom >= FREEDOM and _errors(plan.selector, all_chunks)[state.limit] < plan.tolerance
 
 
 # ---------------------------------------------------------------------------------------------------- the walk
@@ -210,62 +207,57 @@ def next_limit(plan: Plan, known: Known) -> float | None:
         begin = 0  # a slowdown is relative to the highest limit
     else:
         begin = min(range(len(limits)), key=lambda i: abs(limits[i] - (plan.start_watts or 0.0)))
-    walked: dict[float, tuple[LimitSlice, ...]] = {}
+    costs = {w: _cost(plan.selector, chunks) for w, chunks in known.items()}
+    errors = _errors(plan.selector, known)
+    walked: dict[float, float] = {}
     for way in (limits[begin:], limits[:begin][::-1]):
         for limit in way:
             if limit not in known:
                 return limit
-            walked[limit] = known[limit]
-            if hopeless(plan, walked, limit):
+            walked[limit] = costs[limit]
+            if _is_hopeless(plan, walked, errors, limit):
                 break
-    return _unsure(plan, known)
+    return _unsure(plan, known, costs, errors)
 
 
-def _unsure(plan: Plan, known: Known) -> float | None:
-    """The limit to measure again, because noise may hide a better choice. None once that costs too much."""
-    budget = sum(max(plan.refine_seconds, 2 * _time(chunks)) for chunks in known.values())
-    if sum(_seconds(chunks) for chunks in known.values()) >= budget:
-        return None
-    doubt = {w: spread(plan.selector, known, chunks) for w, chunks in known.items()}
-    worth = {w for w, chunks in known.items() if _seconds(chunks) < plan.max_seconds}
-    hidden = {pair: SIGMAS * math.hypot(*(doubt[w] for w in pair)) - gap for pair, gap in _duels(plan, known).items()}
-    most = max((pair for pair in hidden if worth.intersection(pair)), key=lambda pair: hidden[pair], default=None)
-    if most is None or hidden[most] <= plan.fine:
-        return None
-    return max(worth.intersection(most), key=lambda w: doubt[w])
-
-
-def _duels(plan: Plan, known: Known) -> dict[tuple[float, float], float]:
-    """The pairs of limits between which the choice is made, and the relative gap of each pair."""
-    match plan.selector:
-        case MaxSlowdownConstraint(factor=factor):
-            top, chosen = plan.limits[0], choose(plan.selector, known, plan.limits)
-            bound = factor * _time(known[top])
-            return {(w, top): abs(_time(known[w]) / bound - 1) for w in known if w <= chosen and w != top}
-        case Scored() as selector:
-            scores = {w: _score(selector, chunks) for w, chunks in known.items()}
-            best = min(scores, key=lambda w: scores[w])
-            return {(w, best): score / scores[best] - 1 for w, score in scores.items() if w != best and scores[best]}
-        case _:
-            return {}
-
-
-def hopeless(plan: Plan, walked: Known, limit: float) -> bool:
-    """Whether no limit beyond this one is worth measuring, given those walked over so far."""
+def _is_hopeless(plan: Plan, walked: Mapping[float, float], errors: Mapping[float, float], limit: float) -> bool:
+    """Whether no limit beyond this one is worth measuring, given the costs of those walked over so far."""
     if math.isinf(plan.theta):
         return False
+    rival, excess = _excess(plan, walked)
+    worse = plan.theta if isinstance(plan.selector, Scored) else 0.0
+    return excess.get(limit, 0.0) > worse + SIGMAS * math.hypot(errors[limit], errors[rival])
+
+
+def _unsure(plan: Plan, known: Known, costs: Mapping[float, float], errors: Mapping[float, float]) -> float | None:
+    """The limit to measure again, because noise may hide a better choice. None once that costs too much."""
+    budget = sum(max(plan.refine_seconds, 2 * _seconds(chunks) / _steps(chunks)) for chunks in known.values())
+    if sum(map(_seconds, known.values())) >= budget:
+        return None
+    worth = {w for w, chunks in known.items() if _seconds(chunks) < plan.max_seconds}
+    rival, excess = _excess(plan, costs)
+    hidden = {w: SIGMAS * math.hypot(errors[w], errors[rival]) - abs(x) for w, x in excess.items() if w != rival}
+    most = max((w for w in hidden if worth & {w, rival}), key=lambda w: hidden[w], default=None)
+    if most is None or hidden[most] <= plan.fine:
+        return None
+    return max(worth & {most, rival}, key=lambda w: errors[w])
+
+
+def _excess(plan: Plan, costs: Mapping[float, float]) -> tuple[float, dict[float, float]]:
+    """By which share a limit costs more than the best one, or takes longer than the constraint allows.
+
+    Returns the limit that the others are compared with, and the excess of all between which the choice is made.
+    """
     match plan.selector:
         case MaxSlowdownConstraint(factor=factor):
-            top = walked[plan.limits[0]]
-            noise = math.hypot(*(spread(plan.selector, walked, chunks) for chunks in (walked[limit], top)))
-            return _time(walked[limit]) / _time(top) * (1 - SIGMAS * noise) > factor
-        case Scored() as selector:
-            scores = {w: _score(selector, chunks) for w, chunks in walked.items()}
-            best = min(scores, key=lambda w: scores[w])
-            noise = math.hypot(*(spread(selector, walked, walked[w]) for w in (limit, best)))
-            return scores[limit] > (1 + plan.theta + SIGMAS * noise) * scores[best]
-        case _:
-            return False  # a selector of the user's own may choose any limit
+            top = plan.limits[0]
+            excess = {w: cost / (factor * costs[top]) - 1 for w, cost in costs.items()}
+            chosen = min(w for w, x in excess.items() if x <= 0)
+            return top, {w: x for w, x in excess.items() if w <= chosen}
+        case Scored():
+            best = min(costs, key=lambda w: costs[w])
+            return best, {w: cost / costs[best] - 1 if costs[best] else float(cost > 0) for w, cost in costs.items()}
+    return next(iter(costs)), {}  # a selector of the user's own may choose any limit
 
 
 def choose(selector: OptimumSelector, known: Known, limits: Sequence[float]) -> float:
@@ -273,53 +265,33 @@ def choose(selector: OptimumSelector, known: Known, limits: Sequence[float]) -> 
     rows = []
     for watts in limits:
         if chunks := known.get(watts):
-            steps = sum(c.steps for c in chunks)
-            energy, time = sum(c.joules for c in chunks) / steps, sum(c.seconds for c in chunks) / steps
-            rows.append(PowerLimitMeasurement(int(watts) if float(watts).is_integer() else watts, energy, time))  # type: ignore[arg-type]
+            energy, time = sum(c.joules for c in chunks) / _steps(chunks), _seconds(chunks) / _steps(chunks)
+            rows.append(PowerLimitMeasurement(whole(watts), energy, time))  # type: ignore[arg-type]
     return float(selector.select(rows))
 
 
-def spread(selector: OptimumSelector, known: Known, chunks: Sequence[LimitSlice]) -> float:
-    """Relative standard error of a limit's score per step; 0 if the scatter is not known."""
-    return _error(selector, known, chunks)[0]
+def _cost(selector: OptimumSelector, chunks: Sequence[LimitSlice]) -> float:
+    """What the selector minimises, per step: its score, or else the time."""
+    seconds = _seconds(chunks)
+    score = selector.score(sum(c.joules for c in chunks), seconds) if isinstance(selector, Scored) else seconds
+    return score / _steps(chunks)
 
 
-def _error(selector: OptimumSelector, known: Known, chunks: Sequence[LimitSlice]) -> tuple[float, int]:
-    """The relative standard error, and the degrees of freedom of its estimate.
+def _errors(selector: OptimumSelector, known: Known) -> dict[float, float]:
+    """The relative standard error of the cost at each limit; 0 if the scatter is not known.
 
-    Few chunks may agree by luck. With f degrees of freedom, Student's t allows about 1 + 3/f times the deviation of a
-    normal distribution at 3 sigma.
+    The scatter of one step's cost is pooled over all limits, because it depends on the job. Few chunks may agree by
+    luck. With f degrees of freedom, Student's t allows about 1 + 3/f times the deviation of a normal distribution at
+    3 sigma.
     """
-    scatter, freedom = _scatter((*known.values(), chunks), lambda c: _value(selector, c) / c.steps)
-    return (1 + 3 / freedom) * scatter / math.sqrt(sum(c.steps for c in chunks)) if freedom else 0.0, freedom
-
-
-def _scatter(groups: Iterable[Sequence[LimitSlice]], value: Callable[[LimitSlice], float]) -> tuple[float, int]:
-    """Relative standard deviation of one step's value. It is pooled over all limits, because it depends on the job.
-
-    Chunks are weighted by their steps, because they differ in length, and a stored profile holds a single sum.
-    """
-    squares, freedom = 0.0, 0
-    for chunks in groups:
-        mean = sum(value(c) * c.steps for c in chunks) / sum(c.steps for c in chunks)
-        if mean > 0:  # a GPU that reports 0 W shows no scatter
-            squares += sum(c.steps * (value(c) / mean - 1) ** 2 for c in chunks)
-            freedom += len(chunks) - 1
-    return math.sqrt(squares / freedom) if freedom else 0.0, freedom
-
-
-def _value(selector: OptimumSelector, chunk: LimitSlice) -> float:
-    return selector.score(chunk.joules, chunk.seconds) if isinstance(selector, Scored) else chunk.seconds
-
-
-def _score(selector: Scored, chunks: Sequence[LimitSlice]) -> float:
-    steps = sum(c.steps for c in chunks)
-    return selector.score(sum(c.joules for c in chunks), sum(c.seconds for c in chunks)) / steps
-
-
-def _time(chunks: Sequence[LimitSlice]) -> float:
-    return sum(c.seconds for c in chunks) / sum(c.steps for c in chunks)
+    scatter, freedom = pooled_scatter(known.values(), lambda chunk: _cost(selector, (chunk,)))
+    wide = (1 + 3 / freedom) * scatter if freedom else 0.0
+    return {w: wide / math.sqrt(_steps(chunks)) for w, chunks in known.items()}
 
 
 def _seconds(chunks: Sequence[LimitSlice]) -> float:
     return sum(c.seconds for c in chunks)
+
+
+def _steps(chunks: Sequence[LimitSlice]) -> int:
+    return sum(c.steps for c in chunks)

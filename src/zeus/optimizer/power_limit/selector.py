@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from zeus.cost import CostModel
 from zeus.errors import InputError
@@ -37,11 +39,12 @@ class Scored(OptimumSelector):
     def select(self, measurements: list[PowerLimitMeasurement]) -> int:
         """The limit with the lowest score; if several have it, the highest limit, which is the fastest."""
         _some(measurements)
-        self.learn_max_watts(max(m.power_limit for m in measurements))
-        return min(measurements, key=lambda m: (self.score(m.energy, m.time), -m.power_limit)).power_limit
+        scored = self.with_highest(max(m.power_limit for m in measurements))
+        return min(measurements, key=lambda m: (scored.score(m.energy, m.time), -m.power_limit)).power_limit
 
-    def learn_max_watts(self, watts: float) -> None:
-        """Called with the highest limit measured, for scores that need it."""
+    def with_highest(self, limit_watts: float) -> Self:
+        """This selector for GPUs with this highest limit, for scores that need it."""
+        return self
 
 
 class Energy(Scored):
@@ -86,17 +89,23 @@ class ZeusCost(Scored):
         self.eta_knob = eta_knob
         self.world_size = world_size
         self.max_watts = max_watts
-        self._seen: float | None = None
 
-    def learn_max_watts(self, watts: float) -> None:
-        """Remember the highest limit of one GPU, to be used if `max_watts` is not known."""
-        self._seen = watts * self.world_size
+    def with_highest(self, limit_watts: float) -> Self:
+        """This selector. If it has no MAXPOWER, a copy with that of `world_size` GPUs."""
+        return self.with_max_watts(limit_watts * self.world_size)
+
+    def with_max_watts(self, max_watts: float) -> Self:
+        """This selector. If it has no MAXPOWER, a copy with this one: its user may take it for other GPUs too."""
+        if self.max_watts is not None:
+            return self
+        filled = copy.copy(self)
+        filled.max_watts = max_watts
+        return filled
 
     def score(self, joules: float, seconds: float) -> float:
-        max_watts = self.max_watts if self.max_watts is not None else self._seen
-        if max_watts is None:
-            raise InputError("ZeusCost: max_watts is not known. Give it, or call select() with measurements first.")
-        return CostModel(self.eta_knob, max_watts).cost(joules, seconds)
+        if self.max_watts is None:
+            raise InputError("ZeusCost: max_watts is not known. Give it, or call select() with measurements.")
+        return CostModel(self.eta_knob, self.max_watts).cost(joules, seconds)
 
 
 class MaxSlowdownConstraint(OptimumSelector):

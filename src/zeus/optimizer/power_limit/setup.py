@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,6 @@ from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import cards_of, counted_once, refuse_without_cpu
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.candidates import limit_range
-from zeus.optimizer.power_limit.plans import plan_of
 from zeus.optimizer.power_limit.profile_files import FileProfile, best_nearby
 from zeus.optimizer.power_limit.profiler import Plan, State
 from zeus.optimizer.power_limit.selector import OptimumSelector, ZeusCost
@@ -88,26 +86,20 @@ def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
     found = None if allowed.is_empty else allowed.found
     limits = allowed.candidates(wishes.pl_step, wishes.power_limits)
     selector = wishes.selector or ZeusCost(0.5, max(1, count))
-    if isinstance(selector, ZeusCost) and selector.max_watts is None and limits:
-        selector = copy.copy(selector)  # the user may use the same selector for GPUs with another MAXPOWER
-        selector.max_watts = max_watts
+    if isinstance(selector, ZeusCost) and limits:
+        selector = selector.with_max_watts(max_watts)
     key = wishes.key or ProfileKey("", 0, "", 0)
     model = key.gpu_model or next((gpu.spec.name for gpu in monitor.gpus.values()), "")
     key = replace(key, gpu_model=counted_as(model, include), gpu_count=key.gpu_count or count)
-    profiles: Profiles | None = (
-        wishes.profiles if wishes.profile_path is None else FileProfile(Path(wishes.profile_path))
-    )
+    named = wishes.profile_path
+    profiles: Profiles | None = wishes.profiles if named is None else FileProfile(Path(named))
     plan, stored = None, None
     if limits:
-        plan = plan_of(
-            wishes.profiling,
-            limits,
-            selector,
-            wishes.start_watts,
-            max(1, wishes.wait_steps) if ranks.size > 1 else wishes.wait_steps,  # ranks agree on a pace in it
-            wishes.warmup_steps,
-            wishes.profile_steps,
-        )
+        wait_steps = max(1, wishes.wait_steps) if ranks.size > 1 else wishes.wait_steps  # ranks agree on a pace in it
+        steps = (wait_steps, wishes.warmup_steps, wishes.profile_steps)
+        plan = Plan(limits, selector, wishes.start_watts, *steps)
+        if wishes.profiling is ProfilingPlan.PAPER:
+            plan = plan.of_paper()
         stored, plan = _earlier(ranks, wishes, profiles, key, plan)
     return Setup(gpus, monitor.clock, max_watts, found, selector, plan, key, profiles, stored, include)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from zeus.optimizer.power_limit.plans import PAPER_SECONDS
+from zeus.optimizer.power_limit.profiler import PAPER_SECONDS
 from zeus.reproduce import drawing, style
 from zeus.reproduce.panel import HALF, Number, Panel, Result, rows
 from zeus.reproduce.study import Study

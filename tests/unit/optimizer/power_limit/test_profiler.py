@@ -300,25 +300,6 @@ def test_known_limits_outside_the_plan_are_left_out() -> None:
     assert state.best_limit == 250
 
 
-def test_chunks_while_power_is_still_on_its_way_are_left_out() -> None:
-    state = profiler.start(Plan((250.0, 100.0), Energy(), wait_steps=0, warmup_steps=0))
-    coming_down = [400.0, 320.0, 220.0]
-    while isinstance(state, Measuring) and state.limit == 250:
-        watts = coming_down.pop(0) if coming_down else 200.0
-        state = profiler.measured(state, LimitSlice(250, 1, 0.1, 0.1 * watts))
-    assert not isinstance(state, Waiting)
-    assert PowerProfile.of(state.known[250.0]).at(250).watts == 200
-
-
-def test_of_two_chunks_that_differ_none_is_thrown_away_so_that_their_scatter_shows() -> None:
-    plan = Plan((250.0, 100.0), Energy(), wait_steps=0, warmup_steps=0, profile_steps=1)
-    state = profiler.measured(profiler.start(plan), LimitSlice(250, 30, 0.1, 20.0))
-    state = profiler.measured(state, LimitSlice(250, 30, 0.1, 22.0))
-    assert not isinstance(state, Waiting)
-    assert len(state.known[250.0]) == 2
-    assert profiler.spread(plan.selector, state.known, state.known[250.0]) > 0.05
-
-
 def test_two_that_noise_cannot_tell_apart_are_looked_at_again_and_clear_losers_are_not() -> None:
     curve = curve_of([1.0, 1.0, 1.0, 1.0, 1.6, 2.2, 3.0])
     curve = {w: (s, 200.0 if w > 180 else 198.0) for w, (s, _) in curve.items()}

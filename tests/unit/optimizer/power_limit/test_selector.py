@@ -86,10 +86,10 @@ def test_maxpower_given_goes_before_maxpower_seen(measurements: list[PowerLimitM
     assert selector.max_watts == 1000.0
 
 
-def test_maxpower_learnt_is_that_of_all_gpus() -> None:
+def test_maxpower_of_the_highest_limit_is_that_of_all_gpus_and_leaves_the_users_selector_alone() -> None:
     selector = ZeusCost(0.5, world_size=4)
-    selector.select(CURVE)
-    assert selector.score(joules=0, seconds=1) == 0.5 * 1000
+    assert selector.with_highest(250.0).score(joules=0, seconds=1) == 0.5 * 1000
+    assert selector.max_watts is None
 
 
 def test_a_score_without_maxpower_says_what_is_missing() -> None:

@@ -1,28 +1,53 @@
-"""`zeus.utils.framework` of the existing package: which framework is there, and how ranks add up their values."""
+"""`zeus.utils` of the existing package: variables, the cost of a run, which framework is there, and sums over ranks."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
+from zeus.cost import CostModel
 from zeus.device.ranks import connected
-from zeus.errors import InputError, ZeusError
+from zeus.errors import InputError, NotHere, ZeusError
 from zeus.monitor.window import wait_for
+from zeus.settings import HERE
 
-__all__ = [
-    "all_reduce",
-    "cupy_is_available",
-    "get_rank",
-    "get_world_size",
-    "is_distributed",
-    "jax_is_available",
-    "sync_execution",
-    "torch_is_available",
-]
+T = TypeVar("T")
 
+_TRUTH = {"true": True, "false": False}
 _REDUCE: dict[str, Callable[[Sequence[float]], float]] = {"sum": sum, "max": max}
+
+
+def get_env(name: str, valtype: type[T], default: T | None = None) -> T:
+    """A variable of the environment as this type. Without the variable, the default; InputError without either.
+
+    >>> get_env("ZEUS_SURELY_NOT_SET", float, 1.1)
+    1.1
+    """
+    text = HERE.get(name)
+    if text is None:
+        if default is None:
+            raise InputError(f"the environment has no {name}. Set it.")
+        return default
+    try:
+        return valtype(_TRUTH[text.lower()] if valtype is bool else text)  # type: ignore[call-arg]
+    except (ValueError, KeyError):
+        raise InputError(f"{name}={text!r}: give a value of type {valtype.__name__}.") from None
+
+
+def get_ip_lat_long() -> NoReturn:
+    """NotHere: Zeus asks no other service where this machine is."""
+    raise NotHere("Zeus does not look up where this machine is: give its (latitude, longitude) yourself.")
+
+
+def zeus_cost(energy: float, time: float, eta_knob: float, max_power: float) -> float:
+    """Equation 2: the cost of a run, in joules.
+
+    >>> zeus_cost(energy=1000, time=10, eta_knob=0.5, max_power=250)
+    1750.0
+    """
+    return CostModel(eta_knob, max_power).cost(energy, time)
 
 
 def torch_is_available(ensure_available: bool = False, ensure_cuda: bool = True) -> bool:
@@ -52,14 +77,12 @@ def is_distributed() -> bool:
 
 def get_rank() -> int:
     """The rank of this process; 0 if it trains alone."""
-    ranks = connected()
-    return 0 if ranks is None else int(ranks.get_rank())
+    return 0 if (ranks := connected()) is None else int(ranks.get_rank())
 
 
 def get_world_size() -> int:
     """How many processes train together."""
-    ranks = connected()
-    return 1 if ranks is None else int(ranks.get_world_size())
+    return 1 if (ranks := connected()) is None else int(ranks.get_world_size())
 
 
 def all_reduce(object: list[float], operation: str) -> list[float]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from zeus.errors import InputError
-from zeus.tariff.hourly_file import read_hourly
 from zeus.tariff.rates import HourlyRate, Prices, hour_of
 from zeus.tariff.settings import prices, read_rate
 
@@ -29,7 +28,8 @@ def written(folder: Path, text: str, name: str = "rates.csv") -> Path:
     ],
 )
 def test_both_formats_are_read_and_an_empty_value_is_unknown(tmp_path: Path, name: str, text: str) -> None:
-    rate = read_hourly(written(tmp_path, text, name), "carbon")
+    rate = read_rate(str(written(tmp_path, text, name)), "carbon")
+    assert isinstance(rate, HourlyRate)
     assert (rate.at(FIRST), rate.at(SECOND)) == (312.5, None)
 
 
@@ -51,21 +51,26 @@ def test_both_formats_are_read_and_an_empty_value_is_unknown(tmp_path: Path, nam
         ),
         ("rates.json", "[1, 2]", "expected one object"),
         ("rates.json", "{", "is not JSON"),
-        ("rates.json", '{"2026-11-15T17:00Z": 1,\n "noon": 2}', "line 2: 'noon' is not a time"),
-        ("rates.json", '{"2026-11-15T17:00Z": 1,\n "2026-11-15T17:00Z": 2}', "line 2: the hour .* is there twice"),
-        ("rates.json", '{"2026-11-15T17:00Z": true}', "line 1: True is no value"),
+        ("rates.json", '{"2026-11-15T17:00Z": 1,\n "noon": 2}', "'noon': 'noon' is not a time"),
+        (
+            "rates.json",
+            '{"2026-11-15T17:00Z": 1,\n "2026-11-15T17:00Z": 2}',
+            "the hour '2026-11-15T17:00Z' is there twice",
+        ),
+        ("rates.json", '{"2026-11-15T17:00Z": true}', "'2026-11-15T17:00Z': True is no value"),
+        ("rates.json", '{"2026-11-15T17:00Z": {}}', "is no value"),
     ],
 )
 def test_a_bad_cell_is_refused_by_its_line(tmp_path: Path, name: str, text: str, why: str) -> None:
     with pytest.raises(InputError, match=why):
-        read_hourly(written(tmp_path, text, name), "carbon", 0.0)
+        read_rate(str(written(tmp_path, text, name)), "carbon", carbon=True)
 
 
 def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     path = written(tmp_path, "hour,value\n2026-11-15T17:00Z,1\n")
-    assert read_hourly(path, "price").at(FIRST) == 1.0
+    assert read_rate(str(path), "price") == HourlyRate({FIRST: 1.0})
     written(tmp_path, "hour,value\n2026-11-15T17:00Z,22\n")
-    assert read_hourly(path, "price").at(FIRST) == 22.0
+    assert read_rate(str(path), "price") == HourlyRate({FIRST: 22.0})
 
 
 def test_the_environment_gives_numbers_files_or_nothing(tmp_path: Path) -> None:

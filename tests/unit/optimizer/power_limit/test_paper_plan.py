@@ -5,17 +5,13 @@ from __future__ import annotations
 import math
 import random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.errors import InputError
 from zeus.optimizer.power_limit import profiler
-from zeus.optimizer.power_limit.plans import PAPER_SECONDS, plan_of
-from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Done, Known, Measuring, Plan, Settling
+from zeus.optimizer.power_limit.profiler import PAPER_SECONDS, PROFILE_STEPS, Done, Known, Measuring, Plan, Settling
 from zeus.optimizer.power_limit.selector import Energy, MaxSlowdownConstraint, OptimumSelector, Time, ZeusCost
 from zeus.profile import LimitSlice
-from zeus.settings import ProfilingPlan
 
 LIMITS = (250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0)
 selectors = st.one_of(
@@ -52,7 +48,7 @@ def seconds_at(done: Done) -> dict[float, float]:
 def test_the_papers_plan_measures_every_limit_once_for_five_seconds(
     selector: OptimumSelector, pace: float, seed: int
 ) -> None:
-    done, order = run(plan_of(ProfilingPlan.PAPER, LIMITS, selector), pace, seed=seed)
+    done, order = run(Plan(LIMITS, selector).of_paper(), pace, seed=seed)
     assert order == list(LIMITS)
     assert done.profile.unmeasured == ()
     for seconds in seconds_at(done).values():
@@ -60,14 +56,14 @@ def test_the_papers_plan_measures_every_limit_once_for_five_seconds(
 
 
 def test_the_walk_leaves_limits_out_and_looks_for_less() -> None:
-    done, order = run(plan_of(ProfilingPlan.WALK, LIMITS, Time()), 0.05)
+    done, order = run(Plan(LIMITS, Time()), 0.05)
     assert set(order) < set(LIMITS)
     assert max(seconds_at(done).values()) < PAPER_SECONDS
 
 
 @given(st.integers(1, 60).filter(lambda steps: steps != PROFILE_STEPS), paces)
 def test_steps_that_the_user_asks_for_end_a_look_of_the_papers_plan_early(steps: int, pace: float) -> None:
-    plan = plan_of(ProfilingPlan.PAPER, LIMITS, ZeusCost(0.5), profile_steps=steps)
+    plan = Plan(LIMITS, ZeusCost(0.5), profile_steps=steps).of_paper()
     done, order = run(plan, pace)
     assert order == list(LIMITS)
     for limit, chunks in done.known.items():
@@ -81,24 +77,18 @@ def test_steps_that_the_user_asks_for_end_a_look_of_the_papers_plan_early(steps:
 def test_what_the_papers_plan_measured_is_all_that_the_walk_wants(
     first: OptimumSelector, second: OptimumSelector, pace: float
 ) -> None:
-    done, _ = run(plan_of(ProfilingPlan.PAPER, LIMITS, first), pace)
+    done, _ = run(Plan(LIMITS, first).of_paper(), pace)
     stored = {one.limit_watts: (one,) for one in done.profile.slices}
-    assert isinstance(profiler.start(plan_of(ProfilingPlan.WALK, LIMITS, second), stored), Done)
+    assert isinstance(profiler.start(Plan(LIMITS, second), stored), Done)
 
 
 @given(selectors, paces)
 def test_of_what_the_walk_measured_the_papers_plan_measures_only_the_rest(
     selector: OptimumSelector, pace: float
 ) -> None:
-    walked, _ = run(plan_of(ProfilingPlan.WALK, LIMITS, selector), pace)
+    walked, _ = run(Plan(LIMITS, selector), pace)
     stored = {one.limit_watts: (one,) for one in walked.profile.slices}
-    done, order = run(plan_of(ProfilingPlan.PAPER, LIMITS, selector), pace, stored)
+    done, order = run(Plan(LIMITS, selector).of_paper(), pace, stored)
     assert order == sorted(walked.profile.unmeasured, reverse=True)
     assert all(done.known[limit] == chunks for limit, chunks in stored.items())
     assert all(seconds_at(done)[limit] >= PAPER_SECONDS for limit in order)
-
-
-@pytest.mark.parametrize("profiling", ProfilingPlan)
-def test_no_steps_at_all_are_refused_in_either_plan(profiling: ProfilingPlan) -> None:
-    with pytest.raises(InputError, match="profile_steps=0"):
-        plan_of(profiling, LIMITS, Time(), profile_steps=0)
