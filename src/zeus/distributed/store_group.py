@@ -347,13 +347,14 @@ class StoreGroup:
         if not self._has_first_ended:
             found = self._ask(lambda: list(self._store.multi_get([f"beat {rank}" for rank in self._watched])))
             self._beats = dict(zip(self._watched, found, strict=True))
-        self._lost = {}
+        lost = {}
         for rank, beat in self._beats.items():
             silence = self._heartbeats.silence(rank, beat)
             if silence >= self._patience or (now and beat == FAREWELL):
                 silent = f"shown no sign of life for {self._patience:g} s"
-                self._lost[rank] = "ended" if beat == FAREWELL else silent
-        return self._lost
+                lost[rank] = "ended" if beat == FAREWELL else silent
+        self._lost = lost
+        return lost
 
     @property
     def _has_first_ended(self) -> bool:
