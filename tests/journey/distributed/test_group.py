@@ -361,7 +361,7 @@ def test_ranks_of_a_later_process_group_meet_although_only_some_used_zeus_in_the
 
 ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]  # the ranks' store listens
 SEVERAL_GROUPS = """
-import os, sys, torch, torch.distributed as dist
+import os, sys, time, torch, torch.distributed as dist
 from zeus.distributed.group import connected_group, rank_group
 
 def train(rank):
@@ -371,13 +371,13 @@ def train(rank):
         if turn == 0 and rank == 0:
             connected_group()  # only the first rank uses Zeus
         if turn > 0:
-            print(turn, rank_group().gather((rank, turn)), flush=True)
+            os.write(1, f"{turn} {rank_group().gather((rank, turn))}\\n".encode())  # at once: both ranks print
         dist.barrier()
         dist.destroy_process_group()
         other = os.path.join(sys.argv[1], f"{turn} {1 - rank}")
         open(os.path.join(sys.argv[1], f"{turn} {rank}"), "w").close()
         while not os.path.exists(other):  # else a rank could find the store of the group before, with or without Zeus
-            pass
+            time.sleep(0.01)
 
 if __name__ == "__main__":
     torch.multiprocessing.spawn(train, nprocs=2)
