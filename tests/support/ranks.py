@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,9 +100,13 @@ def some(folder: Path) -> dict[str, Any]:
     """Only rank 0 uses Zeus."""
     import torch.distributed as dist
 
-    from zeus.distributed.torch_crew import crew
+    from zeus.distributed.group import rank_group
+    from zeus.distributed.store_group import current
 
-    size = crew(timedelta(seconds=1)).size if os.environ["RANK"] == "0" else 0
+    size = 0
+    if os.environ["RANK"] == "0":
+        current().everyone(seconds=1)
+        size = rank_group().size
     dist.barrier()
     return {"size": size}
 

@@ -1,22 +1,9 @@
-"""Lines on stderr for whoever runs a training, who sees no log."""
+"""Names that callers still use. See `zeus.distributed.group`."""
 
-from __future__ import annotations
+from functools import partial
 
-import contextlib
-import sys
+from zeus.distributed.group import print_notice as say
 
-from zeus import settings
-from zeus.device.ranks import is_first
+say_here = partial(say, every_rank=True)
 
-
-def say(line: str) -> None:
-    """Print a line on stderr, on the first rank and unless ZEUS_QUIET is set."""
-    if is_first():
-        say_here(line)
-
-
-def say_here(line: str) -> None:
-    """Print a line on stderr, on every rank that calls this and unless ZEUS_QUIET is set."""
-    if not settings.quiet():
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # stderr is closed, full or None
-            sys.stderr.write(f"zeus: {line}\n")
+__all__ = ["say", "say_here"]
