@@ -46,7 +46,7 @@ def main(folder: Path, what: str) -> dict[str, Any]:
 def loop(optimizer: Any, after: Callable[[int], None]) -> None:
     """Epochs of modelled steps; afterwards the machine meets, as it does at the end of any DDP training."""
     from zeus.device.virtual import step
-    from zeus.distributed.crew import crew
+    from zeus.distributed.group import rank_group
 
     optimizer.on_train_begin()
     for epoch in range(EPOCHS):
@@ -57,16 +57,16 @@ def loop(optimizer: Any, after: Callable[[int], None]) -> None:
             optimizer.on_step_end()
             after(epoch * STEPS + number)
         optimizer.on_epoch_end()
-    crew().gather(None)
+    rank_group().gather(None)
 
 
 def train(folder: Path) -> dict[str, Any]:
     """The plain optimizer."""
-    from zeus.distributed.crew import broadcast, crew
+    from zeus.distributed.group import broadcast, rank_group
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 
-    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=folder / "profile.json", crew=crew())
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=folder / "profile.json", crew=rank_group())
     with optimizer.monitor.window("training") as window:
         loop(optimizer, lambda _: None)
     told = report(optimizer) | {"joules": window.joules, "seconds": window.seconds}
@@ -77,11 +77,11 @@ def train(folder: Path) -> dict[str, Any]:
 
 def lose(folder: Path) -> dict[str, Any]:
     """Rank 1 loses its keeper in the middle of the profiling."""
-    from zeus.distributed.crew import crew
+    from zeus.distributed.group import rank_group
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 
-    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=crew())
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=rank_group())
     gave_up: list[int] = []
 
     def after(number: int) -> None:
@@ -114,11 +114,11 @@ def some(folder: Path) -> dict[str, Any]:
 def leave(folder: Path) -> dict[str, Any]:
     """Rank 1 fails in the middle of an epoch, as one that is out of memory does."""
     from zeus.device.virtual import step
-    from zeus.distributed.crew import crew
+    from zeus.distributed.group import rank_group
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 
-    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=crew())
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=rank_group())
     optimizer.on_epoch_begin()
     try:
         for number in range(40):

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 CPUS = "cpus"  # stands for the node's CPUs in a list of things to watch
 
 
-class Roll:
+class CountingLocks:
     """What this rank watches, and whether a lower rank watches it too. A process on its own counts everything.
 
     Args:
@@ -45,7 +45,7 @@ class Roll:
         if self._me is None and self._things and connected() is not None:
             self._join(rank())
 
-    def mine(self, thing: str) -> bool:
+    def counts(self, thing: str) -> bool:
         """Whether this rank counts it: it is the lowest one alive that watches it."""
         self.join()
         if self._me is None or thing not in self._things:
@@ -55,7 +55,7 @@ class Roll:
 
     def close(self) -> None:
         """Stop watching."""
-        self._at_close |= {thing: self.mine(thing) for thing in self._held}
+        self._at_close |= {thing: self.counts(thing) for thing in self._held}
         while self._held:
             os.close(self._held.popitem()[1])
 

@@ -8,11 +8,10 @@ So all ranks that read a verdict read the same: they give up together, in the sa
 again. A rank that does not even reach the store leaves the group for good.
 
 A rank that is missed is waited for as long as it beats, because it may evaluate or write a checkpoint alone; but not
-longer than `BUSY_SECONDS`. A rank that does not beat for `settings.rank_patience()` is lost: it was killed or stopped, or
-the network is cut. The training itself may hang on a lost rank, so a thread beats and watches all the time. It has this
-rank restore its limits at once. If the lost rank comes back, the next call returns all values, and before that every
-rank gives up.
-"""
+longer than `BUSY_SECONDS`. A rank that does not beat for `settings.rank_patience()` is lost: it was killed or stopped,
+or the network is cut. The training itself may hang on a lost rank, so a thread beats and watches all the time. It has
+this rank restore its limits at once. If the lost rank comes back, the next call returns all values, and before that
+every rank gives up. """
 
 from __future__ import annotations
 

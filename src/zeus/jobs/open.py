@@ -6,7 +6,7 @@ import math
 
 from zeus.cost import GPU_ONLY, Include
 from zeus.device.find import no_gpu
-from zeus.distributed.crew import Alone, Crew
+from zeus.distributed.group import RankGroup, SingleRank
 from zeus.errors import InputError
 from zeus.job import Gpus, JobSpec
 from zeus.jobs.api import RecurringJob
@@ -39,7 +39,7 @@ def register_job(spec: JobSpec, store: str | Store | None = None, *, revise: boo
     return open_jobs(store).register(spec, void=revise)
 
 
-def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None, include: Include = GPU_ONLY) -> Gpus:
+def gpus_of(monitor: ZeusMonitor, crew: RankGroup | None = None, include: Include = GPU_ONLY) -> Gpus:
     """The GPUs of a training, summed over the monitors of all ranks. Every rank must call this.
 
     Args:
@@ -54,8 +54,8 @@ def gpus_of(monitor: ZeusMonitor, crew: Crew | None = None, include: Include = G
     >>> gpus_of(ZeusMonitor(gpus=dict(enumerate(VirtualMachine.in_memory("v100", 2).gpus)))).label
     '2 x Tesla V100-PCIE-32GB'
     """
-    need_included(monitor, crew or Alone(), include)
-    return gpus_like(monitor, *count_gpus(monitor, crew or Alone()), include)
+    need_included(monitor, crew or SingleRank(), include)
+    return gpus_like(monitor, *count_gpus(monitor, crew or SingleRank()), include)
 
 
 def gpus_like(monitor: ZeusMonitor, count: int, watts: float, include: Include = GPU_ONLY) -> Gpus:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from socket import gethostname
 
 from zeus.cost import Include
-from zeus.distributed.crew import Crew
+from zeus.distributed.group import RankGroup
 from zeus.errors import InputError
 from zeus.monitor.window import ZeusMonitor
 
@@ -29,7 +29,7 @@ def counted_once(rows: Iterable[Cards]) -> tuple[int, float]:
     return len(cards), sum(cards.values())
 
 
-def count_gpus(monitor: ZeusMonitor, ranks: Crew) -> tuple[int, float]:
+def count_gpus(monitor: ZeusMonitor, ranks: RankGroup) -> tuple[int, float]:
     """The number of GPUs of all ranks, and the sum of their highest limits in watts. Every rank must call this.
 
     From here on every rank has a monitor, so it is clear who counts what.
@@ -37,7 +37,7 @@ def count_gpus(monitor: ZeusMonitor, ranks: Crew) -> tuple[int, float]:
     return counted_once(ranks.gather(cards_of(monitor)))
 
 
-def need_included(monitor: ZeusMonitor, ranks: Crew, include: Include) -> None:
+def need_included(monitor: ZeusMonitor, ranks: RankGroup, include: Include) -> None:
     """Check that all the energy that counts can be measured. Every rank must call this, and all get the same answer.
 
     Raises:

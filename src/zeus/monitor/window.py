@@ -119,7 +119,7 @@ class ZeusMonitor:
         self._log = None if log_file is None else WindowLog(Path(log_file), self.gpu_indices)
         shared = [gpu.spec.uuid for gpu in self._gpus.values()] if gpu_indices is None and gpus is None else []
         shared_cpus = [counting.CPUS] if self.cpu_indices and cpu_indices is None else []
-        self._roll = counting.Roll([*shared, *shared_cpus])
+        self._roll = counting.CountingLocks([*shared, *shared_cpus])
         listener = None if self._log is None else self._log.write
         self._meters = {index: meter_for(gpu, self.clock, listener) for index, gpu in self._gpus.items()}
         self._open: dict[str, Stamp] = {}
@@ -137,7 +137,7 @@ class ZeusMonitor:
     @property
     def counted(self) -> dict[int, Gpu]:
         """The cards whose energy this process's measurements include: all that no lower rank counts."""
-        return {i: gpu for i, gpu in self._gpus.items() if self._roll.mine(gpu.spec.uuid)}
+        return {i: gpu for i, gpu in self._gpus.items() if self._roll.counts(gpu.spec.uuid)}
 
     @property
     def why_no_cpu(self) -> str:
@@ -263,7 +263,7 @@ class ZeusMonitor:
         # Decide now: a lower rank may end before this is read, but it has counted the GPU.
         counted = {index: self._meters[index] for index in self.counted}
         meters = list(self._meters.values())
-        counts_cpus = bool(self.cpu_indices) and self._roll.mine(counting.CPUS)
+        counts_cpus = bool(self.cpu_indices) and self._roll.counts(counting.CPUS)
         cpu, dram = self._cpus.between(begin.cpus, end.cpus) if counts_cpus else ({}, {})
         return Measurement(
             end.moment - begin.moment,
@@ -351,7 +351,9 @@ def _keep_counting(cpus: CpuCounters) -> Ticker | None:
     return REAL.every(cpus.wrap_seconds / 2, look)
 
 
-def _close(meters: list[Meter], roll: counting.Roll, window_log: WindowLog | None, cpu_ticker: Ticker | None) -> None:
+def _close(
+    meters: list[Meter], roll: counting.CountingLocks, window_log: WindowLog | None, cpu_ticker: Ticker | None
+) -> None:
     if window_log is not None:
         window_log.close()
     if cpu_ticker is not None:

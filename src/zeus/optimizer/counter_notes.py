@@ -22,7 +22,7 @@ from zeus import settings
 from zeus.cost import GPU_ONLY, Include, Use
 from zeus.device.gpu import Gpu
 from zeus.device.ranks import shared_folder
-from zeus.distributed.crew import Crew
+from zeus.distributed.group import RankGroup
 from zeus.errors import InputError, ZeusError
 from zeus.files import write_whole
 from zeus.job import Outcome
@@ -52,7 +52,7 @@ class CounterNotes:
         include: Whose energy counts. If it is not that of GPUs alone, nothing is noted.
     """
 
-    def __init__(self, orders: LauncherEnv, monitor: ZeusMonitor, crew: Crew, include: Include) -> None:
+    def __init__(self, orders: LauncherEnv, monitor: ZeusMonitor, crew: RankGroup, include: Include) -> None:
         # After running out of memory, the launcher starts the trial again and charges the last start by itself.
         self._charged = orders.spent_seconds or 0.0
         start = (orders.job_id, orders.trial, orders.trial_id, self._charged)

@@ -9,7 +9,7 @@ ZEUS_COST_THRESH alone decides, and the outcome is left to the launcher.
 from __future__ import annotations
 
 from zeus.cost import Use
-from zeus.distributed.crew import broadcast, crew
+from zeus.distributed.group import broadcast, rank_group
 from zeus.job import Ending, JobSpec, Outcome, Trial
 from zeus.jobs.running import RunningTrial, launched
 from zeus.launcher_env import LauncherEnv
@@ -28,7 +28,7 @@ class LaunchedTrial:
     """The trial, and as a `Profiles` the power profiles of its job, which only the first rank reads and keeps."""
 
     def __init__(self, trial: RunningTrial) -> None:
-        self._running = trial if crew().writes else None
+        self._running = trial if rank_group().writes else None
         told: tuple[JobSpec | None, Trial | None, Knowledge, Outcome | None] = None, None, Knowledge(), None
         if self._running is not None:
             told = trial.spec, trial.trial, trial.knowledge(), trial.so_far()

@@ -23,7 +23,7 @@ from zeus.cost import GPU_ONLY, Include, Use
 from zeus.deadline import Call, ask
 from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper.lease import found_limits
-from zeus.distributed.crew import Crew, barrier
+from zeus.distributed.group import RankGroup, barrier
 from zeus.errors import DeviceError
 from zeus.job import Kind, Outcome
 from zeus.monitor import Measurement, ZeusMonitor
@@ -101,7 +101,7 @@ class Recorder:
         include: Whose energy counts.
     """
 
-    def __init__(self, monitor: ZeusMonitor, crew: Crew, include: Include = GPU_ONLY) -> None:
+    def __init__(self, monitor: ZeusMonitor, crew: RankGroup, include: Include = GPU_ONLY) -> None:
         self.monitor, self.include = monitor, include
         self.steps = 0  # since the last cut
         self.sets_limits = False  # whether a listener has set a limit
@@ -120,7 +120,7 @@ class Recorder:
     # ------------------------------------------------------------------ who listens
 
     @classmethod
-    def join(cls, monitor: ZeusMonitor, crew: Crew, listener: Listener, include: Include = GPU_ONLY) -> Recorder:
+    def join(cls, monitor: ZeusMonitor, crew: RankGroup, listener: Listener, include: Include = GPU_ONLY) -> Recorder:
         """Listen to what these GPUs use from now on. Every rank must call this.
 
         If a training on the same GPUs is being recorded already, that recorder is shared.
@@ -134,7 +134,7 @@ class Recorder:
         return recorder
 
     @classmethod
-    def current(cls, monitor: ZeusMonitor, crew: Crew, include: Include = GPU_ONLY) -> Recorder | None:
+    def current(cls, monitor: ZeusMonitor, crew: RankGroup, include: Include = GPU_ONLY) -> Recorder | None:
         """The recorder of a training on these GPUs. None if there is none."""
         return _open.get(_key(monitor, crew, include))
 
@@ -295,7 +295,7 @@ class Recorder:
         return None if hourly is None else hourly.footprint
 
 
-def _key(monitor: ZeusMonitor, crew: Crew, include: Include) -> object:
+def _key(monitor: ZeusMonitor, crew: RankGroup, include: Include) -> object:
     return frozenset(gpu.spec.uuid for gpu in monitor.gpus.values()), monitor.clock, crew.size, include
 
 

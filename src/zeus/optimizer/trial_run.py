@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from zeus.cost import GPU_ONLY, ZERO, Include, Use
-from zeus.distributed.crew import Crew, broadcast
+from zeus.distributed.group import RankGroup, broadcast
 from zeus.errors import DeviceError
 from zeus.job import Ending, Kind, Outcome
 from zeus.jobs.profile_folder import ProfileFolder
@@ -42,7 +42,7 @@ class TrialRun(Driver):
         self,
         engine: TrialEngine,
         monitor: ZeusMonitor,
-        crew: Crew,
+        crew: RankGroup,
         include: Include = GPU_ONLY,
         *,
         ask: Callable[[AskPolicy], bool] = lambda question: True,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zeus.distributed.crew import crew
-from zeus.distributed.notice import say
+from zeus.distributed.group import print_notice, rank_group
 from zeus.errors import InputError
 from zeus.launcher_env import launcher_env
 from zeus.monitor import ZeusMonitor
@@ -56,7 +55,7 @@ class FrameworkTrial:
         if self._optimizer is None and order.job_id is not None and order.trial is not None:
             self._optimizer = BatchSizeOptimizer(ZeusMonitor())
         self._training, self._begun = True, False
-        self._run = TrainingRun.join(trainer, crew())
+        self._run = TrainingRun.join(trainer, rank_group())
         if self._optimizer is not None:
             self._optimizer.steps_per_epoch = steps_per_epoch
             self._optimizer.epochs_before = epochs_before
@@ -108,7 +107,7 @@ class FrameworkTrial:
     def end(self) -> None:
         """Training has ended. A metric that was never seen fails the trial, but not the training, which is done."""
         if (missing := self._missing()) is not None:
-            say(str(missing))
+            print_notice(str(missing))
             self._fail(missing)
         if self._training and self._optimizer is not None:
             self._optimizer.on_train_end()

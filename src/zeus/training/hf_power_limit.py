@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from zeus import settings
 from zeus.device.clock import REAL
 from zeus.device.ranks import connected
-from zeus.distributed.crew import Alone, Crew, crew
+from zeus.distributed.group import RankGroup, SingleRank, rank_group
 from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer
@@ -123,7 +123,7 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
         TrainWatch.look_at_all()  # otherwise a limit that is about to be restored would be taken as the one found
         self._given = inspect.signature(GlobalPowerLimitOptimizer).bind(*args, **kwargs)
         # Several ranks can exchange values only after the Trainer has connected them.
-        self._optimizer = None if settings.has_several_ranks() or connected() else self._made(Alone())
+        self._optimizer = None if settings.has_several_ranks() or connected() else self._made(SingleRank())
         self._watch: TrainWatch | None = None
         self._profiled: tuple[int, int] | None = None  # samples on a GPU, and accumulation steps
 
@@ -137,10 +137,10 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
     def optimizer(self) -> GlobalPowerLimitOptimizer:
         """The `GlobalPowerLimitOptimizer`. Several ranks must all read this, as they do when training begins."""
         if self._optimizer is None:
-            self._optimizer = self._made(crew())
+            self._optimizer = self._made(rank_group())
         return self._optimizer
 
-    def _made(self, ranks: Crew) -> GlobalPowerLimitOptimizer:
+    def _made(self, ranks: RankGroup) -> GlobalPowerLimitOptimizer:
         return GlobalPowerLimitOptimizer(**{"crew": ranks, **self._given.arguments})
 
     @property
@@ -171,7 +171,7 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
         self._profiled = batch
         self._watch = TrainWatch(self._end)
         self.optimizer.on_train_begin()
-        self._run = TrainingRun.join(state, crew(), self.monitor, self.optimizer)
+        self._run = TrainingRun.join(state, rank_group(), self.monitor, self.optimizer)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._run is not None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from zeus.distributed.crew import crew
+from zeus.distributed.group import rank_group
 from zeus.errors import InputError
 from zeus.launcher_env import launcher_env
 from zeus.lazy import optional
@@ -87,7 +87,7 @@ class EnergyCallback(RunCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         go_before_reporters(self, sys._getframe(1).f_locals.get("self"))
-        self._run = TrainingRun.join(state, crew(), self.monitor)
+        self._run = TrainingRun.join(state, rank_group(), self.monitor)
 
     def _values(self, run: TrainingRun) -> dict[str, float]:
         return run.energy_values()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from zeus.distributed.crew import crew
+from zeus.distributed.group import rank_group
 from zeus.lazy import optional
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
@@ -81,7 +81,7 @@ class EnergyCallback(Callback):  # type: ignore[misc]
         self._stepped = trainer.global_step
         if self._optimizer is not None:
             self._optimizer.on_train_begin()
-        self._run = TrainingRun.join(trainer, crew(), self.monitor, self._optimizer)
+        self._run = TrainingRun.join(trainer, rank_group(), self.monitor, self._optimizer)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         if self._run is not None:
@@ -220,7 +220,7 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:
     """Call `make` with the ranks, if it takes them."""
-    return make(monitor, crew=crew()) if "crew" in inspect.signature(make).parameters else make(monitor)
+    return make(monitor, crew=rank_group()) if "crew" in inspect.signature(make).parameters else make(monitor)
 
 
 def length(batch: Any) -> int | None:

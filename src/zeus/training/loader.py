@@ -15,7 +15,7 @@ from zeus.device.find import find
 from zeus.device.gpu import Gpu
 from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
-from zeus.distributed.crew import broadcast, crew
+from zeus.distributed.group import broadcast, rank_group
 from zeus.errors import InputError
 from zeus.jobs.profile_folder import ProfileFolder
 from zeus.jobs.running import start_terms
@@ -146,7 +146,7 @@ class ZeusDataLoader(DataLoader[Any]):
         include: Iterable[str] | None,
     ) -> Session:
         eta = order.eta if order.eta is not None else 0.5 if eta is None else eta
-        ranks, trial = crew(), launched_trial(order)
+        ranks, trial = rank_group(), launched_trial(order)
         samples = order.batch_size or self._samples_per_step()
         optimizer = GlobalPowerLimitOptimizer(
             self._zeus_monitor,
@@ -273,7 +273,7 @@ class ZeusDataLoader(DataLoader[Any]):
 
 def _share(batch_size: int, accumulation_steps: int) -> int:
     """The samples of one batch of this rank. All ranks and accumulated batches together make one global batch."""
-    ranks = crew().size
+    ranks = rank_group().size
     if batch_size % (ranks * accumulation_steps):
         raise InputError(
             f"ZEUS_BATCH_SIZE={batch_size} is for all ranks together, and {ranks} ranks cannot share it evenly. Give "

@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from zeus import job
 from zeus.cost import Use, fits
-from zeus.distributed.crew import Alone, Crew
-from zeus.distributed.waiting import WaitRecord
+from zeus.distributed.group import RankGroup, SingleRank, WaitRecord
 from zeus.errors import DeviceError, InputError
 from zeus.job import Kind
 from zeus.jobs.profile_folder import ProfileFolder
@@ -51,7 +50,7 @@ class Session:
         terms: Terms,
         trial: LaunchedTrial | None = None,
         *,
-        crew: Crew | None = None,
+        crew: RankGroup | None = None,
         first: Callable[[float], float] = lambda value: value,
         quick: ProfileFolder | None = None,
         notes: CounterNotes | None = None,
@@ -64,7 +63,7 @@ class Session:
         if limit is not None and not limit > 0:
             raise InputError(f"the cost limit {limit!r} must be above 0.")
         self._optimizer = optimizer
-        self._crew: Crew = crew or Alone()
+        self._crew: RankGroup = crew or SingleRank()
         self._first = first
         self._trial = trial
         self._known = Knowledge() if trial is None else trial.known

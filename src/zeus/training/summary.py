@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use
-from zeus.distributed.notice import say, say_here
-from zeus.distributed.waiting import RankWait, WaitRecord
+from zeus.distributed.group import RankWait, WaitRecord, print_notice
 from zeus.job import Ending, Outcome
 from zeus.ledger.saving_text import is_seen, saving_sentence
 from zeus.ledger.units import Moved, Units
@@ -181,10 +180,10 @@ def summary_of(
 
 def print_summary(summary: Summary) -> None:
     """Print the line of a training on the first rank. Another rank tells only how long it waited, if that was long."""
-    say(sentence(summary))
+    print_notice(sentence(summary))
     waiting = summary.waiting
     if waiting.rank and waiting.is_noticeable(summary.seconds):
-        say_here(f"rank {waiting.rank} {waiting}")
+        print_notice(f"rank {waiting.rank} {waiting}", every_rank=True)
 
 
 def sentence(summary: Summary) -> str:

@@ -13,8 +13,7 @@ import weakref
 from dataclasses import replace
 
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use, included
-from zeus.distributed.crew import Alone, Crew
-from zeus.distributed.waiting import WaitRecord
+from zeus.distributed.group import RankGroup, SingleRank, WaitRecord
 from zeus.job import Kind
 from zeus.launcher_env import launcher_env
 from zeus.monitor import ZeusMonitor
@@ -51,10 +50,10 @@ class TrainingRun:
         self,
         monitor: ZeusMonitor | None = None,
         optimizer: GlobalPowerLimitOptimizer | None = None,
-        crew: Crew | None = None,
+        crew: RankGroup | None = None,
     ) -> None:
         self.monitor, self.optimizer = monitor, optimizer
-        self.crew: Crew = crew or Alone()
+        self.crew: RankGroup = crew or SingleRank()
         self.trial: Summary | None = None  # of the trial that this training is, once it has ended
         self._waits = WaitRecord(self.crew)
         self._recorder: Recorder | None = None  # None: no epoch has begun, or the training is over
@@ -76,7 +75,7 @@ class TrainingRun:
     def join(
         cls,
         trainer: object,
-        crew: Crew,
+        crew: RankGroup,
         monitor: ZeusMonitor | None = None,
         optimizer: GlobalPowerLimitOptimizer | None = None,
     ) -> TrainingRun:

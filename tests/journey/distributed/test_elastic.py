@@ -101,7 +101,8 @@ def test_a_trial_goes_on_with_fewer_ranks_after_a_node_is_lost(place: Place) -> 
         f"{name}={place.folder / 'far' / part}"
         for name, part in {"ZEUS_VIRTUAL_STATE": "cards", "ZEUS_KEEPER_STATE": "keeper", "XDG_RUNTIME_DIR": "."}.items()
     )
-    job(place, f"{ELASTIC} train.py near & near=$!\n{far} {ELASTIC} train.py far &\nwait $near")
+    near, lost = f"{ELASTIC},is_host=1 train.py near", f"{ELASTIC},is_host=0 train.py far"  # where ranks meet must stay
+    job(place, f"{near} & near=$!\n{far} {lost} &\nwait $near")
     (trial,) = tries(place.report())
     logs = "".join(file.read_text() for file in place.folder.rglob("*.log"))
     assert "4 ranks" in logs, logs

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from zeus.distributed.counting import Roll
+from zeus.distributed.counting import CountingLocks
 
 GPU = "GPU-0"
 
 
-def roll(rank: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Roll:
+def roll(rank: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> CountingLocks:
     for name, value in {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "3", "MASTER_PORT": "12345"}.items():
         monkeypatch.setenv(name, value)
-    return Roll([GPU], folder)
+    return CountingLocks([GPU], folder)
 
 
 def test_ranks_that_look_at_the_same_time_do_not_take_each_other_for_the_owner(
@@ -25,31 +25,31 @@ def test_ranks_that_look_at_the_same_time_do_not_take_each_other_for_the_owner(
 
     def look() -> None:
         while not is_over.is_set():
-            other.mine(GPU)
+            other.counts(GPU)
 
     looking = threading.Thread(target=look)
     looking.start()
     try:
-        assert all(lowest.mine(GPU) for _ in range(20_000))
+        assert all(lowest.counts(GPU) for _ in range(20_000))
     finally:
         is_over.set()
         looking.join()
-    assert not other.mine(GPU)
+    assert not other.counts(GPU)
 
 
 def test_a_rank_counts_as_soon_as_all_lower_ones_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lower, higher = (roll(rank, tmp_path, monkeypatch) for rank in (0, 2))
-    assert lower.mine(GPU) and not higher.mine(GPU)
+    assert lower.counts(GPU) and not higher.counts(GPU)
     lower.close()
-    assert higher.mine(GPU)
-    assert lower.mine(GPU), "it counted until it was closed, and its last window may end later"
+    assert higher.counts(GPU)
+    assert lower.counts(GPU), "it counted until it was closed, and its last window may end later"
 
 
 def test_a_rank_with_two_monitors_counts_in_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (roll(1, tmp_path, monkeypatch) for _ in range(2))
     above = roll(2, tmp_path, monkeypatch)
-    assert first.mine(GPU) and second.mine(GPU)
+    assert first.counts(GPU) and second.counts(GPU)
     first.close()
-    assert not above.mine(GPU)
+    assert not above.counts(GPU)
     second.close()
-    assert above.mine(GPU)
+    assert above.counts(GPU)

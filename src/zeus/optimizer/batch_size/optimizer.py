@@ -17,7 +17,7 @@ from dataclasses import replace
 from zeus.callback import Callback
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
-from zeus.distributed.crew import Alone, Crew, broadcast, crew
+from zeus.distributed.group import RankGroup, SingleRank, broadcast, rank_group
 from zeus.errors import DeviceError, InputError
 from zeus.job import Ending, JobSpec, Kind, Outcome
 from zeus.jobs.open import gpus_of
@@ -84,7 +84,7 @@ class BatchSizeOptimizer(Callback):
         self._source = TrialSource(
             monitor, job, server_url if store is None else store, rank, clock=clock, revise=revise
         )
-        self._crew: Crew = Alone()
+        self._crew: RankGroup = SingleRank()
         self._given: GivenTrial | None = None
         self._running: RunningTrial | None = None  # only on the rank that writes
         self._run: TrialRun | None = None  # None: training has not begun
@@ -185,7 +185,7 @@ class BatchSizeOptimizer(Callback):
         self.get_batch_size()
         if self._run is not None or self._given is None:
             return
-        self._crew = crew()
+        self._crew = rank_group()
         need_included(self.monitor, self._crew, self._given.include)
         running, include = self._running, self._given.include
         terms = Terms.of(

@@ -14,7 +14,7 @@ from itertools import count
 
 from zeus.cost import GPU_ONLY, CostModel, Include, included
 from zeus.device.gpu import Clock
-from zeus.distributed.crew import Alone, Board, board, crew
+from zeus.distributed.group import RankGroup, SingleRank, connected_group, rank_group
 from zeus.errors import InputError, ZeusError
 from zeus.job import Gpus, JobSpec
 from zeus.jobs.api import RecurringJob
@@ -86,8 +86,8 @@ class TrialSource:
         self._posted = False
         self._asked = 0
         self._post_cards()
-        if job is not None and not self.from_launcher and crew().size == 1:
-            need_included(monitor, Alone(), job.include)  # several ranks find out together, in `next`
+        if job is not None and not self.from_launcher and rank_group().size == 1:
+            need_included(monitor, SingleRank(), job.include)  # several ranks find out together, in `next`
         if rank == 0 and not self.from_launcher:
             self._registered()  # raises now, before any training, if the store or the job cannot be used
 
@@ -119,7 +119,7 @@ class TrialSource:
                 raise failed
 
     def _given_to_all(self, again: int | None, is_over: bool) -> GivenTrial | ZeusError:
-        ranks = board()
+        ranks = connected_group()
         if ranks is None or not ranks.everyone():
             if self._rank != 0:
                 raise InputError(
@@ -137,13 +137,13 @@ class TrialSource:
 
     def _post_cards(self) -> None:
         """Tell the other ranks which cards this one sees, as soon as there are other ranks."""
-        ranks = None if self._posted else board()
+        ranks = None if self._posted else connected_group()
         if ranks is not None:
             seen = cards_of(self._monitor), self._monitor.why_no_cpu
             ranks.post(f"optimizer {self._serial} cards {ranks.rank}", seen)
             self._posted = True
 
-    def _all_cards(self, ranks: Board) -> Gpus:
+    def _all_cards(self, ranks: RankGroup) -> Gpus:
         """The cards of all ranks, each once."""
         rows = [ranks.read(f"optimizer {self._serial} cards {rank}", by=rank) for rank in range(ranks.size)]
         refuse_without_cpu(self._counts, (why for _, why in rows))

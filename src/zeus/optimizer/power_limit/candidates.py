@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from zeus.device.gpu import Capability, Gpu
 from zeus.device.keeper import permitted
-from zeus.distributed.crew import Alone, Crew
+from zeus.distributed.group import RankGroup, SingleRank
 from zeus.errors import DeviceError, InputError
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class LimitRange:
             )
 
 
-def limit_range(gpus: Sequence[Gpu], crew: Crew | None = None) -> LimitRange:
+def limit_range(gpus: Sequence[Gpu], crew: RankGroup | None = None) -> LimitRange:
     """Ask the GPUs of this rank, and agree with the other ranks. Every rank must call this."""
     low, high, found = math.inf, -math.inf, -math.inf  # an empty range
     floor, ceiling = 0.0, math.inf
@@ -66,13 +66,13 @@ def limit_range(gpus: Sequence[Gpu], crew: Crew | None = None) -> LimitRange:
             floor, ceiling = permitted(gpus)
     except DeviceError as failed:
         log.warning("power limits are not changed, because they cannot be read: %s", failed)
-    rows = (crew or Alone()).gather((low, high, found, floor, ceiling))
+    rows = (crew or SingleRank()).gather((low, high, found, floor, ceiling))
     lows, highs, founds, floors, ceilings = zip(*rows, strict=True)
     return LimitRange(max(lows), min(highs), min(founds), max(floors), min(ceilings))
 
 
 def candidates(
-    gpus: Sequence[Gpu], step: float, wanted: Sequence[float] = (), crew: Crew | None = None
+    gpus: Sequence[Gpu], step: float, wanted: Sequence[float] = (), crew: RankGroup | None = None
 ) -> tuple[float, ...]:
     """The limits to try, highest first: what all GPUs of all ranks accept, never above the lowest limit found.
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from zeus.callback import Callback
 from zeus.cost import GPU_ONLY, ZERO, Include, included
 from zeus.device.keeper import Lease, Observing, lend
-from zeus.distributed.crew import Alone, Crew
+from zeus.distributed.group import RankGroup, SingleRank
 from zeus.errors import DeviceError, InputError, ZeusError
 from zeus.job import Kind
 from zeus.monitor import ZeusMonitor
@@ -135,14 +135,14 @@ class GlobalPowerLimitOptimizer(Callback):
         start_watts: float | None = None,
         profiling: str | ProfilingPlan | None = None,
         recheck: float | None = None,
-        crew: Crew | None = None,
+        crew: RankGroup | None = None,
         include: Iterable[str] | None = None,
     ) -> None:
         if recheck is not None and not recheck > 0:
             raise InputError(f"recheck={recheck!r}: give a share above 0 such as 0.2, or None.")
         self.mode = chosen_mode(given=mode)
         self.monitor = monitor
-        self._crew: Crew = crew or Alone()
+        self._crew: RankGroup = crew or SingleRank()
         wishes = Wishes(
             optimum_selector,
             wait_steps,

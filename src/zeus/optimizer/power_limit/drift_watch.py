@@ -6,7 +6,7 @@ import logging
 import math
 from collections import deque
 
-from zeus.distributed.crew import Crew
+from zeus.distributed.group import RankGroup
 from zeus.profile import PowerProfile
 
 log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ class DriftWatch:
         ranks: The ranks that train together. All see the slowest one's time.
     """
 
-    def __init__(self, share: float | None, ranks: Crew) -> None:
+    def __init__(self, share: float | None, ranks: RankGroup) -> None:
         self._share, self._ranks = share, ranks
         self._times: deque[float] = deque(maxlen=STEPS)
         self._was_cold = False  # whether limits were profiled in the first pass, which may have been slow

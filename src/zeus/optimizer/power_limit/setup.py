@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zeus.cost import GPU_ONLY, Include, counted_as, included
 from zeus.device.gpu import Clock, Gpu
-from zeus.distributed.crew import Crew
+from zeus.distributed.group import RankGroup
 from zeus.errors import InputError
 from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
@@ -64,7 +64,7 @@ class Setup:
         return profiler.start(self.plan, known) if self.plan is not None else None
 
 
-def set_up(monitor: ZeusMonitor, ranks: Crew, wishes: Wishes) -> Setup:
+def set_up(monitor: ZeusMonitor, ranks: RankGroup, wishes: Wishes) -> Setup:
     """Read the GPUs' limits and the stored profile. Every rank must call this, and all get the same result.
 
     If a launcher has opened a trial for this script, that trial says what the user does not: profiles, limits and η.
@@ -124,7 +124,7 @@ def _of_trial(wishes: Wishes, order: LauncherEnv) -> Wishes:
 
 
 def _earlier(
-    ranks: Crew, wishes: Wishes, profiles: Profiles | None, key: ProfileKey, plan: Plan
+    ranks: RankGroup, wishes: Wishes, profiles: Profiles | None, key: ProfileKey, plan: Plan
 ) -> tuple[PowerProfile | None, Plan]:
     """The profile of an earlier run, and the plan with the limit to start at. The first rank looks them up for all."""
     stored: PowerProfile | None = None
