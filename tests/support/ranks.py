@@ -66,7 +66,7 @@ def train(folder: Path) -> dict[str, Any]:
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 
-    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=folder / "profile.json", crew=rank_group())
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), profile_path=folder / "profile.json", group=rank_group())
     with optimizer.monitor.window("training") as window:
         loop(optimizer, lambda _: None)
     told = report(optimizer) | {"joules": window.joules, "seconds": window.seconds}
@@ -81,7 +81,7 @@ def lose(folder: Path) -> dict[str, Any]:
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 
-    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=rank_group())
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), group=rank_group())
     gave_up: list[int] = []
 
     def after(number: int) -> None:
@@ -118,7 +118,7 @@ def leave(folder: Path) -> dict[str, Any]:
     from zeus.monitor import ZeusMonitor
     from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 
-    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=rank_group())
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), group=rank_group())
     optimizer.on_epoch_begin()
     try:
         for number in range(40):

@@ -11,7 +11,8 @@ A rank that is missed is waited for as long as it beats, because it may evaluate
 longer than `BUSY_SECONDS`. A rank that does not beat for `settings.rank_patience()` is lost: it was killed or stopped,
 or the network is cut. The training itself may hang on a lost rank, so a thread beats and watches all the time. It has
 this rank restore its limits at once. If the lost rank comes back, the next call returns all values, and before that
-every rank gives up. """
+every rank gives up.
+"""
 
 from __future__ import annotations
 

@@ -39,12 +39,12 @@ def register_job(spec: JobSpec, store: str | Store | None = None, *, revise: boo
     return open_jobs(store).register(spec, void=revise)
 
 
-def gpus_of(monitor: ZeusMonitor, crew: RankGroup | None = None, include: Include = GPU_ONLY) -> Gpus:
+def gpus_of(monitor: ZeusMonitor, group: RankGroup | None = None, include: Include = GPU_ONLY) -> Gpus:
     """The GPUs of a training, summed over the monitors of all ranks. Every rank must call this.
 
     Args:
         monitor: Measures the GPUs of this rank.
-        crew: The ranks that train together.
+        group: The ranks that train together.
         include: Whose energy the costs count.
 
     Raises:
@@ -54,8 +54,8 @@ def gpus_of(monitor: ZeusMonitor, crew: RankGroup | None = None, include: Includ
     >>> gpus_of(ZeusMonitor(gpus=dict(enumerate(VirtualMachine.in_memory("v100", 2).gpus)))).label
     '2 x Tesla V100-PCIE-32GB'
     """
-    need_included(monitor, crew or SingleRank(), include)
-    return gpus_like(monitor, *count_gpus(monitor, crew or SingleRank()), include)
+    need_included(monitor, group or SingleRank(), include)
+    return gpus_like(monitor, *count_gpus(monitor, group or SingleRank()), include)
 
 
 def gpus_like(monitor: ZeusMonitor, count: int, watts: float, include: Include = GPU_ONLY) -> Gpus:

@@ -48,16 +48,16 @@ class CounterNotes:
     Args:
         orders: What the launcher set in the environment; it names the trial.
         monitor: Its GPUs are those of this rank.
-        crew: The ranks that train together.
+        group: The ranks that train together.
         include: Whose energy counts. If it is not that of GPUs alone, nothing is noted.
     """
 
-    def __init__(self, orders: LauncherEnv, monitor: ZeusMonitor, crew: RankGroup, include: Include) -> None:
+    def __init__(self, orders: LauncherEnv, monitor: ZeusMonitor, group: RankGroup, include: Include) -> None:
         # After running out of memory, the launcher starts the trial again and charges the last start by itself.
         self._charged = orders.spent_seconds or 0.0
         start = (orders.job_id, orders.trial, orders.trial_id, self._charged)
         self._trial = hashlib.sha256(repr(start).encode()).hexdigest()[:16]
-        self._monitor, self._crew, self._include = monitor, crew, include
+        self._monitor, self._group, self._include = monitor, group, include
         self._clock = monitor.clock
         self._cards = 0  # of all ranks
 
@@ -71,7 +71,7 @@ class CounterNotes:
         joules = sum(_used(gpu, note, reported) for gpu, note in found)
         seconds = max((self._clock.wall() - note.at for _, note in found), default=0.0)
         noted = max((note.cards for _, note in found), default=0)
-        rows = self._crew.gather((joules, max(0.0, seconds), len(found), noted, len(self._gpus)))
+        rows = self._group.gather((joules, max(0.0, seconds), len(found), noted, len(self._gpus)))
         self._cards = sum(row[4] for row in rows)
         before = max(row[3] for row in rows)
         if not before and not settings.elastic_start() and reported <= self._charged:

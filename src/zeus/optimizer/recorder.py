@@ -97,17 +97,17 @@ class Recorder:
 
     Args:
         monitor: Measures the GPUs of this rank.
-        crew: The ranks that train together.
+        group: The ranks that train together.
         include: Whose energy counts.
     """
 
-    def __init__(self, monitor: ZeusMonitor, crew: RankGroup, include: Include = GPU_ONLY) -> None:
+    def __init__(self, monitor: ZeusMonitor, group: RankGroup, include: Include = GPU_ONLY) -> None:
         self.monitor, self.include = monitor, include
         self.steps = 0  # since the last cut
         self.sets_limits = False  # whether a listener has set a limit
         self.local_error: str | None = None  # of a listener; a delivery makes it that of any rank
         self._window = f"zeus: training {next(_serials)}"
-        self._crew = crew
+        self._group = group
         self._listeners: dict[WeakListener, int] = {}  # and how many steps each has reported
         self._queue: deque[_Segment | _Mark] = deque()
         self._gpus = list(monitor.gpus.values())
@@ -120,13 +120,13 @@ class Recorder:
     # ------------------------------------------------------------------ who listens
 
     @classmethod
-    def join(cls, monitor: ZeusMonitor, crew: RankGroup, listener: Listener, include: Include = GPU_ONLY) -> Recorder:
+    def join(cls, monitor: ZeusMonitor, group: RankGroup, listener: Listener, include: Include = GPU_ONLY) -> Recorder:
         """Listen to what these GPUs use from now on. Every rank must call this.
 
         If a training on the same GPUs is being recorded already, that recorder is shared.
         """
-        if (recorder := cls.current(monitor, crew, include)) is None:
-            _open[_key(monitor, crew, include)] = recorder = cls(monitor, crew, include)
+        if (recorder := cls.current(monitor, group, include)) is None:
+            _open[_key(monitor, group, include)] = recorder = cls(monitor, group, include)
             recorder._begin()
         else:
             recorder._cut_here(wait=False)
@@ -134,22 +134,22 @@ class Recorder:
         return recorder
 
     @classmethod
-    def current(cls, monitor: ZeusMonitor, crew: RankGroup, include: Include = GPU_ONLY) -> Recorder | None:
+    def current(cls, monitor: ZeusMonitor, group: RankGroup, include: Include = GPU_ONLY) -> Recorder | None:
         """The recorder of a training on these GPUs. None if there is none."""
-        return _open.get(_key(monitor, crew, include))
+        return _open.get(_key(monitor, group, include))
 
     def leave(self, listener: Listener) -> None:
         """Listen no more. Segments that were cut before can still be delivered. The last one ends the measurement."""
         was_there = self._listeners.pop(weakref.WeakMethod(listener), None) is not None
         if was_there and not self._listeners:
-            _open.pop(_key(self.monitor, self._crew, self.include), None)
+            _open.pop(_key(self.monitor, self._group, self.include), None)
             self.monitor.end_window(self._window, sync_execution=False, cancel=True)
 
     def _begin(self) -> None:
         self.monitor.begin_window(self._window, restart=True)
         self._mark_edge()
         with contextlib.suppress(DeviceError):  # a rank is lost; training begins all the same
-            barrier(self._crew)  # no rank may start work before all ranks measure
+            barrier(self._group)  # no rank may start work before all ranks measure
 
     # ------------------------------------------------------------------ limits
 
@@ -218,9 +218,9 @@ class Recorder:
 
     def _split(self, wait: bool) -> Measurement:
         """Split the window, even if the GPU's work failed: the user must see that failure, not one of measuring."""
-        if wait and self._crew.size > 1 and any(gpu.spec.exact for gpu in self._gpus):
+        if wait and self._group.size > 1 and any(gpu.spec.exact for gpu in self._gpus):
             with contextlib.suppress(DeviceError):
-                barrier(self._crew)  # virtual cards work only when their rank says so: let all of them do so first
+                barrier(self._group)  # virtual cards work only when their rank says so: let all of them do so first
         try:
             return self.monitor.split_window(self._window, sync_execution=wait)
         except RuntimeError as failed:
@@ -257,10 +257,10 @@ class Recorder:
     def _summed(self, segments: Sequence[_Segment]) -> list[Use]:
         """What each of these segments used on all ranks, as far as all ranks know."""
         own = [one.measurement.use(self.include) for one in segments]
-        if self._crew.size == 1:
+        if self._group.size == 1:
             return own
         try:
-            rows = self._crew.gather(([(use.joules, use.seconds) for use in own], self.local_error))
+            rows = self._group.gather(([(use.joules, use.seconds) for use in own], self.local_error))
         except DeviceError as lost:  # a rank, and with it what its GPUs used
             self.local_error = str(lost)
             return [Use(math.nan, use.seconds) for use in own]
@@ -269,7 +269,7 @@ class Recorder:
         return [Use(sum(j for j, _ in uses), max(s for _, s in uses)) for uses in by_segment]
 
     def _alone(self, segments: Sequence[_Segment]) -> list[Use]:
-        found, several = [], self._crew.size > 1
+        found, several = [], self._group.size > 1
         for segment in segments:
             try:
                 use = segment.measurement.use(self.include)
@@ -295,8 +295,8 @@ class Recorder:
         return None if hourly is None else hourly.footprint
 
 
-def _key(monitor: ZeusMonitor, crew: RankGroup, include: Include) -> object:
-    return frozenset(gpu.spec.uuid for gpu in monitor.gpus.values()), monitor.clock, crew.size, include
+def _key(monitor: ZeusMonitor, group: RankGroup, include: Include) -> object:
+    return frozenset(gpu.spec.uuid for gpu in monitor.gpus.values()), monitor.clock, group.size, include
 
 
 def limit_found(gpus: Sequence[Gpu]) -> float | None:

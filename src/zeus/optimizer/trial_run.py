@@ -30,7 +30,7 @@ class TrialRun(Driver):
     Args:
         engine: The engine of the trial.
         monitor: Measures the GPUs of this rank.
-        crew: The ranks that train together. Only the rank that writes asks and reports; all get the same answer.
+        group: The ranks that train together. Only the rank that writes asks and reports; all get the same answer.
         include: Whose energy counts.
         ask: Asks the policy whether to go on.
         tell_epoch: Called with what an epoch uses.
@@ -42,7 +42,7 @@ class TrialRun(Driver):
         self,
         engine: TrialEngine,
         monitor: ZeusMonitor,
-        crew: RankGroup,
+        group: RankGroup,
         include: Include = GPU_ONLY,
         *,
         ask: Callable[[AskPolicy], bool] = lambda question: True,
@@ -52,7 +52,7 @@ class TrialRun(Driver):
     ) -> None:
         def asked(question: AskPolicy) -> bool:
             taken = {} if notes is None else notes.take(question.so_far)  # other ranks still wait for the answer
-            go_on = _for_all(ask(question) if crew.writes else True)
+            go_on = _for_all(ask(question) if group.writes else True)
             if notes is not None:
                 notes.keep(taken)
             return go_on
@@ -60,11 +60,11 @@ class TrialRun(Driver):
         super().__init__(
             engine,
             ask=asked,
-            tell_epoch=lambda use: tell_epoch(use) if crew.writes else None,
-            priced=lambda outcome: self.recorder.priced(outcome) if crew.writes else outcome,
+            tell_epoch=lambda use: tell_epoch(use) if group.writes else None,
+            priced=lambda outcome: self.recorder.priced(outcome) if group.writes else outcome,
         )
-        self.recorder = Recorder(monitor, crew, include)  # measures nothing yet
-        self._crew = crew
+        self.recorder = Recorder(monitor, group, include)  # measures nothing yet
+        self._group = group
         self._quick = quick
         self._notes = notes
         self._is_first = True  # whether no step of this process has ended yet
@@ -73,7 +73,7 @@ class TrialRun(Driver):
 
     def begin(self) -> None:
         """Start measuring. Every rank must call this."""
-        self.recorder = Recorder.join(self.recorder.monitor, self._crew, self._hear, self.recorder.include)
+        self.recorder = Recorder.join(self.recorder.monitor, self._group, self._hear, self.recorder.include)
 
     def resume(self, epochs: int, so_far: Outcome | None) -> None:
         """Continue what earlier starts of this trial have begun. Every rank must call this, when it measures already.
@@ -127,7 +127,7 @@ class TrialRun(Driver):
             self._is_first = False
         elif self.recorder.steps >= self._look_after:
             self.recorder.cut_steps(wait=False)
-            self.recorder.deliver(wait=self._crew.size > 1)
+            self.recorder.deliver(wait=self._group.size > 1)
             self.end_if_profiled()
 
     def end_if_profiled(self) -> None:
@@ -140,7 +140,7 @@ class TrialRun(Driver):
         quick = self._quick
         if quick is None:
             return
-        writes, sets = self._crew.writes, self.recorder.sets_limits
+        writes, sets = self._group.writes, self.recorder.sets_limits
         if broadcast(writes and is_enough(self.engine, profiled=quick.has_profile, sets_limits=sets)):
             if writes:
                 counted = self.engine.terms.steps_per_epoch  # exact: the engine leaves out the first step
@@ -156,7 +156,7 @@ class TrialRun(Driver):
             return float("inf")
         steps = self.engine.steps_per_epoch
         if steps is None:
-            return UNCOUNTED_STEPS if self._crew.size == 1 else float("inf")
+            return UNCOUNTED_STEPS if self._group.size == 1 else float("inf")
         return max(1, steps // LOOKS)
 
     @property

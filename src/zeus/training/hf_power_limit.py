@@ -141,7 +141,7 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
         return self._optimizer
 
     def _made(self, ranks: RankGroup) -> GlobalPowerLimitOptimizer:
-        return GlobalPowerLimitOptimizer(**{"crew": ranks, **self._given.arguments})
+        return GlobalPowerLimitOptimizer(**{"group": ranks, **self._given.arguments})
 
     @property
     def profile(self) -> PowerProfile | None:

@@ -220,7 +220,7 @@ class BatchSizeCallback(Callback):  # type: ignore[misc]
 
 def _made(make: Callable[..., GlobalPowerLimitOptimizer], monitor: ZeusMonitor) -> GlobalPowerLimitOptimizer:
     """Call `make` with the ranks, if it takes them."""
-    return make(monitor, crew=rank_group()) if "crew" in inspect.signature(make).parameters else make(monitor)
+    return make(monitor, group=rank_group()) if "group" in inspect.signature(make).parameters else make(monitor)
 
 
 def length(batch: Any) -> int | None:

@@ -156,7 +156,7 @@ class ZeusDataLoader(DataLoader[Any]):
             profiles=profiles or trial or (None if order.job_id is None else default_profiles()),
             key=ProfileKey(order.job_id or "", samples, "", 0),
             include=include,
-            crew=ranks,
+            group=ranks,
         )
         watts = optimizer.max_watts
         if trial is not None and trial.spec is not None and trial.trial is not None:
@@ -173,12 +173,12 @@ class ZeusDataLoader(DataLoader[Any]):
             steps_per_epoch=None if trial is None and order.cost_limit is None else self._steps_per_epoch(),
         )
         if trial is None:
-            return Session(optimizer, terms, crew=ranks, first=broadcast)
+            return Session(optimizer, terms, group=ranks, first=broadcast)
         return Session(
             optimizer,
             replace(terms, **start_terms(order)),
             trial,
-            crew=ranks,
+            group=ranks,
             first=broadcast,
             quick=ProfileFolder.of(order),
             notes=CounterNotes(order, self._zeus_monitor, ranks, optimizer.include),

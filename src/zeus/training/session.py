@@ -35,7 +35,7 @@ class Session:
         optimizer: Sets the power limit of the GPUs that its monitor measures.
         terms: The target, the cost and its bound.
         trial: The launcher's trial, if it has opened one.
-        crew: The ranks of a distributed training.
+        group: The ranks of a distributed training.
         first: Returns the first rank's number on every rank.
         quick: Where a script under `zeus profile` leaves what it measured.
         notes: For a trial that a launcher may have to start again.
@@ -50,7 +50,7 @@ class Session:
         terms: Terms,
         trial: LaunchedTrial | None = None,
         *,
-        crew: RankGroup | None = None,
+        group: RankGroup | None = None,
         first: Callable[[float], float] = lambda value: value,
         quick: ProfileFolder | None = None,
         notes: CounterNotes | None = None,
@@ -63,7 +63,7 @@ class Session:
         if limit is not None and not limit > 0:
             raise InputError(f"the cost limit {limit!r} must be above 0.")
         self._optimizer = optimizer
-        self._crew: RankGroup = crew or SingleRank()
+        self._group: RankGroup = group or SingleRank()
         self._first = first
         self._trial = trial
         self._known = Knowledge() if trial is None else trial.known
@@ -72,14 +72,14 @@ class Session:
         self._run = TrialRun(
             TrialEngine(replace(terms, found_watts=optimizer.found_limit), self._known),
             optimizer.monitor,
-            self._crew,
+            self._group,
             optimizer.include,
             ask=(lambda question: fits(question.cost, limit)) if trial is None else trial.keep_going,
             tell_epoch=(lambda use: None) if trial is None else trial.tell_epoch,
             quick=quick,
             notes=notes,
         )
-        self._waits = WaitRecord(self._crew)
+        self._waits = WaitRecord(self._group)
         self._ending = TrainingEnd.RUNNING
         self._begun = False
         self._in_epochs = False

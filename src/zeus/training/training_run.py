@@ -34,7 +34,7 @@ class TrainingRun:
     Args:
         monitor: Measures the GPUs of this rank.
         optimizer: Tunes the power limit. None: nobody does.
-        crew: The ranks that train together.
+        group: The ranks that train together.
 
     >>> from zeus.device.virtual import VirtualMachine
     >>> machine = VirtualMachine.in_memory("v100")
@@ -50,12 +50,12 @@ class TrainingRun:
         self,
         monitor: ZeusMonitor | None = None,
         optimizer: GlobalPowerLimitOptimizer | None = None,
-        crew: RankGroup | None = None,
+        group: RankGroup | None = None,
     ) -> None:
         self.monitor, self.optimizer = monitor, optimizer
-        self.crew: RankGroup = crew or SingleRank()
+        self.group: RankGroup = group or SingleRank()
         self.trial: Summary | None = None  # of the trial that this training is, once it has ended
-        self._waits = WaitRecord(self.crew)
+        self._waits = WaitRecord(self.group)
         self._recorder: Recorder | None = None  # None: no epoch has begun, or the training is over
         self._measured: Recorder | None = None  # the same, also when the training is over
         self._engine = TrialEngine(Terms(target_metric=None, max_epochs=ANY, cost=None))
@@ -75,7 +75,7 @@ class TrainingRun:
     def join(
         cls,
         trainer: object,
-        crew: RankGroup,
+        group: RankGroup,
         monitor: ZeusMonitor | None = None,
         optimizer: GlobalPowerLimitOptimizer | None = None,
     ) -> TrainingRun:
@@ -84,7 +84,7 @@ class TrainingRun:
         if run is None or not run._callbacks:
             if run is None:
                 weakref.finalize(trainer, _runs.pop, id(trainer), None)
-            _runs[id(trainer)] = run = cls(crew=crew)
+            _runs[id(trainer)] = run = cls(group=group)
         run._callbacks += 1
         run.monitor = run.monitor or monitor
         run.optimizer = run.optimizer or optimizer
@@ -110,7 +110,7 @@ class TrainingRun:
         if self._measured is None and self.monitor is not None:
             found = None if self.optimizer is None else self.optimizer.found_limit
             self._engine = replace(self._engine, terms=replace(self._engine.terms, found_watts=found))
-            self._measured = self._recorder = Recorder.join(self.monitor, self.crew, self._hear, self._include)
+            self._measured = self._recorder = Recorder.join(self.monitor, self.group, self._hear, self._include)
 
     def epoch_begin(self) -> None:
         if self._in_epoch:
@@ -168,7 +168,7 @@ class TrainingRun:
             self.pause()
             self._mark(EpochEnded())
             if self._recorder is not None:
-                self._recorder.deliver(wait=self.crew.size > 1)
+                self._recorder.deliver(wait=self.group.size > 1)
 
     def log_due(self) -> None:
         """A log is due, or an evaluation begins or ends. All ranks must call this at the same step."""
@@ -179,7 +179,7 @@ class TrainingRun:
         else:
             self._cut_evaluation()
         steps, samples, self._steps, self._samples = self._steps, self._samples, 0, 0
-        self._recorder.mark(self._log, steps, samples * self.crew.size)
+        self._recorder.mark(self._log, steps, samples * self.group.size)
         self._recorder.deliver()
 
     def end(self, *, wait: bool = True) -> None:
@@ -237,7 +237,7 @@ class TrainingRun:
 
     def energy_values(self) -> dict[str, float]:
         """For a log: the newest steps whose energy is known, the sum of all, and what it costs if that is given."""
-        if self._recorder is not None and self.crew.size == 1:
+        if self._recorder is not None and self.group.size == 1:
             self._recorder.deliver()
         use = self.use
         if not (use.seconds and use.is_known) or self._measured is None:
@@ -249,7 +249,7 @@ class TrainingRun:
 
     def limit_values(self) -> dict[str, float]:
         """For a log: the chosen limit, and what it has saved so far if that is known and seen."""
-        if self._recorder is not None and self.crew.size == 1:
+        if self._recorder is not None and self.group.size == 1:
             self._recorder.cut_steps(wait=False)
             self._recorder.deliver()
         optimizer = self.optimizer

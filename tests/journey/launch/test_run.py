@@ -420,7 +420,7 @@ def test_a_wrong_job_file_is_refused_with_its_line_before_anything_is_changed(pl
         ({"command": "pyhton train.py {batch_size}"}, {}, "'pyhton' is not found"),
         ({}, {"ZEUS_GPU": "auto"}, "without a GPU, set ZEUS_GPU=virtual:v100"),
         ({}, {"ZEUS_MODE": "fast"}, "give optimize, observe or off"),
-        ({}, {"ZEUS_PROFILING": "wakl"}, "ZEUS_PROFILING='wakl' is not known. Did you mean 'walk'?"),
+        ({}, {"ZEUS_PROFILING": "wakl"}, "ZEUS_PROFILING='wakl': give walk or paper."),
     ],
     ids=["limit", "GPU", "command", "no GPU", "mode", "profiling"],
 )

@@ -590,7 +590,7 @@ class _Parting(SingleRank):
 
 def test_a_rank_that_is_gone_when_training_begins_leaves_no_gpu_lent(virtual_v100s: list[VirtualGpu]) -> None:
     ranks = _Parting()
-    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=ranks)
+    optimizer = GlobalPowerLimitOptimizer(ZeusMonitor(), group=ranks)
     ranks.gone = True
     optimizer.on_train_begin()
     assert optimizer.why_not == "the ranks can no longer communicate"
@@ -609,10 +609,10 @@ class _Twins(SingleRank):
 
 
 def test_epochs_count_also_while_an_exception_of_something_else_is_handled(virtual_v100s: list[VirtualGpu]) -> None:
-    first = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=_Twins())
+    first = GlobalPowerLimitOptimizer(ZeusMonitor(), group=_Twins())
     train(first, epochs=30, steps=2, batch_size=8)
     first.on_train_end()
-    second = GlobalPowerLimitOptimizer(ZeusMonitor(), crew=_Twins())
+    second = GlobalPowerLimitOptimizer(ZeusMonitor(), group=_Twins())
     try:
         {}["checkpoint"]
     except KeyError:  # there is none, so it trains from the start

@@ -84,7 +84,7 @@ class BatchSizeOptimizer(Callback):
         self._source = TrialSource(
             monitor, job, server_url if store is None else store, rank, clock=clock, revise=revise
         )
-        self._crew: RankGroup = SingleRank()
+        self._group: RankGroup = SingleRank()
         self._given: GivenTrial | None = None
         self._running: RunningTrial | None = None  # only on the rank that writes
         self._run: TrialRun | None = None  # None: training has not begun
@@ -185,8 +185,8 @@ class BatchSizeOptimizer(Callback):
         self.get_batch_size()
         if self._run is not None or self._given is None:
             return
-        self._crew = rank_group()
-        need_included(self.monitor, self._crew, self._given.include)
+        self._group = rank_group()
+        need_included(self.monitor, self._group, self._given.include)
         running, include = self._running, self._given.include
         terms = Terms.of(
             self._given.spec,
@@ -202,10 +202,10 @@ class BatchSizeOptimizer(Callback):
         self._run = TrialRun(
             engine,
             self.monitor,
-            self._crew,
+            self._group,
             include,
             quick=ProfileFolder.of(orders) if launched else None,
-            notes=CounterNotes(orders, self.monitor, self._crew, include) if launched else None,
+            notes=CounterNotes(orders, self.monitor, self._group, include) if launched else None,
             ask=(lambda question: True) if running is None else running.answer,
             tell_epoch=(lambda use: None) if running is None else running.tell_epoch,
         )
@@ -222,7 +222,7 @@ class BatchSizeOptimizer(Callback):
         so_far = None
         if done or self._source.from_launcher:
             so_far = broadcast(self._running.so_far() if self._running is not None else None)
-        if done and so_far is None and self._crew.writes:
+        if done and so_far is None and self._group.writes:
             log.warning(
                 "training goes on after epoch %s of another trial, so the energy of the whole training is unknown", done
             )

@@ -54,7 +54,7 @@ class LimitRange:
             )
 
 
-def limit_range(gpus: Sequence[Gpu], crew: RankGroup | None = None) -> LimitRange:
+def limit_range(gpus: Sequence[Gpu], group: RankGroup | None = None) -> LimitRange:
     """Ask the GPUs of this rank, and agree with the other ranks. Every rank must call this."""
     low, high, found = math.inf, -math.inf, -math.inf  # an empty range
     floor, ceiling = 0.0, math.inf
@@ -66,13 +66,13 @@ def limit_range(gpus: Sequence[Gpu], crew: RankGroup | None = None) -> LimitRang
             floor, ceiling = permitted(gpus)
     except DeviceError as failed:
         log.warning("power limits are not changed, because they cannot be read: %s", failed)
-    rows = (crew or SingleRank()).gather((low, high, found, floor, ceiling))
+    rows = (group or SingleRank()).gather((low, high, found, floor, ceiling))
     lows, highs, founds, floors, ceilings = zip(*rows, strict=True)
     return LimitRange(max(lows), min(highs), min(founds), max(floors), min(ceilings))
 
 
 def candidates(
-    gpus: Sequence[Gpu], step: float, wanted: Sequence[float] = (), crew: RankGroup | None = None
+    gpus: Sequence[Gpu], step: float, wanted: Sequence[float] = (), group: RankGroup | None = None
 ) -> tuple[float, ...]:
     """The limits to try, highest first: what all GPUs of all ranks accept, never above the lowest limit found.
 
@@ -80,7 +80,7 @@ def candidates(
         gpus: The GPUs of this rank.
         step: Distance between limits, in watts.
         wanted: The limits to try, in watts, instead of all.
-        crew: The ranks of the job.
+        group: The ranks of the job.
 
     Raises:
         InputError: A wanted limit is outside the GPUs' range, or the policy does not allow it.
@@ -89,4 +89,4 @@ def candidates(
     >>> candidates(VirtualMachine.in_memory("v100").gpus, 50)
     (250.0, 200.0, 150.0, 100.0)
     """
-    return limit_range(gpus, crew).candidates(step, wanted)
+    return limit_range(gpus, group).candidates(step, wanted)

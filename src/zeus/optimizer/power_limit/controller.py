@@ -101,7 +101,7 @@ class GlobalPowerLimitOptimizer(Callback):
         profiling: "walk" (short looks, until the next limits cannot be better) or "paper" (every limit for five
             seconds). Default: ZEUS_PROFILING, else "walk".
         recheck: Profile again if the step time changes by more than this share. None: never.
-        crew: The ranks of a distributed job.
+        group: The ranks of a distributed job.
         include: Whose energy decides: ["gpu"], or ["gpu", "cpu"] for the CPU and its memory too. Under `zeus run`, the
             job's. Default: ["gpu"].
 
@@ -135,14 +135,14 @@ class GlobalPowerLimitOptimizer(Callback):
         start_watts: float | None = None,
         profiling: str | ProfilingPlan | None = None,
         recheck: float | None = None,
-        crew: RankGroup | None = None,
+        group: RankGroup | None = None,
         include: Iterable[str] | None = None,
     ) -> None:
         if recheck is not None and not recheck > 0:
             raise InputError(f"recheck={recheck!r}: give a share above 0 such as 0.2, or None.")
         self.mode = chosen_mode(given=mode)
         self.monitor = monitor
-        self._crew: RankGroup = crew or SingleRank()
+        self._group: RankGroup = group or SingleRank()
         wishes = Wishes(
             optimum_selector,
             wait_steps,
@@ -157,8 +157,8 @@ class GlobalPowerLimitOptimizer(Callback):
             profiling_plan(given=profiling),
             None if include is None else included(include),
         )
-        self._setup = set_up(monitor, self._crew, wishes)
-        self._crew.on_loss(self._restore, self._part)
+        self._setup = set_up(monitor, self._group, wishes)
+        self._group.on_loss(self._restore, self._part)
         self._profiler: State | None = self._setup.begin()  # None: there is nothing to profile, or profiling failed
         self._best = self._profiler.best_limit if isinstance(self._profiler, Done) else None
         self._phase: Phase = Idle()
@@ -168,7 +168,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self._few = 0, ZERO  # steps that are still too few to be measured well, and what they used
         self._parted: str | None = None  # the ranks no longer choose limits together, because of this
         self._restored = False  # whether the limits of this training were restored for that reason
-        self._drift = DriftWatch(recheck, self._crew)
+        self._drift = DriftWatch(recheck, self._group)
         self._passes = 0  # passes of training steps: an epoch has one, or several around evaluations
         self._pace: float | None = None  # seconds per step, the same on all ranks
         self._last_end: float | None = None  # when the last step ended; None outside of epochs
@@ -277,11 +277,11 @@ class GlobalPowerLimitOptimizer(Callback):
     def on_epoch_end(self) -> None:
         """Training steps pause, for example for an evaluation. Nothing is profiled until the next `on_epoch_begin`."""
         self._heed()
-        left = self._crew.size > 1 and self._raised.error() is not None  # do not wait for ranks that may be gone
+        left = self._group.size > 1 and self._raised.error() is not None  # do not wait for ranks that may be gone
         with self._guarded():
             if self._recorder is not None and not left:
                 self._recorder.cut_steps()
-                self._recorder.deliver(wait=self._crew.size > 1)
+                self._recorder.deliver(wait=self._group.size > 1)
             if self._passes == COMPARED and self._compares and self._setup.plan is not None:
                 self._set(self._setup.plan.limits[0] if self.mode is Mode.OPTIMIZE else self.best_limit)
         self._last_end = None
@@ -323,7 +323,7 @@ class GlobalPowerLimitOptimizer(Callback):
                 case Observing(reason):
                     refusal = reason
             self._phase = Profiling(lease)  # whatever fails from here on gives the lease back
-            if any(self._crew.gather(refusal is not None)):
+            if any(self._group.gather(refusal is not None)):
                 self._leave(GivenUp(refusal or "another rank of this training may not set power limits"))
             elif isinstance(self._profiler, Done):
                 self._hold_best(lease)
@@ -333,15 +333,15 @@ class GlobalPowerLimitOptimizer(Callback):
     def _profile(self, lease: Lease | None, begun: State) -> None:
         self._phase, self._profiler = Profiling(lease), begun
         self.monitor.watch_closely(True)
-        self._recorder = Recorder.join(self.monitor, self._crew, self._learn, self.include)
+        self._recorder = Recorder.join(self.monitor, self._group, self._learn, self.include)
         self._apply()
 
     def _advance(self, seconds: float) -> None:
         recorder = self._recorder
         assert recorder is not None
         recorder.step(self._learn)
-        if isinstance(self._profiler, Waiting) and self._crew.size > 1 and self._pace is None:
-            self._pace = max(self._crew.gather(seconds))
+        if isinstance(self._profiler, Waiting) and self._group.size > 1 and self._pace is None:
+            self._pace = max(self._group.gather(seconds))
         match self._profiler:
             case Waiting() | Settling() as before:
                 self._profiler = profiler.step(before, self._pace if self._pace is not None else seconds)
@@ -352,8 +352,8 @@ class GlobalPowerLimitOptimizer(Callback):
             case Measuring():
                 if self._is_long_enough(recorder):
                     recorder.cut_steps()
-                    recorder.deliver(wait=self._crew.size > 1)  # ranks wait for it, so that all agree
-                elif self._crew.size == 1:
+                    recorder.deliver(wait=self._group.size > 1)  # ranks wait for it, so that all agree
+                elif self._group.size == 1:
                     recorder.deliver()
 
     def _is_long_enough(self, recorder: Recorder) -> bool:
@@ -378,7 +378,7 @@ class GlobalPowerLimitOptimizer(Callback):
             self._few = steps, used
             if used.seconds < CHUNK_SECONDS / 2:
                 return
-            if self._crew.size > 1:
+            if self._group.size > 1:
                 self._pace = used.seconds / steps  # more exact than the first step, which is slow
             self._few = 0, ZERO
             one = LimitSlice(before.limit, steps, used.seconds, used.joules)
@@ -416,7 +416,7 @@ class GlobalPowerLimitOptimizer(Callback):
     def _set(self, limit: float | None) -> None:
         """Set this limit on all GPUs of this rank. None: restore on each the limit found."""
         lease = self._lease
-        if lease is None and self._crew.size == 1:
+        if lease is None and self._group.size == 1:
             return
         with self._setting():
             try:
@@ -425,7 +425,7 @@ class GlobalPowerLimitOptimizer(Callback):
                 elif lease is not None:
                     lease.set_found()
             except ZeusError as failed:
-                if self._crew.size == 1:
+                if self._group.size == 1:
                     raise
                 self._error = str(failed)  # the other ranks learn it at the next exchange
                 if self._recorder is not None:
@@ -433,7 +433,7 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def _setting(self, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:
         """A block in which limits are set: whoever records this training separates what ran before and after it."""
-        recorder = Recorder.current(self.monitor, self._crew, self.include)
+        recorder = Recorder.current(self.monitor, self._group, self.include)
         return contextlib.nullcontext() if recorder is None else recorder.setting_limit(wait=wait)
 
     def _settle(self) -> None:
@@ -450,7 +450,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self._best = best = self._profiler.best_limit
         self._drift.profiled(is_cold=self._passes == 1)
         self._settle()
-        if failed := next(filter(None, self._crew.gather(self._error)), None):
+        if failed := next(filter(None, self._group.gather(self._error)), None):
             raise DeviceError(failed)
         log.info("the best power limit is %g W of %s", best, [one.limit_watts for one in profile.slices])
         self._keep(profile)
@@ -458,7 +458,7 @@ class GlobalPowerLimitOptimizer(Callback):
     def _keep(self, profile: PowerProfile) -> None:
         stored, profiles = self._setup.stored, self._setup.profiles
         kept = profile.beside(stored)
-        if self._crew.writes and profiles is not None and kept != stored:
+        if self._group.writes and profiles is not None and kept != stored:
             try:
                 profiles.put(self.key, kept)
             except Exception as failed:
