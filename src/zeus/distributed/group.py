@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from zeus import settings
 from zeus.cost import CostModel, Use
 from zeus.device.ranks import connected, is_first
+from zeus.errors import DeviceError
 
 T = TypeVar("T")
 
@@ -93,10 +94,10 @@ class SingleRank:
         return value
 
     def post(self, key: str, value: object) -> None:
-        raise NotImplementedError("there is no other rank")
+        raise DeviceError("there is no other rank")
 
     def read(self, key: str, by: int = 0) -> Any:
-        raise NotImplementedError("there is no other rank")
+        raise DeviceError("there is no other rank")
 
     def on_loss(self, restore: Callable[[], str | None], give_up: Callable[[str], None]) -> None:
         pass
