@@ -1,11 +1,14 @@
-"""Measures a training from inside its process: one window, cut into segments at steps, epochs and evaluations.
+"""Measures a training from inside its process, in segments of steps, epochs and evaluations.
 
-    cut ──▶ segment whose energy is not known yet ──▶ deliver ──▶ every listener, in order
+    cut ──▶ segment whose energy is not known yet ──▶ deliver ──▶ the listener, in order
     mark ─▶ call, such as "an epoch has ended" ──────┘
 
-Whoever wants to know what a training uses listens: the power limit optimizer, the engine of the trial, the energy log.
-All that measure the same GPUs share one recorder. A cut waits neither for a sensor nor for the driver. Several ranks
-cut at the same steps, and add up what each measures in one exchange when they deliver.
+Whoever wants to know what a training uses has a recorder: the power limit optimizer, the engine of the trial, the
+energy log. All recorders of the same GPUs share one window. A cut of any of them divides it into pieces, and a segment
+is all pieces since the recorder's last cut. So each hears of its own units alone, and all hear the same energy.
+
+A cut waits neither for a sensor nor for the driver. Several ranks cut at the same steps, and add up what each measures
+in one exchange when they deliver.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from zeus.cost import GPU_ONLY, Include, Use
+from zeus.cost import GPU_ONLY, ZERO, Include, Use
 from zeus.deadline import Call, ask
 from zeus.device.gpu import Gpu, lowest_limit
 from zeus.device.keeper.lease import found_limits
@@ -35,8 +38,7 @@ log = logging.getLogger(__name__)
 
 HANDOVER_SECONDS = 0.1  # for a limit that was asked for when a segment was cut
 
-Listener: TypeAlias = Callable[[Measured], None]  # a method; it does not keep its object alive
-WeakListener: TypeAlias = "weakref.WeakMethod[Listener]"
+Listener: TypeAlias = Callable[[Measured], None]
 
 
 class _LimitReading:
@@ -65,22 +67,33 @@ class _LimitReading:
         return self._watts
 
 
-class _Segment(NamedTuple):
-    kind: Kind
-    units: int
-    begin: _LimitReading
-    end: _LimitReading
-    measurement: Measurement
-    listeners: tuple[WeakListener, ...]
+class _Piece:
+    """A part of the window between two cuts."""
+
+    def __init__(self, measurement: Measurement, begin: _LimitReading, end: _LimitReading) -> None:
+        self.measurement = measurement
+        self.use: Use | None = None  # on all ranks; None: not known yet
+        self._begin, self._end = begin, end
 
     @property
     def is_ready(self) -> bool:
-        return self.measurement.is_ready and self.begin.is_over and self.end.is_over
+        return self.measurement.is_ready and self._begin.is_over and self._end.is_over
 
     @property
     def limit(self) -> float | None:
-        """The limit of the whole segment. None if it is unknown, or another process has changed it."""
-        return self.end.watts if self.end.watts == self.begin.watts else None
+        """The limit in force. None if it is unknown, or another process has changed it."""
+        return self._end.watts if self._end.watts == self._begin.watts else None
+
+
+class _Segment(NamedTuple):
+    kind: Kind
+    units: int
+    pieces: tuple[_Piece, ...]
+
+    def measured(self) -> Measured:
+        limits = {piece.limit for piece in self.pieces}
+        use = sum((piece.use or ZERO for piece in self.pieces), ZERO)
+        return Measured(self.kind, self.units, use, limits.pop() if len(limits) == 1 else None)
 
 
 class _Mark(NamedTuple):
@@ -88,100 +101,189 @@ class _Mark(NamedTuple):
     arguments: tuple[object, ...]
 
 
-_open: weakref.WeakValueDictionary[object, Recorder] = weakref.WeakValueDictionary()  # those that measure, by GPUs
-_serials = itertools.count(1)
+class _Window:
+    """The window that all recorders of the same GPUs share."""
 
-
-class Recorder:
-    """Measures one training in segments. Every rank makes the same calls at the same steps.
-
-    Args:
-        monitor: Measures the GPUs of this rank.
-        group: The ranks that train together.
-        include: Whose energy counts.
-    """
-
-    def __init__(self, monitor: ZeusMonitor, group: RankGroup, include: Include = GPU_ONLY) -> None:
-        self.monitor, self.include = monitor, include
-        self.steps = 0  # since the last cut
-        self.sets_limits = False  # whether a listener has set a limit
-        self.local_error: str | None = None  # of a listener; a delivery makes it that of any rank
-        self._window = f"zeus: training {next(_serials)}"
-        self._group = group
-        self._listeners: dict[WeakListener, int] = {}  # and how many steps each has reported
-        self._queue: deque[_Segment | _Mark] = deque()
+    def __init__(self, monitor: ZeusMonitor, group: RankGroup, include: Include) -> None:
+        self.recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+        self.began = 0.0  # when the open piece began
+        self.steps = 0  # that have ended, as far as any recorder has been told
+        self.sets_limits = False  # whether this process has set a limit since the training began
+        self.local_error: str | None = None  # of this rank; an exchange makes it that of any rank
+        self.hours = EnergyByHour(monitor.prices, include)
+        self._name = f"zeus: training {next(_serials)}"
+        self._monitor, self._group, self._include = monitor, group, include
         self._gpus = list(monitor.gpus.values())
-        self._clock = monitor.clock
-        self._began = 0.0  # when the open segment began
-        self._reading = _LimitReading(())  # of the limit where it began
-        self._stepped = 0  # steps since the measurement began
-        self._hours = EnergyByHour(monitor.prices, include)
-
-    # ------------------------------------------------------------------ who listens
-
-    @classmethod
-    def join(cls, monitor: ZeusMonitor, group: RankGroup, listener: Listener, include: Include = GPU_ONLY) -> Recorder:
-        """Listen to what these GPUs use from now on. Every rank must call this.
-
-        If a training on the same GPUs is being recorded already, that recorder is shared.
-        """
-        if (recorder := cls.current(monitor, group, include)) is None:
-            _open[_key(monitor, group, include)] = recorder = cls(monitor, group, include)
-            recorder._begin()
-        else:
-            recorder._cut_here(wait=False)
-        recorder._listeners[weakref.WeakMethod(listener)] = recorder._stepped
-        return recorder
-
-    @classmethod
-    def current(cls, monitor: ZeusMonitor, group: RankGroup, include: Include = GPU_ONLY) -> Recorder | None:
-        """The recorder of a training on these GPUs. None if there is none."""
-        return _open.get(_key(monitor, group, include))
-
-    def leave(self, listener: Listener) -> None:
-        """Listen no more. Segments that were cut before can still be delivered. The last one ends the measurement."""
-        was_there = self._listeners.pop(weakref.WeakMethod(listener), None) is not None
-        if was_there and not self._listeners:
-            _open.pop(_key(self.monitor, self._group, self.include), None)
-            self.monitor.end_window(self._window, sync_execution=False, cancel=True)
-
-    def _begin(self) -> None:
-        self.monitor.begin_window(self._window, restart=True)
+        self._pending: deque[_Piece] = deque()
+        self._reading = _LimitReading(())  # of the limit where the open piece began
+        monitor.begin_window(self._name, restart=True)
         self._mark_edge()
         with contextlib.suppress(DeviceError):  # a rank is lost; training begins all the same
-            barrier(self._group)  # no rank may start work before all ranks measure
+            barrier(group)  # no rank may start work before all ranks measure
 
-    # ------------------------------------------------------------------ limits
+    def split(self, *, wait: bool) -> None:
+        """End a piece and begin the next one."""
+        measurement, begin = self._split(wait), self._reading
+        self._mark_edge()
+        piece = _Piece(measurement, begin, self._reading)
+        self._pending.append(piece)
+        for recorder in self.recorders:
+            recorder.pieces.append(piece)
+
+    def close(self) -> None:
+        self._monitor.end_window(self._name, sync_execution=False, cancel=True)
 
     @contextlib.contextmanager
-    def setting_limit(self, *, wait: bool = True) -> Iterator[None]:
-        """A block in which this process sets limits: a segment ends before it, and another begins after it."""
-        self._cut_here(wait=wait)
-        _ = self._reading.watts  # that of the segment before must not be read after the change
+    def setting_limit(self, *, wait: bool) -> Iterator[None]:
+        """A block in which this process sets limits. Steps before it and after it are in different segments."""
+        self._divide(wait=wait)
+        _ = self._reading.watts  # that of the piece before must not be read after the change
         try:
             yield
         finally:
             self.sets_limits = True
-            self.cut(Kind.STEP, 0, wait=wait)
+            self._divide(wait=wait)
 
-    def found(self) -> float | None:
-        """The lowest limit before this process set any, or None if a GPU does not report it."""
-        return limit_found(self._gpus)
+    def _divide(self, *, wait: bool) -> None:
+        self.split(wait=wait)
+        for recorder in self.recorders:
+            recorder.divide(self)
+
+    def resolve(self, *, wait: bool, alone: bool) -> None:
+        """Find out what the pieces used on all ranks. Arguments are those of `Recorder.deliver`."""
+        ready = list(self._pending)
+        if not wait:
+            ready = ready[: next((i for i, one in enumerate(ready) if not one.is_ready), len(ready))]
+        uses = self._alone(ready) if alone else self._summed(ready) if self._pending else []
+        for use in uses:
+            piece = self._pending.popleft()
+            piece.use = use
+            with contextlib.suppress(Exception) if alone else contextlib.nullcontext():
+                self.hours.add(piece.measurement)
+
+    def _mark_edge(self) -> None:
+        self.began = self._monitor.clock.now()
+        if self._reading.is_over:  # one that has not come yet is not asked for again: the driver may hang
+            self._reading = _LimitReading(self._gpus)
+
+    def _split(self, wait: bool) -> Measurement:
+        """Split the window, even if the GPU's work failed: the user must see that failure, not one of measuring."""
+        if wait and self._group.size > 1 and any(gpu.spec.exact for gpu in self._gpus):
+            with contextlib.suppress(DeviceError):
+                barrier(self._group)  # virtual cards work only when their rank says so: let all of them do so first
+        try:
+            return self._monitor.split_window(self._name, sync_execution=wait)
+        except RuntimeError as failed:
+            log.warning("could not wait for the GPU to finish its work: %s", failed)
+            return self._monitor.split_window(self._name, sync_execution=False)
+
+    def _summed(self, pieces: Sequence[_Piece]) -> list[Use]:
+        """What each of these pieces used on all ranks, as far as all ranks know."""
+        own = [one.measurement.use(self._include) for one in pieces]
+        if self._group.size == 1:
+            return own
+        try:
+            rows = self._group.gather(([(use.joules, use.seconds) for use in own], self.local_error))
+        except DeviceError as lost:  # a rank, and with it what its GPUs used
+            self.local_error = str(lost)
+            return [Use(math.nan, use.seconds) for use in own]
+        self.local_error = next((error for _, error in rows if error is not None), None)
+        by_piece = zip(*(uses for uses, _ in rows), strict=False)  # only those that are known on every rank
+        return [Use(sum(j for j, _ in uses), max(s for _, s in uses)) for uses in by_piece]
+
+    def _alone(self, pieces: Sequence[_Piece]) -> list[Use]:
+        found, several = [], self._group.size > 1
+        for piece in pieces:
+            try:
+                use = piece.measurement.use(self._include)
+            except Exception as failed:  # the user must see the exception that ended the training, not this one
+                log.warning("what the trial used at its end could not be measured: %s", failed)
+                use = Use(math.nan, 0.0)
+            seconds = use.seconds if math.isfinite(use.seconds) else 0.0
+            found.append(Use(math.nan if several else use.joules, seconds))
+        return found
+
+
+_open: weakref.WeakValueDictionary[object, _Window] = weakref.WeakValueDictionary()  # by what they measure
+_serials = itertools.count(1)
+
+
+class Recorder:
+    """Records one training for one listener. Every rank makes the same calls at the same steps.
+
+    Args:
+        monitor: Measures the GPUs of this rank.
+        group: The ranks that train together.
+        listener: Hears of each segment. A method; it does not keep its object alive.
+        include: Whose energy counts.
+    """
+
+    def __init__(self, monitor: ZeusMonitor, group: RankGroup, listener: Listener, include: Include = GPU_ONLY) -> None:
+        self.monitor, self.include = monitor, include
+        self.steps = 0  # since the last cut
+        self.pieces: list[_Piece] = []  # since the last cut
+        self.is_whole = False  # whether it measures a unit that a change of the limit must not divide
+        self._group = group
+        self._listener = weakref.WeakMethod(listener)
+        self._queue: deque[_Segment | _Mark] = deque()
+        self._window: _Window | None = None
+        self._is_open = False
+        self._began = 0.0  # when the open segment began
+        self._steps_seen = 0  # of the window's steps
+        self._counted_ahead = False  # whether the next step was counted already, when a limit was set
+
+    def begin(self) -> None:
+        """Start measuring. Every rank must call this."""
+        key = _key(self.monitor, self._group, self.include)
+        window = _open.get(key)
+        if window is None:
+            _open[key] = window = _Window(self.monitor, self._group, self.include)
+        else:
+            window.split(wait=False)
+        self._window, self._is_open, self._began = window, True, window.began
+        self._steps_seen = window.steps
+        window.recorders.add(self)
+
+    def end(self) -> None:
+        """Stop measuring. Segments that were cut before can still be delivered."""
+        if self._window is not None and self._is_open:
+            self._is_open = False
+            self._window.recorders.discard(self)
+            if not self._window.recorders:
+                _open.pop(_key(self.monitor, self._group, self.include), None)
+                self._window.close()
+
+    # ------------------------------------------------------------------ limits
+
+    @property
+    def sets_limits(self) -> bool:
+        """Whether this process has set a limit since the training began."""
+        return self._window is not None and self._window.sets_limits
+
+    @property
+    def local_error(self) -> str | None:
+        """Why this rank could not set a limit; once something was delivered, why any rank could not."""
+        return None if self._window is None else self._window.local_error
+
+    @local_error.setter
+    def local_error(self, error: str) -> None:
+        if self._window is not None:
+            self._window.local_error = error
 
     # ------------------------------------------------------------------ cutting
 
     @property
     def open_seconds(self) -> float:
         """How long ago the open segment began."""
-        return self._clock.now() - self._began
+        return self.monitor.clock.now() - self._began
 
-    def step(self, by: Listener) -> None:
-        """A training step has ended. Every listener may say so: it counts once."""
-        listener = weakref.WeakMethod(by)
-        self._listeners[listener] = steps = self._listeners[listener] + 1
-        if steps > self._stepped:
-            self._stepped = steps
-            self.steps += 1
+    def step(self) -> None:
+        """A training step has ended."""
+        if self._window is not None:
+            self._steps_seen += 1
+            self._window.steps = max(self._window.steps, self._steps_seen)
+        self.steps += not self._counted_ahead
+        self._counted_ahead = False
 
     def cut_steps(self, *, wait: bool = True) -> None:
         """Cut off the steps since the last cut, if there are any."""
@@ -196,36 +298,26 @@ class Recorder:
             count: Number of its units; 0 if it holds none, but must be charged.
             wait: Whether to wait for the GPU to finish its work, so that all of it counts.
         """
-        self.steps = 0
-        if not self._listeners:
-            return
-        measurement, begin = self._split(wait), self._reading
-        self._mark_edge()
-        self._queue.append(_Segment(kind, count, begin, self._reading, measurement, tuple(self._listeners)))
+        if self._window is not None and self._is_open:
+            self._window.split(wait=wait)
+            self._close(self._window, kind, count)
 
-    def _cut_here(self, *, wait: bool) -> None:
-        """End a segment, whatever it holds: the steps so far, or what is between steps."""
-        self.cut(Kind.STEP if self.steps else Kind.EVALUATION, self.steps, wait=wait)
+    def divide(self, window: _Window) -> None:
+        """End a segment where the window was split because a limit changes."""
+        if self.is_whole:
+            return
+        if self._steps_seen == window.steps - 1 and not self._counted_ahead:
+            self.steps, self._counted_ahead = self.steps + 1, True  # it ran before the change, and is reported after
+        self._close(window, Kind.STEP if self.steps else Kind.EVALUATION, self.steps)
+
+    def _close(self, window: _Window, kind: Kind, count: int) -> None:
+        self._queue.append(_Segment(kind, count, tuple(self.pieces)))
+        self.pieces.clear()
+        self.steps, self._began = 0, window.began
 
     def mark(self, method: Callable[..., None], *arguments: object) -> None:
         """Have this method called when all segments that were cut before it have been delivered."""
         self._queue.append(_Mark(weakref.WeakMethod(method), arguments))
-
-    def _mark_edge(self) -> None:
-        self._began = self._clock.now()
-        if self._reading.is_over:  # one that has not come yet is not asked for again: the driver may hang
-            self._reading = _LimitReading(self._gpus)
-
-    def _split(self, wait: bool) -> Measurement:
-        """Split the window, even if the GPU's work failed: the user must see that failure, not one of measuring."""
-        if wait and self._group.size > 1 and any(gpu.spec.exact for gpu in self._gpus):
-            with contextlib.suppress(DeviceError):
-                barrier(self._group)  # virtual cards work only when their rank says so: let all of them do so first
-        try:
-            return self.monitor.split_window(self._window, sync_execution=wait)
-        except RuntimeError as failed:
-            log.warning("could not wait for the GPU to finish its work: %s", failed)
-            return self.monitor.split_window(self._window, sync_execution=False)
 
     # ------------------------------------------------------------------ delivering
 
@@ -236,49 +328,18 @@ class Recorder:
             wait: Whether to wait until the energy of all segments is known.
             alone: Do not wait for other ranks, which may be gone. With several ranks, the energy is not known.
         """
-        waiting = [one for one in self._queue if isinstance(one, _Segment)]
-        ready = waiting
-        if not wait:
-            ready = waiting[: next((i for i, one in enumerate(waiting) if not one.is_ready), len(waiting))]
-        known = deque(self._alone(ready) if alone else self._summed(ready) if waiting else [])
-        while self._queue and (known or not isinstance(self._queue[0], _Segment)):
-            head = self._queue.popleft()
-            if isinstance(head, _Mark):
-                if (method := head.method()) is not None:
-                    method(*head.arguments)
-                continue
-            with contextlib.suppress(Exception) if alone else contextlib.nullcontext():
-                self._hours.add(head.measurement)
-            measured = Measured(head.kind, head.units, known.popleft(), head.limit)
-            for weak in head.listeners:
-                if (listener := weak()) is not None:
-                    listener(measured)
-
-    def _summed(self, segments: Sequence[_Segment]) -> list[Use]:
-        """What each of these segments used on all ranks, as far as all ranks know."""
-        own = [one.measurement.use(self.include) for one in segments]
-        if self._group.size == 1:
-            return own
-        try:
-            rows = self._group.gather(([(use.joules, use.seconds) for use in own], self.local_error))
-        except DeviceError as lost:  # a rank, and with it what its GPUs used
-            self.local_error = str(lost)
-            return [Use(math.nan, use.seconds) for use in own]
-        self.local_error = next((error for _, error in rows if error is not None), None)
-        by_segment = zip(*(uses for uses, _ in rows), strict=False)  # only those that are known on every rank
-        return [Use(sum(j for j, _ in uses), max(s for _, s in uses)) for uses in by_segment]
-
-    def _alone(self, segments: Sequence[_Segment]) -> list[Use]:
-        found, several = [], self._group.size > 1
-        for segment in segments:
-            try:
-                use = segment.measurement.use(self.include)
-            except Exception as failed:  # the user must see the exception that ended the training, not this one
-                log.warning("what the trial used at its end could not be measured: %s", failed)
-                use = Use(math.nan, 0.0)
-            seconds = use.seconds if math.isfinite(use.seconds) else 0.0
-            found.append(Use(math.nan if several else use.joules, seconds))
-        return found
+        if self._window is not None:
+            self._window.resolve(wait=wait or alone, alone=alone)
+        while self._queue:
+            head = self._queue[0]
+            if isinstance(head, _Segment) and any(piece.use is None for piece in head.pieces):
+                return
+            self._queue.popleft()
+            if isinstance(head, _Segment):
+                if (listener := self._listener()) is not None:
+                    listener(head.measured())
+            elif (method := head.method()) is not None:
+                method(*head.arguments)
 
     # ------------------------------------------------------------------ money and carbon
 
@@ -287,12 +348,20 @@ class Recorder:
 
         Without `wait`, an online source is not waited for.
         """
-        return self._hours.priced(outcome, wait=wait)
+        return outcome if self._window is None else self._window.hours.priced(outcome, wait=wait)
 
     def footprint(self, joules: float) -> Footprint | None:
         """Money and carbon of these joules at the rates of the hours so far. None if no rate is given."""
-        hourly = self._hours.hourly(joules, wait=False)
+        hourly = None if self._window is None else self._window.hours.hourly(joules, wait=False)
         return None if hourly is None else hourly.footprint
+
+
+def setting_limit(
+    monitor: ZeusMonitor, group: RankGroup, include: Include, *, wait: bool = True
+) -> contextlib.AbstractContextManager[None]:
+    """A block in which this process sets limits of these GPUs: a recorded training has other segments after it."""
+    window = _open.get(_key(monitor, group, include))
+    return contextlib.nullcontext() if window is None else window.setting_limit(wait=wait)
 
 
 def _key(monitor: ZeusMonitor, group: RankGroup, include: Include) -> object:

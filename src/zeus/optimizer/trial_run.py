@@ -63,7 +63,7 @@ class TrialRun(Driver):
             tell_epoch=lambda use: tell_epoch(use) if group.writes else None,
             priced=lambda outcome: self.recorder.priced(outcome) if group.writes else outcome,
         )
-        self.recorder = Recorder(monitor, group, include)  # measures nothing yet
+        self.recorder = Recorder(monitor, group, self._hear, include)
         self._group = group
         self._quick = quick
         self._notes = notes
@@ -73,7 +73,7 @@ class TrialRun(Driver):
 
     def begin(self) -> None:
         """Start measuring. Every rank must call this."""
-        self.recorder = Recorder.join(self.recorder.monitor, self._group, self._hear, self.recorder.include)
+        self.recorder.begin()
 
     def resume(self, epochs: int, so_far: Outcome | None) -> None:
         """Continue what earlier starts of this trial have begun. Every rank must call this, when it measures already.
@@ -91,7 +91,7 @@ class TrialRun(Driver):
 
     def end(self) -> None:
         """Stop measuring. What was used until now can still be delivered."""
-        self.recorder.leave(self._hear)
+        self.recorder.end()
 
     def close(self, *, alone: bool) -> None:
         """Stop measuring. With `alone`, do not wait for other ranks, which may be gone."""
@@ -121,7 +121,7 @@ class TrialRun(Driver):
 
     def step(self) -> None:
         """A training step has ended. Steps are cut when a look at the cost is due."""
-        self.recorder.step(self._hear)
+        self.recorder.step()
         if self._is_first and (self.engine.steps_per_epoch or 0) >= LOOKS:
             self.recorder.cut(Kind.STEP, 0, wait=False)  # the first step loads libraries: it is not an example
             self._is_first = False

@@ -110,7 +110,8 @@ class TrainingRun:
         if self._measured is None and self.monitor is not None:
             found = None if self.optimizer is None else self.optimizer.found_limit
             self._engine = replace(self._engine, terms=replace(self._engine.terms, found_watts=found))
-            self._measured = self._recorder = Recorder.join(self.monitor, self.group, self._hear, self._include)
+            self._measured = self._recorder = Recorder(self.monitor, self.group, self._hear, self._include)
+            self._recorder.begin()
 
     def epoch_begin(self) -> None:
         if self._in_epoch:
@@ -142,7 +143,7 @@ class TrainingRun:
             return
         is_first, self._step = self._step == 0, self._step + 1 if number is None else number
         self._steps += 1
-        self._recorder.step(self._hear)
+        self._recorder.step()
         if is_first:  # it loads libraries: it is not an example
             self._recorder.cut(Kind.STEP, 0, wait=False)
         if self.optimizer is not None:
@@ -189,7 +190,7 @@ class TrainingRun:
         if recorder is not None:
             recorder.cut_steps(wait=False)
             recorder.cut(Kind.EVALUATION, int(self._evaluated), wait=False)
-            recorder.leave(self._hear)
+            recorder.end()
             recorder.deliver(wait=True, alone=not wait)
 
     def _cut_evaluation(self) -> None:

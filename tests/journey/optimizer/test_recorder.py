@@ -1,29 +1,38 @@
 """The segments of a training: what is measured, and that measuring never holds it up."""
 
 import time
+from pathlib import Path
 
 import pytest
 
 from support.nvml.fake import FakeNvml
 from support.waiting import limits
-from zeus.device.virtual import VirtualMachine
+from zeus.cost import GPU_ONLY
+from zeus.device.virtual import VirtualMachine, step
 from zeus.distributed.group import SingleRank
-from zeus.job import Kind
+from zeus.job import JobSpec, Kind
 from zeus.monitor import ZeusMonitor
-from zeus.optimizer.recorder import Recorder
+from zeus.optimizer.batch_size import BatchSizeOptimizer
+from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
+from zeus.optimizer.recorder import Recorder, setting_limit
+from zeus.store import MemoryStore
 from zeus.trial.engine import Measured
 
 
 class Heard:
-    """A listener that keeps the limits of the segments that it hears of, and their units."""
+    """A listener that keeps the limits of the segments that it hears of, their units and their energy."""
 
-    def __init__(self) -> None:
+    def __init__(self, monitor: ZeusMonitor) -> None:
         self.limits: list[float | None] = []
         self.counts: list[int] = []
+        self.joules: list[float] = []
+        self.recorder = Recorder(monitor, SingleRank(), self.hear)
+        self.recorder.begin()
 
     def hear(self, segment: Measured) -> None:
         self.limits.append(segment.limit)
         self.counts.append(segment.count)
+        self.joules.append(segment.use.joules)
 
 
 def test_no_cut_waits_for_a_driver_that_does_not_tell_the_limit(
@@ -31,13 +40,12 @@ def test_no_cut_waits_for_a_driver_that_does_not_tell_the_limit(
 ) -> None:
     monkeypatch.setenv("ZEUS_TIME_LIMITS", limits(driver_answer=20.0))
     monitor = ZeusMonitor()
-    heard = Heard()
-    recorder = Recorder.join(monitor, SingleRank(), heard.hear)
+    heard = Heard(monitor)
     fake_nvml.cards[0].fail("limits", "hang")
     began = time.monotonic()
     for _ in range(10):
-        recorder.cut(Kind.STEP, 1)
-    recorder.deliver(wait=True)
+        heard.recorder.cut(Kind.STEP, 1)
+    heard.recorder.deliver(wait=True)
     assert time.monotonic() - began < 10
     assert heard.limits == [None] * 10
     fake_nvml.cards[0].heal()
@@ -46,48 +54,108 @@ def test_no_cut_waits_for_a_driver_that_does_not_tell_the_limit(
 
 def test_a_segment_has_the_limit_at_which_it_ran(fake_nvml: FakeNvml) -> None:
     monitor, card = ZeusMonitor(), fake_nvml.cards[0]
-    heard = Heard()
-    recorder = Recorder.join(monitor, SingleRank(), heard.hear)
-    recorder.cut(Kind.STEP, 1)
-    recorder.deliver(wait=True)
+    heard = Heard(monitor)
+    heard.recorder.cut(Kind.STEP, 1)
+    heard.recorder.deliver(wait=True)
     card.limit_watts = 500  # somebody else sets it
-    recorder.cut(Kind.STEP, 1)
-    recorder.deliver(wait=True)
-    recorder.cut(Kind.STEP, 1)
-    recorder.deliver(wait=True)
+    heard.recorder.cut(Kind.STEP, 1)
+    heard.recorder.deliver(wait=True)
+    heard.recorder.cut(Kind.STEP, 1)
+    heard.recorder.deliver(wait=True)
     assert heard.limits == [700, None, 500]
     monitor.close()
 
 
-def test_listeners_of_the_same_gpus_share_one_window_and_a_step_counts_once(fake_nvml: FakeNvml) -> None:
-    first, second = Heard(), Heard()
-    one, other = ZeusMonitor(), ZeusMonitor()
-    recorder = Recorder.join(one, SingleRank(), first.hear)
-    recorder.step(first.hear)
-    assert Recorder.join(other, SingleRank(), second.hear) is recorder
-    for _ in range(3):
-        recorder.step(first.hear)
-        recorder.step(second.hear)
-    recorder.cut_steps()
-    recorder.leave(first.hear)
-    recorder.step(second.hear)
-    recorder.cut_steps()
-    recorder.leave(second.hear)
-    recorder.deliver(wait=True)
-    assert (first.counts, second.counts) == ([1, 3], [3, 1])
-    assert Recorder.current(one, SingleRank()) is None
-    one.close(), other.close()
+def test_recorders_of_the_same_gpus_share_a_window_and_each_hears_of_its_own_units() -> None:
+    machine = VirtualMachine.in_memory("v100")
+    one, other = ZeusMonitor(gpus={0: machine.gpus[0]}), ZeusMonitor(gpus={0: machine.gpus[0]})
+    first, second = Heard(one), Heard(other)
+    assert len(one._open) + len(other._open) == 1
+    for _ in range(4):
+        machine.run([0], seconds=1, watts=100)
+        first.recorder.step()
+        first.recorder.cut_steps()  # does not divide what the second one measures
+        second.recorder.step()
+    second.recorder.cut_steps()
+    machine.run([0], seconds=1, watts=100)
+    second.recorder.cut(Kind.EVALUATION, 1)
+    first.recorder.cut(Kind.EVALUATION, 1)
+    first.recorder.end()
+    machine.run([0], seconds=1, watts=100)
+    second.recorder.cut(Kind.EVALUATION, 0)
+    second.recorder.end()
+    for heard in (first, second):
+        heard.recorder.deliver(wait=True)
+    assert (first.counts, first.joules) == ([1, 1, 1, 1, 1], [100.0] * 5)
+    assert (second.counts, second.joules) == ([4, 1, 0], [400.0, 100.0, 100.0])
+    assert not one._open and not other._open
 
 
-def test_a_limit_that_is_set_here_parts_two_segments() -> None:
+def test_a_limit_that_is_set_here_parts_steps_but_not_a_whole_epoch() -> None:
     card = VirtualMachine.in_memory("v100").gpus[0]
-    monitor, heard = ZeusMonitor(gpus={0: card}), Heard()
-    recorder = Recorder.join(monitor, SingleRank(), heard.hear)
-    recorder.step(heard.hear)
-    with recorder.setting_limit():
+    monitor = ZeusMonitor(gpus={0: card})
+    steps, epochs = Heard(monitor), Heard(monitor)
+    epochs.recorder.is_whole = True
+    steps.recorder.step()
+    with setting_limit(monitor, SingleRank(), GPU_ONLY):
         card.set_limit(150)
-    recorder.step(heard.hear)
-    recorder.cut_steps()
-    recorder.leave(heard.hear)
-    recorder.deliver(wait=True)
-    assert list(zip(heard.counts, heard.limits, strict=True)) == [(1, 250), (0, None), (1, 150)]
+    steps.recorder.step()
+    steps.recorder.cut_steps()
+    epochs.recorder.cut(Kind.EPOCH, 1)
+    for heard in (steps, epochs):
+        heard.recorder.end()
+        heard.recorder.deliver(wait=True)
+    assert list(zip(steps.counts, steps.limits, strict=True)) == [(1, 250), (0, None), (1, 150)]
+    assert list(zip(epochs.counts, epochs.limits, strict=True)) == [(1, None)]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_step_that_one_recorder_hears_of_later_still_ran_before_the_limit_was_set(first: int) -> None:
+    machine = VirtualMachine.in_memory("v100")
+    card = machine.gpus[0]
+    monitor = ZeusMonitor(gpus={0: card})
+    both = Heard(monitor), Heard(monitor)
+    for number in range(6):
+        machine.run([0], seconds=1, watts=100)
+        both[first].recorder.step()
+        if number == 2:
+            with setting_limit(monitor, SingleRank(), GPU_ONLY):
+                card.set_limit(150)
+        both[1 - first].recorder.step()
+    for heard in both:
+        heard.recorder.cut_steps()
+        heard.recorder.end()
+        heard.recorder.deliver(wait=True)
+        assert [(n, j) for n, j in zip(heard.counts, heard.joules, strict=True) if n] == [(3, 300.0), (3, 300.0)]
+
+
+def test_epochs_are_whole_where_only_the_power_limit_optimizer_sees_their_steps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The loop of the existing package: one optimizer gets every step, the other only the metric."""
+    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+    monkeypatch.setenv("ZEUS_GPU", "virtual:v100?clock=virtual&load=resnet50")
+    spec = JobSpec(
+        job_id="mnist", job_id_prefix="mnist", batch_sizes=(64,), default_batch_size=64, max_epochs=4, target_metric=0.9
+    )
+    monitor = ZeusMonitor()
+    power, size = GlobalPowerLimitOptimizer(monitor), BatchSizeOptimizer(monitor, job=spec, store=MemoryStore())
+    card = monitor.gpus[0]
+    size.on_train_begin()
+    used, before = [], card.energy()
+    for metric in (0.1, 0.2, 0.9):
+        power.on_epoch_begin()
+        for _ in range(100):
+            step([card], 64)
+            power.on_step_end()
+        power.on_epoch_end()
+        size.on_evaluate(metric)
+        used.append(card.energy() - before)
+        before = card.energy()
+    power.on_train_end()
+    assert size.converged and size.outcome is not None and power.best_limit is not None
+    assert [point.joules for point in size.outcome.curve] == pytest.approx(used)
+    units = [one for one in size.outcome.stretches if one.kind is Kind.EPOCH]
+    assert sum(one.count for one in units) == 3 and len(units) == len(size.outcome.stretches)
+    assert sum(one.joules or 0.0 for one in units) == pytest.approx(sum(used))

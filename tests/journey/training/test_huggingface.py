@@ -27,7 +27,7 @@ from support.last_line import saved_joules
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.device.virtual import VirtualGpu, virtual_gpus
 from zeus.errors import InputError
-from zeus.job import Ending, JobSpec
+from zeus.job import Ending, JobSpec, Kind
 from zeus.jobs.local import LocalJob
 from zeus.jobs.open import gpus_of
 from zeus.monitor import ZeusMonitor
@@ -173,6 +173,10 @@ def test_one_last_line_says_the_limit_and_the_saving_and_so_does_the_log(
     trained.compute_metrics = accuracy([0.1, 0.2, 0.9])
     trained.train()
     assert reporter.windows == {1}
+    outcome = store.trial("asr", 1).trial.outcome
+    assert outcome is not None
+    counted = {kind: sum(one.count for one in outcome.stretches if one.kind is kind) for kind in Kind}
+    assert (counted[Kind.EVALUATION], counted[Kind.STEP]) == (3, 299)  # the first step loads libraries
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("zeus:")]
     assert line.startswith("zeus: reached 0.9 after 3 epochs, ")
     assert f"; {power.best_limit:g} W in place of 250 W: saved " in line and " ± " in line

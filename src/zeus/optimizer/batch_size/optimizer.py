@@ -210,6 +210,7 @@ class BatchSizeOptimizer(Callback):
             tell_epoch=(lambda use: None) if running is None else running.tell_epoch,
         )
         self._has_epochs = self._has_steps = self._is_unit = False
+        self._run.recorder.is_whole = True  # until steps are reported
         self._raised = RaisedSince()
         self._run.begin()
         self._resume(self._run)
@@ -233,6 +234,7 @@ class BatchSizeOptimizer(Callback):
         if (run := self._open_run()) is not None:
             self._has_epochs = self._is_unit = True
             run.cut(Kind.EVALUATION, 0)
+            run.recorder.is_whole = True
             run.feed(EpochBegan())
             self._end_if_over()
 
@@ -243,6 +245,7 @@ class BatchSizeOptimizer(Callback):
         """A step has ended. A trial that costs too much can then be stopped inside an epoch."""
         if (run := self._open_run()) is not None:
             self._has_steps, self._is_unit = True, False
+            run.recorder.is_whole = False
             run.step()
             self._end_if_over()
 
@@ -325,7 +328,7 @@ class BatchSizeOptimizer(Callback):
     def _cut_unit(self, run: TrialRun, otherwise: int) -> None:
         """End a piece: a whole epoch if its steps were not reported, otherwise so many evaluations."""
         run.cut(Kind.EPOCH if self._is_unit else Kind.EVALUATION, 1 if self._is_unit else otherwise)
-        self._is_unit = False
+        self._is_unit = run.recorder.is_whole = False
 
     def _open_run(self) -> TrialRun | None:
         return None if self.training_finished else self._run

@@ -35,7 +35,7 @@ from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Done, Measuring, 
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.optimizer.power_limit.setup import Wishes, set_up
 from zeus.optimizer.raised import RaisedSince
-from zeus.optimizer.recorder import Recorder
+from zeus.optimizer.recorder import Recorder, setting_limit
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey, Profiles
 from zeus.settings import Mode, ProfilingPlan, profiling_plan
 from zeus.settings import mode as chosen_mode
@@ -333,13 +333,14 @@ class GlobalPowerLimitOptimizer(Callback):
     def _profile(self, lease: Lease | None, begun: State) -> None:
         self._phase, self._profiler = Profiling(lease), begun
         self.monitor.watch_closely(True)
-        self._recorder = Recorder.join(self.monitor, self._group, self._learn, self.include)
+        self._recorder = Recorder(self.monitor, self._group, self._learn, self.include)
+        self._recorder.begin()
         self._apply()
 
     def _advance(self, seconds: float) -> None:
         recorder = self._recorder
         assert recorder is not None
-        recorder.step(self._learn)
+        recorder.step()
         if isinstance(self._profiler, Waiting) and self._group.size > 1 and self._pace is None:
             self._pace = max(self._group.gather(seconds))
         match self._profiler:
@@ -411,7 +412,7 @@ class GlobalPowerLimitOptimizer(Callback):
         self.monitor.watch_closely(False)
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
-            recorder.leave(self._learn)
+            recorder.end()
 
     def _set(self, limit: float | None) -> None:
         """Set this limit on all GPUs of this rank. None: restore on each the limit found."""
@@ -433,8 +434,7 @@ class GlobalPowerLimitOptimizer(Callback):
 
     def _setting(self, *, wait: bool = True) -> contextlib.AbstractContextManager[None]:
         """A block in which limits are set: whoever records this training separates what ran before and after it."""
-        recorder = Recorder.current(self.monitor, self._group, self.include)
-        return contextlib.nullcontext() if recorder is None else recorder.setting_limit(wait=wait)
+        return setting_limit(self.monitor, self._group, self.include, wait=wait)
 
     def _settle(self) -> None:
         """Set the best limit, or in observer mode the one found."""
