@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
@@ -61,6 +61,70 @@ def worlds(kind: str, seed: int = 0) -> Iterator[Workload]:
         world = _draw(f"{kind}-{seed}-{number}", KINDS[kind], random.Random(f"{kind} {seed} {number}"))
         if any(world.always_converges(size) for size in world.sizes):
             yield world
+
+
+LAW_WATTS: Final = 700.0
+
+
+def law_world(number: int) -> Workload:
+    """A world that keeps the law of batch size: EpochCost falls until the GPU is busy, Epochs rises beyond some size.
+
+    It is anywhere between launch-bound and compute-bound. Any size may be the default, which needs 20 to 95 % of
+    max_epochs. Luck between runs is 5 to 30 %. Power tells how long the GPU waits, up to 0.15 per octave.
+    """
+    chance = random.Random(f"law {number}")
+    while True:
+        first, many = chance.randint(2, 7), chance.randint(5, 11)
+        sizes = [2 ** (first + place) for place in range(many)]
+        default = chance.choice(sizes)
+        waits = 2 ** chance.uniform(first - 3, first + many + 1)
+        critical = 2 ** chance.uniform(first - 1, first + many + 2)
+        least = 2 ** chance.uniform(first - 6, math.log2(critical) - 1) if chance.random() < 0.4 else 0.0
+        law = {size: 1 + size / critical + (least / size) ** 2 for size in sizes}
+        needed = math.exp(chance.uniform(math.log(4), math.log(60)))  # epochs at the default
+        epochs = {size: needed * of / law[default] * math.exp(chance.gauss(0, 0.04)) for size, of in law.items()}
+        off = chance.gauss(0, 0.15)
+        slopes = {size: -math.log(2) * waits / (size + waits) for size in sizes}
+        loads = {size: min(1.0, max(0.1, 0.73 + slope + off)) for size, slope in slopes.items()}
+        costs = {size: (1 + waits / size) * math.exp(chance.gauss(0, 0.02)) for size in sizes}
+        most = max(2, math.ceil(needed / chance.uniform(0.2, 0.95)))
+        world = _of_curves(f"law-{number}", default, epochs, costs, loads, most, chance.uniform(0.05, 0.3), chance)
+        reached = sum(run is not None for run in world.runs[default])
+        if min(epochs.values()) >= 2 and 2 * reached >= RUNS and any(world.always_converges(size) for size in sizes):
+            return world
+
+
+def launch_bound(load: float = 0.2, luck: float = 0.08, max_epochs: int = 40) -> Workload:
+    """A job that starts at its largest size. The next one costs 71 % more an epoch, but needs 13 epochs instead of 30.
+
+    It is the best size, 26 % cheaper than the default.
+    """
+    needed = {16: 6.5, 32: 6.5, 64: 6.8, 128: 7.5, 256: 9.0, 512: 13.0, 1024: 30.0}
+    costs = {size: 1 + 2.45 * 1024 / size for size in needed}
+    name = f"launch-bound, load {load:g}, luck {luck:g}, {max_epochs} epochs at most"
+    chance = random.Random(name)
+    return _of_curves(name, 1024, needed, costs, dict.fromkeys(needed, load), max_epochs, luck, chance)
+
+
+def _of_curves(
+    name: str,
+    default: int,
+    epochs: Mapping[int, float],
+    costs: Mapping[int, float],  # of an epoch at η = 0.5, in any unit
+    loads: Mapping[int, float],  # watts / MAXPOWER
+    max_epochs: int,
+    luck: float,
+    chance: random.Random,
+) -> Workload:
+    """A workload on a GPU with one power limit."""
+    runs: dict[int, tuple[int | None, ...]] = {}
+    profiles = {}
+    for size, mean in epochs.items():
+        drawn = [max(1, round(mean * math.exp(chance.gauss(-luck * luck / 2, luck)))) for _ in range(RUNS)]
+        runs[size] = tuple(n if n <= max_epochs else None for n in drawn)
+        seconds = 2 * costs[size] / (1 + loads[size])
+        profiles[size] = PowerProfile.of([LimitSlice(LAW_WATTS, 1, seconds, seconds * LAW_WATTS * loads[size])])
+    return Workload(name, "drawn", LAW_WATTS, max_epochs, default, runs, profiles)
 
 
 def shifted(workload: Workload, by: int, share: float = 1.0) -> Workload:

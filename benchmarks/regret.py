@@ -4,6 +4,8 @@
     python benchmarks/regret.py --concurrency 4 --horizons 50
     python benchmarks/regret.py --drift once             # or linear, recurring: after the change, T = 100
     python benchmarks/regret.py --worlds base,steep      # or all
+    python benchmarks/regret.py --gates                  # jobs that a policy must not get stuck in
+    python benchmarks/regret.py --traces benchmarks/h200/traces --every-default --horizons 10,20,40
     python benchmarks/regret.py --walk                   # over power limits: loss and overhead by θ
     python benchmarks/regret.py --speed                  # of one decision, and of the replay
 
@@ -33,8 +35,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # also where a test loads this file
 
-from random_workloads import KINDS, shifted, worlds
-from zeus.job import Ask, Ending, Gpus, Outcome, Profiled, Trial
+from random_workloads import KINDS, launch_bound, law_world, shifted, worlds
+from zeus.job import Ask, Ending, Gpus, Outcome, Phase, Profiled, Trial
 from zeus.policy.registry import find_policy
 from zeus.simulate import baselines, regret
 from zeus.simulate.limit_plans import walk
@@ -47,6 +49,17 @@ TRACES = folder(Path(__file__).parents[1])
 FIRST = 10
 CHANGE, DRIFT_RECURRENCES, OVER, EVERY, WINDOW = 50, 100, 20, 25, 10
 SHIFTS = (1, 2, -1, -2)
+STUCK, DEARER = 30, 1.2  # recurrences in a row at a size this much dearer than the best: the job is stuck
+SETTLED, NEAR = 20, 1.1  # recurrences after which the cost of the size in use should be this near the best
+LAUNCH_BOUND = (
+    (0.15, 0.08, 40),
+    (0.25, 0.08, 40),
+    (0.35, 0.08, 40),
+    (0.2, 0.15, 40),
+    (0.2, 0.08, 32),
+    (0.2, 0.08, 60),
+    (0.2, 0.08, 100),
+)
 DRIFTS: dict[str, Callable[[int], float]] = {  # how far the table has gone, some recurrences after the change
     "once": lambda after: 1.0,
     "linear": lambda after: min(1.0, after / OVER),
@@ -173,7 +186,9 @@ def on_traces(
     seeds = list(seeds)
     runs = {name: [costs(workload, name, eta, seed, most, k) for seed in seeds] for name in ("paper", *policies)}
     best = [regret.optimum(workload, eta)] * most
-    return compare(f"{workload.gpu} {workload.name}", runs, best, _default(workload, eta), spans, eta)
+    return compare(
+        f"{workload.gpu} {workload.name} from {workload.default}", runs, best, _default(workload, eta), spans, eta
+    )
 
 
 def under_drift(
@@ -214,6 +229,54 @@ def in_worlds(
         worse = fmean(float(a > b) for a, b in zip(ours, theirs, strict=True))
         sums[policy] = sum(ours) / sum(theirs), worse
     return rows, sums
+
+
+# ---------------------------------------------------------------------- gates
+
+
+def sizes_used(workload: Workload, policy: str, eta: float, seed: int, recurrences: int, after: int = 0) -> list[float]:
+    """What the size of each recurrence costs on average, relative to the best size, without those that explore."""
+    who = baselines.contender(policy, workload, eta)
+    job, dear = job_of(workload, eta_knob=eta, mab_seed=seed), {}
+    for size in workload.sizes:
+        epoch = workload.best_epoch(size, eta)
+        reached = sum(n is not None and n <= workload.max_epochs for n in workload.runs[size])
+        runs = len(workload.runs[size]) / reached if reached else math.inf
+        dear[size] = runs * workload.epochs_charged(size) * workload.cost_model(eta).cost(epoch.joules, epoch.seconds)
+    best = min(cost for size, cost in dear.items() if workload.always_converges(size))
+    past = islice(replay(workload, who.policy, job, seed, limits=who.limits), after, recurrences)
+    quiet = (one for one in past if all(each.decision.phase is not Phase.EXPLORING for each in one.tries))
+    return [dear[one.choice[0]] / best for one in quiet]
+
+
+def gates(policies: Sequence[str], eta: float, seeds: Sequence[int], many: int) -> dict[str, dict[str, float]]:
+    """Jobs that are stuck on NeuMF; and drawn worlds of the law and launch-bound jobs that are near their best size."""
+    found: dict[str, dict[str, float]] = {policy: {} for policy in policies}
+    for policy, each in found.items():
+        for gpu in published.gpus(TRACES):
+            pair = published.load(TRACES, gpu, ["NeuMF"], smallest=1)["NeuMF"]
+            dear = [sizes_used(pair, policy, eta, seed, 2 * STUCK) for seed in seeds]
+            each[f"stuck on {gpu}"] = sum(longest(one, DEARER) > STUCK for one in dear)
+        drawn = [settles(law_world(number), policy, eta, seeds[0]) for number in range(many)]
+        each["near the best in worlds of the law"] = fmean(drawn)
+        for world in (launch_bound(*given) for given in LAUNCH_BOUND):
+            each[f"near the best, {world.name}"] = fmean(settles(world, policy, eta, seed) for seed in seeds)
+        print(policy, *(f"{name}: {value:g}" for name, value in each.items()), sep="\n    ", flush=True)
+    return found
+
+
+def settles(world: Workload, policy: str, eta: float, seed: int) -> bool:
+    """Whether the job is near its best size after SETTLED recurrences."""
+    return next(iter(sizes_used(world, policy, eta, seed, 2 * SETTLED, after=SETTLED)), math.inf) <= NEAR
+
+
+def longest(values: Iterable[float], least: float) -> int:
+    """The largest number of values in a row above this."""
+    longest = run = 0
+    for value in values:
+        run = run + 1 if value > least else 0
+        longest = max(longest, run)
+    return longest
 
 
 def _default(workload: Workload, eta: float) -> float:
@@ -358,6 +421,8 @@ def main() -> None:
     parser.add_argument("--drift", choices=DRIFTS, default=None)
     parser.add_argument("--worlds", default="", help=f"kinds, or all: {', '.join(KINDS)}")
     parser.add_argument("--many", type=int, default=50, help="worlds of each kind")
+    parser.add_argument("--gates", action="store_true", help="jobs that a policy must not get stuck in")
+    parser.add_argument("--every-default", action="store_true", help="start each workload at each of its sizes")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--walk", action="store_true", help="what the walk over power limits loses and costs")
     parser.add_argument("--details", action="store_true", help="a line for each workload")
@@ -370,6 +435,8 @@ def main() -> None:
     if given.speed:
         sums["speed"] = speed()
         print(" ".join(f"{name} {value:.3g}" for name, value in sums["speed"].items()))
+    elif given.gates:
+        sums["gates"] = gates(policies, 0.5, seeds, 4 * given.many)
     elif given.worlds:
         for kind in KINDS if given.worlds == "all" else given.worlds.split(","):
             found, against = in_worlds(kind, policies, etas[0], seeds, given.many, 50, given.concurrency)
@@ -382,6 +449,8 @@ def main() -> None:
         names = given.workloads.split(",") if given.workloads else None
         gpus, least = given.gpus.split(",") if given.gpus else published.gpus(given.traces), given.smallest_batch_size
         pairs = [one for gpu in gpus for one in published.load(given.traces, gpu, names, smallest=least).values()]
+        if given.every_default:
+            pairs = [replace(pair, default=size) for pair in pairs for size in pair.sizes]
         if given.walk:
             sums["walk"] = walk_table(pairs, etas)
         for eta in () if given.walk else etas:

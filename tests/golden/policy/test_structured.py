@@ -59,6 +59,19 @@ class TestOnThePublishedTraces:
         ]
         assert regret.summary(rows, "structured")["mean"]["after"] < 0.85
 
+    @pytest.mark.parametrize("card", CARDS)
+    def test_no_unlucky_run_keeps_it_at_a_poor_size_for_long(self, regret: ModuleType, card: str) -> None:
+        pair = load(TRACES, card, smallest=1)["NeuMF"]
+        used = [regret.sizes_used(pair, "structured", 0.5, seed, 2 * regret.STUCK) for seed in SEEDS]
+        assert all(regret.longest(one, regret.DEARER) <= regret.STUCK for one in used)
+
+
+def test_in_worlds_of_the_law_of_batch_size_it_is_mostly_near_the_best_after_twenty_recurrences(
+    regret: ModuleType,
+) -> None:
+    worlds = [regret.law_world(number) for number in range(40)]
+    assert sum(regret.settles(world, "structured", 0.5, 0) for world in worlds) >= 34
+
 
 @pytest.mark.parametrize("kind", ["base", "wide", "odd", "noisy", "flat", "steep", "humps", "low", "high", "never"])
 def test_in_worlds_drawn_by_chance_it_is_not_much_worse(regret: ModuleType, kind: str) -> None:
