@@ -288,6 +288,14 @@ def test_the_summary_adds_up_and_the_pulse_tells_who_changed(client: TestClient)
     assert (told["jobs"], told["trials"], told["recurrences"], told["joules"]) == (1, 2, 2, 160.0)
 
 
+def test_a_trial_has_the_same_price_wherever_it_is_shown(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_PRICE_PER_KWH", "0.3")
+    client.post(f"{ASR}/trials/{ask(client)['ask']['number']}/tell", json={**END, "joules": 3.6e6})
+    (listed,) = client.get(f"{ASR}/trials").json()["trials"]
+    assert listed["footprint"]["money"] == 0.3
+    assert client.get(ASR).json()["tries"] == [listed]
+
+
 def test_the_log_of_a_trial_is_shown_where_it_lies_beside_the_store(tmp_path: Path, store: MemoryStore) -> None:
     url = f"sqlite:///{tmp_path}/zeus.db"
     client = TestClient(create(store, Settings(store_url=url)))

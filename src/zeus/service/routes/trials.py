@@ -42,6 +42,7 @@ from zeus.service.routes.dependencies import (
 )
 from zeus.store import Store
 from zeus.store.api import Request as Asked
+from zeus.tariff.settings import prices
 from zeus.trial.knowledge import knowledge_to_json
 
 routes = v1_router()
@@ -96,7 +97,8 @@ def _trials(
             and recurrence in (None, kept.trial.ask.recurrence)
         ]
         found, total = found[offset : offset + limit], len(found)
-    return {"total": total, "offset": offset, "trials": [trial_json(job.spec, kept) for kept in found]}
+    rates = prices()
+    return {"total": total, "offset": offset, "trials": [trial_json(job.spec, kept, rates) for kept in found]}
 
 
 @routes.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])
