@@ -49,8 +49,10 @@ class Cached(Generic[T]):
 
     def is_fresh(self, store: Store, job_id: str, stamp: str) -> bool:
         """Whether the job has this pulse still, and its open trials have reported nothing new."""
+        if self.stamp != stamp or not self.reports:
+            return self.stamp == stamp
         try:
-            return self.stamp == stamp and all(_reported(store.trial(job_id, one[0])) == one for one in self.reports)
+            return self.reports == tuple(_reported(kept) for kept in store.trials(job_id, running=True))
         except NotKnown:  # it was removed or reset meanwhile
             return False
 

@@ -85,6 +85,10 @@ class _Life:
     def trial(self, number: int) -> Trial:
         return self.past.trials[self._at[number]].trial
 
+    @property
+    def running(self) -> list[Kept]:
+        return [self.past.trials[self._at[number]] for number in sorted(self.leased)]
+
     def put(self, kept: Kept) -> None:
         self.past.trials[self._at[kept.trial.number]] = kept
 
@@ -249,9 +253,11 @@ class MemoryStore:
         with self._lock:
             return self._kept(job_id, number, trial_id)[1]
 
-    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None, running: bool = False) -> list[Kept]:
         with self._lock:
-            return self._known(job_id).past.trials[after : None if most is None else after + most]
+            known = self._known(job_id)
+            found = known.running if running else known.past.trials
+            return found[after : None if most is None else after + most]
 
     def count(self, job_id: str) -> int:
         with self._lock:

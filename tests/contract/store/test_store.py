@@ -542,6 +542,19 @@ def test_a_page_of_trials_is_as_all_of_them_would_be_cut(store: Store) -> None:
         store.count("lm")
 
 
+def test_the_trials_that_run_are_found_alone(store: Store) -> None:
+    store.register(SPEC)
+    for _ in range(5):
+        ask(store)
+    store.tell("asr", 2, CONVERGED)
+    store.tell("asr", 4, SO_FAR)
+    store.renew("asr", 5, SO_FAR)
+    assert [kept.trial.number for kept in store.trials("asr", running=True)] == [1, 3, 5]
+    assert store.trials("asr", after=1, most=1, running=True) == [store.trial("asr", 3)]
+    store.tell("asr", 4, CONVERGED)
+    assert store.trials("asr", after=2, running=True) == [store.trial("asr", 5)]
+
+
 # ---------------------------------------------------------------------- for a service
 
 

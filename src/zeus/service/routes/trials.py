@@ -85,13 +85,13 @@ def _trials(
     batch_size: int | None,
     recurrence: int | None,
 ) -> Json:
-    job, total = store.job(job_id), store.count(job_id)
+    job = store.job(job_id)
     if ending is None and batch_size is None and recurrence is None:
-        found = store.trials(job_id, after=offset, most=limit)
+        found, total = store.trials(job_id, after=offset, most=limit), store.count(job_id)
     else:
         found = [
             kept
-            for kept in store.trials(job_id)
+            for kept in store.trials(job_id, running=ending is Ending.OPEN)
             if ending in (None, kept.trial.ending)
             and batch_size in (None, kept.trial.batch_size)
             and recurrence in (None, kept.trial.ask.recurrence)
