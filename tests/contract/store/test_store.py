@@ -521,6 +521,18 @@ def test_an_import_mixes_no_histories_and_happens_whole_or_not_at_all(place: Pla
     assert another.export() == before
 
 
+def test_a_new_recurrence_follows_the_last_one_although_some_are_missing(place: Place) -> None:
+    """As in an import that was edited."""
+    store = place.open()
+    store.register(SPEC)
+    ask(store), ask(store)
+    lines = [json.loads(line) for line in store.export()]
+    lines[-1]["trial"]["ask"]["recurrence"] = 4
+    store.forget("asr")
+    store.import_lines([json.dumps(line) for line in lines])
+    assert [ask(store).ask.recurrence for _ in range(2)] == [5, 6]
+
+
 def test_one_trial_can_be_looked_at_alone(store: Store) -> None:
     store.register(SPEC)
     trial = ask(store)
