@@ -166,7 +166,7 @@ def _engine(job: LocalJob, trial: Trial, so_far: Outcome | None, epoch: int) -> 
     if so_far is None:
         return engine
     stretches = {(one.kind, one.limit_watts, one.cold): one for one in so_far.stretches}
-    # A report says what was used since the trial began. So if that was unknown, all of it is charged by the next report.
+    # Reports say what was used since the trial began. So what was unknown in one is charged by the next.
     return replace(engine, spent=Use(so_far.joules or 0.0, so_far.seconds), stretches=stretches)
 
 
