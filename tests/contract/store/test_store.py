@@ -533,6 +533,23 @@ def test_a_new_recurrence_follows_the_last_one_although_some_are_missing(place: 
     assert [ask(store).ask.recurrence for _ in range(2)] == [5, 6]
 
 
+BAD_NAMES = ("", ".", "..", "two\nlines", "a\u202eb", "x" * 5000, "\ud800")
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=range(len(BAD_NAMES)))
+def test_a_name_that_a_service_could_not_show_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(InputError, match="job_id="):
+        store.register(replace(SPEC, job_id=name))
+    store.register(SPEC)
+    lines = [json.loads(line) for line in store.export()]
+    lines[0]["spec"]["job_id"] = name
+    with pytest.raises(InputError, match="line 1: job_id="):
+        store.import_lines([json.dumps(line) for line in lines])
+    with pytest.raises(InputError):
+        store.job(name)
+    assert [job.id for job in store.jobs()] == ["asr"]
+
+
 def test_one_trial_can_be_looked_at_alone(store: Store) -> None:
     store.register(SPEC)
     trial = ask(store)

@@ -128,7 +128,7 @@ class Known:
                     path.unlink()
 
     def _of(self, job_id: str) -> Path:
-        return self._folder / hashlib.sha256(job_id.encode()).hexdigest()[:16]
+        return self._folder / hashlib.sha256(job_id.encode(errors="backslashreplace")).hexdigest()[:16]
 
     def _file(self, job_id: str, number: int) -> Path:
         return self._of(job_id) / f"{number}.json"
