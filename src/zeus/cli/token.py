@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -48,9 +51,12 @@ def create(name: str, scope: str, output: Path | None, url: str | None, as_json:
     if output is None and not sys.stdout.isatty():
         output = default_path().parent / f"token-{kept.id}"  # a secret on stdout could end up in a log
         output.parent.mkdir(parents=True, exist_ok=True)
-    if output is not None:
-        _write(output, secret)
-    tokens.add(kept)
+    if output is None:
+        tokens.add(kept)
+    else:
+        with _new_file(output) as file:
+            tokens.add(kept)  # before the secret is written: no file holds one that the store does not know
+            print(secret, file=file)
     if as_json:
         where = {"token": secret} if output is None else {"file": str(output)}
         print_json({"id": kept.id, "name": name, "scope": scope, **where})
@@ -108,10 +114,20 @@ def revoke(token_id: str, url: str | None, as_json: bool) -> None:
         click.echo(f"{gone.id}  {gone.name}  revoked {gone.revoked_at}")
 
 
-def _write(output: Path, secret: str) -> None:
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[str]]:
+    """A new file that only this user can read. It is removed if the block raises.
+
+    Raises:
+        InputError: The file cannot be created.
+    """
     try:
-        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as wrong:
-        raise InputError(f"cannot create {output}: {wrong.strerror}. Give another file with --output.") from wrong
-    with os.fdopen(descriptor, "w") as file:
-        file.write(f"{secret}\n")
+        raise InputError(f"cannot create {path}: {wrong.strerror}. Give another file with --output.") from wrong
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from zeus.cost import LEAST, MOST
 from zeus.errors import InputError
 
-__all__ = ["LEAST", "MOST", "is_number", "is_whole", "need", "need_whole", "whole_wanted"]
+__all__ = ["LEAST", "MOST", "is_number", "is_unicode", "is_whole", "need", "need_job_id", "need_whole", "whole_wanted"]
+
+NAME_LENGTH = 200
+# No control characters, and none that break or reverse a line: with those, one name could look like another.
+SHOWN = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+DOTS = (".", "..")  # browsers and proxies take them for folders
 
 MOST_WHOLE = 2**53  # JSON readers round larger whole numbers
 NUMBER = (int, float)
@@ -35,6 +42,18 @@ def need(sound: bool, name: str, value: object, wanted: str) -> None:
 def need_whole(name: str, value: object, least: int) -> None:
     """Raise InputError unless the value is a whole number from `least` to 2**53."""
     need(is_whole(value, least), name, value, whole_wanted(value, least))
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold this text. It cannot hold half of a letter, which Python makes of broken UTF-8."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def need_job_id(job_id: str) -> None:
+    """Raise InputError unless a service can show a job of this name."""
+    sound = 1 <= len(job_id) <= NAME_LENGTH and re.fullmatch(f"{SHOWN}*", job_id) and job_id not in DOTS
+    wanted = f"a name of 1 to {NAME_LENGTH} characters on one line, other than . and .."
+    need(bool(sound) and is_unicode(job_id), "job_id", job_id, wanted)
 
 
 def whole_wanted(value: object, least: int) -> str:

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from zeus.cost import GPU_ONLY, Include, included
-from zeus.job.checks import LEAST, is_number, is_whole, need, need_whole, whole_wanted
+from zeus.job.checks import LEAST, is_number, is_unicode, is_whole, need, need_whole, whole_wanted
 
 
 def is_reached(target: float, metric: float, higher_is_better: bool) -> bool:
@@ -75,6 +75,8 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         need(bool(self.job_id_prefix) or bool(self.job_id), "job_id_prefix", self.job_id_prefix, "a name")
+        for name in ("job_id", "job_id_prefix"):
+            need(is_unicode(getattr(self, name) or ""), name, getattr(self, name), "a name that UTF-8 can hold")
         sizes = tuple(self.batch_sizes)
         need(bool(sizes), "batch_sizes", self.batch_sizes, "one whole number or more, each at least 1")
         wrong = [size for size in sizes if not is_whole(size, 1)]

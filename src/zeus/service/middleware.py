@@ -64,17 +64,14 @@ class ServiceMiddleware:
         try:
             await serve(scope, receive, noted)
         except Exception:
-            log.exception("%s %s failed", scope["method"], route_of(scope))
+            log.exception("%s %s failed", method_of(scope), route_of(scope))
             if status:  # the answer has begun, so it can only be cut short
                 raise
             failed = answer(scope["path"], 500, "the service failed to answer this request. Its log has the reason.")
             await failed(scope, receive, noted)
         finally:
             seconds = time.perf_counter() - began
-            method = (
-                scope["method"] if scope["method"] in METHODS else "other"
-            )  # clients can invent methods, and each would be a new label
-            self.metrics.answered(method, route_of(scope), status, seconds)
+            self.metrics.answered(method_of(scope), route_of(scope), status, seconds)
             self._note(scope, status, seconds)
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
@@ -87,13 +84,18 @@ class ServiceMiddleware:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         """Log one line. It has the route's pattern and no headers, so it holds no secrets and no user input."""
-        method, route, client, ms = scope["method"], route_of(scope), client_of(scope), round(seconds * 1000, 2)
+        method, route, client, ms = method_of(scope), route_of(scope), client_of(scope), round(seconds * 1000, 2)
         if self.log_json:
             at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             line = {"at": at, "method": method, "route": route, "status": status, "ms": ms, "client": client}
             requests.info("%s", json.dumps(line))
         else:
             requests.info("%s %s %s %s %.1f ms", client, method, route, status, ms)
+
+
+def method_of(scope: Scope) -> str:
+    """The method, or "other" if the client invented it: that is user input, and would be a new label of the metrics."""
+    return scope["method"] if scope["method"] in METHODS else "other"
 
 
 def route_of(scope: Scope) -> str:

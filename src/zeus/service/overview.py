@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from zeus.errors import InputError, NotKnown, ZeusError
+from zeus.job import Kept
 from zeus.jobs.folds import Folds
 from zeus.jobs.report import brief_of, each_brief, unreadable
 from zeus.ledger.saving_text import saving_sentence
@@ -27,6 +28,38 @@ log = logging.getLogger(__name__)
 KEPT = 1_000  # briefs in memory, some kilobytes each; the store keeps all
 SECONDS = 3.0  # for which one request computes briefs for the totals; the next request continues
 MANY, REPEATS = 2_000, 20  # totals of more jobs are repeated for this many times as long as they took
+REPORTED = ("number", "epochs", "metric", "joules")  # what an open trial's reports change in a brief
+
+
+@dataclass(frozen=True, slots=True)
+class Cached(Generic[T]):
+    """What was read from a brief, the pulse of its job, and what its open trials had reported.
+
+    A report changes no pulse, so these trials are looked at again before the value is used.
+    """
+
+    stamp: str
+    reports: tuple[tuple[Any, ...], ...]  # values of REPORTED
+    value: T
+
+    @classmethod
+    def of(cls, stamp: str, brief: Json, value: T) -> Cached[T]:
+        """The value, read from this brief."""
+        return cls(stamp, tuple(tuple(row[name] for name in REPORTED) for row in brief["running"]), value)
+
+    def is_fresh(self, store: Store, job_id: str, stamp: str) -> bool:
+        """Whether the job has this pulse still, and its open trials have reported nothing new."""
+        if self.stamp != stamp or not self.reports:
+            return self.stamp == stamp
+        try:
+            return self.reports == tuple(_reported(kept) for kept in store.trials(job_id, running=True))
+        except NotKnown:  # it was removed or reset meanwhile
+            return False
+
+
+def _reported(kept: Kept) -> tuple[Any, ...]:
+    told = kept.told
+    return (kept.trial.number, *(None if told is None else getattr(told, name) for name in REPORTED[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +115,21 @@ class Overview:
 
     def __init__(self, store: Store, folds: Folds, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._folds, self._clock = store, folds, clock
-        self._known: dict[str, tuple[str, Json]] = {}
-        self._addends: dict[str, tuple[str, Addend]] = {}
+        self._known: dict[str, Cached[Json]] = {}
+        self._addends: dict[str, Cached[Addend]] = {}  # the one computed last is last
         self._lock, self._adding = threading.Lock(), threading.Lock()
         self._repeated: tuple[float, Addends] | None = None  # until when, and what
 
     def briefs(self, pulse: Mapping[str, str]) -> list[Json]:
         """The briefs of the jobs in `pulse`. A job that was removed meanwhile is left out."""
         with self._lock:
-            known = {name: self._known[name][1] for name, stamp in pulse.items() if self._is_known(name, stamp)}
+            cached = {name: self._known[name] for name in pulse if name in self._known}
+        known = {name: one.value for name, one in cached.items() if one.is_fresh(self._store, name, pulse[name])}
         missing = {name: stamp for name, stamp in pulse.items() if name not in known}
         for name, brief in each_brief(self._store, missing, self._brief, prices()):
             known[name] = brief
             with self._lock:
-                self._known[name] = (missing[name], brief)
+                self._known[name] = Cached.of(missing[name], brief, brief)
                 while len(self._known) > KEPT:
                     del self._known[next(iter(self._known))]
         return [known[name] for name in pulse if name in known]
@@ -107,22 +141,27 @@ class Overview:
                 return self._repeated[1]
             begun = self._clock()
             pulse = self._store.pulse()
-            missing = {name: stamp for name, stamp in pulse.items() if not self._is_added(name, stamp)}
-            for name, brief in each_brief(self._store, missing, self._brief, prices()):
-                self._addends[name] = (missing[name], Addend.of(brief))
+            for name, brief in each_brief(self._store, self._outdated(pulse), self._brief, prices()):
+                self._addends.pop(name, None)
+                self._addends[name] = Cached.of(pulse[name], brief, Addend.of(brief))
                 if self._clock() - begun > SECONDS:
                     break
             self._addends = {name: one for name, one in self._addends.items() if name in pulse}
-            found = Addends([one for _, one in self._addends.values()], len(pulse))
+            found = Addends([one.value for one in self._addends.values()], len(pulse))
             now = self._clock()
-            self._repeated = (now + REPEATS * (now - begun), found) if len(pulse) > MANY else None
+            repeats = REPEATS if len(found.rows) == found.jobs else 1  # incomplete totals are soon continued
+            self._repeated = (now + repeats * (now - begun), found) if len(pulse) > MANY else None
             return found
 
-    def _is_added(self, job_id: str, stamp: str) -> bool:
-        return job_id in self._addends and self._addends[job_id][0] == stamp
-
-    def _is_known(self, job_id: str, stamp: str) -> bool:
-        return job_id in self._known and self._known[job_id][0] == stamp
+    def _outdated(self, pulse: Mapping[str, str]) -> dict[str, str]:
+        """The jobs to add, with their pulses: first those that never were, then those that were added longest ago."""
+        new = {name: stamp for name, stamp in pulse.items() if name not in self._addends}
+        changed = {
+            name: pulse[name]
+            for name, one in self._addends.items()
+            if name in pulse and not one.is_fresh(self._store, name, pulse[name])
+        }
+        return new | changed
 
     def _brief(self, job_id: str) -> Json:
         try:

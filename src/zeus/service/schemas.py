@@ -10,10 +10,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from zeus.errors import InputError
 from zeus.job import MAX_TRIES, Gpus, JobSpec, Outcome
-from zeus.job.checks import LEAST, MOST
+from zeus.job.checks import DOTS, LEAST, MOST, NAME_LENGTH, SHOWN
 from zeus.job.wire import VERSION, from_json
 
-NAME_LENGTH = 200
 PREFIX_LENGTH = 180  # a hash is appended to it
 SIZES = 1000  # the most batch sizes or power limits
 
@@ -21,18 +20,14 @@ DEFAULT_POLICY: str = next(str(one.default) for one in fields(JobSpec) if one.na
 
 
 def _no_dots(name: str) -> str:
-    """Refuse `.` and `..`, which browsers and proxies take for folders."""
-    if name in (".", ".."):
+    if name in DOTS:
         raise ValueError("give a name that is not . or ..")
     return name
 
 
-# No control characters, and none that break or reverse a line: with those, one name could look like another.
-_SHOWN = r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
-
-Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=f"^{_SHOWN}+$"), AfterValidator(_no_dots)]
+Name = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=f"^{SHOWN}+$"), AfterValidator(_no_dots)]
 Prefix = Annotated[Name, Field(max_length=PREFIX_LENGTH)]
-Text = Annotated[str, Field(max_length=NAME_LENGTH, pattern=f"^{_SHOWN}*$")]
+Text = Annotated[str, Field(max_length=NAME_LENGTH, pattern=f"^{SHOWN}*$")]
 Key = Annotated[str, Field(min_length=1, max_length=NAME_LENGTH, pattern=r"^[\x21-\x7e]+$")]
 Whole = Annotated[int, Field(ge=1, le=2**53, strict=True)]
 Above = Annotated[float, Field(ge=LEAST, le=MOST, allow_inf_nan=False, strict=True)]

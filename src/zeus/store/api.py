@@ -218,8 +218,11 @@ class Store(Protocol):
     def trial(self, job_id: str, number: int, *, trial_id: str = "") -> Kept:
         """One trial. `trial_id` is as in `renew`."""
 
-    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
-        """The trials by number, without the first `after` of them, at most `most`."""
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None, running: bool = False) -> list[Kept]:
+        """The trials by number, without the first `after` of them, at most `most`.
+
+        With `running`: only the open trials. The time taken depends only on their number.
+        """
 
     def count(self, job_id: str) -> int:
         """The number of trials of a job."""

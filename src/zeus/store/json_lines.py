@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from zeus.errors import InputError
 from zeus.job import JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
-from zeus.job.checks import is_whole, need, need_whole
+from zeus.job.checks import is_whole, need, need_job_id, need_whole
 from zeus.job.wire import Json, dumps, from_json, loads, to_json
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store.api import Job
@@ -85,6 +85,7 @@ def _take(
     match data.get("line"):
         case "job":
             job = job_from_json(data, uuid4().hex)
+            need_job_id(job.id)
             before = histories[job.id].revisions
             revisions[job.id].append(data)
             before.append(replace(job, generation=before[0].generation) if before else job)

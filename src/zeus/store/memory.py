@@ -65,6 +65,7 @@ class _Life:
     def __init__(self, past: History, used: int = 0) -> None:
         self.past = past
         self.last = max(used, past.revisions[-1].first - 1, *(kept.trial.number for kept in past.trials), 0)
+        self.recurrences = past.recurrences  # the number of the last one
         self._at = {kept.trial.number: index for index, kept in enumerate(past.trials)}
         self.log = history([*(kept.trial for kept in past.trials), *past.notes])  # event n is at n - 1
         self.leased = {kept.trial.number for kept in past.trials if kept.leased_until is not None}
@@ -84,6 +85,10 @@ class _Life:
 
     def trial(self, number: int) -> Trial:
         return self.past.trials[self._at[number]].trial
+
+    @property
+    def running(self) -> list[Kept]:
+        return [self.past.trials[self._at[number]] for number in sorted(self.leased)]
 
     def put(self, kept: Kept) -> None:
         self.past.trials[self._at[kept.trial.number]] = kept
@@ -112,6 +117,7 @@ class _Life:
 
     def open(self, kept: Kept) -> None:
         self.last = kept.trial.number
+        self.recurrences = max(self.recurrences, kept.trial.ask.recurrence)
         self._at[self.last] = len(self.past.trials)
         self.past.trials.append(kept)
         self.log.append(kept.trial)
@@ -193,7 +199,7 @@ class MemoryStore:
             if request.resume:
                 request = rules.resumed(request, [one.trial for one in known.past.trials[-rules.LATELY :]])
             tries = [known.trial(number) for number in known.tries.get(request.recurrence or 0, [])]
-            ask = rules.next_ask(known.job.spec, request, known.last + 1, len(known.tries), tries, uuid4().hex)
+            ask = rules.next_ask(known.job.spec, request, known.last + 1, known.recurrences, tries, uuid4().hex)
             decision = decide(known.job, ask, known.after)
             trial = Trial(ask=ask, decision=decision, asked=known.next)
             known.open(Kept(trial=trial, asked_at=utc(now), changed_at=utc(now), leased_until=utc(now + lease)))
@@ -249,9 +255,11 @@ class MemoryStore:
         with self._lock:
             return self._kept(job_id, number, trial_id)[1]
 
-    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None, running: bool = False) -> list[Kept]:
         with self._lock:
-            return self._known(job_id).past.trials[after : None if most is None else after + most]
+            known = self._known(job_id)
+            found = known.running if running else known.past.trials
+            return found[after : None if most is None else after + most]
 
     def count(self, job_id: str) -> int:
         with self._lock:

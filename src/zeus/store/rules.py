@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from zeus.cost import Include
 from zeus.errors import AlreadyDone, InputError, NotKnown, suggest
 from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
+from zeus.job.checks import need_job_id
 from zeus.store.api import Job, Request
 
 MISSES = 2  # runs of each size that must miss the target before it counts as out of reach
@@ -19,6 +20,7 @@ def created(
     spec: JobSpec, policy_version: int, at: str, seed: Callable[[], int], generation: str, used: int = 0
 ) -> Job:
     """The first revision of a new job. Earlier lives used the trial numbers up to `used`."""
+    need_job_id(spec.id)
     spec = replace(spec, job_id=spec.id, mab_seed=seed() if spec.mab_seed is None else spec.mab_seed)
     return Job(spec=spec, policy_version=policy_version, at=at, generation=generation, first=used + 1)
 

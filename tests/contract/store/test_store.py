@@ -521,6 +521,35 @@ def test_an_import_mixes_no_histories_and_happens_whole_or_not_at_all(place: Pla
     assert another.export() == before
 
 
+def test_a_new_recurrence_follows_the_last_one_although_some_are_missing(place: Place) -> None:
+    """As in an import that was edited."""
+    store = place.open()
+    store.register(SPEC)
+    ask(store), ask(store)
+    lines = [json.loads(line) for line in store.export()]
+    lines[-1]["trial"]["ask"]["recurrence"] = 4
+    store.forget("asr")
+    store.import_lines([json.dumps(line) for line in lines])
+    assert [ask(store).ask.recurrence for _ in range(2)] == [5, 6]
+
+
+BAD_NAMES = ("", ".", "..", "two\nlines", "a\u202eb", "x" * 5000, "\ud800")
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=range(len(BAD_NAMES)))
+def test_a_name_that_a_service_could_not_show_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(InputError, match="job_id="):
+        store.register(replace(SPEC, job_id=name))
+    store.register(SPEC)
+    lines = [json.loads(line) for line in store.export()]
+    lines[0]["spec"]["job_id"] = name
+    with pytest.raises(InputError, match="line 1: job_id="):
+        store.import_lines([json.dumps(line) for line in lines])
+    with pytest.raises(InputError):
+        store.job(name)
+    assert [job.id for job in store.jobs()] == ["asr"]
+
+
 def test_one_trial_can_be_looked_at_alone(store: Store) -> None:
     store.register(SPEC)
     trial = ask(store)
@@ -540,6 +569,19 @@ def test_a_page_of_trials_is_as_all_of_them_would_be_cut(store: Store) -> None:
         assert store.trials("asr", after=after, most=most) == everything[after : None if most is None else after + most]
     with pytest.raises(NotKnown):
         store.count("lm")
+
+
+def test_the_trials_that_run_are_found_alone(store: Store) -> None:
+    store.register(SPEC)
+    for _ in range(5):
+        ask(store)
+    store.tell("asr", 2, CONVERGED)
+    store.tell("asr", 4, SO_FAR)
+    store.renew("asr", 5, SO_FAR)
+    assert [kept.trial.number for kept in store.trials("asr", running=True)] == [1, 3, 5]
+    assert store.trials("asr", after=1, most=1, running=True) == [store.trial("asr", 3)]
+    store.tell("asr", 4, CONVERGED)
+    assert store.trials("asr", after=2, running=True) == [store.trial("asr", 5)]
 
 
 # ---------------------------------------------------------------------- for a service

@@ -22,7 +22,7 @@ from support.paths import SOURCES
 from support.postgres import PostgresServer
 from support.waiting import PATIENCE_SECONDS
 from zeus.errors import StoreError, ZeusError
-from zeus.service.app import create
+from zeus.service.app import Settings, create
 from zeus.store import MemoryStore, open_store
 from zeus.store.address import shown
 from zeus.store.check import check
@@ -162,3 +162,11 @@ def test_a_database_that_goes_away_under_a_service_is_told_to_nobody(caplog: pyt
             for word in (SECRET, str(server.folder), "postgres", "password"):
                 assert word not in answer.text, (path, word)
     assert SECRET not in caplog.text
+
+
+@pytest.mark.parametrize("log_json", [False, True])
+def test_a_method_that_a_client_invents_is_in_no_log(caplog: pytest.LogCaptureFixture, log_json: bool) -> None:
+    caplog.set_level(logging.INFO, "zeus.service")
+    client = TestClient(create(MemoryStore(), Settings(log_json=log_json)))
+    assert client.request("SECRET", "/api/v1/jobs").status_code == 405
+    assert "other" in caplog.text and "SECRET" not in caplog.text

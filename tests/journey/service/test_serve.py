@@ -8,6 +8,7 @@ import pty
 import shutil
 import signal
 import socket
+import sqlite3
 import ssl
 import stat
 import subprocess
@@ -123,6 +124,18 @@ def test_a_token_goes_into_a_file_for_its_owner_alone_where_nobody_looks_on(
     assert "revoked" in run(environment, "token", "revoke", told["id"]).stdout
     assert json.loads(run(environment, "token", "list", "--json").stdout)[0]["revoked_at"] is not None
     assert run(environment, "token", "revoke", "nobody").returncode == 2
+
+
+def test_a_token_that_cannot_be_stored_leaves_no_file(environment: dict[str, str], tmp_path: Path) -> None:
+    assert run(environment, "token", "list").returncode == 0  # makes the store
+    busy = sqlite3.connect(tmp_path / "data" / "zeus" / "zeus.db", isolation_level=None)
+    busy.execute("BEGIN IMMEDIATE")
+    hasty = {**environment, "ZEUS_TIME_LIMITS": "database_busy=0.1"}
+    made = [run(hasty, "token", "create", "me", *where) for where in ((), ("--output", str(tmp_path / "mine")))]
+    busy.execute("ROLLBACK")
+    assert all(one.returncode and "did not answer" in one.stderr for one in made)
+    assert not [path for path in tmp_path.rglob("*") if "token" in path.name or path.name == "mine"]
+    assert json.loads(run(environment, "token", "list", "--json").stdout) == []
 
 
 def test_a_token_is_shown_once_on_a_terminal_and_is_in_no_file(environment: dict[str, str], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from support.paths import GOLDEN_FILES
 from support.store_places import STORES, Place
-from zeus.job import Ending
+from zeus.job import Ending, Profiled
 from zeus.service.app import create
 
 TALK = json.loads((GOLDEN_FILES / "upstream_conversation.json").read_text())
@@ -89,6 +89,19 @@ def test_an_energy_of_zero_is_unknown_until_a_later_report_has_one(client: TestC
     client.post("/report", json=report(silent["trial_number"], **whole))
     outcome = place.open().trial("mnist", silent["trial_number"]).trial.outcome
     assert outcome is not None and outcome.joules is None
+
+
+@pytest.mark.parametrize("energies", [(0.0, 2000.0, 3000.0), (1000.0, 0.0, 3000.0, 4000.0)])
+def test_energy_that_was_unknown_is_charged_to_the_trial_but_to_no_epoch(
+    client: TestClient, place: Place, energies: tuple[float, ...]
+) -> None:
+    number, store = begin(client)["trial_number"], place.open()
+    for epoch, energy in enumerate(energies, 1):
+        client.post("/report", json=report(number, energy=energy, time=10.0 * epoch, current_epoch=epoch))
+    so_far = store.trial("mnist", number).so_far
+    assert so_far is not None and so_far.joules == energies[-1]
+    learnt = {event.joules for event in store.facts("mnist") if isinstance(event, Profiled)}
+    assert learnt == {1000.0}, "each epoch used as much"
 
 
 def test_each_report_renews_the_lease_for_a_day(client: TestClient, place: Place) -> None:

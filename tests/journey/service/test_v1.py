@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from support.paths import ROOT
-from zeus.job import Ending, Outcome, Target
+from zeus.job import Ending, Kept, Outcome, Target
 from zeus.job.wire import to_json
 from zeus.jobs.folds import Folds
 from zeus.profile import LimitSlice, PowerProfile
@@ -286,6 +286,36 @@ def test_the_summary_adds_up_and_the_pulse_tells_who_changed(client: TestClient)
     assert client.get("/api/v1/pulse").json()["asr"] != before["asr"]
     told = client.get("/api/v1/summary").json()
     assert (told["jobs"], told["trials"], told["recurrences"], told["joules"]) == (1, 2, 2, 160.0)
+
+
+def test_a_trial_has_the_same_price_wherever_it_is_shown(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEUS_PRICE_PER_KWH", "0.3")
+    client.post(f"{ASR}/trials/{ask(client)['ask']['number']}/tell", json={**END, "joules": 3.6e6})
+    (listed,) = client.get(f"{ASR}/trials").json()["trials"]
+    assert listed["footprint"]["money"] == 0.3
+    assert client.get(ASR).json()["tries"] == [listed]
+
+
+def test_the_trials_that_run_are_listed_without_reading_those_that_ended() -> None:
+    class Counting(MemoryStore):
+        read = 0
+
+        def trials(self, *arguments: Any, **options: Any) -> list[Kept]:
+            found = super().trials(*arguments, **options)
+            self.read += len(found)
+            return found
+
+    store = Counting()
+    client = TestClient(create(store))
+    client.post("/api/v1/jobs", json={"spec": SPEC})
+    for _ in range(20):
+        client.post(f"{ASR}/trials/{ask(client)['ask']['number']}/tell", json=END)
+    numbers = [ask(client)["ask"]["number"] for _ in range(3)]
+    store.read = 0
+    told = client.get(f"{ASR}/trials?ending=open&offset=1&limit=1").json()
+    assert (told["total"], [row["number"] for row in told["trials"]]) == (3, numbers[1:2])
+    assert client.get(f"{ASR}/trials?ending=open&recurrence={numbers[2]}").json()["total"] == 1
+    assert store.read == 2 * len(numbers)
 
 
 def test_the_log_of_a_trial_is_shown_where_it_lies_beside_the_store(tmp_path: Path, store: MemoryStore) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
+import os
 import sqlite3
 import stat
 import subprocess
@@ -237,6 +239,17 @@ def test_a_store_that_its_owner_shares_stays_shared(tmp_path: Path) -> None:
     made = {one.name: stat.S_IMODE(one.stat().st_mode) for one in tmp_path.iterdir()}
     assert made["zeus.db"] == 0o660
     assert made["zeus.db.lock"] & 0o600 == 0o600
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(
+        InputError, match=r"zeus\.db\.lock cannot be locked: No locks available\. Give a file on a local"
+    ):
+        open_store(f"sqlite:///{tmp_path}/zeus.db")
 
 
 def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_is_not_touched(tmp_path: Path) -> None:

@@ -145,3 +145,9 @@ def test_a_history_is_what_happened_in_order() -> None:
     facts: list[Any] = [*story.trials, *(e for e in story.events if not isinstance(e, Trial))]
     assert history(facts) == story.events
     assert history(reversed(facts)) == story.events
+
+
+def test_a_name_of_broken_utf_8_is_refused() -> None:
+    for name in ("job_id", "job_id_prefix"):
+        with pytest.raises(InputError, match=f"{name}=.*UTF-8"):
+            JobSpec(**{"job_id_prefix": "a", "batch_sizes": (8,), "default_batch_size": 8, name: "a\udcff"})

@@ -18,6 +18,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from zeus import settings
 from zeus.errors import InputError, StoreError
+from zeus.job.checks import need_job_id
 from zeus.job.wire import VERSION
 from zeus.jobs.remote.retry import Contact, Failed, Patience, soon
 from zeus.jobs.status_codes import error_of
@@ -136,11 +137,12 @@ class Service:
 
 
 def of_job(job_id: str, rest: str = "") -> str:
-    """The path of a job, quoted.
+    """The path of a job, quoted. InputError if no service could have a job of this name.
 
     >>> of_job("a/b c", "/ask")
     '/jobs/a%2Fb%20c/ask'
     """
+    need_job_id(job_id)  # "" or ".." would be another path
     return f"/jobs/{quote(job_id, safe='')}{rest}"
 
 

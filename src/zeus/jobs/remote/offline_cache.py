@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
 import time
@@ -19,7 +18,7 @@ from typing import Any
 
 from zeus.errors import InputError, StoreError
 from zeus.job import Ending, JobSpec, Outcome, Trial
-from zeus.job.wire import from_json, to_json
+from zeus.job.wire import from_json, loads, to_json
 from zeus.jobs.api import ALONE
 from zeus.jobs.remote.spool import write
 
@@ -90,7 +89,7 @@ class Known:
 
     def runs_alone(self, job_id: str) -> bool:
         """Whether a trial that began without the store is running here."""
-        numbers = [int(path.stem) for path in self._of(job_id).glob("[0-9]*.json")]
+        numbers = [int(path.stem) for path in self._of(job_id).glob("[0-9]*.json") if path.stem.isdecimal()]
         some = [self.trial(job_id, number) for number in numbers if number >= ALONE]
         return any(mine is not None and mine.trial.ending is Ending.OPEN for mine in some)
 
@@ -129,7 +128,7 @@ class Known:
                     path.unlink()
 
     def _of(self, job_id: str) -> Path:
-        return self._folder / hashlib.sha256(job_id.encode()).hexdigest()[:16]
+        return self._folder / hashlib.sha256(job_id.encode(errors="backslashreplace")).hexdigest()[:16]
 
     def _file(self, job_id: str, number: int) -> Path:
         return self._of(job_id) / f"{number}.json"
@@ -137,7 +136,6 @@ class Known:
 
 def _load(path: Path) -> dict[str, Any] | None:
     try:
-        data = json.loads(path.read_text())
+        return loads(path.read_text()) if path.is_file() else None
     except (OSError, ValueError):
         return None
-    return data if isinstance(data, dict) else None

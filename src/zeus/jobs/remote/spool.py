@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -25,11 +26,13 @@ from uuid import uuid4
 from zeus import settings
 from zeus.errors import InputError, NotAllowed, StoreError
 from zeus.files import FileLock, write_whole
+from zeus.job.wire import loads
 from zeus.jobs.messages import Message, NewerMessage, message_from_json, message_to_json
 from zeus.jobs.remote.retry import Failed
 
 log = logging.getLogger(__name__)
 
+MESSAGE = re.compile("[0-9]+-[0-9A-Za-z]+[.]json")  # the names of messages; other files are not ours
 REFUSED_SECONDS = 86_400.0  # how long a service may fail at a message before it counts as refused
 
 
@@ -60,7 +63,7 @@ class Spool:
         Raises:
             StoreError: The file cannot be written.
         """
-        last = max((int(path.name.partition("-")[0]) for path in self._files()), default=0)
+        last = max((_number(path) for path in self._files()), default=0)
         # Two processes may take the same number. Their order does not matter, and the random part keeps them apart.
         write(self.folder / f"{last + 1:012d}-{uuid4().hex[:8]}.json", message_to_json(message, self.address))
 
@@ -69,7 +72,8 @@ class Spool:
         return [path for path in self._files() if path not in self._left_alone]
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("[0-9]*-*.json"))
+        found = [path for path in self.folder.glob("[0-9]*-*.json") if MESSAGE.fullmatch(path.name) and path.is_file()]
+        return sorted(found, key=lambda path: (_number(path), path.name))
 
     def deliver(self, send: Callable[[Message], object]) -> None:
         """Deliver the waiting messages in order with `send`, until it raises StoreError.
@@ -89,7 +93,7 @@ class Spool:
     def _deliver(self, path: Path, send: Callable[[Message], object]) -> bool:
         """Deliver one message. Returns whether to go on with the next."""
         try:
-            send(message_from_json(json.loads(path.read_text()), self.address))
+            send(message_from_json(loads(path.read_text()), self.address))
         except NewerMessage as newer:
             self._left_alone.add(path)
             log.warning("%s was not delivered: %s Install the newer Zeus that wrote it to deliver it.", path, newer)
@@ -124,6 +128,10 @@ class Spool:
             return
         with lock or nullcontext():
             yield lock is not None
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition("-")[0])
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:

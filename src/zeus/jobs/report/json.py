@@ -175,7 +175,7 @@ def spec_json(spec: JobSpec, version: int = VERSION) -> Json:
 # ---------------------------------------------------------------------- its trials and recurrences
 
 
-def trial_json(spec: JobSpec, kept: Kept, prices: Prices | None = None) -> Json:
+def trial_json(spec: JobSpec, kept: Kept, prices: Prices) -> Json:
     """One trial as a row in a table. Its cost is at the job's present η."""
     trial, told = kept.trial, kept.told
     use = spent(told, spec.eta_knob, trial.ask.max_watts)
@@ -200,7 +200,7 @@ def trial_json(spec: JobSpec, kept: Kept, prices: Prices | None = None) -> Json:
         "joules": None if told is None else told.joules,
         "seconds": None if told is None else told.seconds,
         "cost": None if use is None else use.cost,
-        "footprint": _footprint(footprint(kept, prices or Prices())),
+        "footprint": _footprint(footprint(kept, prices)),
         "hours": _hours(kept),
         "limits": _limits(kept),
         "asked_at": kept.asked_at,
@@ -210,7 +210,7 @@ def trial_json(spec: JobSpec, kept: Kept, prices: Prices | None = None) -> Json:
 
 
 def _running(spec: JobSpec, kept: Kept) -> Json:
-    row = trial_json(spec, kept)
+    row = trial_json(spec, kept, Prices())  # its price is not shown
     return {name: row[name] for name in RUNNING}
 
 

@@ -42,6 +42,7 @@ from zeus.service.routes.dependencies import (
 )
 from zeus.store import Store
 from zeus.store.api import Request as Asked
+from zeus.tariff.settings import prices
 from zeus.trial.knowledge import knowledge_to_json
 
 routes = v1_router()
@@ -84,19 +85,20 @@ def _trials(
     batch_size: int | None,
     recurrence: int | None,
 ) -> Json:
-    job, total = store.job(job_id), store.count(job_id)
+    job = store.job(job_id)
     if ending is None and batch_size is None and recurrence is None:
-        found = store.trials(job_id, after=offset, most=limit)
+        found, total = store.trials(job_id, after=offset, most=limit), store.count(job_id)
     else:
         found = [
             kept
-            for kept in store.trials(job_id)
+            for kept in store.trials(job_id, running=ending is Ending.OPEN)
             if ending in (None, kept.trial.ending)
             and batch_size in (None, kept.trial.batch_size)
             and recurrence in (None, kept.trial.ask.recurrence)
         ]
         found, total = found[offset : offset + limit], len(found)
-    return {"total": total, "offset": offset, "trials": [trial_json(job.spec, kept) for kept in found]}
+    rates = prices()
+    return {"total": total, "offset": offset, "trials": [trial_json(job.spec, kept, rates) for kept in found]}
 
 
 @routes.get("/jobs/{job_id}/trials/{number}", dependencies=[READ])

@@ -147,8 +147,11 @@ def _units(so_far: Outcome | None, body: UpstreamReport) -> int:
     """How many epochs this report measures; 0 if it does not show what one epoch uses.
 
     A report covers several epochs if earlier reports came after the trial was lost, and none if it is a repetition. The
-    first epoch includes the warm-up, so a report that adds others to it shows nothing.
+    first epoch includes the warm-up, so a report that adds others to it shows nothing. Nor does a report without its
+    energy, or the next one, whose energy is that of both.
     """
+    if not body.energy or (so_far is not None and so_far.joules is None):
+        return 0
     done = 0 if so_far is None else so_far.epochs
     epochs = max(0, body.current_epoch - done)
     return epochs if done or epochs == 1 else 0
@@ -163,6 +166,7 @@ def _engine(job: LocalJob, trial: Trial, so_far: Outcome | None, epoch: int) -> 
     if so_far is None:
         return engine
     stretches = {(one.kind, one.limit_watts, one.cold): one for one in so_far.stretches}
+    # Reports say what was used since the trial began. So what was unknown in one is charged by the next.
     return replace(engine, spent=Use(so_far.joules or 0.0, so_far.seconds), stretches=stretches)
 
 

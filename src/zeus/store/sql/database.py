@@ -175,7 +175,7 @@ class Database:
                 connection.close()  # back to the pool
         except self._conflict as wrong:
             raise Conflict(f"the store {self.name} was changed by others: {_message(wrong)}. Try again.") from wrong
-        except self._not_data as wrong:
+        except (self._not_data, UnicodeEncodeError) as wrong:  # the latter: half of a letter, as in broken UTF-8
             raise InputError(f"the store cannot hold this value: {_message(wrong)}.") from wrong
         except self._errors as wrong:
             unsure = ending and mode is TransactionMode.WRITE

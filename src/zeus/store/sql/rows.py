@@ -80,6 +80,8 @@ ADD_MARK = Statement(sa.insert(MARKS), ("job_id", "sequence", "mark"))
 FIND_MARK = Statement(sa.select(MARKS.c.mark).where(MARKS.c.job_id == _OF, MARKS.c.sequence == _NR))
 FIND_TRIAL = Statement(_TRIALS.where(TRIALS.c.number == _NR))
 SOME_TRIALS = Statement(_TRIALS.order_by(TRIALS.c.number).limit(_NR).offset(_AFTER))
+_LEASED = TRIALS.c.leased_until > sa.literal_column("''")  # a range, so that SQLite uses the index of leases
+SOME_RUNNING = Statement(_TRIALS.where(_LEASED).order_by(TRIALS.c.number).limit(_NR).offset(_AFTER))
 COUNT = Statement(sa.select(sa.func.count()).select_from(TRIALS).where(TRIALS.c.job_id == _OF))
 TRIES = Statement(_TRIALS.where(TRIALS.c.recurrence == _NR).order_by(TRIALS.c.number))
 LAPSED = Statement(_TRIALS.where(TRIALS.c.leased_until <= _NOW).order_by(TRIALS.c.number))
@@ -287,10 +289,13 @@ def find_trial(db: Transaction, job: JobRow, number: int, trial_id: str = "") ->
     return kept
 
 
-def trials_of(db: Transaction, job: JobRow, after: int = 0, most: int | None = None) -> list[Kept]:
-    """The trials by number, without the first `after` of them, at most `most`."""
+def trials_of(
+    db: Transaction, job: JobRow, after: int = 0, most: int | None = None, *, running: bool = False
+) -> list[Kept]:
+    """The trials by number, without the first `after` of them, at most `most`. With `running`: only the open ones."""
     number, after = job.trials if most is None else min(most, job.trials), min(after, job.trials)
-    return [_to_kept(row) for row in db.rows(SOME_TRIALS, {"of": job.id, "after": after, "nr": number})]
+    statement = SOME_RUNNING if running else SOME_TRIALS
+    return [_to_kept(row) for row in db.rows(statement, {"of": job.id, "after": after, "nr": number})]
 
 
 def _each_trial(db: Transaction, job: JobRow) -> Iterator[Trial]:

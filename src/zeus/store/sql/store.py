@@ -181,9 +181,9 @@ class SqlStore:
         with self._read() as db:
             return rows.find_trial(db, rows.find_job(db, job_id), number, trial_id)
 
-    def trials(self, job_id: str, *, after: int = 0, most: int | None = None) -> list[Kept]:
+    def trials(self, job_id: str, *, after: int = 0, most: int | None = None, running: bool = False) -> list[Kept]:
         with self._read() as db:
-            return rows.trials_of(db, rows.find_job(db, job_id), after, most)
+            return rows.trials_of(db, rows.find_job(db, job_id), after, most, running=running)
 
     def count(self, job_id: str) -> int:
         with self._read() as db:

@@ -112,7 +112,7 @@ def _locked(path: Path) -> Iterator[int]:
     """Hold a lock file beside a file. Anyone who may use the file may lock it. The lock ends with its process.
 
     Raises:
-        InputError: The lock file is a symbolic link, which could lead to a file of somebody else.
+        InputError: The lock file is a symbolic link, which could lead to a file of somebody else, or cannot be locked.
         StoreError: Another process holds the lock for too long.
     """
     beside = _lock_of(path)
@@ -137,6 +137,9 @@ def _locked(path: Path) -> Iterator[int]:
                         f"{path} is being upgraded by another process, which holds {beside}. Try again later."
                     ) from None
                 time.sleep(NAP_SECONDS)
+            except OSError as wrong:
+                advice = instead(f"sqlite:///{path}", "a file on a local disk")
+                raise InputError(f"{beside} cannot be locked: {wrong.strerror}. {advice}") from wrong
         yield lock
     finally:
         os.close(lock)

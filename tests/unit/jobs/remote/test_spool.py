@@ -21,6 +21,7 @@ from support.laws import examples
 from support.served import hold_port
 from zeus.errors import AlreadyDone, InputError, NotAllowed, StoreError
 from zeus.job import Ask, Decision, Gpus, JobSpec, Outcome, Phase, Trial
+from zeus.jobs.api import ALONE
 from zeus.jobs.messages import (
     EpochUsed,
     Message,
@@ -136,6 +137,39 @@ def test_a_file_that_is_no_report_stops_nothing(tmp_path: Path) -> None:
     spool.deliver(heard.append)
     assert heard == [number(0)]
     assert [path.name for path in (tmp_path / "refused").glob("*.json")] == ["000000000000-0.json"]
+
+
+def test_files_that_are_no_messages_are_left_where_they_are(tmp_path: Path) -> None:
+    spool, heard = at(tmp_path), list[Message]()
+    for name in ("1x-a.json", "7.json", "000000000001-a.json.swp", "000000000001-\u00e4 b.json", "²-a.json"):
+        (tmp_path / name).write_text("mine")
+    os.mkfifo(tmp_path / "000000000000-0a1b2c3d.json")  # reading it would wait for a writer
+    (tmp_path / "000000000001-0a1b2c3d.json").mkdir()
+    before = sorted(tmp_path.iterdir())
+    for one in range(2):
+        spool.put(number(one))
+    spool.deliver(heard.append)
+    assert heard == [number(0), number(1)]
+    assert {*before} <= {*tmp_path.iterdir()}
+    assert not (tmp_path / "refused").exists()
+
+
+def test_a_message_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    spool, heard = at(tmp_path), list[Message]()
+    (tmp_path / "000000000000-0a1b2c3d.json").write_text("[" * 100_000)
+    spool.put(number(0))
+    spool.deliver(heard.append)
+    assert heard == [number(0)]
+    assert "is not JSON" in (tmp_path / "refused" / "000000000000-0a1b2c3d.why").read_text()
+
+
+def test_messages_keep_their_order_beyond_twelve_digits(tmp_path: Path) -> None:
+    (tmp_path / "999999999998-0a1b2c3d.json").write_text("{")
+    for one in range(3):
+        at(tmp_path).put(number(one))
+    heard = list[Message]()
+    at(tmp_path).deliver(heard.append)
+    assert heard == [number(0), number(1), number(2)]
 
 
 def test_a_report_that_the_service_fails_at_waits_for_a_day_and_then_makes_room(tmp_path: Path) -> None:
@@ -283,7 +317,9 @@ def test_a_trial_is_known_to_its_own_process_where_the_disk_is_full(tmp_path: Pa
     assert known.trial("a", 7) is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"trial": {"kind": "trial"}, "so_far": null, "key": null}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", "[" * 100_000, '{"trial": {"kind": "trial"}, "so_far": null, "key": null}']
+)
 def test_what_cannot_be_read_is_not_known(tmp_path: Path, text: str) -> None:
     known = Known(tmp_path)
     known.keep("a", Mine(trial(1)))
@@ -292,6 +328,17 @@ def test_what_cannot_be_read_is_not_known(tmp_path: Path, text: str) -> None:
         path.write_text(text)
     assert known.trial("a", 1) is None
     assert known.spec("a") is None
+
+
+def test_files_that_are_no_copies_are_not_read(tmp_path: Path) -> None:
+    known = Known(tmp_path)
+    known.keep("a", Mine(trial(ALONE)))
+    (copy,) = tmp_path.rglob("*.json")
+    copy.with_name("1x.json").write_text("mine")
+    assert known.runs_alone("a")
+    copy.unlink()
+    os.mkfifo(copy)
+    assert not known.runs_alone("a")
 
 
 # ---------------------------------------------------------------------- patience
