@@ -92,7 +92,7 @@ class _Segment(NamedTuple):
 
     def measured(self) -> Measured:
         limits = {piece.limit for piece in self.pieces}
-        use = sum((piece.use or ZERO for piece in self.pieces), ZERO)
+        use = sum((piece.use or ZERO for piece in self.pieces), ZERO) if self.pieces else Use(math.nan, 0.0)
         return Measured(self.kind, self.units, use, limits.pop() if len(limits) == 1 else None)
 
 
@@ -106,6 +106,7 @@ class _Window:
 
     def __init__(self, monitor: ZeusMonitor, group: RankGroup, include: Include) -> None:
         self.recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+        self.trial: weakref.ref[Recorder] | None = None  # the recorder of the trial that runs
         self.began = 0.0  # when the open piece began
         self.steps = 0  # that have ended, as far as any recorder has been told
         self.sets_limits = False  # whether this process has set a limit since the training began
@@ -216,10 +217,22 @@ class Recorder:
         group: The ranks that train together.
         listener: Hears of each segment. A method; it does not keep its object alive.
         include: Whose energy counts.
+        is_trial: Whether this records a trial. One that was left open on these GPUs, such as by an error in a notebook,
+            is then measured no longer.
     """
 
-    def __init__(self, monitor: ZeusMonitor, group: RankGroup, listener: Listener, include: Include = GPU_ONLY) -> None:
+    def __init__(
+        self,
+        monitor: ZeusMonitor,
+        group: RankGroup,
+        listener: Listener,
+        include: Include = GPU_ONLY,
+        *,
+        is_trial: bool = False,
+    ) -> None:
         self.monitor, self.include = monitor, include
+        self.is_displaced = False  # whether another trial has begun on these GPUs before this one ended
+        self._is_trial = is_trial
         self.steps = 0  # since the last cut
         self.pieces: list[_Piece] = []  # since the last cut
         self.is_whole = False  # whether it measures a unit that a change of the limit must not divide
@@ -240,6 +253,11 @@ class Recorder:
             _open[key] = window = _Window(self.monitor, self._group, self.include)
         else:
             window.split(wait=False)
+        if self._is_trial:
+            before = None if window.trial is None else window.trial()
+            if before is not None:
+                before.displace(window)
+            window.trial = weakref.ref(self)
         self._window, self._is_open, self._began = window, True, window.began
         self._steps_seen = window.steps
         window.recorders.add(self)
@@ -249,6 +267,8 @@ class Recorder:
         if self._window is not None and self._is_open:
             self._is_open = False
             self._window.recorders.discard(self)
+            if self._window.trial is not None and self._window.trial() is self:
+                self._window.trial = None
             if not self._window.recorders:
                 _open.pop(_key(self.monitor, self._group, self.include), None)
                 self._window.close()
@@ -301,6 +321,14 @@ class Recorder:
         if self._window is not None and self._is_open:
             self._window.split(wait=wait)
             self._close(self._window, kind, count)
+        elif self.is_displaced:  # it goes on all the same, and nobody can tell its energy from the other's
+            self._queue.append(_Segment(kind, count, ()))
+
+    def displace(self, window: _Window) -> None:
+        """Another trial begins on these GPUs: this one is charged until now."""
+        self._close(window, Kind.EVALUATION, 0)
+        window.recorders.discard(self)
+        self._is_open, self.is_displaced = False, True
 
     def divide(self, window: _Window) -> None:
         """End a segment where the window was split because a limit changes."""

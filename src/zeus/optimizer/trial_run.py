@@ -63,7 +63,7 @@ class TrialRun(Driver):
             tell_epoch=lambda use: tell_epoch(use) if group.writes else None,
             priced=lambda outcome: self.recorder.priced(outcome) if group.writes else outcome,
         )
-        self.recorder = Recorder(monitor, group, self._hear, include)
+        self.recorder = Recorder(monitor, group, self._hear, include, is_trial=True)
         self._group = group
         self._quick = quick
         self._notes = notes
@@ -95,8 +95,9 @@ class TrialRun(Driver):
 
     def close(self, *, alone: bool) -> None:
         """Stop measuring. With `alone`, do not wait for other ranks, which may be gone."""
-        self.recorder.cut_steps(wait=not alone)
-        self.recorder.cut(Kind.EVALUATION, 0, wait=not alone)
+        if not self.recorder.is_displaced:
+            self.recorder.cut_steps(wait=not alone)
+            self.recorder.cut(Kind.EVALUATION, 0, wait=not alone)
         self.end()
         self.recorder.deliver(wait=True, alone=alone)
         if self.engine.ending is Ending.STOPPED:  # perhaps inside an epoch: what it used since is charged too

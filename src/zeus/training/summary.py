@@ -207,7 +207,7 @@ def _main(summary: Summary) -> str:
         line += f" ({comes_to})"
     saving = summary.saving
     if saving is None:
-        return line + (f"; power limits were not set: {summary.why_not}" if summary.why_not else "")
+        return line + (f"; no power limit was chosen: {summary.why_not}" if summary.why_not else "")
     used = summary.mode is Mode.OPTIMIZE and summary.why_not is None
     if saving.to_watts == saving.from_watts:
         return line + f"; the power limit found, {saving.from_watts:g} W, is the best"

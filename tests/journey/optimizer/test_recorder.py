@@ -159,3 +159,28 @@ def test_epochs_are_whole_where_only_the_power_limit_optimizer_sees_their_steps(
     units = [one for one in size.outcome.stretches if one.kind is Kind.EPOCH]
     assert sum(one.count for one in units) == 3 and len(units) == len(size.outcome.stretches)
     assert sum(one.joules or 0.0 for one in units) == pytest.approx(sum(used))
+
+
+def test_a_trial_that_was_left_open_is_not_charged_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such as in a notebook, where a cell was interrupted and is run again."""
+    monkeypatch.setenv("ZEUS_GPU", "virtual:v100?clock=virtual")
+    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+    spec = JobSpec(
+        job_id="cell", job_id_prefix="cell", batch_sizes=(64,), default_batch_size=64, max_epochs=4, target_metric=0.9
+    )
+    monitor, store = ZeusMonitor(), MemoryStore()
+    card, used = monitor.gpus[0], []
+    first, second = (BatchSizeOptimizer(monitor, job=spec, store=store) for _ in range(2))
+    for optimizer in (first, second):
+        before = card.energy()
+        optimizer.on_train_begin()
+        for _ in range(10):
+            step([card], 64)
+            optimizer.on_step_end()
+        used.append(card.energy() - before)
+    second.on_evaluate(0.9)
+    first.on_exception()  # what the end of the process does
+    told = [store.trial("cell", number).trial.outcome for number in (1, 2)]
+    assert [None if one is None else one.joules for one in told] == pytest.approx(used)

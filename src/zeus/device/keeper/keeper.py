@@ -280,8 +280,12 @@ class Keeper:
     def _lock(self, uuid: str, holder: str, deadline: float) -> FileLock:
         while (lock := self.notes.lock(uuid, holder)) is None:
             if time.monotonic() >= deadline:
+                if (other := self.notes.holder(uuid)) == holder:
+                    raise LeaseRefused(
+                        f"GPU {uuid} is on lease to another training of this process. End that one first, or delete it."
+                    )
                 raise LeaseRefused(
-                    f"GPU {uuid} is on lease to {self.notes.holder(uuid)}, and only one process can have it. "
+                    f"GPU {uuid} is on lease to {other}, and only one process can have it. "
                     "Wait until that lease ends, or use another GPU."
                 )
             self._pause(_POLL_SECONDS)
