@@ -295,6 +295,23 @@ def test_a_target_that_is_never_reached_ends_with_exit_code_3(place: Place) -> N
     assert report["saving"] is None
 
 
+def test_while_nothing_has_ever_converged_a_recurrence_runs_three_full_trials(place: Place) -> None:
+    place.job(target_metric=2.0, batch_sizes=[8, 16, 32, 64])
+    done = place.run("--json", STEPS="4")
+    assert done.returncode == 3
+    assert [one["ending"] for one in tries(json.loads(done.stdout))] == ["not_converged"] * 3
+    assert done.stderr.count("the default batch size 16 missed the target (metric >= 2): its last metric was 0.9") == 1
+
+
+def test_a_direction_that_is_wrong_is_doubted_when_the_first_metric_reaches_the_target(place: Place) -> None:
+    place.job(higher_is_better=False)
+    first, second = place.run(), place.run()
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "the first metric that was ever reported, 0.225, already reaches the target (metric <= 0.9)" in first.stderr
+    assert "higher_is_better is false: if that is wrong, set it to true" in first.stderr
+    assert "ever reported" not in second.stderr  # the owner has been told
+
+
 def test_a_price_that_is_no_number_is_refused_before_anything_runs(place: Place) -> None:
     place.job()
     place.env["ZEUS_PRICE_PER_KWH"] = "abc"
