@@ -14,7 +14,7 @@ import click
 
 from zeus.cli.jobs_text import many
 from zeus.cli.options import STORE_DEFAULT
-from zeus.cli.output import print_json, seconds, warnings
+from zeus.cli.output import print_json, printed, seconds, warnings
 from zeus.cli.run_places import LOCAL, place_options, refuse_strange, submit
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
@@ -96,9 +96,25 @@ def run(
             shown.trial(trial, ran)
 
         launcher = Launcher(said, Hooks(changed, shown.live, shown.restart), revise=revise)
-        if launcher.revision and not quiet():
-            click.echo(f"zeus: job {said.spec.id!r} was revised: {launcher.revision}", err=True)
-        status, why = _recurrences(launcher, recurrences, continued)
+        try:
+            if launcher.revision and not quiet():
+                click.echo(f"zeus: job {said.spec.id!r} was revised: {launcher.revision}", err=True)
+            status, why = _recurrences(launcher, recurrences, continued)
+        except BaseException:
+            launcher.close()
+            raise
+    try:
+        was_printed = printed(lambda: _print(launcher, trials, as_json))
+        if not quiet():
+            _tell_ruled_out(launcher, trials)
+    finally:
+        launcher.close()
+    if why:
+        click.echo(f"zeus: {why}", err=True)
+    return status if was_printed else status or FAILED
+
+
+def _print(launcher: Launcher, trials: dict[int, Trial], as_json: bool) -> None:
     told = _told(launcher, list(trials.values()))
     if job := slurm_job():
         from zeus.cli.run_slurm import note_energy
@@ -109,12 +125,6 @@ def run(
         print_json(_report(launcher, trials, told))
     elif not quiet():
         _tell(launcher, trials, told)
-    if not quiet():
-        _tell_ruled_out(launcher, trials)
-    launcher.close()
-    if why:
-        click.echo(f"zeus: {why}", err=True)
-    return status
 
 
 def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:

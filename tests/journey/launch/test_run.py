@@ -495,6 +495,25 @@ def test_nobody_left_to_tell_ends_no_training(place: Place) -> None:
     assert [kept.trial.ending for kept in place.store().trials("toy")] == [Ending.CONVERGED] * 2
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here, the disk that is always full")
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_report_that_cannot_be_printed_is_one_line_and_the_run_stands(place: Place, flags: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            place.line("run", *flags),
+            env=place.env,
+            cwd=place.folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "zeus: the report could not be printed: No space left on device"
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert place.store().trial("toy", 1).trial.ending is Ending.CONVERGED
+
+
 def test_a_typo_in_the_target_voids_nothing_unless_revise_says_so(place: Place) -> None:
     before = place.report()["default"]
     place.job(target_metric=7.5)
