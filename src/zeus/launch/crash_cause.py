@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 ENOUGH = 3  # different sizes that must crash in one recurrence, unless no other is left to try
 KILLED = 137  # a shell's exit code for SIGKILL, which the kernel sends when memory runs out
+# Repeats are bounded, so that the time grows with the length of the log alone, whatever is in it.
 _MEMORY = re.compile(
-    r"out.?of.?memory|\boom\b|memoryerror|bad_alloc|alloc\w*.?fail|(not|n't|failed to|unable to) allocate|"
-    r"(not enough|insufficient) (\w+ )?memory|resource.?exhausted|sigkill|signal: killed",  # of a rank or a worker
+    r"out.?of.?memory|\boom\b|memoryerror|bad_alloc|alloc\w{0,30}.?fail|(not|n't|failed to|unable to) allocate|"
+    r"(not enough|insufficient) (\w{1,30} )?memory|resource.?exhausted|sigkill|signal: killed",  # of a rank or a worker
     re.I,
 )
 
