@@ -6,6 +6,7 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from zeus.cli.run_places import LOCAL, place_options, refuse_strange, submit
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
 from zeus.launch.process.guard import shell_status
-from zeus.settings import put, quiet, run_id, slurm_job
+from zeus.settings import Mode, put, quiet, run_id, slurm_job
 from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
@@ -55,11 +56,16 @@ class Interrupted(KeyboardInterrupt):
     is_flag=True,
     help="Continue the job even if its command, target, higher_is_better or include has changed.",
 )
+@click.option(
+    "--off",
+    is_flag=True,
+    help="Train as without Zeus: the default batch size, no power limit. The energy is measured all the same.",
+)
 @click.option("--store", "url", metavar="URL", help=f"Store or service that keeps the job. {STORE_DEFAULT}")
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
 def run(
-    job_file: Path, recurrences: int, revise: bool, url: str | None, place: str, as_json: bool, **flags: Any
+    job_file: Path, recurrences: int, revise: bool, off: bool, url: str | None, place: str, as_json: bool, **flags: Any
 ) -> int:
     """Run the recurring job described in JOB_FILE.
 
@@ -83,9 +89,11 @@ def run(
     if url:
         put({"ZEUS_STORE": url})  # the command uses the same store, and its logs lie beside it
     if place != LOCAL:
-        return submit(place, job_file, recurrences, revise, flags, as_json)
+        return submit(place, job_file, recurrences, revise, off, flags, as_json)
     click.get_current_context().with_resource(warnings(silent=quiet()))
     said, continued = read_job_file(job_file), run_id()
+    if off:
+        said = replace(said, mode=Mode.OFF)
     if flags["dry_run"]:
         return tell_plan(said, revise, as_json)
     trials: dict[int, Trial] = {}

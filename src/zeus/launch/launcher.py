@@ -97,8 +97,12 @@ class Launcher:
         check_sizes(file, self.gpus.count)
         self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
         self.jobs = open_jobs(store)
+        # With mode "off", each recurrence is one trial of the default size, as it is without Zeus.
+        is_off = self.mode is Mode.OFF
+        self._spec = replace(file.spec, baseline_every=1) if is_off else file.spec
+        self.max_tries = 1 if is_off else file.max_tries
         self.revision = self._revision(revise)  # what registering changes, as text; empty: nothing
-        self.job = self.jobs.register(file.spec, void=revise)
+        self.job = self.jobs.register(self._spec, void=revise)
         if not dry:
             _make(self.logs)
         self.ran: dict[int, FinishedTrial] = {}
@@ -111,7 +115,7 @@ class Launcher:
             stored = self.jobs.find(self.file.spec.id).spec
         except ZeusError:  # the job is new, or the store does not answer
             return ""
-        return revision(stored, self.file.spec, allowed=revise)
+        return revision(stored, self._spec, allowed=revise)
 
     @property
     def logs(self) -> Path:
@@ -139,7 +143,7 @@ class Launcher:
                 self.job,
                 self.gpus,
                 self._run,
-                max_tries=self.file.max_tries,
+                max_tries=self.max_tries,
                 on_change=changed,
                 key=key,
                 earlier=earlier,
@@ -256,6 +260,11 @@ class Launcher:
         self.jobs.close()
 
     def _run(self, trial: Trial) -> Outcome:
+        if self.mode is Mode.OFF and trial.batch_size != self._spec.default_batch_size:
+            raise LaunchError(
+                f"job {self._spec.id!r}: another `zeus run` has switched Zeus on for this job meanwhile, so its next "
+                f"trial would run batch size {trial.batch_size}. Nothing was run. Start this one again."
+            )
         log = log_file(_make(self.logs), trial.number, trial.id)
         seed = trial_seed(self.job.spec.mab_seed, trial.number)
         ran = self._until_it_fits(trial, seed, log)

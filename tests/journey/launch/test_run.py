@@ -514,6 +514,27 @@ def test_a_report_that_cannot_be_printed_is_one_line_and_the_run_stands(place: P
     assert place.store().trial("toy", 1).trial.ending is Ending.CONVERGED
 
 
+@pytest.mark.parametrize("way", ["flag", "file"])
+def test_off_trains_the_default_as_without_zeus_and_teaches_the_default_alone(
+    place: Place, limit: Callable[[], float], way: str
+) -> None:
+    place.job(batch_sizes=[8, 16, 32], power_limits=[150], **({"mode": "off"} if way == "file" else {}))
+    flags = ["--off"] if way == "flag" else []
+    report = place.report("--recurrences", "3", *flags)
+    ran = [(one["batch_size"], one["phase"], one["power_limit"], one["cost_limit"]) for one in tries(report)]
+    assert ran == [(16, "baseline", LIMIT, None)] * 3
+    assert limit() == LIMIT
+    assert json.loads(place.run("--dry-run", "--json", *flags).stdout)["phase"] == "baseline"
+    place.job(batch_sizes=[8, 16, 32], power_limits=[150])
+    (on,) = tries(place.report())
+    assert (on["phase"], on["power_limit"]) == ("pruning", 150.0)  # Zeus goes on where it was
+
+
+def test_off_runs_no_second_trial_where_the_default_misses(place: Place) -> None:
+    place.job(target_metric=2.0)
+    assert [one["batch_size"] for one in tries(place.report("--off", status=3, STEPS="4"))] == [16]
+
+
 def test_a_typo_in_the_target_voids_nothing_unless_revise_says_so(place: Place) -> None:
     before = place.report()["default"]
     place.job(target_metric=7.5)
