@@ -140,10 +140,14 @@ def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:
 
     If an earlier process had the same `run` id, its recurrences are continued. Those that are over are not run again.
     """
+    from zeus.job import Ending
+
     try:
         with interruptible():
             for number in range(1, count + 1):
                 this = launcher.recur(f"{run}.{number}" if run else None)
+                if all(one.ending is Ending.CRASHED for one in this.tries):
+                    return FAILED, f"job {launcher.job.spec.id!r}: the command crashed in every trial; see its logs."
                 if not this.converged:
                     return NOT_REACHED, _not_reached(launcher, this)
     except ZeusError as failed:  # the job file has been read, so the input is not at fault

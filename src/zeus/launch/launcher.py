@@ -139,7 +139,7 @@ class Launcher:
                 self._blame(tried)
 
         try:
-            return recur(
+            recurrence = recur(
                 self.job,
                 self.gpus,
                 self._run,
@@ -149,6 +149,9 @@ class Launcher:
                 earlier=earlier,
                 ever_converged=self._ever_converged,
             )
+            if len(recurrence.tries) >= self.max_tries:
+                self._blame(tried, nothing_left=True)
+            return recurrence
         except (AlreadyDone, NotAllowed, NotKnown):  # the store refuses to go on; there may be sizes left
             raise
         except InputError:
