@@ -153,7 +153,8 @@ def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:
     except ZeusError as failed:  # the job file has been read, so the input is not at fault
         return FAILED, str(failed)
     except Interrupted as by:
-        return by.status, f"{by}. The command was ended and its trial given up. Run `zeus run` again to continue."
+        following = "continues this recurrence" if run else "begins a new recurrence"
+        return by.status, f"{by}. The command was ended, and its trial is lost. The next `zeus run` {following}."
     return DONE, ""
 
 

@@ -186,7 +186,7 @@ class Launcher:
         raise LaunchError(
             f"job {job_id!r}: the command crashed before its first epoch at every batch size tried, "
             f"{[one.batch_size for one in crashes]}, and did not run out of memory. The command itself fails. {now} "
-            f"The last lines of {last.log}:\n" + "\n".join(f"  {line}" for line in last.last_lines)
+            f"Its output is in {last.log}."
         )
 
     def _doubt_target(self, tried: Sequence[Trial]) -> None:

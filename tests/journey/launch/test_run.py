@@ -199,12 +199,21 @@ def test_a_script_that_crashes_at_every_size_is_told_and_no_size_is_held_back(pl
     sizes = [one["batch_size"] for one in tries(report)]
     assert ([one["ending"] for one in tries(report)], len(set(sizes))) == (["crashed"] * 3, 3)  # 64 was not tried
     assert f"at every batch size tried, {sizes}" in done.stderr
-    assert f"The last lines of {report['logs']}/3.log:" in done.stderr
-    assert "  ModuleNotFoundError: No module named 'missing_module'" in done.stderr
+    assert f"Its output is in {report['logs']}/3.log." in done.stderr
+    assert done.stderr.count("ModuleNotFoundError: No module named 'missing_module'") == 1
     (place.folder / "mended").touch()
     (mended,) = tries(place.report())
     assert (mended["batch_size"], mended["ending"]) == (16, "converged")  # afresh, from the default
     assert "pruning round 1 of 2 explores 16" in mended["reason"]
+
+
+def test_a_syntax_error_is_tried_once_and_printed_once(place: Place) -> None:
+    place.job(batch_sizes=[8, 16, 32, 64])
+    place.script(before="if if:")
+    done = place.run("--json")
+    assert done.returncode == 1 and "The command itself fails" in done.stderr
+    assert [one["batch_size"] for one in tries(json.loads(done.stdout))] == [16]
+    assert done.stderr.count("SyntaxError") == 1
 
 
 class Unread(LocalJobs):
@@ -333,7 +342,8 @@ def test_an_interrupted_run_ends_its_script_restores_the_limit_and_goes_on_next_
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 128 + number  # as shells say it
-    assert f"interrupted by {number.name}" in err
+    assert f"interrupted by {number.name}. The command was ended, and its trial is lost. The next" in err
+    assert err.strip().endswith("begins a new recurrence.") and "  lost (" in err
     eventually(lambda: not is_running(pid))
     assert limit() == LIMIT
     lost = place.store().trial("toy", 1).trial
@@ -458,6 +468,7 @@ def test_a_script_that_says_nothing_of_what_is_looked_for_fails_with_what_was_lo
     done = place.run()
     assert done.returncode == 1
     assert "no line of its output matches [metrics] regex = 'accuracy: (\\\\S+)'" in done.stderr
+    assert "It ends with:\n  | acc=" in done.stderr and "\n  | acc=0.9\n" in done.stderr
     assert place.store().trial("toy", 1).trial.ending is Ending.LOST
 
 

@@ -46,6 +46,12 @@ def test_the_script_is_blamed_for_enough_sizes_or_for_all_that_are_left() -> Non
     assert not is_scripts_own(some, {64, 128})  # none of these ever has: they may be at fault themselves
 
 
+@pytest.mark.parametrize("said", ["SyntaxError: invalid syntax", "[rank0]: IndentationError: unexpected indent"])
+def test_one_crash_is_enough_where_python_cannot_read_the_script(said: str) -> None:
+    assert is_scripts_own([Crash(16, 0, 1, f"  File train.py, line 3\n{said}\n")], {64})
+    assert not is_scripts_own([Crash(16, 2, 1, said)], ())  # it has trained: another file is at fault
+
+
 @pytest.mark.parametrize(
     ("status", "said"),
     [
