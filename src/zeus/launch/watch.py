@@ -235,9 +235,9 @@ class _Watch(Driver):
         first, second = self._epochs
         if first > START_UP * second:
             log.warning(
-                "trial %d: the first epoch took %.3g s and the second %.3g s. The lines of this script end its epochs, so "
-                "its start-up counts as part of the first one. To leave it out, print a line when an epoch begins, and "
-                'match that line with epoch_regex and epoch_line = "begin".',
+                "trial %d: the first epoch took %.3g s and the second %.3g s. The lines of this script end its epochs, "
+                "so its start-up counts as part of the first one. To leave it out, print a line when an epoch begins, "
+                'and match that line with epoch_regex and epoch_line = "begin".',
                 self._trial.number,
                 first,
                 second,
