@@ -125,4 +125,4 @@ def _give_up(job: RecurringJob, trial: Trial, on_change: Callable[[Trial], None]
     try:
         on_change(_given_up(job, trial))
     except Exception as failed:
-        log.warning("trial %s could not be given up; it is lost when its lease lapses: %s", trial.number, failed)
+        log.warning("trial %s could not be marked as lost; it is lost when its lease lapses: %s", trial.number, failed)
