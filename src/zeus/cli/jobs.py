@@ -34,7 +34,18 @@ def _sure(command: F) -> F:
     return click.option("--force", is_flag=True, help="Do it even if a trial of the job is running.")(command)
 
 
-@click.group()
+class _Jobs(click.Group):
+    """Says which command removes a job, because many look for it under another name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] in ("delete", "remove", "rm"):
+            ctx.fail(f"No such command {args[0]!r}. To remove a job with its trials, use `zeus jobs forget`.")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Jobs)
 @click.pass_context
 def jobs(context: click.Context) -> None:
     """Show what recurring jobs have learnt, used and saved. Export, import, reset or remove them."""
@@ -132,6 +143,8 @@ def forget(job: str, yes: bool, force: bool, url: str | None, as_json: bool) -> 
         print_json({"job": job, "forgotten_trials": trials})
     else:
         click.echo(f"{job}: removed, with {some}")
+        if trials:
+            click.echo("If a job of this name runs again, its trial numbers go on. None is used twice.")
 
 
 @jobs.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
@@ -11,6 +12,21 @@ from zeus.tariff.text import footprint_text, joules
 
 Json = dict[str, Any]
 
+# What a phase of the next recurrence means. A newer service may know others.
+PHASES = {
+    "new": "it has not run yet",
+    "default": "runs the default batch size",
+    "pruning": "finds out which batch sizes reach the target, from the default outward",
+    "exploring": "tries a batch size to learn what it costs",
+    "sampling": "runs the batch size that looks cheapest",
+    "concurrent": "runs the best batch size so far, while another trial explores",
+    "unbounded": "runs the best batch size so far with no cost limit",
+    "baseline": "measures the default",
+    "crashed": "every trial so far has crashed",
+    "stuck": "no batch size is left to run",
+    "unreadable": "the job cannot be read",
+}
+
 
 def tell_list(rows: list[Json], store: str) -> None:
     if not rows:
@@ -18,6 +34,9 @@ def tell_list(rows: list[Json], store: str) -> None:
         return
     headings = ["job", "phase", "recurrences", "size", "last energy", "last cost", "cost", "saved so far"]
     print_table(headings, [_line(row) for row in rows], numbers=headings[2:6])
+    shown = {_phase(row) for row in rows}
+    if explained := "; ".join(f"{phase}: {text}" for phase, text in PHASES.items() if phase in shown):
+        click.echo(f"(phase: {explained})")
     click.echo("(saved: compared with the default batch size at the highest power limit, exploration included)")
     for row in rows:
         if remark := row.get("remark"):  # older services send none
@@ -28,7 +47,7 @@ def _line(row: Json) -> list[str]:
     last, saving = row["last"], row["saving"]
     return [
         row["job"],
-        row["phase"],
+        _phase(row),
         _or(row["recurrences"]),
         _or(row["batch_size"]),
         "-" if last is None else joules(last["joules"]),
@@ -36,6 +55,22 @@ def _line(row: Json) -> list[str]:
         sparkline(row["costs"], 15),
         "-" if saving is None else saving["sentence"],
     ]
+
+
+def _phase(row: Json) -> str:
+    """The phase of a job. One whose every trial crashed has learnt nothing yet, whatever runs next."""
+    endings = set(row["endings"])
+    crashed = "crashed" in endings and endings <= {"crashed", "lost", "open"}
+    return "crashed" if crashed and row["phase"] != "stuck" else str(row["phase"])
+
+
+def _moment(text: str) -> str:
+    """A stored moment for people.
+
+    >>> _moment("2026-11-16T03:40:04.666845+00:00")
+    '2026-11-16 03:40:04 UTC'
+    """
+    return datetime.fromisoformat(text).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def tell_job(job: Json, last: int, now: str) -> None:
@@ -49,7 +84,7 @@ def tell_job(job: Json, last: int, now: str) -> None:
     spec = job["spec"]
     sign = ">=" if spec["higher_is_better_metric"] else "<="
     sizes = " ".join(map(str, spec["batch_sizes"]))
-    click.echo(f"job {job['job']}, revision {job['revision']} of {job['registered_at']}")
+    click.echo(f"job {job['job']}, revision {job['revision']} of {_moment(job['registered_at'])}")
     click.echo(f"  batch sizes {sizes}; default {spec['default_batch_size']}")
     click.echo(f"  target: metric {sign} {spec['target_metric']:g} within {many(spec['max_epochs'], 'epoch')}")
     window = f", window {spec['window_size']}" if spec["window_size"] else ""
@@ -61,7 +96,12 @@ def tell_job(job: Json, last: int, now: str) -> None:
     if job["gpu_model"] is not None:
         click.echo(f"  runs on {job['gpu_model'] or 'an unnamed GPU'}, MAXPOWER {job['max_watts']:g} W")
     following = job["next"]
-    click.echo(f"phase: {job['phase']}" + (f"; next: {following['reason']}" if following else ""))
+    phase = _phase(job)
+    click.echo(
+        f"phase: {phase}"
+        + (f" ({PHASES[phase]})" if phase in PHASES else "")
+        + (f"; next: {following['reason']}" if following else "")
+    )
     if job["stuck"]:
         click.echo(f"  {job['stuck']}")
     _tell_use(job)
@@ -196,6 +236,8 @@ def _tell_tries(tries: list[Json], last: int, now: str) -> None:
     if len(some) < len(tries):
         click.echo(f"the last {len(some)} of {len(tries)} trials:")
     print_table(headings, rows, numbers=[name for name in headings if name not in ("ending", "reason")])
+    if (first := tries[0]["number"]) > 1:
+        click.echo(f"(trials before {first} were forgotten or reset; their numbers are not used again)")
 
 
 def _ending(one: Json, now: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -25,6 +26,22 @@ def known(number: float | None) -> float | None:
 def print_json(value: Any) -> None:
     """Print JSON, and nothing else, to stdout."""
     click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def printed(report: Callable[[], None]) -> bool:
+    """Print a report to stdout, and return whether that worked. If not, say so in one line on stderr.
+
+    A reader that has gone away (a closed pipe) raises BrokenPipeError, which ends every command alike.
+    """
+    try:
+        report()
+        return True
+    except BrokenPipeError:
+        raise
+    except OSError as failed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would write the rest at exit
+        click.echo(f"zeus: the report could not be printed: {failed.strerror}", err=True)
+        return False
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,12 @@ import click
 
 from zeus.cli.jobs_text import many
 from zeus.cli.options import STORE_DEFAULT
-from zeus.cli.output import print_json, seconds, warnings
+from zeus.cli.output import print_json, printed, seconds, warnings
 from zeus.cli.run_places import LOCAL, place_options, refuse_strange, submit
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
 from zeus.launch.process.guard import shell_status
-from zeus.settings import put, quiet, run_id, slurm_job
+from zeus.settings import Mode, put, quiet, run_id, slurm_job
 from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
@@ -55,11 +56,16 @@ class Interrupted(KeyboardInterrupt):
     is_flag=True,
     help="Continue the job even if its command, target, higher_is_better or include has changed.",
 )
+@click.option(
+    "--off",
+    is_flag=True,
+    help="Train as without Zeus: the default batch size, no power limit. The energy is measured all the same.",
+)
 @click.option("--store", "url", metavar="URL", help=f"Store or service that keeps the job. {STORE_DEFAULT}")
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
 def run(
-    job_file: Path, recurrences: int, revise: bool, url: str | None, place: str, as_json: bool, **flags: Any
+    job_file: Path, recurrences: int, revise: bool, off: bool, url: str | None, place: str, as_json: bool, **flags: Any
 ) -> int:
     """Run the recurring job described in JOB_FILE.
 
@@ -83,9 +89,11 @@ def run(
     if url:
         put({"ZEUS_STORE": url})  # the command uses the same store, and its logs lie beside it
     if place != LOCAL:
-        return submit(place, job_file, recurrences, revise, flags, as_json)
+        return submit(place, job_file, recurrences, revise, off, flags, as_json)
     click.get_current_context().with_resource(warnings(silent=quiet()))
     said, continued = read_job_file(job_file), run_id()
+    if off:
+        said = replace(said, mode=Mode.OFF)
     if flags["dry_run"]:
         return tell_plan(said, revise, as_json)
     trials: dict[int, Trial] = {}
@@ -96,9 +104,25 @@ def run(
             shown.trial(trial, ran)
 
         launcher = Launcher(said, Hooks(changed, shown.live, shown.restart), revise=revise)
-        if launcher.revision and not quiet():
-            click.echo(f"zeus: job {said.spec.id!r} was revised: {launcher.revision}", err=True)
-        status, why = _recurrences(launcher, recurrences, continued)
+        try:
+            if launcher.revision and not quiet():
+                click.echo(f"zeus: job {said.spec.id!r} was revised: {launcher.revision}", err=True)
+            status, why = _recurrences(launcher, recurrences, continued)
+        except BaseException:
+            launcher.close()
+            raise
+    try:
+        was_printed = printed(lambda: _print(launcher, trials, as_json))
+        if not quiet():
+            _tell_ruled_out(launcher, trials)
+    finally:
+        launcher.close()
+    if why:
+        click.echo(f"zeus: {why}", err=True)
+    return status if was_printed else status or FAILED
+
+
+def _print(launcher: Launcher, trials: dict[int, Trial], as_json: bool) -> None:
     told = _told(launcher, list(trials.values()))
     if job := slurm_job():
         from zeus.cli.run_slurm import note_energy
@@ -109,12 +133,6 @@ def run(
         print_json(_report(launcher, trials, told))
     elif not quiet():
         _tell(launcher, trials, told)
-    if not quiet():
-        _tell_ruled_out(launcher, trials)
-    launcher.close()
-    if why:
-        click.echo(f"zeus: {why}", err=True)
-    return status
 
 
 def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:
@@ -122,16 +140,21 @@ def _recurrences(launcher: Launcher, count: int, run: str) -> tuple[int, str]:
 
     If an earlier process had the same `run` id, its recurrences are continued. Those that are over are not run again.
     """
+    from zeus.job import Ending
+
     try:
         with interruptible():
             for number in range(1, count + 1):
                 this = launcher.recur(f"{run}.{number}" if run else None)
+                if all(one.ending is Ending.CRASHED for one in this.tries):
+                    return FAILED, f"job {launcher.job.spec.id!r}: the command crashed in every trial; see its logs."
                 if not this.converged:
                     return NOT_REACHED, _not_reached(launcher, this)
     except ZeusError as failed:  # the job file has been read, so the input is not at fault
         return FAILED, str(failed)
     except Interrupted as by:
-        return by.status, f"{by}. The command was ended and its trial given up. Run `zeus run` again to continue."
+        following = "continues this recurrence" if run else "begins a new recurrence"
+        return by.status, f"{by}. The command was ended, and its trial is lost. The next `zeus run` {following}."
     return DONE, ""
 
 

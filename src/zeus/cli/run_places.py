@@ -67,7 +67,7 @@ def place_options(command: F) -> F:
 
 
 def submit(
-    place: str, job_file: Path, recurrences: int, revise: bool, flags: Mapping[str, Any], as_json: bool = False
+    place: str, job_file: Path, recurrences: int, revise: bool, off: bool, flags: Mapping[str, Any], as_json: bool
 ) -> int:
     """Run the job elsewhere. Returns the exit code."""
     from zeus.launch.job_file.reader import read_job_file
@@ -80,6 +80,7 @@ def submit(
         folder=Path.cwd(),
         recurrences=recurrences,
         revise=revise,
+        off=off,
         settings=place_settings(file, place, flags),
         as_json=as_json,
     )

@@ -50,7 +50,7 @@ def _plan(file: JobFile, revise: bool) -> Json:
     launcher = Launcher(file, store=copy, revise=revise, dry=True)
     try:
         recurrences = launcher.jobs.full(file.spec.id)["recurrences"] if known else None
-        trial = launcher.job.ask(launcher.gpus, None, file.max_tries)
+        trial = launcher.job.ask(launcher.gpus, None, launcher.max_tries)
         seed = trial_seed(launcher.job.spec.mab_seed, trial.number)
         return {
             "job": file.spec.id,

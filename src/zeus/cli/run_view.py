@@ -55,11 +55,19 @@ class Plain:
 
     def __init__(self) -> None:
         self._next = 0.0
+        self._crash: list[str] = []  # the last lines of the newest crash
 
     def trial(self, trial: Trial, ran: FinishedTrial | None) -> None:
         """Print a line at the start, and one or more at the end."""
         for line in [began(trial)] if trial.ending is Ending.OPEN else ended(trial, ran):
             self.say(line)
+        if ran is None or trial.ending is not Ending.CRASHED:
+            return
+        known, self._crash = self._crash, ran.last_lines
+        same = self._crash == known
+        for line in ["the same last lines as at the crash before"] if same else self._crash:
+            self.say(f"  | {line}")
+        self.say(f"  The whole output is in {ran.log}.")
 
     def live(self, live: Live) -> None:
         """Print a line, at most every EVERY_SECONDS."""
@@ -207,16 +215,13 @@ def ended(trial: Trial, ran: FinishedTrial | None) -> list[str]:
         Ending.STOPPED: "stopped: another epoch is not worth its cost",
         Ending.NOT_CONVERGED: "ended without reaching the target",
         Ending.CRASHED: f"crashed with exit code {ran.exit_code if ran is not None else '?'}",
-    }.get(outcome.ending, "given up")
+    }.get(outcome.ending, "lost")
     metric = "" if outcome.metric is None else f", metric {outcome.metric:g}"
     at = "" if ran is None or ran.limit_watts is None else f", {ran.limit_watts:g} W"
     used = f"{joules(outcome.joules)}, {outcome.seconds:.1f} s, cost {joules(cost_of(trial, outcome))}"
     lines = [f"  {words} ({many(outcome.epochs, 'epoch')}{metric}{at}, {used})"]
     if ran is not None and ran.exit_code and outcome.ending is not Ending.CRASHED:
         lines += [f"  The command then failed with exit code {ran.exit_code}. Its output is in {ran.log}."]
-    if ran is not None and outcome.ending is Ending.CRASHED:
-        lines += [f"  | {line}" for line in ran.last_lines]
-        lines += [f"  The whole output is in {ran.log}."]
     return lines
 
 

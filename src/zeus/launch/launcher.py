@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from zeus.launch.job_file.values import AUTO, JobFile, trial_seed
 from zeus.launch.metrics_lock import claim
 from zeus.launch.preflight import check_command, check_sizes, revision
 from zeus.launch.progress import FinishedTrial, Live, Restart
-from zeus.launch.recurrence import LaunchedRecurrence, recur
+from zeus.launch.recurrence import FULL_MISSES, LaunchedRecurrence, recur
 from zeus.launch.script import ScriptRunner
 from zeus.launch.start import Start, accumulated, environ_of
 from zeus.launch.watch import Watcher
@@ -96,8 +97,12 @@ class Launcher:
         check_sizes(file, self.gpus.count)
         self._claim = claim(Path(file.metrics.file)) if file.metrics is not None and file.metrics.file else None
         self.jobs = open_jobs(store)
+        # With mode "off", each recurrence is one trial of the default size, as it is without Zeus.
+        is_off = self.mode is Mode.OFF
+        self._spec = replace(file.spec, baseline_every=1) if is_off else file.spec
+        self.max_tries = 1 if is_off else file.max_tries
         self.revision = self._revision(revise)  # what registering changes, as text; empty: nothing
-        self.job = self.jobs.register(file.spec, void=revise)
+        self.job = self.jobs.register(self._spec, void=revise)
         if not dry:
             _make(self.logs)
         self.ran: dict[int, FinishedTrial] = {}
@@ -110,7 +115,7 @@ class Launcher:
             stored = self.jobs.find(self.file.spec.id).spec
         except ZeusError:  # the job is new, or the store does not answer
             return ""
-        return revision(stored, self.file.spec, allowed=revise)
+        return revision(stored, self._spec, allowed=revise)
 
     @property
     def logs(self) -> Path:
@@ -130,18 +135,23 @@ class Launcher:
             self._hooks.on_trial(trial, self.ran.get(trial.number))
             if trial.ending is not Ending.OPEN:
                 tried.append(trial)
+                self._doubt_target(tried)
                 self._blame(tried)
 
         try:
-            return recur(
+            recurrence = recur(
                 self.job,
                 self.gpus,
                 self._run,
-                max_tries=self.file.max_tries,
+                max_tries=self.max_tries,
                 on_change=changed,
                 key=key,
                 earlier=earlier,
+                ever_converged=self._ever_converged,
             )
+            if len(recurrence.tries) >= self.max_tries:
+                self._blame(tried, nothing_left=True)
+            return recurrence
         except (AlreadyDone, NotAllowed, NotKnown):  # the store refuses to go on; there may be sizes left
             raise
         except InputError:
@@ -176,8 +186,53 @@ class Launcher:
         raise LaunchError(
             f"job {job_id!r}: the command crashed before its first epoch at every batch size tried, "
             f"{[one.batch_size for one in crashes]}, and did not run out of memory. The command itself fails. {now} "
-            f"The last lines of {last.log}:\n" + "\n".join(f"  {line}" for line in last.last_lines)
+            f"Its output is in {last.log}."
         )
+
+    def _doubt_target(self, tried: Sequence[Trial]) -> None:
+        """Warn if the last of these trials of a recurrence says that the target may be wrong."""
+        spec, last = self.job.spec, tried[-1]
+        if last.number not in self.ran or last.outcome is None:
+            return
+        if last.ending is Ending.CONVERGED and last.outcome.epochs <= 1 and self._is_first_metric(last):
+            log.warning(
+                "job %r: the first metric that was ever reported, %g, already reaches the target (metric %s), so the "
+                "training ended after its first epoch. higher_is_better is %s: if that is wrong, set it to %s. "
+                "Otherwise check target_metric, and where the metric is read from.",
+                spec.id,
+                math.nan if last.outcome.metric is None else last.outcome.metric,
+                spec.target,
+                str(spec.higher_is_better_metric).lower(),
+                str(not spec.higher_is_better_metric).lower(),
+            )
+        misses = [one.batch_size for one in tried if one.ending is Ending.NOT_CONVERGED]
+        is_default = last.ending is Ending.NOT_CONVERGED and last.batch_size == spec.default_batch_size
+        if is_default and misses.count(last.batch_size) == 1 and not self._ever_converged():
+            log.warning(
+                "job %r: the default batch size %d missed the target (metric %s): its last metric was %s. No trial of "
+                "this job has reached it yet. A recurrence runs at most %d such trials until one does. Check "
+                "target_metric, higher_is_better and max_epochs.",
+                spec.id,
+                last.batch_size,
+                spec.target,
+                "not reported" if last.outcome.metric is None else f"{last.outcome.metric:g}",
+                FULL_MISSES,
+            )
+
+    def _is_first_metric(self, trial: Trial) -> bool:
+        """Whether no other trial of the job has reported a metric. False if the store does not answer."""
+        try:
+            others = [one for one in self.jobs.full(self.job.spec.id)["tries"] if one["number"] != trial.number]
+        except ZeusError:
+            return False
+        return all(one["metric"] is None for one in others)
+
+    def _ever_converged(self) -> bool:
+        """Whether a trial of the job has reached the target. True if the store does not answer."""
+        try:
+            return any(one["ending"] == Ending.CONVERGED for one in self.jobs.full(self.job.spec.id)["tries"])
+        except ZeusError:
+            return True
 
     def _opened(self) -> set[int]:
         """The numbers of all trials until now; none if the store does not answer, because then none is continued."""
@@ -208,6 +263,11 @@ class Launcher:
         self.jobs.close()
 
     def _run(self, trial: Trial) -> Outcome:
+        if self.mode is Mode.OFF and trial.batch_size != self._spec.default_batch_size:
+            raise LaunchError(
+                f"job {self._spec.id!r}: another `zeus run` has switched Zeus on for this job meanwhile, so its next "
+                f"trial would run batch size {trial.batch_size}. Nothing was run. Start this one again."
+            )
         log = log_file(_make(self.logs), trial.number, trial.id)
         seed = trial_seed(self.job.spec.mab_seed, trial.number)
         ran = self._until_it_fits(trial, seed, log)

@@ -3,6 +3,7 @@
     ask ──▶ run ──▶ tell ──▶ converged ───────▶ over
      ▲                 │
      └── tries left ───┴───▶ the last try, or every size has missed the target twice ────▶ over, failed
+                             or FULL_MISSES full-length trials of a job that never converged
 
 If a run is interrupted, a later one with the same key continues its recurrence. It asks as the first one did, and the
 store returns the same trials: those that ended are not run again, and an open one is given up as LOST.
@@ -13,7 +14,7 @@ This module starts no process: `run` may start a command or call a function.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from zeus.job import MAX_TRIES, Ending, Gpus, Outcome, Trial
@@ -22,6 +23,8 @@ from zeus.ledger.charge import Spent, Tally
 from zeus.store.rules import is_over
 
 log = logging.getLogger(__name__)
+
+FULL_MISSES = 3  # full-length trials of one recurrence that miss the target, while the job has never reached it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ def recur(
     on_change: Callable[[Trial], None] = lambda trial: None,
     key: str | None = None,
     earlier: Container[int] = (),
+    ever_converged: Callable[[], bool] = lambda: True,
 ) -> LaunchedRecurrence:
     """Run one recurrence: try until the target is reached or no try is left.
 
@@ -70,6 +74,8 @@ def recur(
         on_change: Called for each trial when it is opened and when it has ended.
         key: Identifies the recurrence, so that it can be continued. No two runs at a time may use the same key.
         earlier: Numbers of trials that were opened before this run. With a key, these are continued and not run.
+        ever_converged: Whether any trial of the job has reached the target. If none has, the recurrence ends after
+            FULL_MISSES full-length trials: the target may be wrong, and each further trial costs as much.
 
     >>> from zeus.job import JobSpec
     >>> from zeus.jobs.local import LocalJob
@@ -84,7 +90,7 @@ def recur(
     ([16, 8], True, 2000.0)
     """
     tries: list[Trial] = []
-    while not is_over(job.spec, tries):
+    while not is_over(job.spec, tries) and (full_misses(tries) < FULL_MISSES or ever_converged()):
         asked = None if key is None else f"{key}.{len(tries) + 1}"
         trial = job.ask(gpus, tries[0].ask.recurrence if tries else None, max_tries, key=asked)
         on_change(Trial(ask=trial.ask, decision=trial.decision, asked=trial.asked))
@@ -104,6 +110,11 @@ def recur(
     return LaunchedRecurrence(tuple(tries))
 
 
+def full_misses(tries: Sequence[Trial]) -> int:
+    """How many of these trials ran to their end and missed the target."""
+    return sum(one.ending is Ending.NOT_CONVERGED for one in tries)
+
+
 def _given_up(job: RecurringJob, trial: Trial) -> Trial:
     """The trial, told to be LOST with what it had used at its last renewal."""
     return job.tell(trial.number, job.so_far(trial.number) or Outcome(ending=Ending.LOST))
@@ -114,4 +125,4 @@ def _give_up(job: RecurringJob, trial: Trial, on_change: Callable[[Trial], None]
     try:
         on_change(_given_up(job, trial))
     except Exception as failed:
-        log.warning("trial %s could not be given up; it is lost when its lease lapses: %s", trial.number, failed)
+        log.warning("trial %s could not be marked as lost; it is lost when its lease lapses: %s", trial.number, failed)

@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 WINDOW = "zeus: trial"
 LOOK_SECONDS = 0.2  # how soon the end of a silent script is noticed
+START_UP = 1.5  # a first epoch longer than the second by this factor holds the start of the script too
+SHOWN_LINES, SHOWN_LETTERS = 5, 200  # of an output that matches nothing
 SILENT_LINES, SILENT_SECONDS = 200, 60.0  # warn after so many lines or so long without a line that matches
 
 
@@ -114,6 +116,7 @@ class _Watch(Driver):
         self._file = Path(metrics.file) if metrics.file else None
         per_device = by.micro_batch_size or math.ceil(trial.batch_size / trial.ask.gpus.count)
         self._load = WatchedLoad(by.monitor.gpus.values(), per_device)
+        self._epochs: list[float] = []  # their seconds
         self._used = Use()  # since the start
         self._ended = False  # whether we ended it
         self._lock = threading.Lock()  # for the window, which the reading thread splits at each line
@@ -146,7 +149,7 @@ class _Watch(Driver):
                 job.renew(self._trial.number, self.engine.so_far)
             raise LaunchError(
                 f"trial {self._trial.number}: the command succeeded, but {_silence(self._by.metrics)}. "
-                f"Its output is in {log_file}."
+                f"Its output is in {log_file}{_last_lines(child.end_of_output)}"
             )
         trial = job.trial(self._trial.number)
         if trial.ended is not None and trial.outcome is not None:  # the script reported its own outcome after all
@@ -216,11 +219,29 @@ class _Watch(Driver):
         is_last = line.metric is not None and self._by.job.spec.reached(line.metric)
         self._script, events = self._script.read(line, self._used, self._limits.in_force, is_last=is_last)
         self.feed(*events)
-        has_epoch = any(isinstance(one, Measured) and one.kind is Kind.EPOCH and one.count for one in events)
-        if has_epoch and self._limits.epoch(self.engine.stretches.values()):
+        epochs = [one for one in events if isinstance(one, Measured) and one.kind is Kind.EPOCH and one.count]
+        if epochs and self._limits.epoch(self.engine.stretches.values()):
             self._keep_profile()
+        if epochs:
+            self._epochs += [one.use.seconds for one in epochs]
+            self._doubt_first_epoch()
         self._load.renew()  # the limit may have changed
         self._by.on_live(Live(self._trial, self.engine.so_far, self._limits.in_force))
+
+    def _doubt_first_epoch(self) -> None:
+        """Warn, at the second epoch of a job's first trial, if the first one seems to hold the start of the script."""
+        if len(self._epochs) != 2 or not self._script.ends or self.engine.known.lines_end is not None:
+            return
+        first, second = self._epochs
+        if first > START_UP * second:
+            log.warning(
+                "trial %d: the first epoch took %.3g s and the second %.3g s. The lines of this script end its epochs, "
+                "so its start-up counts as part of the first one. To leave it out, print a line when an epoch begins, "
+                'and match that line with epoch_regex and epoch_line = "begin".',
+                self._trial.number,
+                first,
+                second,
+            )
 
     def _keep_profile(self) -> None:
         ask, profile = self._trial.ask, self._limits.profile
@@ -240,6 +261,12 @@ class _Watch(Driver):
     def _add(self, measured: Measurement) -> None:
         self._hours.add(measured)
         self._used += measured.use(self._trial.ask.gpus.include)
+
+
+def _last_lines(output: str) -> str:
+    """The last lines of the output, so that they can be compared with the expressions."""
+    lines = [line[:SHOWN_LETTERS] for line in output.splitlines() if line.strip()][-SHOWN_LINES:]
+    return ". It ends with:\n" + "\n".join(f"  | {line}" for line in lines) if lines else ", which is empty."
 
 
 def _nobody(chunk: bytes) -> None:

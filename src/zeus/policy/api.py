@@ -51,6 +51,7 @@ def decided(policy: Policy[State], state: State, job: JobSpec, ask: Ask) -> Deci
     """The policy's decision, or the default if this recurrence must measure it (`baseline_every`)."""
     every, size = job.baseline_every, job.default_batch_size
     if every and ask.attempt == 1 and ask.recurrence % every == 0:
-        reason = f"one recurrence in {every} measures the default: {size} at the highest power limit"
+        which = "every recurrence" if every == 1 else f"one recurrence in {every}"
+        reason = f"{which} measures the default: {size} at the highest power limit"
         return Decision(size, Phase.BASELINE, reason)
     return policy.decide(state, Stream(job.mab_seed, ask.number), ask)

@@ -21,8 +21,9 @@ from starlette.testclient import TestClient
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
+from zeus.cli.jobs_text import PHASES
 from zeus.cli.main import main
-from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Stretch, Trial
+from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Phase, Stretch, Trial
 from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import recur
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
@@ -281,6 +282,37 @@ def test_a_job_that_never_ran_and_one_that_cannot_go_on_are_shown(url: str, zeus
     assert "all batch sizes" in told["stuck"]
     assert "all batch sizes" in zeus("show", "sentiment")[1]
     assert told["joules"] is None
+
+
+def test_a_job_that_only_crashed_says_so_and_each_phase_is_explained(url: str, zeus: Zeus) -> None:
+    job = LocalJob.register(open_store(url), SPEC)
+    assert "(phase: new: it has not run yet)" in zeus("list")[1]
+    job.tell(job.ask(PLACE).number, Outcome(ending=Ending.CRASHED))
+    assert "phase: crashed (every trial so far has crashed); next: " in zeus("show", "sentiment")[1]
+    assert "(phase: crashed: every trial so far has crashed)" in zeus("list")[1]
+
+
+def test_a_job_is_dated_to_the_second(learnt: LocalJob, zeus: Zeus) -> None:
+    assert re.match(r"job sentiment, revision 1 of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n", zeus("show", "sentiment")[1])
+
+
+def test_each_phase_has_an_explanation() -> None:
+    assert {one.value for one in Phase} < set(PHASES)
+
+
+@pytest.mark.parametrize("verb", ["delete", "remove", "rm"])
+def test_who_looks_for_another_name_of_forget_is_told(verb: str, learnt: LocalJob, zeus: Zeus) -> None:
+    code, _, err = zeus(verb, "sentiment")
+    assert code == 2 and "use `zeus jobs forget`" in err
+
+
+def test_after_a_job_was_forgotten_the_numbers_of_its_trials_go_on_and_that_is_said(
+    learnt: LocalJob, zeus: Zeus, url: str
+) -> None:
+    assert "its trial numbers go on" in zeus("forget", "sentiment", "--yes")[1]
+    job = LocalJob.register(open_store(url), SPEC)
+    number = job.tell(job.ask(PLACE).number, Outcome(ending=Ending.LOST)).number
+    assert f"(trials before {number} were forgotten or reset" in zeus("show", "sentiment")[1]
 
 
 def test_a_trial_whose_lease_lapsed_looks_so_and_is_not_lost_by_being_looked_at(url: str, zeus: Zeus) -> None:

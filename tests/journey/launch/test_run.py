@@ -199,12 +199,21 @@ def test_a_script_that_crashes_at_every_size_is_told_and_no_size_is_held_back(pl
     sizes = [one["batch_size"] for one in tries(report)]
     assert ([one["ending"] for one in tries(report)], len(set(sizes))) == (["crashed"] * 3, 3)  # 64 was not tried
     assert f"at every batch size tried, {sizes}" in done.stderr
-    assert f"The last lines of {report['logs']}/3.log:" in done.stderr
-    assert "  ModuleNotFoundError: No module named 'missing_module'" in done.stderr
+    assert f"Its output is in {report['logs']}/3.log." in done.stderr
+    assert done.stderr.count("ModuleNotFoundError: No module named 'missing_module'") == 1
     (place.folder / "mended").touch()
     (mended,) = tries(place.report())
     assert (mended["batch_size"], mended["ending"]) == (16, "converged")  # afresh, from the default
     assert "pruning round 1 of 2 explores 16" in mended["reason"]
+
+
+def test_a_syntax_error_is_tried_once_and_printed_once(place: Place) -> None:
+    place.job(batch_sizes=[8, 16, 32, 64])
+    place.script(before="if if:")
+    done = place.run("--json")
+    assert done.returncode == 1 and "The command itself fails" in done.stderr
+    assert [one["batch_size"] for one in tries(json.loads(done.stdout))] == [16]
+    assert done.stderr.count("SyntaxError") == 1
 
 
 class Unread(LocalJobs):
@@ -295,6 +304,23 @@ def test_a_target_that_is_never_reached_ends_with_exit_code_3(place: Place) -> N
     assert report["saving"] is None
 
 
+def test_while_nothing_has_ever_converged_a_recurrence_runs_three_full_trials(place: Place) -> None:
+    place.job(target_metric=2.0, batch_sizes=[8, 16, 32, 64])
+    done = place.run("--json", STEPS="4")
+    assert done.returncode == 3
+    assert [one["ending"] for one in tries(json.loads(done.stdout))] == ["not_converged"] * 3
+    assert done.stderr.count("the default batch size 16 missed the target (metric >= 2): its last metric was 0.9") == 1
+
+
+def test_a_direction_that_is_wrong_is_doubted_when_the_first_metric_reaches_the_target(place: Place) -> None:
+    place.job(higher_is_better=False)
+    first, second = place.run(), place.run()
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert "the first metric that was ever reported, 0.225, already reaches the target (metric <= 0.9)" in first.stderr
+    assert "higher_is_better is false: if that is wrong, set it to true" in first.stderr
+    assert "ever reported" not in second.stderr  # the owner has been told
+
+
 def test_a_price_that_is_no_number_is_refused_before_anything_runs(place: Place) -> None:
     place.job()
     place.env["ZEUS_PRICE_PER_KWH"] = "abc"
@@ -316,7 +342,8 @@ def test_an_interrupted_run_ends_its_script_restores_the_limit_and_goes_on_next_
     process.send_signal(number)
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 128 + number  # as shells say it
-    assert f"interrupted by {number.name}" in err
+    assert f"interrupted by {number.name}. The command was ended, and its trial is lost. The next" in err
+    assert err.strip().endswith("begins a new recurrence.") and "  lost (" in err
     eventually(lambda: not is_running(pid))
     assert limit() == LIMIT
     lost = place.store().trial("toy", 1).trial
@@ -441,6 +468,7 @@ def test_a_script_that_says_nothing_of_what_is_looked_for_fails_with_what_was_lo
     done = place.run()
     assert done.returncode == 1
     assert "no line of its output matches [metrics] regex = 'accuracy: (\\\\S+)'" in done.stderr
+    assert "It ends with:\n  | acc=" in done.stderr and "\n  | acc=0.9\n" in done.stderr
     assert place.store().trial("toy", 1).trial.ending is Ending.LOST
 
 
@@ -476,6 +504,47 @@ def test_nobody_left_to_tell_ends_no_training(place: Place) -> None:
     process.stdout.close()
     process.wait(PATIENCE_SECONDS)
     assert [kept.trial.ending for kept in place.store().trials("toy")] == [Ending.CONVERGED] * 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here, the disk that is always full")
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_report_that_cannot_be_printed_is_one_line_and_the_run_stands(place: Place, flags: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            place.line("run", *flags),
+            check=False,
+            env=place.env,
+            cwd=place.folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "zeus: the report could not be printed: No space left on device"
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert place.store().trial("toy", 1).trial.ending is Ending.CONVERGED
+
+
+@pytest.mark.parametrize("way", ["flag", "file"])
+def test_off_trains_the_default_as_without_zeus_and_teaches_the_default_alone(
+    place: Place, limit: Callable[[], float], way: str
+) -> None:
+    place.job(batch_sizes=[8, 16, 32], power_limits=[150], **({"mode": "off"} if way == "file" else {}))
+    flags = ["--off"] if way == "flag" else []
+    report = place.report("--recurrences", "3", *flags)
+    ran = [(one["batch_size"], one["phase"], one["power_limit"], one["cost_limit"]) for one in tries(report)]
+    assert ran == [(16, "baseline", LIMIT, None)] * 3
+    assert limit() == LIMIT
+    assert json.loads(place.run("--dry-run", "--json", *flags).stdout)["phase"] == "baseline"
+    place.job(batch_sizes=[8, 16, 32], power_limits=[150])
+    (on,) = tries(place.report())
+    assert (on["phase"], on["power_limit"]) == ("pruning", 150.0)  # Zeus goes on where it was
+
+
+def test_off_runs_no_second_trial_where_the_default_misses(place: Place) -> None:
+    place.job(target_metric=2.0)
+    assert [one["batch_size"] for one in tries(place.report("--off", status=3, STEPS="4"))] == [16]
 
 
 def test_a_typo_in_the_target_voids_nothing_unless_revise_says_so(place: Place) -> None:

@@ -48,6 +48,20 @@ def test_a_job_converges_however_its_script_writes_its_lines(
     assert only.outcome.joules > 0 < only.outcome.seconds
 
 
+@pytest.mark.parametrize("style", ["metric alone", "begin"])
+def test_a_start_that_counts_as_part_of_the_first_epoch_is_told_once(
+    style: str, place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.script(style, before="for _ in range(400): step(gpus, size)")
+    place.job(style, batch_sizes=[16])
+    launcher = place.launcher(monkeypatch)
+    for _ in range(2):
+        launcher.recur()
+    launcher.close()
+    told = [text for text in caplog.messages if "its start-up counts as part of the first one" in text]
+    assert len(told) == (style != "begin")
+
+
 def test_a_size_of_which_one_epoch_is_known_not_to_fit_is_not_run(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

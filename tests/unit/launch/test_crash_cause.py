@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from zeus.errors import LaunchError
 from zeus.job import Ending, Gpus, Outcome, Trial
 from zeus.jobs.folds import Folds, as_of_now
 from zeus.jobs.local import LocalJob
-from zeus.launch.crash_cause import ENOUGH, Crash, is_scripts_own
+from zeus.launch.crash_cause import _MEMORY, ENOUGH, Crash, is_scripts_own
 from zeus.launch.recurrence import recur
 from zeus.store import MemoryStore
 
@@ -45,6 +46,12 @@ def test_the_script_is_blamed_for_enough_sizes_or_for_all_that_are_left() -> Non
     assert not is_scripts_own(some, {64, 128})  # none of these ever has: they may be at fault themselves
 
 
+@pytest.mark.parametrize("said", ["SyntaxError: invalid syntax", "[rank0]: IndentationError: unexpected indent"])
+def test_one_crash_is_enough_where_python_cannot_read_the_script(said: str) -> None:
+    assert is_scripts_own([Crash(16, 0, 1, f"  File train.py, line 3\n{said}\n")], {64})
+    assert not is_scripts_own([Crash(16, 2, 1, said)], ())  # it has trained: another file is at fault
+
+
 @pytest.mark.parametrize(
     ("status", "said"),
     [
@@ -68,6 +75,12 @@ def test_want_of_memory_is_seen(status: int, said: str) -> None:
 @pytest.mark.parametrize("said", [BUG, "Segmentation fault", "pin_memory=True: no such argument", "a broom, a room"])
 def test_other_ends_are_not_taken_for_it(said: str) -> None:
     assert not Crash(64, 0, 1, said).for_want_of_memory
+
+
+@pytest.mark.parametrize("word", ["alloc", "allocation", "not enough a", "insufficient"])
+def test_no_log_makes_the_search_take_long(word: str) -> None:
+    log = word * (65536 // len(word))
+    assert regex.compile(_MEMORY.pattern, regex.I).search(log, timeout=2.0) is None  # TimeoutError: it backtracks
 
 
 @pytest.mark.parametrize("runs", [1, 2, 6])

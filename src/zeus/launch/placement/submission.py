@@ -27,6 +27,7 @@ class Submission:
         folder: Where the command is run.
         recurrences: How often to run the job.
         revise: Whether to continue the job although its command or target has changed.
+        off: Whether to train as without Zeus.
         settings: The table of the place in the job file, and over it the flags of the command line.
         as_json: Whether stdout must hold nothing but JSON.
     """
@@ -36,14 +37,15 @@ class Submission:
     folder: Path
     recurrences: int = 1
     revise: bool = False
+    off: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     as_json: bool = False
 
     def command(self, recurrences: int | None = None, python: str = sys.executable) -> list[str]:
         """The command of a node. Without a number, it runs all recurrences one after the other."""
         count = self.recurrences if recurrences is None else recurrences
-        revise = ["--revise"] if self.revise else []
-        return [python, "-m", "zeus.cli", "run", str(self.path), "--recurrences", str(count), *revise]
+        flags = [*(["--revise"] if self.revise else []), *(["--off"] if self.off else [])]
+        return [python, "-m", "zeus.cli", "run", str(self.path), "--recurrences", str(count), *flags]
 
 
 def carried(environ: Mapping[str, str] = settings.HERE) -> dict[str, str]:

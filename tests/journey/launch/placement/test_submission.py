@@ -23,11 +23,12 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_a_dry_run_prints_the_batch_script_and_submits_nothing(place: Place) -> None:
-    done = place.run("--on", "slurm", "--dry-run", "--partition", "long", "--recurrences", "3", PATH="/nonexistent")
+    flags = ("--partition", "long", "--recurrences", "3", "--off")
+    done = place.run("--on", "slurm", "--dry-run", *flags, PATH="/nonexistent")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert {"#SBATCH --partition=long", "#SBATCH --array=1-4"} <= set(lines)
-    assert lines[-1].startswith("exec ") and lines[-1].endswith(f"run {place.folder}/job.toml --recurrences 3")
+    assert lines[-1].startswith("exec ") and lines[-1].endswith(f"run {place.folder}/job.toml --recurrences 3 --off")
 
 
 def test_a_dry_run_on_ray_prints_what_would_be_asked_and_no_secret(place: Place) -> None:

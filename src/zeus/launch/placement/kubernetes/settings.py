@@ -11,7 +11,8 @@ from zeus.errors import InputError
 
 KINDS = ("job", "cronjob", "pytorchjob")
 JOB_FOLDER, TEMPORARY, SHARED_MEMORY = "/etc/zeus-job", "/tmp", "/dev/shm"
-NODE_FOLDERS = ("/var/run", "/var/lib", "/var/tmp", "/var/log", "/usr/lib", "/usr/local", SHARED_MEMORY)
+# A pod gets the whole folder of the socket. Any other folder of a node, such as /run/containerd, may give it the node.
+KEEPER_FOLDER = re.compile(r"(/var)?/run/zeus(-[\w.-]+)?")
 MOST_ID, MOST_WORKERS = 2**31 - 2, 10_000
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 IMAGE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@[\w+.-]+:[0-9a-fA-F]{32,})?")
@@ -97,9 +98,9 @@ class KubernetesSettings:
         _check(0 <= self.workers <= MOST_WORKERS, "workers", self.workers, f"give a number from 0 to {MOST_WORKERS}")
 
     def _check_keeper(self) -> None:
-        whole = _is_path(self.keeper_socket) and self.keeper_socket.count("/") > 2
-        why = "give an absolute path in a folder of its own, as in /run/zeus/keeper.sock: the pod gets that folder"
-        _check(whole and self.keeper_folder not in NODE_FOLDERS, "keeper_socket", self.keeper_socket, why)
+        good = _is_path(self.keeper_socket) and KEEPER_FOLDER.fullmatch(self.keeper_folder) is not None
+        why = "give a path in /run/zeus or /run/zeus-NAME, as in /run/zeus/keeper.sock: the pod gets that folder"
+        _check(good, "keeper_socket", self.keeper_socket, why)
 
     def _check_nodes(self) -> None:
         for name, value in self.node_selector.items():

@@ -14,7 +14,7 @@ from ray.job_submission import JobSubmissionClient
 from zeus.errors import InputError, LaunchError
 from zeus.launch.placement.ray.records import RayJobState
 from zeus.launch.placement.ray.request import RayJob, request
-from zeus.launch.placement.ray.variables_file import leave
+from zeus.launch.placement.ray.variables_file import leave, remove_left, variables_file
 from zeus.ray_address import first_line, look_for
 from zeus.settings import changed
 
@@ -56,6 +56,7 @@ class RayJobs:
             job: The job.
             variables: The variables of Zeus for the run, which may hold secrets.
         """
+        remove_left(self._has_ended)
         leave(file := Path(job.variables), variables)
         try:
             return str(self._client.submit_job(**request(job)))
@@ -66,7 +67,7 @@ class RayJobs:
             raise LaunchError(f"Ray did not take the job: {first_line(failed)}") from failed
 
     def find(self, job_id: str) -> RayJobState:
-        """How a job is.
+        """How a job is. If it has ended, no file of its variables is left behind.
 
         Raises:
             LaunchError: Ray does not answer, or does not know the job.
@@ -75,12 +76,21 @@ class RayJobs:
             told: Any = self._client.get_job_info(job_id)
         except CANNOT as failed:
             raise LaunchError(f"Ray does not answer: {first_line(failed)}") from failed
-        return RayJobState(
+        job = RayJobState(
             id=job_id,
             state=str(getattr(told.status, "value", told.status)),
             driver_exit_code=told.driver_exit_code,
             message=told.message or "",
         )
+        if job.is_final:
+            variables_file(job_id).unlink(missing_ok=True)
+        return job
+
+    def _has_ended(self, job_id: str) -> bool:
+        try:
+            return self.find(job_id).is_final
+        except LaunchError:  # it may be a job of another cluster
+            return False
 
     def tail(self, job_id: str, write: Callable[[str], None], begin: int = 0) -> int:
         """Pass on the log of a job from a letter on, until the job has ended or the connection is lost.

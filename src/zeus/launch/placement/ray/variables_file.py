@@ -1,13 +1,14 @@
 """The file in which the variables of Zeus reach the driver of a Ray job.
 
 They may hold secrets, and Ray shows the entrypoint and the environment of a job to everybody who can reach it. So they
-are in a file that only this user can read, and that the driver removes as soon as it has read it.
+are in a file that only this user can read, and that the driver removes as soon as it has read it. If a job is stopped
+before its driver starts, whoever next sees that it has ended removes the file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from zeus.errors import InputError, LaunchError
@@ -34,6 +35,17 @@ def leave(file: Path, variables: Mapping[str, str]) -> None:
             f"{file} cannot be written: {failed.strerror}. Set XDG_DATA_HOME to another folder, which the head node of "
             "the Ray cluster must see too."
         ) from failed
+
+
+def remove_left(has_ended: Callable[[str], bool]) -> None:
+    """Remove the files of all jobs that have ended without taking theirs.
+
+    Args:
+        has_ended: Whether the job of this id has ended. False if that is not known.
+    """
+    for file in sorted(variables_file("any").parent.glob("*.json")):
+        if has_ended(file.stem):
+            file.unlink(missing_ok=True)
 
 
 def take(file: Path) -> dict[str, str]:

@@ -71,13 +71,13 @@ def test_a_pod_has_the_least_rights(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pod_reaches_the_keeper_and_nothing_else_of_its_node(kind: str) -> None:
-    for pod in pods(rendered(kind=kind, keeper_socket="/run/power/k.sock", keeper_group=42)[1]):
+    for pod in pods(rendered(kind=kind, keeper_socket="/run/zeus-power/k.sock", keeper_group=42)[1]):
         [container] = pod["containers"]
         [host] = [volume for volume in pod["volumes"] if "hostPath" in volume]
-        assert host["hostPath"]["path"] == "/run/power"
+        assert host["hostPath"]["path"] == "/run/zeus-power"
         [mount] = [one for one in container["volumeMounts"] if one["name"] == host["name"]]
-        assert (mount["mountPath"], mount["readOnly"]) == ("/run/power", True)
-        assert {"name": "ZEUS_KEEPER", "value": "/run/power/k.sock"} in container["env"]
+        assert (mount["mountPath"], mount["readOnly"]) == ("/run/zeus-power", True)
+        assert {"name": "ZEUS_KEEPER", "value": "/run/zeus-power/k.sock"} in container["env"]
         assert pod["securityContext"]["supplementalGroups"] == [42]
 
 

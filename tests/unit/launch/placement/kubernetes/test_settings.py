@@ -53,10 +53,19 @@ def test_a_value_that_kubernetes_would_refuse_is_refused_by_its_name(given: dict
 
 
 @pytest.mark.parametrize(
-    "path", ["keeper.sock", "/keeper.sock", "/run/keeper.sock", "/var/run/keeper.sock", "/run/zeus/../keeper.sock"]
+    "path",
+    [
+        "keeper.sock",
+        "/keeper.sock",
+        "/run/keeper.sock",
+        "/run/containerd/containerd.sock",
+        "/proc/1/root/run/zeus/keeper.sock",
+        "/run/zeus/../keeper.sock",
+        "/run/zeusx/keeper.sock",
+    ],
 )
 def test_a_pod_is_never_given_a_folder_of_its_node_that_others_use(path: str) -> None:
-    with pytest.raises(InputError, match=r"keeper_socket.*folder of its own"):
+    with pytest.raises(InputError, match=r"keeper_socket.*the pod gets that folder"):
         KubernetesSettings(image="train", keeper_socket=path)
 
 
