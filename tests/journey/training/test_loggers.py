@@ -74,8 +74,8 @@ class Seen(EnergyCallback):
     def on_train_batch_end(self, trainer, module, outputs, batch, index):
         super().on_train_batch_end(trainer, module, outputs, batch, index)
         found = {name: float(value) for name, value in trainer.logged_metrics.items() if name.startswith("zeus/")}
-        if trainer.global_step % 5 == 0 and self._log.values():
-            said.append(self._log.values())
+        if trainer.global_step % 5 == 0 and self._run.energy_values():
+            said.append(self._run.energy_values())
 
 data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(160, 1)), batch_size=8)
 trainer = Trainer(

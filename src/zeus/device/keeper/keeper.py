@@ -282,7 +282,7 @@ class Keeper:
             if time.monotonic() >= deadline:
                 if (other := self.notes.holder(uuid)) == holder:
                     raise LeaseRefused(
-                        f"GPU {uuid} is on lease to another training of this process. End that one first, or delete it."
+                        f"GPU {uuid} is on lease to another training of {holder}, this one. End it first, or delete it."
                     )
                 raise LeaseRefused(
                     f"GPU {uuid} is on lease to {other}, and only one process can have it. "
