@@ -139,7 +139,7 @@ def test_a_training_too_short_to_profile_says_how_far_it_came(virtual_v100s: lis
     assert optimizer.is_profiling
     optimizer.on_train_end()
     assert (optimizer.profile, optimizer.best_limit) == (None, None)
-    assert re.fullmatch(r"the training ended when \d of 7 limits were measured", optimizer.why_not or "")
+    assert re.fullmatch(r"the training ended during profiling, with \d of 7 limits measured", optimizer.why_not or "")
     assert [gpu.limit() for gpu in virtual_v100s] == [250, 250]
     train(optimizer, epochs=1, steps=2000)  # another training with it goes on from there
     assert optimizer.best_limit is not None and optimizer.why_not is None

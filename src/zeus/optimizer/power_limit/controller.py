@@ -298,7 +298,9 @@ class GlobalPowerLimitOptimizer(Callback):
         why_not = self.why_not
         if isinstance(self._phase, Profiling) and self._setup.plan is not None:
             known = len(self._profiler.known) if self._profiler is not None else 0
-            why_not = f"the training ended when {known} of {len(self._setup.plan.limits)} limits were measured"
+            why_not = (
+                f"the training ended during profiling, with {known} of {len(self._setup.plan.limits)} limits measured"
+            )
         self._leave(Idle(why_not))
 
     @contextlib.contextmanager
