@@ -143,16 +143,6 @@ def barrier(ranks: RankGroup) -> None:
     ranks.gather(None)
 
 
-def sum_over_ranks(ranks: RankGroup, joules: float, seconds: float) -> tuple[float, float]:
-    """The energy summed over all ranks, and the time of the slowest rank.
-
-    >>> sum_over_ranks(SingleRank(), 100.0, 2.0)
-    (100.0, 2.0)
-    """
-    rows = ranks.gather((joules, seconds))
-    return sum(row[0] for row in rows), max(row[1] for row in rows)
-
-
 # ------------------------------------------------------------------------------------- waiting for slower ranks
 
 

@@ -29,7 +29,7 @@ import json
 from pathlib import Path
 import torch
 from zeus.device.find import find
-from zeus.distributed.group import rank_group, sum_over_ranks
+from zeus.distributed.group import rank_group
 from zeus.monitor import ZeusMonitor
 """
     + END
@@ -46,7 +46,7 @@ def train(rank, before):
         monitor.report_step(8)
     torch.distributed.barrier()
     window = monitor.end_window("steps", sync_execution=False).total_energy
-    joules, _ = sum_over_ranks(rank_group(), window, 0.0)
+    joules = sum(rank_group().gather(window))
     torch.distributed.barrier()
     tell(rank, joules, window)
 
