@@ -26,7 +26,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
@@ -36,7 +36,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # also where a test loads this file
 
 from random_workloads import KINDS, launch_bound, law_world, shifted, worlds
-from zeus.job import Ask, Ending, Gpus, Outcome, Phase, Profiled, Trial
+from zeus.job import Ask, Ending, Gpus, Outcome, Phase, Profiled, Trial, replace
 from zeus.policy.registry import find_policy
 from zeus.simulate import baselines, regret
 from zeus.simulate.limit_plans import walk

@@ -32,7 +32,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -43,11 +42,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server 
 
 from service import Client, Replica, Seen, percentile
 from support.postgres import PostgresServer
+from zeus.client.folds import Folds
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
+from zeus.client.report import brief_of, full, report
 from zeus.errors import NotKnown
-from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch
-from zeus.jobs.folds import Folds
-from zeus.jobs.local import LocalJob, knowledge_of
-from zeus.jobs.report import brief_of, full, report
+from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch, replace
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.service.auth import new
 from zeus.store import Request, Store, open_store
@@ -208,7 +208,7 @@ def pairs_of(url: str, names: Sequence[str], seed: int, seconds: float) -> tuple
     until, cpu = time.perf_counter() + seconds, time.process_time()
     while (begun := time.perf_counter()) < until:
         name = names[rng.randrange(len(names))]
-        job = LocalJob(store, name, folds)
+        job = RecurringJob.find(LocalJobs(store, folds=folds), name)
         trial = job.ask(HERE, key=uuid4().hex)
         asked = time.perf_counter()
         told = outcome(rng, trial.batch_size)
@@ -436,14 +436,17 @@ def measure_lengths(url: str, lengths: Sequence[int]) -> list[dict[str, Any]]:
     for length in lengths:
         name = lengthen(store, length)
         folds, rng, asks, tells = Folds(), random.Random(2), list[float](), list[float]()
-        row: dict[str, Any] = {"trials": length, "first_ask": cpu_ms(LocalJob(store, name, folds).ask, HERE)}
-        job = LocalJob(store, name, folds)
+        row: dict[str, Any] = {
+            "trials": length,
+            "first_ask": cpu_ms(RecurringJob.find(LocalJobs(store, folds=folds), name).ask, HERE),
+        }
+        job = RecurringJob.find(LocalJobs(store, folds=folds), name)
         for _ in range(50):
             asks.append(cpu_ms(job.ask, HERE))
             trial = store.trials(name, after=length, most=1000)[-1].trial
             tells.append(cpu_ms(job.tell, trial.number, outcome(rng, trial.batch_size)))
         row["ask"], row["tell"] = statistics.median(asks), statistics.median(tells)
-        row["knowledge"] = cpu_ms(knowledge_of, store, name, trial)
+        row["knowledge"] = cpu_ms(LocalJobs(store).knowledge, name, trial)
         row["brief"] = cpu_ms(brief_of, store, name)
         row["page_mb"] = round(len(json.dumps(full(report(store, name, folds)))) / 1e6, 2)
         rows.append(row)

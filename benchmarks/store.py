@@ -18,13 +18,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import sqlalchemy as sa
 
-from zeus.job import Ask, Ending, Gpus, JobSpec, Outcome
-from zeus.jobs.folds import Folds
+from zeus.client.folds import Folds
+from zeus.job import Ask, Ending, Gpus, JobSpec, Outcome, replace
 from zeus.store import MemoryStore, Request, Store, open_store
 from zeus.store.api import Log, LogPoint, utc
 from zeus.store.sql.tables import TRIALS

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from zeus.cost import LEAST, MOST, CostModel
 from zeus.errors import InputError
 from zeus.lazy import lazy_getattr
@@ -126,28 +129,62 @@ class PowerProfile:
 
     def to_json(self) -> dict[str, Any]:
         """The profile as JSON: the file format that users know, with `steps` and `unmeasured` added."""
-        return {"measurements": [_row(s) for s in self.slices], "unmeasured": [whole(w) for w in self.unmeasured]}
+        rows = [
+            MeasuredLimit(
+                whole(one.limit_watts),
+                one.joules,
+                one.seconds,
+                one.steps,
+                UNSET if one.joules_error is None else one.joules_error,
+                UNSET if one.seconds_error is None else one.seconds_error,
+            )
+            for one in self.slices
+        ]
+        return dict(msgspec.to_builtins(ProfileFile(rows, [whole(watts) for watts in self.unmeasured])))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PowerProfile:
         """Read `to_json`'s format, or the older one without `steps`, whose rows all span the same number of steps."""
         try:
-            rows = [
-                LimitSlice(
-                    float(r["power_limit"]),
-                    int(r.get("steps", 1)),
-                    float(r["time"]),
-                    float(r["energy"]),
-                    *(None if r.get(name) is None else float(r[name]) for name in ("time_error", "energy_error")),
-                )
-                for r in data["measurements"]
-            ]
-            return cls.of(rows, [float(w) for w in data.get("unmeasured", ())])
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
+            return msgspec.convert(data, ProfileFile, strict=False).profile
+        except (ValueError, OverflowError) as wrong:
             raise InputError(
-                f"not a power profile ({wrong!r}): expected an object with a list `measurements`, whose entries have "
+                f"not a power profile ({wrong}): expected an object with a list `measurements`, whose entries have "
                 "`power_limit`, `energy` and `time`."
             ) from wrong
+
+
+class MeasuredLimit(msgspec.Struct, frozen=True):
+    """Training steps measured at one power limit, with the names that users know."""
+
+    power_limit: float  # watts
+    energy: float
+    time: float
+    steps: int = 1
+    energy_error: float | UnsetType | None = UNSET
+    time_error: float | UnsetType | None = UNSET
+
+
+class ProfileFile(msgspec.Struct, frozen=True):
+    """A power profile in its file format. Rows without `steps` all span the same number of steps."""
+
+    measurements: list[MeasuredLimit]
+    unmeasured: list[float] = []
+
+    @property
+    def profile(self) -> PowerProfile:
+        """The profile. InputError if a value is out of bounds."""
+        slices = [
+            LimitSlice(
+                one.power_limit, one.steps, one.time, one.energy, _known(one.time_error), _known(one.energy_error)
+            )
+            for one in self.measurements
+        ]
+        return PowerProfile.of(slices, self.unmeasured)
+
+
+def _known(error: float | UnsetType | None) -> float | None:
+    return None if error is UNSET or error is None else error
 
 
 def pooled_scatter(
@@ -182,12 +219,6 @@ def _sum(some: list[LimitSlice], scatter: Mapping[str, tuple[float, int]]) -> Li
     return LimitSlice(
         some[0].limit_watts, steps, totals["seconds"], totals["joules"], errors["seconds"], errors["joules"]
     )
-
-
-def _row(one: LimitSlice) -> dict[str, Any]:
-    row = {"power_limit": whole(one.limit_watts), "energy": one.joules, "time": one.seconds, "steps": one.steps}
-    errors = {"energy_error": one.joules_error, "time_error": one.seconds_error}
-    return row | {name: error for name, error in errors.items() if error is not None}
 
 
 def whole(watts: float) -> float | int:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("warm")
 SPEAKS = """
 import os, pathlib, sys, time
 from zeus.job import Ending, Outcome
-from zeus.jobs.open import find_job
+from zeus.client.catalog import find_job
 {before}
 outcome = Outcome(ending=Ending.CONVERGED, joules=500.0, seconds=2.0, epochs=2, metric=0.95)
 find_job(os.environ["ZEUS_JOB_ID"]).tell(int(os.environ["ZEUS_TRIAL"]), outcome)

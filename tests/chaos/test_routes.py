@@ -93,7 +93,7 @@ class House:
             Kind("revoked", bearer(gone), None),
             Kind("session that ended", {"Cookie": f"{auth.COOKIE}={over}"}, None),
             Kind("session of a revoked token", {"Cookie": f"{auth.COOKIE}={old}"}, None),
-            Kind("token as a cookie", {"Cookie": f"{auth.COOKIE}={admin}; {auth.OLD_COOKIE}={admin}"}, None),
+            Kind("token as a cookie", {"Cookie": f"{auth.COOKIE}={admin}"}, None),
             *(Kind(scope.value, bearer(secret), scope) for scope, secret in self.secrets.items()),
             Kind("session", {"Cookie": f"{auth.COOKIE}={session}"}, Scope.READ),
             Kind("as a password", {"Authorization": f"Basic {basic}"}, Scope.REPORT),

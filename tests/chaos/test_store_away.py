@@ -19,15 +19,16 @@ import pytest
 
 from support.away import LEAVING, HiddenFolder, Leaving, LockedFile
 from support.disks import fill, tiny_disk
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
+from zeus.client.resilient.jobs import ResilientJobs
+from zeus.client.resilient.outbox import Outbox
+from zeus.client.resilient.retry import Contact
 from zeus.device.keeper.keeper import Keeper
 from zeus.device.keeper.notes import Notes
 from zeus.device.virtual import VirtualMachine
 from zeus.errors import InputError, ZeusError
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.jobs.remote.job import ResilientJob
-from zeus.jobs.remote.outbox import Outbox
-from zeus.jobs.remote.retry import Contact
-from zeus.jobs.remote.store_backend import StoreBackend
 from zeus.store import open_store
 from zeus.store.sql import SqlStore
 
@@ -126,14 +127,14 @@ class Trainings:
         elif self._chaos.dice.random() < 0.3:
             self._world.toss()
 
-    def open(self) -> ResilientJob:
+    def open(self) -> RecurringJob:
         """The job, as a process that starts now finds it; the one before has ended."""
         self.close()
         contact = Contact("the store", clock=lambda: self._now, sleep=self._sleep)
-        backend = StoreBackend(lambda: SqlStore(self._url, busy_seconds=BUSY), self._url, contact)
-        self.outbox = Outbox(backend, self._outbox)
-        self._ends.callback(backend.close)
-        return ResilientJob.register(self.outbox, SPEC)
+        jobs = LocalJobs(lambda: SqlStore(self._url, busy_seconds=BUSY), self._url)
+        self.outbox = Outbox(jobs, contact, self._outbox)
+        self._ends.callback(jobs.close)
+        return RecurringJob.register(ResilientJobs(self.outbox), SPEC)
 
     def close(self) -> None:
         """As if its process had ended."""

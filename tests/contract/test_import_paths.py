@@ -1,4 +1,4 @@
-"""Every import path that a script may have: those of the docs and examples, of 0.1, and those that users know.
+"""Every import path that a script may have: those of the docs and examples, and those that users know.
 
 tests/journey/test_package.py has those that we promise, which are not repeated here.
 """
@@ -12,7 +12,7 @@ from support.paths import EXAMPLES, ROOT
 
 LINE = re.compile(r"from (zeus[\w.]*) import \(?([\w, ]+)")
 WRITTEN = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", *EXAMPLES.rglob("*.py")])
-KNOWN = {  # by users of the existing package, or in the documentation of Zeus 0.1
+KNOWN = {  # by users of the existing package, or in our documentation
     "zeus.device": ["get_cpus", "get_gpus", "get_soc"],
     "zeus.job": ["Ending", "Gpus", "JobSpec", "Outcome"],
     "zeus.launch.recurrence": ["recur"],
@@ -20,15 +20,11 @@ KNOWN = {  # by users of the existing package, or in the documentation of Zeus 0
     "zeus.monitor.energy": ["Measurement", "ZeusMonitor"],
     "zeus.monitor.price": ["ElectricityPriceProvider", "EnergyCostMeasurement", "EnergyCostMonitor"],
     "zeus.optimizer": ["GlobalPowerLimitOptimizer"],
-    "zeus.optimizer.batch_size.local": ["LocalJob"],
-    "zeus.optimizer.batch_size.policy": ["find_policy"],
     "zeus.optimizer.power_limit": ["HFGlobalPowerLimitOptimizer"],
     "zeus.profile": ["PowerProfile", "ProfileKey", "measure", "profile_parameters"],
     "zeus.show_env": ["show_env"],
     "zeus.simulate": ["drift", "regret", "virtual"],
     "zeus.simulate.cluster": ["Knobs", "simulate"],
-    "zeus.simulate.cluster_match": ["match"],
-    "zeus.simulate.cluster_traces": ["collect"],
     "zeus.simulate.replay": ["job_of", "replay"],
     "zeus.store": ["open_store"],
     "zeus.store.memory": ["MemoryStore"],

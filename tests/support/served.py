@@ -14,11 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.client.connection import Connection
+from zeus.client.http import HttpJobs
+from zeus.client.recurring import RecurringJob
+from zeus.client.resilient.jobs import ResilientJobs
+from zeus.client.resilient.outbox import Outbox
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.jobs.remote.client import Service
-from zeus.jobs.remote.job import ResilientJob
-from zeus.jobs.remote.outbox import Outbox
-from zeus.jobs.remote.service_backend import ServiceBackend
 from zeus.store import Store, open_store
 
 V100 = Gpus("V100", 1, 250.0)
@@ -28,12 +29,12 @@ DONE = Outcome(ending=Ending.CONVERGED, joules=1000.0, seconds=10.0, epochs=3, m
 
 def outbox(url: str, folder: Path | None = None) -> Outbox:
     """What is told to the service at this address."""
-    return Outbox(ServiceBackend(Service(url)), folder)
+    return Outbox(HttpJobs(Connection(url)), folder=folder)
 
 
-def remote(url: str, folder: Path, spec: JobSpec = SPEC) -> ResilientJob:
+def remote(url: str, folder: Path, spec: JobSpec = SPEC) -> RecurringJob:
     """A job over it."""
-    return ResilientJob.register(outbox(url, folder), spec)
+    return RecurringJob.register(ResilientJobs(outbox(url, folder)), spec)
 
 
 class Served:

@@ -7,7 +7,7 @@ import functools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from support.postgres import PostgresServer
 from support.store_worker import first_size
 from zeus.device.clock import VirtualClock
-from zeus.job import Gpus, JobSpec, Trial
+from zeus.job import Gpus, JobSpec, Trial, replace
 from zeus.store import MemoryStore, Request, Store, open_store
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16, 32), default_batch_size=16)

@@ -18,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,9 @@ import click
 from zeus import settings
 from zeus.cli import demo_text
 from zeus.cli.output import print_json
+from zeus.client.local import LocalJobs
 from zeus.errors import ZeusError
-from zeus.job import JobSpec, Outcome, Trial
+from zeus.job import JobSpec, Outcome, Trial, replace
 from zeus.lazy import require
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def run(recurrences: int, default_runs: int, tell: Tell) -> dict[str, Any]:
 def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict[str, Any]:
     import torch
 
-    from zeus.jobs.report import full, report
+    from zeus.client.report import full, report
     from zeus.monitor import ZeusMonitor
     from zeus.store import open_store
 
@@ -124,11 +124,11 @@ def _recur(folder: Path, recurrences: int, default_runs: int, say: Tell) -> dict
 
 def _run_job(store: Store, monitor: ZeusMonitor, spec: JobSpec, recurrences: int, say: Tell) -> dict[int, float | None]:
     """Run recurrences in this process. Return the power limit of each trial."""
-    from zeus.jobs.local import LocalJob
-    from zeus.jobs.open import gpus_of
+    from zeus.client.recurring import RecurringJob
     from zeus.launch.recurrence import recur
+    from zeus.monitor.gpus_of import gpus_of
 
-    job, gpus, limits = LocalJob.register(store, spec), gpus_of(monitor), dict[int, float | None]()
+    job, gpus, limits = RecurringJob.register(LocalJobs(store), spec), gpus_of(monitor), dict[int, float | None]()
 
     def train(trial: Trial) -> Outcome:
         limits[trial.number] = _train(job.spec, trial)

@@ -108,20 +108,20 @@ def store() -> dict[str, Any]:
     report |= {"version": found.version, "waiting": 0}
     if found.kind is None:
         return report
-    from zeus.jobs.remote.client import Service
-    from zeus.jobs.remote.outbox import Outbox
-    from zeus.jobs.remote.service_backend import ServiceBackend
-    from zeus.jobs.remote.spool import Spool, default_folder
+    from zeus.client.connection import Connection
+    from zeus.client.http import HttpJobs
+    from zeus.client.resilient.outbox import Outbox
+    from zeus.client.resilient.spool import Spool, default_folder
     from zeus.store.address import address_of, resolve
 
     if found.kind != "service":
         address = address_of(resolve())
         return {**report, "waiting": len(Spool(default_folder(address), address).waiting())}
     try:
-        service = Service(resolve())
+        service = Connection(resolve())
     except InputError as wrong:
         return {**report, "ok": False, "why_not": str(wrong)}
-    outbox = Outbox(ServiceBackend(service))
+    outbox = Outbox(HttpJobs(service))
     why_not = service.trouble() if found.ok else found.why_not
     outbox.close()
     return {**report, "ok": why_not is None, "why_not": why_not, "waiting": len(outbox.spool.waiting())}

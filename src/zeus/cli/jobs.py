@@ -19,7 +19,7 @@ from zeus.store.address import resolve, shown
 from zeus.store.api import utc
 
 if TYPE_CHECKING:
-    from zeus.jobs.catalog import Jobs
+    from zeus.client.api import JobsApi
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -193,7 +193,7 @@ def reset(
         click.echo(told)
 
 
-def _unless_running(kept: Jobs, job: str, force: bool) -> int | None:
+def _unless_running(kept: JobsApi, job: str, force: bool) -> int | None:
     """The number of trials; None if the job cannot be read.
 
     A running trial could no longer report its outcome. A lapsed lease does not prove that a trial has ended: it may be
@@ -234,7 +234,7 @@ def _trials(count: int | None) -> str:
     return "trials" if count is None else jobs_text.many(count, "trial")
 
 
-def _pardon(kept: Jobs, job: str, batch_size: int) -> None:
+def _pardon(kept: JobsApi, job: str, batch_size: int) -> None:
     from zeus.policy.view import Standing
 
     crashed = [row["batch_size"] for row in kept.full(job)["sizes"] if row["standing"] == Standing.CRASHED]

@@ -17,7 +17,7 @@ from zeus.settings import put
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zeus.jobs.api import RecurringJob
+    from zeus.client.recurring import RecurringJob
 
 LOOK_SECONDS = 0.5
 PIECE_BYTES = 1 << 20
@@ -37,14 +37,15 @@ def logs(context: click.Context, job: str, trial: int | None, follow: bool, url:
     Logs stay on the machine where `zeus run` ran the trial. Of a service, the last 100,000 bytes are printed if its own
     machine has the log.
     """
-    from zeus.jobs.trial_log import find_log
+    from zeus.client.recurring import RecurringJob
+    from zeus.client.trial_log import find_log
 
     context.with_resource(warnings())
     if url:
         put({"ZEUS_STORE": url})  # logs lie beside the store
     kept = existing_jobs(url)
     number = trial or _newest([one["number"] for one in kept.full(job)["tries"]], job)
-    found = kept.find(job)
+    found = RecurringJob.find(kept, job)
     try:
         path = find_log(job, found.life, found.trial(number))
     except NotKnown:

@@ -6,7 +6,6 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from zeus.cli.output import print_json, printed, seconds, warnings
 from zeus.cli.run_places import LOCAL, place_options, refuse_strange, submit
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
+from zeus.job import replace
 from zeus.launch.process.guard import shell_status
 from zeus.settings import Mode, put, quiet, run_id, slurm_job
 from zeus.tariff.text import joules
@@ -199,7 +199,7 @@ def _tell_ruled_out(launcher: Launcher, trials: dict[int, Trial]) -> None:
 
 def _told(launcher: Launcher, trials: list[Trial]) -> Json:
     """The job as `zeus jobs show --json` prints it. If the store cannot tell how this run went: what the run knows."""
-    from zeus.jobs.report import full_without_store
+    from zeus.client.report import full_without_store
     from zeus.tariff.settings import prices
 
     try:
@@ -218,7 +218,7 @@ def _told(launcher: Launcher, trials: list[Trial]) -> Json:
 
 
 def _report(launcher: Launcher, trials: dict[int, Trial], told: Json) -> Json:
-    from zeus.jobs.report import run_json
+    from zeus.client.report import run_json
 
     limits = {number: ran.limit_watts for number, ran in launcher.ran.items()}
     return {

@@ -40,7 +40,7 @@ def tell_plan(file: JobFile, revise: bool, as_json: bool) -> int:
 
 def _plan(file: JobFile, revise: bool) -> Json:
     """The next trial, asked of a copy of the job in memory. A decision depends on the job and its past alone."""
-    from zeus.jobs.catalog import copy_job
+    from zeus.client.catalog import copy_job
     from zeus.launch.job_file.values import trial_seed
     from zeus.launch.launcher import Launcher
     from zeus.store.address import resolve, shown

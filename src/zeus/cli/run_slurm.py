@@ -118,7 +118,7 @@ class _Progress:
         return new
 
     def _running(self) -> list[Json]:
-        from zeus.jobs.catalog import open_jobs
+        from zeus.client.catalog import open_jobs
 
         jobs = open_jobs()
         try:

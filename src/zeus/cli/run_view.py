@@ -12,8 +12,8 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 import click
 
 from zeus.cli.jobs_text import many
+from zeus.client.api import ALONE
 from zeus.job import Ending, Outcome, Trial
-from zeus.jobs.api import ALONE
 from zeus.launch.progress import FinishedTrial, Live, Restart
 from zeus.ledger.charge import spent
 from zeus.tariff.text import joules

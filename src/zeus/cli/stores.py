@@ -11,7 +11,7 @@ from zeus.errors import InputError
 from zeus.store.address import file_of, resolve, shown
 
 if TYPE_CHECKING:
-    from zeus.jobs.catalog import Jobs
+    from zeus.client.api import JobsApi
 
 at_store = click.option(
     "--store",
@@ -21,22 +21,22 @@ at_store = click.option(
 )
 
 
-def open_jobs(url: str | None) -> Jobs:
+def open_jobs(url: str | None) -> JobsApi:
     """The jobs of a store or service, until the command ends. A store's file is created if it does not exist."""
-    from zeus.jobs import catalog
+    from zeus.client import catalog
 
     found = catalog.open_jobs(url)
     click.get_current_context().call_on_close(found.close)
     return found
 
 
-def find_jobs(url: str | None) -> Jobs | None:
+def find_jobs(url: str | None) -> JobsApi | None:
     """The jobs of a store or service; None if the store's file does not exist. Reading must not create it."""
     path = file_of(resolve(url))
     return None if path is not None and not path.exists() else open_jobs(url)
 
 
-def existing_jobs(url: str | None) -> Jobs:
+def existing_jobs(url: str | None) -> JobsApi:
     """The jobs of a store or service.
 
     Raises:

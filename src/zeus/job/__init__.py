@@ -19,10 +19,12 @@ from zeus.job.trial import (
     Trial,
     history,
 )
+from zeus.job.value import Checked, replace
 
 __all__ = [
     "MAX_TRIES",
     "Ask",
+    "Checked",
     "Decision",
     "Ending",
     "EpochPoint",
@@ -39,4 +41,5 @@ __all__ = [
     "Target",
     "Trial",
     "history",
+    "replace",
 ]

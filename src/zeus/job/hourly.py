@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from zeus.job.checks import MOST, is_number, need
+from msgspec import Meta
+
+from zeus.job.value import Checked, NotBelow, Number
 from zeus.tariff.rates import Footprint, Prices, hour_of
 
+HOURS = 10_000  # rows of one trial at most
 
-@dataclass(frozen=True, slots=True)
-class HourUse:
+
+class HourUse(Checked, frozen=True, array_like=True):
     """The energy of one hour. A rate of None is unknown."""
 
-    hour: str  # its beginning, as 2026-11-15T17:00:00Z
-    joules: float
-    price: float | None = None  # per kWh
-    gco2e_per_kwh: float | None = None
+    hour: Annotated[str, Meta(max_length=40)]  # its beginning, as 2026-11-15T17:00:00Z
+    joules: NotBelow
+    price: Number | None = None  # per kWh
+    gco2e_per_kwh: NotBelow | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         hour_of(self.hour)
-        need(is_number(self.joules, 0), "joules", self.joules, f"a number from 0 to {MOST:g}")
-        need(self.price is None or is_number(self.price), "price", self.price, "a finite number, or None")
-        carbon = self.gco2e_per_kwh
-        need(carbon is None or is_number(carbon, 0), "gco2e_per_kwh", carbon, "a number of at least 0, or None")
 
 
-@dataclass(frozen=True, slots=True)
-class HourlyUse:
+class HourlyUse(Checked, frozen=True):
     """The energy of a trial by hour."""
 
-    rows: tuple[HourUse, ...]
-    by: str = ""  # "time": spread by time over several hours ("curve" in older records); empty if it lies in one hour
-    currency: str = ""
+    rows: Annotated[tuple[HourUse, ...], Meta(max_length=HOURS)]
+    # "time": spread by time over several hours ("curve" in older records); empty if it lies in one hour.
+    by: Literal["", "curve", "time"] = ""
+    currency: Annotated[str, Meta(max_length=20)] = ""
     has_price: bool = False  # whether a price was given, known or not
     has_carbon: bool = False
-
-    def __post_init__(self) -> None:
-        need(self.by in ("", "curve", "time"), "by", self.by, '"curve", "time" or nothing')
 
     @property
     def footprint(self) -> Footprint:

@@ -17,17 +17,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
-from zeus.cost import GPU_ONLY, Include, counted_as, counted_in, included
-from zeus.job.checks import LEAST, MOST, is_number, need, need_whole
+from msgspec import Meta
+from msgspec.structs import force_setattr
+
+from zeus.cost import GPU_ONLY, LEAST, MOST, Include, counted_as, included
+from zeus.job.checks import need
 from zeus.job.hourly import HourlyUse
 from zeus.job.spec import JobSpec, Target
+from zeus.job.value import Above, Checked, Count, NotBelow, Number, Share, Squares, Whole, replace
 from zeus.tariff.rates import Footprint
 
 MAX_TRIES = 20  # trials after which a recurrence has failed
+STRETCHES, POINTS = 1000, 2000  # that one outcome may have
 
 
 class Phase(StrEnum):
@@ -42,19 +46,13 @@ class Phase(StrEnum):
     BASELINE = "baseline"  # the default size at the highest limit, to measure the default
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Checked, frozen=True):
     """The batch size of one trial, and the reason as a sentence for people."""
 
-    batch_size: int
+    batch_size: Whole
     phase: Phase
     reason: str
-    cost_limit: float | None = None  # joules of cost (Equation 2); None: no bound
-
-    def __post_init__(self) -> None:
-        need_whole("batch_size", self.batch_size, 1)
-        sound = self.cost_limit is None or is_number(self.cost_limit, 0, MOST * MOST)
-        need(sound, "cost_limit", self.cost_limit, "a cost in joules, or None for no bound")
+    cost_limit: Squares | None = None  # joules of cost (Equation 2); None: no bound
 
 
 class Ending(StrEnum):
@@ -77,33 +75,21 @@ class Kind(StrEnum):
     SET_UP = "set_up"  # before the first epoch: reported, but not charged
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(Checked, frozen=True, array_like=True):
     """Sums over all units of one kind that ran at one power limit.
 
     The `squares` are sums over measurements of value² / units. The scatter of a unit follows from them.
     """
 
     kind: Kind
-    limit_watts: float | None  # the same at both ends of each measurement; None: it changed or cannot be read
+    limit_watts: NotBelow | None  # the same at both ends of each measurement; None: it changed or cannot be read
     cold: bool  # in the first epoch of its process
-    count: int  # units
-    joules: float | None  # None: unknown
-    seconds: float
-    looks: int = 1  # measurements
-    joules_squares: float = 0.0
-    seconds_squares: float = 0.0
-
-    def __post_init__(self) -> None:
-        need_whole("count", self.count, 1)
-        need_whole("looks", self.looks, 1)
-        need(isinstance(self.cold, bool), "cold", self.cold, "true or false")
-        for name in ("limit_watts", "joules"):
-            value = getattr(self, name)
-            need(value is None or is_number(value, 0), name, value, f"a number from 0 to {MOST:g}, or None")
-        need(is_number(self.seconds, 0), "seconds", self.seconds, f"a number from 0 to {MOST:g}")
-        for name in ("joules_squares", "seconds_squares"):
-            need(is_number(getattr(self, name), 0, MOST * MOST), name, getattr(self, name), "a number of at least 0")
+    count: Whole  # units
+    joules: NotBelow | None  # None: unknown
+    seconds: NotBelow
+    looks: Whole = 1  # measurements
+    joules_squares: Squares = 0.0
+    seconds_squares: Squares = 0.0
 
     @classmethod
     def of(
@@ -133,61 +119,46 @@ looks=2, joules_squares=11533.333333333332, seconds_squares=1.25)
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EpochPoint:
+class EpochPoint(Checked, frozen=True, array_like=True):
     """One epoch of a learning curve. A curve keeps at most 1,000 points."""
 
-    number: int  # from 1
-    metric: float | None
-    joules: float | None
-    seconds: float
-    limit_watts: float | None
-
-    def __post_init__(self) -> None:
-        need_whole("number", self.number, 1)
-        need(is_number(self.seconds), "seconds", self.seconds, "a finite number")
-        for name in ("metric", "joules", "limit_watts"):
-            value = getattr(self, name)
-            need(value is None or is_number(value), name, value, "a finite number, or None")
+    number: Whole
+    metric: Number | None
+    joules: Number | None
+    seconds: Number
+    limit_watts: Number | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Checked, frozen=True, kw_only=True):
     """How a trial ended and what it used in total. Unknown energy is None, never 0."""
 
     ending: Ending
-    joules: float | None = None
-    seconds: float = 0.0
-    epochs: int = 0
-    metric: float | None = None
-    next_epoch_cost: float | None = None  # of the epoch that did not fit under the bound, if there was one
-    stretches: tuple[Stretch, ...] = ()  # what its units used at which limit; empty: only the totals are known
-    curve: tuple[EpochPoint, ...] = ()  # its epochs one by one
-    found_watts: float | None = None  # the power limit before Zeus changed it
+    joules: NotBelow | None = None
+    seconds: NotBelow = 0.0
+    epochs: Count = 0
+    metric: Number | None = None
+    next_epoch_cost: Squares | None = None  # of the epoch that did not fit under the bound, if there was one
+    # What its units used at which limit; empty: only the totals are known.
+    stretches: Annotated[tuple[Stretch, ...], Meta(max_length=STRETCHES)] = ()
+    curve: Annotated[tuple[EpochPoint, ...], Meta(max_length=POINTS)] = ()  # its epochs one by one
+    found_watts: Above | None = None  # the power limit before Zeus changed it
     set_limits: bool = False  # whether Zeus set a power limit
     hourly: HourlyUse | None = None  # its energy by hour; None: neither a price nor a carbon intensity was given
-    micro_batch_size: int | None = None  # samples on each GPU at once, if gradients were accumulated
-    samples: int | None = None  # in an epoch: steps x batch size, or as the script reports them; None: unknown
+    micro_batch_size: Whole | None = None  # samples on each GPU at once, if gradients were accumulated
+    samples: Whole | None = None  # in an epoch: steps x batch size, or as the script reports them; None: unknown
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         need(self.ending is not Ending.OPEN, "ending", self.ending, "how the trial ended")
-        need_whole("epochs", self.epochs, 0)
-        ran = self.epochs > 0
-        if not ran:
-            need(self.ending is not Ending.CONVERGED, "epochs", 0, "at least 1 for a trial that converged")
-            unsaid = self.ending is Ending.STOPPED and self.next_epoch_cost is None
-            need(not unsaid, "next_epoch_cost", None, "the cost of the first epoch, because the trial was not run")
-        least, most = LEAST if ran else 0, MOST * MOST  # of a cost, which is a product
-        for name, value in (("joules", self.joules), ("seconds", self.seconds)):
-            if value is not None and not is_number(value, least):
-                need(False, name, value, f"a number above 0, up to {MOST:g} (unknown energy is None)")
-        sound = self.next_epoch_cost is None or is_number(self.next_epoch_cost, least, most)
-        need(sound, "next_epoch_cost", self.next_epoch_cost, f"a number above 0, up to {most:g}, or None")
-        need(self.found_watts is None or is_number(self.found_watts, LEAST), "found_watts", self.found_watts, "watts")
-        need(self.metric is None or is_number(self.metric), "metric", self.metric, "a finite number, or None")
-        for name in ("micro_batch_size", "samples"):
-            if getattr(self, name) is not None:
-                need_whole(name, getattr(self, name), 1)
+        if self.epochs:
+            for name in ("joules", "seconds", "next_epoch_cost"):
+                value = getattr(self, name)
+                if value is not None and value < LEAST:
+                    need(False, name, value, f"a number above 0, up to {MOST:g} (unknown energy is None)")
+            return
+        need(self.ending is not Ending.CONVERGED, "epochs", 0, "at least 1 for a trial that converged")
+        unsaid = self.ending is Ending.STOPPED and self.next_epoch_cost is None
+        need(not unsaid, "next_epoch_cost", None, "the cost of the first epoch, because the trial was not run")
 
     @property
     def footprint(self) -> Footprint:
@@ -197,8 +168,7 @@ class Outcome:
         return Footprint(math.nan if self.joules is None else self.joules)
 
 
-@dataclass(frozen=True, slots=True)
-class Gpus:
+class Gpus(Checked, frozen=True):
     """The GPUs that a trial runs on, and whose energy its costs count.
 
     Costs on different numbers of GPUs, or with and without the CPU, are not comparable, but Epochs(b) holds for all.
@@ -208,15 +178,15 @@ class Gpus:
     """
 
     model: str = ""
-    count: int = 1
-    max_watts: float = 0.0  # MAXPOWER: the highest limit that each supports, summed
+    count: Whole = 1
+    max_watts: float = 0.0  # MAXPOWER: the highest limit that each supports, summed; it must be given
     include: Include = GPU_ONLY  # whose energy is counted
 
     def __post_init__(self) -> None:
+        super().__post_init__()
+        need(LEAST <= self.max_watts <= MOST, "max_watts", self.max_watts, "watts above 0")
         if self.include is not GPU_ONLY:
-            object.__setattr__(self, "include", included(self.include))
-        need_whole("gpus", self.count, 1)
-        need(is_number(self.max_watts, LEAST), "max_watts", self.max_watts, "watts above 0")
+            force_setattr(self, "include", included(self.include))
 
     @property
     def kind(self) -> str:
@@ -236,39 +206,20 @@ class Gpus:
         """
         return replace(self, count=self.count * nodes, max_watts=self.max_watts * nodes)
 
-    @classmethod
-    def of_label(cls, label: str, max_watts: float) -> Gpus:
-        """The GPUs of a fact of version 0.1, which has only their label.
 
-        >>> Gpus.of_label("2 x V100", 500.0)
-        Gpus(model='V100', count=2, max_watts=500.0, include=('gpu',))
-        """
-        count, times, name = label.partition(" x ")
-        number, kind = (int(count), name) if times and count.isdecimal() else (1, label)
-        model, include = counted_in(kind)
-        return cls(model, number, max_watts, include)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class Ask(Checked, frozen=True, kw_only=True):
     """A request for the next trial of a job: its numbers, its GPUs and its goal."""
 
-    number: int  # of the trial, from 1; never used twice in a job, even after a reset
-    recurrence: int  # from 1
-    attempt: int = 1  # within the recurrence, from 1
+    number: Whole  # of the trial, from 1; never used twice in a job, even after a reset
+    recurrence: Whole
+    attempt: Whole = 1  # within the recurrence, from 1
     gpus: Gpus
-    eta: float  # for the costs and bounds of this trial
+    eta: Share  # for the costs and bounds of this trial
     last: bool = False  # the last attempt that the recurrence allows
     # Two stores, or a store and its restored backup, may hold different trials of one number: the id tells them apart.
-    # Empty if version 0.1 asked for the trial.
+    # Empty for a trial that began without its store.
     id: str = ""
-    target: Target | None = None  # None, as from a service of version 0.1: the job's target
-
-    def __post_init__(self) -> None:
-        need_whole("number", self.number, 1)
-        need_whole("recurrence", self.recurrence, 1)
-        need_whole("attempt", self.attempt, 1)
-        need(is_number(self.eta, 0, 1), "eta", self.eta, "a number from 0 to 1")
+    target: Target | None = None  # None: the job's target
 
     def is_for(self, job: JobSpec) -> bool:
         """Whether it is for the job's current target. Runs for another target say nothing about its costs."""
@@ -285,18 +236,18 @@ class Ask:
         return self.gpus.max_watts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(Checked, frozen=True, kw_only=True):
     """One attempt within a recurrence."""
 
     ask: Ask
     decision: Decision
-    asked: int  # sequence number within the job, shared by asks, tells and losses
-    lost: int | None = None
-    ended: int | None = None
+    asked: Whole  # sequence number within the job, shared by asks, tells and losses
+    lost: Whole | None = None
+    ended: Whole | None = None
     outcome: Outcome | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         before = self.asked
         for mark in (self.lost, self.ended):
             if mark is not None:
@@ -346,8 +297,7 @@ class Trial:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(Checked, frozen=True, kw_only=True):
     """A trial as stored, with its times."""
 
     trial: Trial
@@ -362,32 +312,25 @@ class Kept:
         return self.trial.outcome or self.so_far
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profiled:
+class Profiled(Checked, frozen=True, kw_only=True):
     """What an epoch uses on a GPU model: profiled training at the best limit, and measured evaluation.
 
     EpochCost(b) follows from it for any η, so it remains known after the owner changes η.
     """
 
-    sequence: int
-    batch_size: int
+    sequence: Whole
+    batch_size: Whole
     gpu_model: str = ""
-    joules: float
-    seconds: float
-    max_watts: float  # MAXPOWER of the GPUs it ran on, summed
-
-    def __post_init__(self) -> None:
-        for name in ("joules", "seconds", "max_watts"):
-            value = getattr(self, name)
-            need(is_number(value, LEAST), name, value, f"a number from {LEAST:g} to {MOST:g}")
+    joules: Above
+    seconds: Above
+    max_watts: Above  # MAXPOWER of the GPUs it ran on, summed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pardoned:
+class Pardoned(Checked, frozen=True, kw_only=True):
     """The owner allows a batch size that crashed to be offered again."""
 
-    sequence: int
-    batch_size: int
+    sequence: Whole
+    batch_size: Whole
 
 
 Event: TypeAlias = Trial | Profiled | Pardoned  # a trial represents its latest change

@@ -6,18 +6,18 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from zeus import settings
+from zeus.client.catalog import open_jobs
+from zeus.client.recurring import RecurringJob
 from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.device.keeper.notes import near
 from zeus.device.virtual.watched import load_name, notice
 from zeus.errors import AlreadyDone, InputError, LaunchError, NotAllowed, NotKnown, ZeusError
-from zeus.job import Ending, Outcome, Trial
-from zeus.jobs.catalog import open_jobs
-from zeus.jobs.open import gpus_of
+from zeus.job import Ending, Outcome, Trial, replace
 from zeus.launch.crash_cause import Crash, is_scripts_own
 from zeus.launch.epoch_limits import STEP_WATTS
 from zeus.launch.job_file.values import AUTO, JobFile, trial_seed
@@ -29,6 +29,7 @@ from zeus.launch.script import ScriptRunner
 from zeus.launch.start import Start, accumulated, environ_of
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
+from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.power_limit.candidates import candidates
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.settings import Mode, mode, profiling_plan
@@ -102,7 +103,7 @@ class Launcher:
         self._spec = replace(file.spec, baseline_every=1) if is_off else file.spec
         self.max_tries = 1 if is_off else file.max_tries
         self.revision = self._revision(revise)  # what registering changes, as text; empty: nothing
-        self.job = self.jobs.register(self._spec, void=revise)
+        self.job = RecurringJob.register(self.jobs, self._spec, void=revise)
         if not dry:
             _make(self.logs)
         self.ran: dict[int, FinishedTrial] = {}

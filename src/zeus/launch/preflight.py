@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import fields
 from pathlib import Path
 
 from zeus import settings
@@ -26,7 +25,7 @@ def revision(stored: JobSpec, wanted: JobSpec, *, allowed: bool) -> str:
             f"job {wanted.id!r} already exists with another {' and another '.join(other)}. Give this job another "
             "name, or add --revise to continue the existing job's history."
         )
-    names = [one.name for one in fields(wanted) if one.name not in ("job_id", "job_id_prefix", "command_id")]
+    names = [name for name in wanted.__struct_fields__ if name not in ("job_id", "job_id_prefix", "command_id")]
     changes = [
         f"{name} {getattr(stored, name)} -> {getattr(wanted, name)}"
         for name in names

@@ -17,8 +17,8 @@ import logging
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
+from zeus.client.recurring import RecurringJob
 from zeus.job import MAX_TRIES, Ending, Gpus, Outcome, Trial
-from zeus.jobs.api import RecurringJob
 from zeus.ledger.charge import Spent, Tally
 from zeus.store.rules import is_over
 
@@ -78,10 +78,10 @@ def recur(
             FULL_MISSES full-length trials: the target may be wrong, and each further trial costs as much.
 
     >>> from zeus.job import JobSpec
-    >>> from zeus.jobs.local import LocalJob
+    >>> from zeus.client.local import LocalJobs
     >>> from zeus.store.memory import MemoryStore
     >>> spec = JobSpec(job_id_prefix="asr", batch_sizes=[8, 16, 32], default_batch_size=16, eta_knob=1)
-    >>> job = LocalJob.register(MemoryStore(), spec)
+    >>> job = RecurringJob.register(LocalJobs(MemoryStore()), spec)
     >>> def run(trial):
     ...     ending = Ending.CONVERGED if trial.batch_size < 16 else Ending.NOT_CONVERGED
     ...     return Outcome(ending=ending, joules=1000.0, seconds=10.0, epochs=3)

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from zeus.client.recurring import RecurringJob
+from zeus.client.running import RunningTrial
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.errors import InputError, LaunchError
-from zeus.job import Ending, Outcome, Trial
+from zeus.job import Ending, Outcome, Trial, replace
 from zeus.job.wire import from_json, loads
-from zeus.jobs.api import RecurringJob
-from zeus.jobs.running import RunningTrial
 from zeus.launch.process.child import Child
 from zeus.launch.progress import FinishedTrial, Live
 

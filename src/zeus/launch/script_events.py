@@ -12,10 +12,10 @@ docs/decisions/watching-from-outside.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from zeus.cost import ZERO, Use
-from zeus.job import Kind
+from zeus.job import Kind, replace
 from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Event, Measured, SamplesCounted
 
 

@@ -15,16 +15,17 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from zeus.client.local import LocalJobs
+from zeus.client.profile_folder import ProfileFolder
+from zeus.client.recurring import RecurringJob
+from zeus.client.resilient.spool import default_folder
 from zeus.cost import Use
 from zeus.device.keeper.lease import status
 from zeus.errors import LaunchError
-from zeus.job import Ending, Outcome, Trial
-from zeus.jobs.local import LocalJob
-from zeus.jobs.profile_folder import ProfileFolder
-from zeus.jobs.remote.spool import default_folder
+from zeus.job import Ending, Outcome, Trial, replace
 from zeus.launch.crash_cause import Crash
 from zeus.launch.job_file.values import trial_seed
 from zeus.launch.launcher import Launcher
@@ -37,7 +38,6 @@ from zeus.profile import PowerProfile, ProfileKey
 from zeus.settings import Mode
 from zeus.store import Store, open_store
 from zeus.store.address import address_of
-from zeus.store.api import LEASE_SECONDS
 from zeus.trial.quick_profile import EpochUse, EpochUses, epoch_uses
 
 WINDOW = "zeus: profile"
@@ -144,7 +144,7 @@ class SizeProfiler:
         spec = replace(
             launcher.job.spec, batch_sizes=(size,), default_batch_size=size, policy="default", baseline_every=0
         )
-        job = _WatchedJob.register(store, spec)
+        job = _WatchedJob.register(LocalJobs(store), spec)
         trial = job.ask(launcher.gpus)
         seed = trial_seed(launcher.job.spec.mab_seed, trial.number)
         start = launcher.first_start
@@ -158,7 +158,13 @@ class SizeProfiler:
             start = Start(micro)
 
     def _once(
-        self, command: list[str], environ: dict[str, str], log: Path, folder: ProfileFolder, job: LocalJob, trial: Trial
+        self,
+        command: list[str],
+        environ: dict[str, str],
+        log: Path,
+        folder: ProfileFolder,
+        job: RecurringJob,
+        trial: Trial,
     ) -> _Seen:
         if self._launcher.file.metrics is None:
             return self._run(command, environ, log, folder, job, trial)
@@ -173,7 +179,13 @@ class SizeProfiler:
         return _Seen(ran.outcome, crashed=ran if ran.outcome.ending is Ending.CRASHED else None)
 
     def _run(
-        self, command: list[str], environ: dict[str, str], log: Path, folder: ProfileFolder, job: LocalJob, trial: Trial
+        self,
+        command: list[str],
+        environ: dict[str, str],
+        log: Path,
+        folder: ProfileFolder,
+        job: RecurringJob,
+        trial: Trial,
     ) -> _Seen:
         began, late = time.monotonic(), False
         with Child(command, environ, log) as child:
@@ -215,11 +227,11 @@ class SizeProfiler:
         )
 
 
-class _WatchedJob(LocalJob):
+class _WatchedJob(RecurringJob):
     """The job of a throw-away store. Its trial of an unmodified script ends after the second epoch."""
 
-    def progress(self, number: int, so_far: Outcome, next_cost: float, *, lease: float = LEASE_SECONDS) -> bool:
-        self.renew(number, so_far, lease=lease)
+    def progress(self, number: int, so_far: Outcome, next_cost: float) -> bool:
+        self.renew(number, so_far)
         return so_far.epochs < WATCHED_EPOCHS
 
 

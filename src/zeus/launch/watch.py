@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zeus.client.recurring import RecurringJob
+from zeus.client.running import RunningTrial
 from zeus.cost import ZERO, CostModel, Use
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.device.virtual.watched import WatchedLoad
 from zeus.errors import LaunchError
 from zeus.job import Ending, Kind, Outcome, Phase, Trial
-from zeus.jobs.api import RecurringJob
-from zeus.jobs.running import RunningTrial
 from zeus.launch.epoch_limits import EpochLimits
 from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.process.child import Child

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zeus.cost import Use
-from zeus.job import Ending, Gpus, JobSpec, Kept
+from zeus.job import Ending, Gpus, JobSpec, Kept, replace
 from zeus.ledger.charge import Spent, Tally, charge
 from zeus.ledger.pareto import ParetoPoint, points
 from zeus.ledger.saving_text import is_seen, saving_sentence

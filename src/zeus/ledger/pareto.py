@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from zeus.cost import Use
-from zeus.job import Ending, JobSpec, Kept, Outcome
+from zeus.job import Ending, JobSpec, Kept, Outcome, replace
 from zeus.ledger.savings import DefaultModel, Place
 from zeus.ledger.units import LATEST, NEWEST, UNITS, Units
 from zeus.profile import PowerProfile

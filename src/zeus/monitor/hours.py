@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from zeus.cost import GPU_ONLY, Include
-from zeus.job import Outcome
+from zeus.job import Outcome, replace
 from zeus.job.hourly import HourlyUse, HourUse
 from zeus.monitor.measurement import Measurement
 from zeus.tariff.rates import Prices, hour_text

@@ -8,10 +8,10 @@ ZEUS_COST_THRESH alone decides, and the outcome is left to the launcher.
 
 from __future__ import annotations
 
+from zeus.client.running import RunningTrial, launched
 from zeus.cost import Use
 from zeus.distributed.group import broadcast, rank_group
 from zeus.job import Ending, JobSpec, Outcome, Trial
-from zeus.jobs.running import RunningTrial, launched
 from zeus.launcher_env import LauncherEnv
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.trial.engine import AskPolicy

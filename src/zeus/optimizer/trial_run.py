@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from zeus.client.profile_folder import ProfileFolder
 from zeus.cost import GPU_ONLY, ZERO, Include, Use
 from zeus.distributed.group import RankGroup, broadcast
 from zeus.errors import DeviceError
 from zeus.job import Ending, Kind, Outcome
-from zeus.jobs.profile_folder import ProfileFolder
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.recorder import Recorder

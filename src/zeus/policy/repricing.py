@@ -7,10 +7,8 @@ at its bound if it had continued in the same way.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from zeus.cost import CostModel
-from zeus.job import Ending, Trial
+from zeus.job import Ending, Trial, replace
 
 
 def repriced(trial: Trial, new: float) -> Trial:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import Depends, FastAPI, Request, Response
+from msgspec import Meta
 from starlette.responses import JSONResponse
 
 from zeus import __version__
-from zeus.jobs.folds import Folds
+from zeus.client.folds import Folds
+from zeus.client.local import LocalJobs
+from zeus.job import Checked
 from zeus.service import auth, error_answers, schemas
 from zeus.service.dashboard import page
 from zeus.service.metrics import ServiceMetrics
@@ -26,6 +29,12 @@ from zeus.store.tokens import Scope
 LOGIN_BYTES = 10_000  # nobody has shown a token yet, so the body must be small
 LOGINS_PER_SECOND, LOGINS_AT_ONCE = 0.2, 10
 THREADS = 16  # each waits for the database with a connection of its own; further requests queue
+
+
+class Login(Checked, frozen=True):
+    """The token to log in with."""
+
+    token: Annotated[str, Meta(max_length=400)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +68,7 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=life,
     )
-    app.state.store, app.state.tokens, app.state.folds = store, store.tokens, Folds()
+    app.state.store, app.state.tokens, app.state.jobs = store, store.tokens, LocalJobs(store)
     app.state.overview = Overview(store, Folds())  # its own: a list of many jobs must not evict those that ask
     app.state.metrics = ServiceMetrics(store, app.state.overview)
     app.state.open, app.state.settings = settings.open, settings
@@ -70,6 +79,7 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     app.include_router(page.routes)
     _health(app)
     _login(app)
+    schemas.describe_bodies(app)
     more = {"/api/v1/import": settings.import_bytes, "/login": LOGIN_BYTES}
     app.add_middleware(BodyLimit, most=settings.body_bytes, more=more, seconds=settings.body_seconds)
     app.add_middleware(
@@ -108,8 +118,13 @@ def _health(app: FastAPI) -> None:
 def _login(app: FastAPI) -> None:
     tries = Rate(LOGINS_PER_SECOND, LOGINS_AT_ONCE)
 
-    @app.post("/login", tags=["page"], responses=schemas.problems(only=(400, 401, 408, 413, 422, 429, 503)))
-    def login(request: Request, body: schemas.Login) -> JSONResponse:
+    @app.post(
+        "/login",
+        tags=["page"],
+        responses=schemas.problems(only=(400, 401, 408, 413, 422, 429, 503)),
+        openapi_extra=schemas.takes(Login),
+    )
+    def login(request: Request, body: Annotated[Login, schemas.body(Login)]) -> JSONResponse:
         """Log in with a token. Sets a session cookie, which is not the token and which scripts cannot read."""
         if not tries.allows(client_of(request.scope)):
             return error_answers.answer(
@@ -122,8 +137,6 @@ def _login(app: FastAPI) -> None:
         response = JSONResponse({"name": person.name, "scope": person.scope.value})
         session, age = auth.begin_session(tokens, body.token), auth.SESSION_SECONDS
         response.set_cookie(auth.COOKIE, session, max_age=age, **_kept_safe(request))
-        if auth.OLD_COOKIE in request.cookies:
-            response.delete_cookie(auth.OLD_COOKIE)
         return response
 
     @app.post("/logout", tags=["page"], responses=schemas.problems(only=(503,)))

@@ -31,7 +31,6 @@ from zeus.store.api import utc
 from zeus.store.tokens import Scope, Token, Tokens, TokenSession
 
 COOKIE = "zeus_session"
-OLD_COOKIE = "zeus_token"  # Zeus 0.1 kept the token itself in this cookie
 SESSION_SECONDS = 7 * 86_400
 _PERSON = "zeus.person"  # the key under which a request's scope holds its person
 _ORDER = list(Scope)  # from the smallest scope to the largest

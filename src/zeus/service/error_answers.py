@@ -17,8 +17,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from zeus.client.connection import status_of
 from zeus.errors import InputError, ZeusError
-from zeus.jobs.status_codes import status_of
 
 log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Generic, TypeVar
 
+from zeus.client.folds import Folds
+from zeus.client.report import brief_of, each_brief, unreadable
 from zeus.errors import InputError, NotKnown, ZeusError
 from zeus.job import Kept
-from zeus.jobs.folds import Folds
-from zeus.jobs.report import brief_of, each_brief, unreadable
 from zeus.ledger.saving_text import saving_sentence
 from zeus.store import Store
 from zeus.tariff.rates import Footprint

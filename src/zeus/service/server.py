@@ -13,12 +13,13 @@ import signal
 import socket
 import sys
 import tempfile
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from zeus import settings
 from zeus.errors import InputError
+from zeus.job import replace
 from zeus.service.app import THREADS, Settings, create
 from zeus.service.auth import is_loopback
 from zeus.service.connections import CONNECTIONS, HttpConnection

@@ -7,12 +7,12 @@ policy of real jobs (`find_policy`) is a contender too; it profiles power limits
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from zeus.cost import Use
 from zeus.errors import InputError, suggest
-from zeus.job import Ask, Decision, Ending, Event, JobSpec, Phase, Trial
+from zeus.job import Ask, Decision, Ending, Event, JobSpec, Phase, Trial, replace
 from zeus.policy.api import Policy
 from zeus.policy.paper.state import cost_of
 from zeus.policy.paper.thompson import Rng

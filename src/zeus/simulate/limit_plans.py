@@ -7,7 +7,6 @@ way: the policy chooses the batch size, and one of these classes says what the e
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -144,8 +143,7 @@ class OneARun:
         return self._cost.cost(one.joules, one.seconds)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned(Decision):
+class Pinned(Decision, frozen=True, kw_only=True):
     """A decision that also names the power limit."""
 
     limit_watts: float

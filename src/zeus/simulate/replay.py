@@ -15,14 +15,14 @@ the order of simulated time. So a decision knows which trials have ended by then
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Any
 
 from zeus.cost import Use
 from zeus.errors import InputError
-from zeus.job import Decision, Ending, Gpus, JobSpec, Outcome, Phase, Profiled, Trial
+from zeus.job import Decision, Ending, Gpus, JobSpec, Outcome, Phase, Profiled, Trial, replace
 from zeus.policy.api import Policy, decided
 from zeus.simulate.limit_plans import JustInTime, LimitPlan, Limits
 from zeus.simulate.workload import Workload

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
 from zeus.errors import InputError
-from zeus.job import JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
+from zeus.job import JobSpec, Kept, Outcome, Pardoned, Profiled, Trial, replace
 from zeus.job.checks import is_whole, need, need_job_id, need_whole
 from zeus.job.wire import Json, dumps, from_json, loads, to_json
 from zeus.profile import PowerProfile, ProfileKey
@@ -63,12 +63,11 @@ def read(lines: Iterable[str]) -> Dump:
     """Parse the lines of an export. An InputError names the line."""
     histories: defaultdict[str, History] = defaultdict(History)
     dump = Dump()
-    revisions: defaultdict[str, list[Json]] = defaultdict(list)  # as read: they fill in what older trials lack
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
         try:
-            _take(loads(text), histories, dump, revisions)
+            _take(loads(text), histories, dump)
         except KeyError as missing:
             raise InputError(f"line {number}: {missing} is missing.") from missing
         except InputError as wrong:
@@ -79,20 +78,15 @@ def read(lines: Iterable[str]) -> Dump:
     return dump
 
 
-def _take(
-    data: Json, histories: defaultdict[str, History], dump: Dump, revisions: defaultdict[str, list[Json]]
-) -> None:
+def _take(data: Json, histories: defaultdict[str, History], dump: Dump) -> None:
     match data.get("line"):
         case "job":
             job = job_from_json(data, uuid4().hex)
             need_job_id(job.id)
             before = histories[job.id].revisions
-            revisions[job.id].append(data)
             before.append(replace(job, generation=before[0].generation) if before else job)
         case "trial":
-            job_id = _text(data, "job")
-            kept = kept_from_json(data, eta_of(revisions[job_id], data["trial"]))
-            histories[job_id].trials.append(_with_target(kept, revisions[job_id]))
+            histories[_text(data, "job")].trials.append(kept_from_json(data))
         case "event":
             histories[_text(data, "job")].notes.append(note_from_json(data["event"]))
         case "profile":
@@ -115,15 +109,6 @@ def _time(data: Json, name: str) -> str:
         sound = False
     need(sound, name, text, "a time like 2023-11-14T22:13:20.250000+00:00")
     return text
-
-
-def _with_target(kept: Kept, revisions: list[Json]) -> Kept:
-    """The trial with its target. In older exports it follows from the job's revision when the trial was asked for."""
-    trial, since = kept.trial, [one["spec"] for one in revisions if int(one.get("since", 0)) < kept.trial.asked]
-    if trial.ask.target is not None or not since:
-        return kept
-    spec = from_json(since[-1], JobSpec)
-    return replace(kept, trial=replace(trial, ask=replace(trial.ask, target=spec.target)))
 
 
 def _sound(job_id: str, history: History) -> None:
@@ -170,19 +155,6 @@ def job_from_json(data: Json, generation: str) -> Job:
     )
 
 
-def eta_of(revisions: list[Json], trial: object) -> float | None:
-    """The η of a trial of version 1, which was stored with the latest revision of its job."""
-    asked = trial.get("asked") if isinstance(trial, dict) else None
-    if not revisions or not isinstance(asked, int):
-        return None
-    job = revisions[-1]
-    try:
-        found = [eta for until, eta in job.get("etas") or () if asked <= until]
-        return float(found[0] if found else job["spec"]["eta_knob"])
-    except (TypeError, ValueError, KeyError) as wrong:
-        raise InputError(f"a job with etas={job.get('etas')!r}: {wrong}.") from wrong
-
-
 def note_from_json(data: object) -> Profiled | Pardoned:
     """Read an event that does not belong to a trial."""
     if isinstance(data, dict) and data.get("kind") == "pardoned":
@@ -200,10 +172,10 @@ def kept_to_json(kept: Kept) -> Json:
     }
 
 
-def kept_from_json(data: Json, eta: float | None = None) -> Kept:
-    """Read a stored trial. `eta` is for a trial of version 1, which has none of its own."""
+def kept_from_json(data: Json) -> Kept:
+    """Read a stored trial."""
     return Kept(
-        trial=from_json(data["trial"], Trial, eta=eta),
+        trial=from_json(data["trial"], Trial),
         asked_at=_time(data, "asked_at"),
         changed_at=_time(data, "changed_at"),
         leased_until=None if data["leased_until"] is None else _time(data, "leased_until"),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields, replace
 
 from zeus.cost import Include
 from zeus.errors import AlreadyDone, InputError, NotKnown, suggest
-from zeus.job import Ask, Ending, JobSpec, Outcome, Trial
+from zeus.job import Ask, Ending, JobSpec, Outcome, Trial, replace
 from zeus.job.checks import need_job_id
 from zeus.store.api import Job, Request
 
@@ -96,7 +95,7 @@ def begun_again(
 
 def differs(job: Job, after: Job) -> AlreadyDone:
     """The error for a job that is registered with another spec and must not be revised."""
-    names = [one.name for one in fields(JobSpec) if getattr(after.spec, one.name) != getattr(job.spec, one.name)]
+    names = [name for name in JobSpec.__struct_fields__ if getattr(after.spec, name) != getattr(job.spec, name)]
     return AlreadyDone(
         f"job {job.id!r} is registered with another {', '.join(names)}. Use another id, or revise the job."
     )

@@ -10,6 +10,8 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset
 
 from zeus import settings
+from zeus.client.profile_folder import ProfileFolder
+from zeus.client.running import start_terms
 from zeus.cost import CostModel
 from zeus.device.find import find
 from zeus.device.gpu import Gpu
@@ -17,8 +19,6 @@ from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
 from zeus.distributed.group import broadcast, rank_group
 from zeus.errors import InputError
-from zeus.jobs.profile_folder import ProfileFolder
-from zeus.jobs.running import start_terms
 from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.counter_notes import CounterNotes

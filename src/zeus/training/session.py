@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from zeus import job
+from zeus.client.profile_folder import ProfileFolder
 from zeus.cost import Use, fits
 from zeus.distributed.group import RankGroup, SingleRank, WaitRecord
 from zeus.errors import DeviceError, InputError
-from zeus.job import Kind
-from zeus.jobs.profile_folder import ProfileFolder
+from zeus.job import Kind, replace
 from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.launched_trial import LaunchedTrial
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer

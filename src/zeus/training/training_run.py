@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 import weakref
-from dataclasses import replace
 
 from zeus.cost import GPU_ONLY, ZERO, CostModel, Include, Use, included
 from zeus.distributed.group import RankGroup, SingleRank, WaitRecord
-from zeus.job import Kind
+from zeus.job import Kind, replace
 from zeus.launcher_env import launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.power_limit.controller import GlobalPowerLimitOptimizer

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from zeus.cost import ZERO, CostModel, Use, fits
-from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, Stretch
+from zeus.job import Ending, EpochPoint, JobSpec, Kind, Outcome, Stretch, replace
 from zeus.job.checks import LEAST, is_number
 from zeus.job.spec import is_reached
 from zeus.trial.estimate import EpochEstimate, evaluation, first_epoch, next_epoch

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from zeus.cost import ONE, Use
-from zeus.job import Gpus, Kept, Kind, Outcome, Profiled, Stretch
-from zeus.job.wire import Json, plain, stretches_from_json
+from zeus.job import Checked, Gpus, Kept, Kind, Outcome, Profiled, Stretch, replace
 from zeus.ledger.units import UNITS
 from zeus.profile import nearest
 
@@ -20,8 +18,7 @@ CHANGED = 0.2  # units that differ by more than this share ran with other data o
 Trials: TypeAlias = tuple[tuple[Stretch, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Knowledge:
+class Knowledge(Checked, frozen=True):
     """What is known about a trial's epochs before it begins, from earlier trials of its job on the same GPUs."""
 
     trials: Trials = ()  # the stretches of earlier trials of its batch size, oldest first
@@ -116,23 +113,3 @@ def _units(trial: Iterable[Stretch]) -> dict[_Sort, Use]:
 def readable(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
     """The stretches with UNREAD for a power limit that is not known, so that they can be compared."""
     return tuple(one if one.limit_watts is not None else replace(one, limit_watts=UNREAD) for one in stretches)
-
-
-def knowledge_to_json(known: Knowledge) -> Json:
-    uses = {"step": known.step, "epoch": known.epoch, "near": known.near, "evaluation": known.evaluation}
-    return {
-        "trials": [plain(some) for some in known.trials],
-        **{name: None if use is None else [use.joules, use.seconds] for name, use in uses.items()},
-        **{name: getattr(known, name) for name in ("octaves", "lines_end", "micro_batch_size")},
-    }
-
-
-def knowledge_from_json(data: Any) -> Knowledge:
-    uses = {name: data.get(name) for name in ("step", "epoch", "near", "evaluation")}  # 0.2 sends no evaluation
-    return Knowledge(
-        trials=tuple(stretches_from_json(rows) for rows in data["trials"]),
-        **{name: None if use is None else Use(*use) for name, use in uses.items()},
-        octaves=float(data["octaves"]),
-        lines_end=data["lines_end"],
-        micro_batch_size=data.get("micro_batch_size"),  # 0.2 does not send it
-    )

@@ -14,9 +14,10 @@ from heapq import heappop, heappush
 import pytest
 
 from support.published import TRACES, needs_traces
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.cost import CostModel, Use
 from zeus.job import Gpus, Kind, Outcome, Trial
-from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import recur
 from zeus.ledger.charge import spent
 from zeus.policy.registry import find_policy
@@ -55,7 +56,7 @@ class Real:
         self.spec = job_of(workload, policy=policy, mab_seed=SEED, target_metric=REACH)
         self.gpus = Gpus(workload.gpu, 1, workload.max_watts)
         self.limits = limits_of(workload, policy)
-        self.job = LocalJob.register(MemoryStore(), self.spec)
+        self.job = RecurringJob.register(LocalJobs(MemoryStore()), self.spec)
 
     def run(self, trial: Trial) -> Outcome:
         """One trial from its beginning to its end."""

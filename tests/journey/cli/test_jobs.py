@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
 from zeus.cli.jobs_text import PHASES
 from zeus.cli.main import main
-from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Phase, Stretch, Trial
-from zeus.jobs.local import LocalJob
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
+from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Phase, Stretch, Trial, replace
 from zeus.launch.recurrence import recur
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.service.app import create
@@ -98,10 +98,10 @@ def run(trial: Trial) -> Outcome:
 
 
 @pytest.fixture
-def learnt(url: str) -> LocalJob:
+def learnt(url: str) -> RecurringJob:
     """A job with 12 recurrences behind it, profiled."""
     store = open_store(url)
-    job = LocalJob.register(store, SPEC)
+    job = RecurringJob.register(LocalJobs(store), SPEC)
     for size, joules in EPOCH_JOULES.items():
         job.profiled(size, PLACE, joules=joules, seconds=joules / 150)
         profile = PowerProfile.of([LimitSlice(250, 10, 1.0, 230.0), LimitSlice(175, 10, 1.1, 165.0)])
@@ -133,14 +133,14 @@ def written_by_another_zeus(tmp_path: Path, table: str, column: str, job: str, o
 def some_strange(url: str, tmp_path: Path) -> None:
     """Three jobs that this Zeus does not understand, beside the one that it does."""
     for name in ("newer", "newest", "odd"):
-        LocalJob.register(open_store(url), replace(SPEC, job_id=name)).ask(PLACE)
+        RecurringJob.register(LocalJobs(open_store(url)), replace(SPEC, job_id=name)).ask(PLACE)
     written_by_another_zeus(tmp_path, "zeus_jobs", "job", "odd", '"policy":"paper"', '"policy":"gone"')
     written_by_another_zeus(tmp_path, "zeus_trials", "trial", "newer", '"version":2', '"version":3')
     written_by_another_zeus(tmp_path, "zeus_jobs", "job", "newest", '"version":2', '"version":3')
 
 
 def test_a_job_that_another_zeus_wrote_does_not_hide_the_others(
-    learnt: LocalJob, url: str, zeus: Zeus, tmp_path: Path
+    learnt: RecurringJob, url: str, zeus: Zeus, tmp_path: Path
 ) -> None:
     some_strange(url, tmp_path)
     code, out, _ = zeus("list", "--json")
@@ -167,7 +167,7 @@ def test_a_job_that_another_zeus_wrote_does_not_hide_the_others(
 
 
 def test_the_service_and_the_page_show_the_jobs_beside_one_that_cannot_be_read(
-    learnt: LocalJob, url: str, tmp_path: Path
+    learnt: RecurringJob, url: str, tmp_path: Path
 ) -> None:
     some_strange(url, tmp_path)
     store = open_store(url)
@@ -189,7 +189,7 @@ def test_looking_at_a_store_that_is_not_there_says_so_and_makes_none(url: str, z
     assert not (tmp_path / "zeus.db").exists()
 
 
-def test_a_list_says_what_each_job_uses_against_its_default(learnt: LocalJob, zeus: Zeus) -> None:
+def test_a_list_says_what_each_job_uses_against_its_default(learnt: RecurringJob, zeus: Zeus) -> None:
     code, out, _ = zeus("list", "--json")
     (job,) = loaded(out)
     assert code == 0
@@ -210,7 +210,7 @@ def test_a_list_says_what_each_job_uses_against_its_default(learnt: LocalJob, ze
     assert "\x1b" not in out
 
 
-def test_a_job_shows_its_beliefs_and_why_each_trial_was_what_it_was(learnt: LocalJob, zeus: Zeus) -> None:
+def test_a_job_shows_its_beliefs_and_why_each_trial_was_what_it_was(learnt: RecurringJob, zeus: Zeus) -> None:
     code, out, _ = zeus("show", "sentiment", "--json")
     job = loaded(out)
     assert code == 0
@@ -243,7 +243,7 @@ def test_a_job_shows_its_beliefs_and_why_each_trial_was_what_it_was(learnt: Loca
     assert "explores 32" in zeus("show", "sentiment", "--last", "0")[1]
 
 
-def test_what_is_shown_next_is_what_the_next_ask_gets(learnt: LocalJob, zeus: Zeus) -> None:
+def test_what_is_shown_next_is_what_the_next_ask_gets(learnt: RecurringJob, zeus: Zeus) -> None:
     following = loaded(zeus("show", "sentiment", "--json")[1])["next"]
     decision = learnt.ask(PLACE).decision
     assert following == {
@@ -255,7 +255,7 @@ def test_what_is_shown_next_is_what_the_next_ask_gets(learnt: LocalJob, zeus: Ze
 
 
 def test_a_saving_is_money_where_the_user_says_what_energy_costs(
-    learnt: LocalJob, zeus: Zeus, monkeypatch: pytest.MonkeyPatch
+    learnt: RecurringJob, zeus: Zeus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saving = loaded(zeus("show", "sentiment", "--json")[1])["saving"]
     assert (saving["money"], saving["gco2e"]) == (None, None)
@@ -272,7 +272,7 @@ def test_a_saving_is_money_where_the_user_says_what_energy_costs(
 
 def test_a_job_that_never_ran_and_one_that_cannot_go_on_are_shown(url: str, zeus: Zeus) -> None:
     store = open_store(url)
-    job = LocalJob.register(store, SPEC)
+    job = RecurringJob.register(LocalJobs(store), SPEC)
     assert loaded(zeus("list", "--json")[1])[0]["phase"] == "new"
     assert "has not reached the target yet" in zeus("show", "sentiment")[1]
     for _ in SPEC.batch_sizes:
@@ -285,14 +285,14 @@ def test_a_job_that_never_ran_and_one_that_cannot_go_on_are_shown(url: str, zeus
 
 
 def test_a_job_that_only_crashed_says_so_and_each_phase_is_explained(url: str, zeus: Zeus) -> None:
-    job = LocalJob.register(open_store(url), SPEC)
+    job = RecurringJob.register(LocalJobs(open_store(url)), SPEC)
     assert "(phase: new: it has not run yet)" in zeus("list")[1]
     job.tell(job.ask(PLACE).number, Outcome(ending=Ending.CRASHED))
     assert "phase: crashed (every trial so far has crashed); next: " in zeus("show", "sentiment")[1]
     assert "(phase: crashed: every trial so far has crashed)" in zeus("list")[1]
 
 
-def test_a_job_is_dated_to_the_second(learnt: LocalJob, zeus: Zeus) -> None:
+def test_a_job_is_dated_to_the_second(learnt: RecurringJob, zeus: Zeus) -> None:
     assert re.match(r"job sentiment, revision 1 of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\n", zeus("show", "sentiment")[1])
 
 
@@ -301,23 +301,23 @@ def test_each_phase_has_an_explanation() -> None:
 
 
 @pytest.mark.parametrize("verb", ["delete", "remove", "rm"])
-def test_who_looks_for_another_name_of_forget_is_told(verb: str, learnt: LocalJob, zeus: Zeus) -> None:
+def test_who_looks_for_another_name_of_forget_is_told(verb: str, learnt: RecurringJob, zeus: Zeus) -> None:
     code, _, err = zeus(verb, "sentiment")
     assert code == 2 and "use `zeus jobs forget`" in err
 
 
 def test_after_a_job_was_forgotten_the_numbers_of_its_trials_go_on_and_that_is_said(
-    learnt: LocalJob, zeus: Zeus, url: str
+    learnt: RecurringJob, zeus: Zeus, url: str
 ) -> None:
     assert "its trial numbers go on" in zeus("forget", "sentiment", "--yes")[1]
-    job = LocalJob.register(open_store(url), SPEC)
+    job = RecurringJob.register(LocalJobs(open_store(url)), SPEC)
     number = job.tell(job.ask(PLACE).number, Outcome(ending=Ending.LOST)).number
     assert f"(trials before {number} were forgotten or reset" in zeus("show", "sentiment")[1]
 
 
 def test_a_trial_whose_lease_lapsed_looks_so_and_is_not_lost_by_being_looked_at(url: str, zeus: Zeus) -> None:
     store = open_store(url, wall=lambda: 1_700_000_000.0)
-    job = LocalJob.register(store, SPEC)
+    job = RecurringJob.register(LocalJobs(store), SPEC)
     trial = job.ask(PLACE)
     assert "open (lapsed)" in zeus("show", "sentiment")[1]
     assert job.trial(trial.number).ending is Ending.OPEN
@@ -325,7 +325,7 @@ def test_a_trial_whose_lease_lapsed_looks_so_and_is_not_lost_by_being_looked_at(
 
 @pytest.mark.parametrize("verb", ["show", "forget", "reset", "export"])
 def test_a_job_that_is_not_there_is_bad_input_and_the_nearest_name_is_given(
-    verb: str, learnt: LocalJob, zeus: Zeus
+    verb: str, learnt: RecurringJob, zeus: Zeus
 ) -> None:
     code, out, err = zeus(verb, "sentimnet")
     assert (code, out) == (2, "")
@@ -335,7 +335,7 @@ def test_a_job_that_is_not_there_is_bad_input_and_the_nearest_name_is_given(
 # ---------------------------------------------------------------------- taking elsewhere
 
 
-def test_a_job_taken_elsewhere_is_the_same_job(learnt: LocalJob, zeus: Zeus, tmp_path: Path) -> None:
+def test_a_job_taken_elsewhere_is_the_same_job(learnt: RecurringJob, zeus: Zeus, tmp_path: Path) -> None:
     other = f"sqlite:///{tmp_path}/other.db"
     assert zeus("export", "--output", "jobs.jsonl")[0] == 0
     assert zeus("export", "sentiment")[1] == Path("jobs.jsonl").read_text()
@@ -348,7 +348,7 @@ def test_a_job_taken_elsewhere_is_the_same_job(learnt: LocalJob, zeus: Zeus, tmp
 
 
 def test_an_import_may_come_from_standard_input_and_a_bad_line_is_named(
-    learnt: LocalJob, zeus: Zeus, tmp_path: Path
+    learnt: RecurringJob, zeus: Zeus, tmp_path: Path
 ) -> None:
     lines = zeus("export")[1]
     call = [sys.executable, "-m", "zeus.cli", "jobs", "import", "-", "--store", f"sqlite:///{tmp_path}/other.db"]
@@ -361,7 +361,7 @@ def test_an_import_may_come_from_standard_input_and_a_bad_line_is_named(
     assert (done.returncode, done.stdout) == (0, "sentiment\n")
 
 
-def test_an_export_does_not_write_over_a_file(learnt: LocalJob, zeus: Zeus) -> None:
+def test_an_export_does_not_write_over_a_file(learnt: RecurringJob, zeus: Zeus) -> None:
     Path("notes").write_text("mine")
     code, _, err = zeus("export", "--output", "notes")
     assert code == 2
@@ -373,7 +373,9 @@ def test_an_export_does_not_write_over_a_file(learnt: LocalJob, zeus: Zeus) -> N
 
 
 @pytest.mark.parametrize("verb", ["forget", "reset"])
-def test_where_nobody_can_be_asked_nothing_is_taken_away_without_yes(verb: str, learnt: LocalJob, zeus: Zeus) -> None:
+def test_where_nobody_can_be_asked_nothing_is_taken_away_without_yes(
+    verb: str, learnt: RecurringJob, zeus: Zeus
+) -> None:
     before = zeus("export")[1]
     code, _, err = zeus(verb, "sentiment")
     assert code == 2
@@ -382,7 +384,7 @@ def test_where_nobody_can_be_asked_nothing_is_taken_away_without_yes(verb: str, 
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [(b"n\n", 130, 1), (b"y\n", 0, 0)])
-def test_at_a_terminal_the_user_is_asked(answer: bytes, code: int, left: int, learnt: LocalJob, zeus: Zeus) -> None:
+def test_at_a_terminal_the_user_is_asked(answer: bytes, code: int, left: int, learnt: RecurringJob, zeus: Zeus) -> None:
     ours, theirs = pty.openpty()
     os.write(ours, answer)
     call = [sys.executable, "-m", "zeus.cli", "jobs", "forget", "sentiment"]
@@ -398,13 +400,13 @@ def test_one_trial_and_no_saving_are_told_in_plain_words(
     url: str, zeus: Zeus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    job = LocalJob.register(open_store(url), SPEC)
+    job = RecurringJob.register(LocalJobs(open_store(url)), SPEC)
     job.tell(job.ask(PLACE).number, Outcome(ending=Ending.CONVERGED, joules=0.1 + 0.2, seconds=1.0, epochs=1))
     assert "-0.0" not in zeus("list")[1]
     assert "reset; saved its 1 trial to" in zeus("reset", "sentiment", "--yes")[1]
 
 
-def test_forgetting_removes_the_job(learnt: LocalJob, zeus: Zeus) -> None:
+def test_forgetting_removes_the_job(learnt: RecurringJob, zeus: Zeus) -> None:
     code, out, _ = zeus("forget", "sentiment", "--yes", "--json")
     assert code == 0
     assert loaded(out)["forgotten_trials"] > 12
@@ -412,7 +414,7 @@ def test_forgetting_removes_the_job(learnt: LocalJob, zeus: Zeus) -> None:
     assert zeus("export")[1] == ""
 
 
-def test_a_reset_job_learns_afresh_and_its_history_can_be_brought_back(learnt: LocalJob, zeus: Zeus) -> None:
+def test_a_reset_job_learns_afresh_and_its_history_can_be_brought_back(learnt: RecurringJob, zeus: Zeus) -> None:
     before = zeus("show", "sentiment", "--json")[1]
     code, out, _ = zeus("reset", "sentiment", "--yes", "--json")
     kept = loaded(out)["output"]
@@ -433,7 +435,7 @@ def hear(terminal: int, words: bytes) -> None:
         said += os.read(terminal, 1000)
 
 
-def test_a_job_that_is_asked_for_while_its_owner_ponders_is_not_reset(learnt: LocalJob, tmp_path: Path) -> None:
+def test_a_job_that_is_asked_for_while_its_owner_ponders_is_not_reset(learnt: RecurringJob, tmp_path: Path) -> None:
     before, kept = len(open_store().trials("sentiment")), tmp_path / "kept.jsonl"
     ours, theirs = pty.openpty()
     call = [sys.executable, "-m", "zeus.cli", "jobs", "reset", "sentiment", "--output", str(kept)]
@@ -449,7 +451,7 @@ def test_a_job_that_is_asked_for_while_its_owner_ponders_is_not_reset(learnt: Lo
     assert not kept.exists()
 
 
-def test_a_reset_that_cannot_keep_the_history_forgets_nothing(learnt: LocalJob, zeus: Zeus) -> None:
+def test_a_reset_that_cannot_keep_the_history_forgets_nothing(learnt: RecurringJob, zeus: Zeus) -> None:
     before = zeus("export")[1]
     code, _, err = zeus("reset", "sentiment", "--yes", "--output", "no/such/folder")
     assert code == 2
@@ -458,7 +460,7 @@ def test_a_reset_that_cannot_keep_the_history_forgets_nothing(learnt: LocalJob, 
 
 
 @pytest.mark.parametrize("verb", ["forget", "reset"])
-def test_a_job_that_is_running_is_not_taken_away_unless_by_force(verb: str, learnt: LocalJob, zeus: Zeus) -> None:
+def test_a_job_that_is_running_is_not_taken_away_unless_by_force(verb: str, learnt: RecurringJob, zeus: Zeus) -> None:
     number = learnt.ask(PLACE).number
     code, _, err = zeus(verb, "sentiment", "--yes")
     assert code == 2
@@ -467,7 +469,7 @@ def test_a_job_that_is_running_is_not_taken_away_unless_by_force(verb: str, lear
 
 
 @pytest.mark.parametrize("verb", ["forget", "reset"])
-def test_a_lease_that_lapsed_is_no_proof_that_nobody_trains(verb: str, learnt: LocalJob, zeus: Zeus) -> None:
+def test_a_lease_that_lapsed_is_no_proof_that_nobody_trains(verb: str, learnt: RecurringJob, zeus: Zeus) -> None:
     number = learnt.ask(PLACE, lease=0.0).number
     code, _, err = zeus(verb, "sentiment", "--yes")
     assert code == 2
@@ -475,7 +477,7 @@ def test_a_lease_that_lapsed_is_no_proof_that_nobody_trains(verb: str, learnt: L
     assert zeus(verb, "sentiment", "--yes", "--force")[0] == 0
 
 
-def test_a_size_that_crashed_is_pardoned_and_nothing_is_forgotten(learnt: LocalJob, zeus: Zeus) -> None:
+def test_a_size_that_crashed_is_pardoned_and_nothing_is_forgotten(learnt: RecurringJob, zeus: Zeus) -> None:
     trials = loaded(zeus("show", "sentiment", "--json")[1])["trials"]
     code, out, _ = zeus("reset", "sentiment", "--batch-size", "64", "--json")
     assert (code, loaded(out)) == (0, {"job": "sentiment", "pardoned": 64})

@@ -11,8 +11,9 @@ import pytest
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.jobs.local import LocalJob
 from zeus.store import Store, open_store
 from zeus.store.address import log_file, log_folder
 
@@ -42,7 +43,7 @@ def zeus(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
 
 
-def opened(job: LocalJob, url: str, said: bytes) -> Path:
+def opened(job: RecurringJob, url: str, said: bytes) -> Path:
     """A new trial whose command has written this."""
     trial = job.ask(PLACE)
     folder = log_folder(SPEC.id, job.life, {"ZEUS_STORE": url})
@@ -53,7 +54,7 @@ def opened(job: LocalJob, url: str, said: bytes) -> Path:
 
 
 def test_the_newest_log_is_printed_byte_by_byte_and_others_by_their_number(url: str, store: Store) -> None:
-    job = LocalJob.register(store, SPEC)
+    job = RecurringJob.register(LocalJobs(store), SPEC)
     said = b"epoch 1\r\nbad \xff byte, no newline"
     opened(job, url, b"first\n")
     job.tell(1, END)
@@ -64,7 +65,7 @@ def test_the_newest_log_is_printed_byte_by_byte_and_others_by_their_number(url: 
 
 
 def test_a_log_is_followed_until_its_trial_ends(url: str, store: Store) -> None:
-    job = LocalJob.register(store, SPEC)
+    job = RecurringJob.register(LocalJobs(store), SPEC)
     path = opened(job, url, b"epoch 1\n")
     command = [sys.executable, "-m", "zeus.cli", "logs", "a job", "-f", "--store", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as following:
@@ -82,7 +83,7 @@ def test_a_log_is_followed_until_its_trial_ends(url: str, store: Store) -> None:
 
 
 def test_what_is_not_there_is_said(url: str, store: Store) -> None:
-    job = LocalJob.register(store, SPEC)
+    job = RecurringJob.register(LocalJobs(store), SPEC)
     none = zeus("a job", "--store", url)
     job.ask(PLACE)  # on another machine, so its log is there
     elsewhere, unknown, other = (

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.errors import InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase, Trial
-from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import LaunchedRecurrence, recur
 from zeus.store.memory import MemoryStore
 
@@ -20,7 +21,7 @@ PLACE = Gpus("V100", 1, 250.0)
 CRASHED = Outcome(ending=Ending.CRASHED)
 
 
-def job(**knobs: Any) -> LocalJob:
+def job(**knobs: Any) -> RecurringJob:
     given = {
         "batch_sizes": (8, 16, 32),
         "default_batch_size": 16,
@@ -29,7 +30,7 @@ def job(**knobs: Any) -> LocalJob:
         "policy": "paper",
         **knobs,
     }
-    return LocalJob.register(MemoryStore(), JobSpec(job_id_prefix="asr", **given))
+    return RecurringJob.register(LocalJobs(MemoryStore()), JobSpec(job_id_prefix="asr", **given))
 
 
 def converged(cost: float) -> Outcome:
@@ -56,7 +57,7 @@ def sizes(recurrence: LaunchedRecurrence) -> list[int]:
     return [one.batch_size for one in recurrence.tries]
 
 
-def opened(this: LocalJob) -> set[int]:
+def opened(this: RecurringJob) -> set[int]:
     """The numbers of all trials until now."""
     return {kept.trial.number for kept in this._store.trials(this.spec.id)}
 

@@ -18,10 +18,10 @@ import pytest
 from support.launch_place import Place, is_running, tries
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.run import _tell, _told
+from zeus.client.catalog import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.errors import LaunchError, NotKnown, StoreError
 from zeus.job import Ending, JobSpec, Trial
-from zeus.jobs.catalog import LocalJobs
-from zeus.jobs.local import LocalJob
 from zeus.store.memory import MemoryStore
 
 LIMIT = 250.0  # as the card is found
@@ -251,7 +251,7 @@ def test_a_job_that_cannot_be_read_is_not_said_to_have_missed_its_target(
 def test_a_store_that_refuses_to_go_on_is_not_taken_for_one_without_sizes(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Forgotten(LocalJob):
+    class Forgotten(RecurringJob):
         def ask(self, *arguments: object, **named: object) -> Trial:
             if store.trials("toy"):
                 raise NotKnown("job 'toy' is not in this store.")

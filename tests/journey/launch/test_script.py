@@ -12,14 +12,14 @@ import pytest
 
 from support.launch_place import Place, is_running, tries
 from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.client.recurring import RecurringJob
 from zeus.device.clock import RealClock
 from zeus.job import Ending, JobSpec, Outcome, Trial
-from zeus.jobs.local import LocalJob
-from zeus.jobs.open import gpus_of
 from zeus.launch.job_file.values import MetricsSource
 from zeus.launch.script import ScriptRunner
 from zeus.launch.watch import Watcher
 from zeus.monitor import ZeusMonitor
+from zeus.monitor.gpus_of import gpus_of
 from zeus.settings import Mode
 from zeus.store.memory import MemoryStore
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("warm_torch")
 SPEAKS = """
 import os, pathlib, sys, time
 from zeus.job import Ending, Outcome
-from zeus.jobs.open import find_job
+from zeus.client.catalog import find_job
 from zeus.job.wire import dumps, to_json
 
 job, trial = find_job(os.environ["ZEUS_JOB_ID"]), int(os.environ["ZEUS_TRIAL"])
@@ -101,7 +101,7 @@ def test_an_interrupted_script_is_ended_and_its_joules_are_kept(place: Place) ->
     assert lost.outcome is not None and lost.outcome.joules == 500.0
 
 
-class Deaf(LocalJob):
+class Deaf(RecurringJob):
     """A store that is away while the training runs."""
 
     def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
@@ -117,7 +117,7 @@ def test_a_store_that_is_away_meanwhile_ends_no_training(place: Place, monkeypat
     assert launcher.recur().converged
 
 
-class Renewed(LocalJob):
+class Renewed(RecurringJob):
     """Leaves a file when a lease was renewed, for which the script waits."""
 
     def renew(self, number: int, so_far: Outcome | None = None) -> Trial:

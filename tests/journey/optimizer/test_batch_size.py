@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,17 +15,18 @@ import pytest
 
 from support.paths import SOURCES
 from support.waiting import PATIENCE_SECONDS
+from zeus.client.api import RENEW_SECONDS
+from zeus.client.folds import Folds
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.cost import CostModel
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine, step
 from zeus.errors import InputError
-from zeus.job import MAX_TRIES, Ending, Gpus, JobSpec, Outcome, Phase, Profiled
+from zeus.job import MAX_TRIES, Ending, Gpus, JobSpec, Outcome, Phase, Profiled, replace
 from zeus.job.wire import from_json, loads
-from zeus.jobs.api import RENEW_SECONDS
-from zeus.jobs.folds import Folds
-from zeus.jobs.local import LocalJob
-from zeus.jobs.open import gpus_of
 from zeus.monitor import ZeusMonitor
+from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.store import LEASE_SECONDS, MemoryStore, open_store
 
@@ -378,9 +378,9 @@ def test_a_process_that_ends_leaves_no_trial_open(tmp_path: Path, how: str, code
 # ---------------------------------------------------------------------------------------------- under zeus run
 
 
-def launch(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalJob:
+def launch(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecurringJob:
     url = f"sqlite:///{tmp_path}/zeus.db"
-    job = LocalJob.register(open_store(url), bench.spec)
+    job = RecurringJob.register(LocalJobs(open_store(url)), bench.spec)
     trial = job.ask(gpus_of(bench.monitor))
     told = {"JOB_ID": job.spec.id, "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
     told |= {"TARGET_METRIC": 0.8, "HIGHER_IS_BETTER": 1, "MAX_EPOCHS": 100, "ETA_KNOB": 0.5}

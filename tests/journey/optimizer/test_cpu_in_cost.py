@@ -5,22 +5,21 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from zeus.client.api import EpochUsed, OfflineRun, message_from_json, message_to_json
+from zeus.client.report import full, report
 from zeus.cost import GPU_AND_CPU, GPU_ONLY, CostModel, Use
 from zeus.device.cpu import CounterValue, CpuCounters, CpuPackage
 from zeus.device.virtual import VirtualMachine, presets, step, virtual_gpus
 from zeus.device.virtual.machine import ConstantPower
 from zeus.device.virtual.physics import Operation, operate
 from zeus.errors import DeviceError, InputError
-from zeus.job import Ending, Gpus, JobSpec, Outcome
+from zeus.job import Ending, Gpus, JobSpec, Outcome, replace
 from zeus.job.wire import to_text
-from zeus.jobs.messages import EpochUsed, OfflineRun, message_from_json, message_to_json
-from zeus.jobs.report import full, report
 from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,17 @@ import pytest
 
 from support.sensors import SensedGpu, Sensors
 from support.waiting import eventually
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.cost import CostModel
 from zeus.device.keeper import Lease, lend
 from zeus.device.virtual import VirtualGpu, step, virtual_gpus
 from zeus.device.virtual.physics import operate
 from zeus.distributed.group import SingleRank
 from zeus.errors import DeviceError, InputError
-from zeus.job import JobSpec
-from zeus.jobs.local import LocalJob
-from zeus.jobs.open import gpus_of
+from zeus.job import JobSpec, replace
 from zeus.monitor import ZeusMonitor
+from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.power_limit import (
     Energy,
     GlobalPowerLimitOptimizer,
@@ -108,7 +108,7 @@ def test_a_launcher_that_names_only_its_trial_has_profiles_kept_by_the_size_of_t
     url, monitor = f"sqlite:///{tmp_path}/zeus.db", ZeusMonitor()
     store = open_store(url)
     spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
-    trial = LocalJob.register(store, spec).ask(gpus_of(monitor))
+    trial = RecurringJob.register(LocalJobs(store), spec).ask(gpus_of(monitor))
     monkeypatch.setenv("ZEUS_STORE", url)
     monkeypatch.setenv("ZEUS_JOB_ID", "asr")
     monkeypatch.setenv("ZEUS_TRIAL", str(trial.number))

@@ -14,8 +14,9 @@ import schemathesis.checks
 from hypothesis import HealthCheck
 from starlette.types import Receive, Scope, Send
 
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.jobs.local import LocalJob
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.service.app import Settings, create
 from zeus.store import MemoryStore
@@ -38,7 +39,7 @@ def furnished() -> MemoryStore:
     store = MemoryStore()
     sizes = (8, 16, 32, 64, 128)
     spec = JobSpec(job_id="sentiment", job_id_prefix="s", batch_sizes=sizes, default_batch_size=32, mab_seed=0)
-    job = LocalJob.register(store, spec)
+    job = RecurringJob.register(LocalJobs(store), spec)
     for joules in (5.0, 6.0):
         number = job.ask(Gpus("Tesla V100", 1, 250.0)).number
         job.tell(number, Outcome(ending=Ending.CONVERGED, joules=joules, seconds=1.0, epochs=2))

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.jobs.local import LocalJob
 from zeus.service.app import create
 from zeus.service.dashboard.export import export
 from zeus.store import open_store
@@ -29,7 +30,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with closing(open_store(f"sqlite:///{path}")) as store:
         for name in ("bad", "first", "second"):
             spec = JobSpec(job_id=name, job_id_prefix="x", batch_sizes=(8, 16), default_batch_size=16, mab_seed=0)
-            job = LocalJob.register(store, spec)
+            job = RecurringJob.register(LocalJobs(store), spec)
             for joules in (100.0, 90.0):
                 outcome = Outcome(ending=Ending.CONVERGED, joules=joules, seconds=1.0, epochs=2, metric=0.9)
                 job.tell(job.ask(HERE).number, outcome)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from importlib import resources
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
-from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.jobs.local import LocalJob
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
+from zeus.job import Ending, Gpus, JobSpec, Outcome, replace
 from zeus.service.app import create
 from zeus.service.metrics import JOB
 from zeus.store import MemoryStore
@@ -37,13 +37,13 @@ def key(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
 def store() -> MemoryStore:
     """One job that ran three times and runs now, and one with a hostile name that never ran."""
     store = MemoryStore()
-    job = LocalJob.register(store, SPEC)
+    job = RecurringJob.register(LocalJobs(store), SPEC)
     for joules in (100.0, 120.0):
         outcome = Outcome(ending=Ending.CONVERGED, joules=joules, seconds=1.0, epochs=2)
         job.tell(job.ask(HERE).number, outcome)
     job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))
     job.ask(HERE)
-    LocalJob.register(store, replace(SPEC, job_id=HOSTILE))
+    RecurringJob.register(LocalJobs(store), replace(SPEC, job_id=HOSTILE))
     return store
 
 
@@ -63,7 +63,9 @@ def test_jobs_trials_joules_and_costs_are_those_of_the_store(store: MemoryStore)
 def test_what_changes_in_the_store_is_in_the_next_scrape(store: MemoryStore) -> None:
     client = TestClient(create(store))
     before = scraped(client)
-    LocalJob(store, "asr").tell(4, Outcome(ending=Ending.CONVERGED, joules=80.0, seconds=1.0, epochs=2))
+    RecurringJob.find(LocalJobs(store), "asr").tell(
+        4, Outcome(ending=Ending.CONVERGED, joules=80.0, seconds=1.0, epochs=2)
+    )
     after = scraped(client)
     assert after[key("zeus_job_joules", zeus_job="asr")] - before[key("zeus_job_joules", zeus_job="asr")] == 80.0
     assert after[key("zeus_trials", ending="converged")] == 3

@@ -11,9 +11,10 @@ from urllib.parse import quote
 import pytest
 
 from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.errors import InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Trial
-from zeus.jobs.local import LocalJob
 from zeus.launch.recurrence import recur
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store.memory import MemoryStore
@@ -45,7 +46,7 @@ def fill(store: MemoryStore, name: str, factor: float = 1.0) -> None:
     spec = JobSpec(
         job_id=name, job_id_prefix=name, batch_sizes=sizes, default_batch_size=16, mab_seed=1, policy="paper"
     )
-    job = LocalJob.register(store, spec)
+    job = RecurringJob.register(LocalJobs(store), spec)
 
     def run(trial: Trial) -> Outcome:
         epochs = {8: 4, 16: 6, 32: 9}[trial.batch_size]
@@ -364,7 +365,7 @@ def test_nothing_lies_outside_its_table(looks: Looks) -> None:
 def test_a_running_trial_is_shown_and_followed(served: tuple[str, MemoryStore], looks: Looks) -> None:
     store, look = served[1], looks.served()
     fill(store, "night")
-    trial = LocalJob(store, "night").ask(PLACE)
+    trial = RecurringJob.find(LocalJobs(store), "night").ask(PLACE)
     look.go("#/job/night")
     card = look.page.get_by_role("region", name=f"Trial {trial.number} is running")
     card.wait_for()

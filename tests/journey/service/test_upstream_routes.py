@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from starlette.testclient import TestClient
 
 from support.paths import GOLDEN_FILES
 from support.store_places import STORES, Place
-from zeus.job import Ending, Profiled
+from zeus.job import Ending, Profiled, replace
 from zeus.service.app import create
 
 TALK = json.loads((GOLDEN_FILES / "upstream_conversation.json").read_text())

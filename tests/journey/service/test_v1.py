@@ -13,9 +13,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from support.paths import ROOT
+from zeus.client.folds import Folds
 from zeus.job import Ending, Kept, Outcome, Target
 from zeus.job.wire import to_json
-from zeus.jobs.folds import Folds
 from zeus.profile import LimitSlice, PowerProfile
 from zeus.service.app import Settings, create
 from zeus.service.overview import Overview
@@ -214,13 +214,6 @@ def test_knowledge_is_told_of_the_trial_that_is_meant_or_not_at_all(client: Test
     assert client.get(path).json() == mine.json()  # as version 0.1 asks
     former = client.get(path, params={"trial_id": "0123456789abcdef"})  # as of a store before a backup was restored
     assert former.status_code == 404, former.text
-
-
-@pytest.mark.parametrize("wire", ["9" * 5000, "0", "-1", "two", ""])
-def test_a_client_that_names_no_version_that_can_be_is_answered_in_version_1(client: TestClient, wire: str) -> None:
-    answer = client.get(f"{ASR}/registration", headers={"Zeus-Wire": wire})
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["spec"]["version"] == 1
 
 
 def test_what_a_job_has_learnt_is_voided_only_if_that_is_asked_for(client: TestClient) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support.store_worker import CONVERGED, first_size
+from support.store_worker import first_size
 from support.waiting import PATIENCE_SECONDS
 from zeus.errors import InputError, StoreError
 from zeus.job import Gpus, JobSpec
@@ -153,38 +151,6 @@ def indexes(path: Path) -> set[str]:
     return found
 
 
-def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "zeus.db"
-    store = open_store(f"sqlite:///{path}")
-    store.register(SPEC)
-    store.tell("asr", store.ask("asr", HERE, first_size).number, CONVERGED)
-    lines, made = store.export(), indexes(path)
-    store.close()
-    raw = sqlite3.connect(path)
-    for name in made:  # version 1 is this one without its indexes and without what a service needs
-        raw.execute(f"DROP INDEX {name}")
-    for name in ("sessions", "tokens", "places", "asks", "numbers", "marks", "digests"):
-        raw.execute(f"DROP TABLE zeus_{name}")
-    raw.execute("ALTER TABLE zeus_jobs DROP COLUMN mark")
-    raw.close()
-    versions(path, set_to="0001")
-    again = open_store(f"sqlite:///{path}")
-    assert (indexes(path), versions(path)) == (made, [(HEAD,)])
-    assert len(made) == 3
-    assert again.export() == lines
-    again.close()
-
-
-def as_zeus_0_1_left_it(path: Path, version: str = HEAD) -> None:
-    """Its version under alembic's own name."""
-    raw = sqlite3.connect(path)
-    with raw:
-        raw.execute("DROP TABLE zeus_version")
-        raw.execute("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)")
-        raw.execute("INSERT INTO alembic_version VALUES (?)", (version,))
-    raw.close()
-
-
 def tables(path: Path) -> set[str]:
     raw = sqlite3.connect(path)
     found = {name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -192,22 +158,11 @@ def tables(path: Path) -> set[str]:
     return found
 
 
-def test_the_version_is_kept_under_a_name_of_our_own_also_where_0_1_kept_it(tmp_path: Path) -> None:
+def test_the_version_is_kept_under_a_name_of_our_own(tmp_path: Path) -> None:
     path = tmp_path / "zeus.db"
-    store = open_store(f"sqlite:///{path}")
-    store.register(SPEC)
-    store.close()
-    assert "alembic_version" not in tables(path)
-    as_zeus_0_1_left_it(path)
-    again = open_store(f"sqlite:///{path}")
-    assert [job.id for job in again.jobs()] == ["asr"]
+    open_store(f"sqlite:///{path}").close()
     assert "alembic_version" not in tables(path)
     assert versions(path) == [(HEAD,)]
-    again.close()
-    as_zeus_0_1_left_it(path, "0099")
-    with pytest.raises(InputError, match=r"the store is of version 0099.*written by a newer one"):
-        open_store(f"sqlite:///{path}")
-    assert "alembic_version" in tables(path)
 
 
 def test_a_database_that_others_migrate_with_alembic_is_shared_with_them(tmp_path: Path) -> None:
@@ -307,48 +262,6 @@ def test_a_store_that_somebody_else_upgrades_is_waited_for_but_not_for_ever(tmp_
         with at_most(0.05), pytest.raises(StoreError, match="is being upgraded by another process"):
             open_store(f"sqlite:///{tmp_path}/zeus.db")
     open_store(f"sqlite:///{tmp_path}/zeus.db").close()
-
-
-def test_trials_of_version_4_get_the_target_that_their_job_had_then(tmp_path: Path) -> None:
-    path = tmp_path / "zeus.db"
-    store = open_store(f"sqlite:///{path}")
-    job = store.register(SPEC)
-    for metric in (0.5, 0.7, 0.5):
-        store.register(replace(job.spec, target_metric=metric), void=True)
-        store.ask("asr", HERE, first_size)
-    targets = [kept.trial.ask.target for kept in store.trials("asr")]
-    lines = [json.loads(line) for line in store.export()]
-    store.close()
-    since = {1: 0, 2: 1, 3: 2}  # the sequence number of each revision, which version 4 kept in place of targets
-    raw = sqlite3.connect(path)
-    for revision, text in raw.execute("SELECT revision, job FROM zeus_revisions").fetchall():
-        older = json.dumps({**json.loads(text), "since": since[revision]})
-        raw.execute("UPDATE zeus_revisions SET job = ? WHERE revision = ?", (older, revision))
-    for number, text in raw.execute("SELECT number, trial FROM zeus_trials").fetchall():
-        trial = json.loads(text)
-        del trial["ask"]["target"], trial["ask"]["id"]
-        raw.execute("UPDATE zeus_trials SET trial = ? WHERE number = ?", (json.dumps(trial), number))
-    raw.execute("DROP TABLE zeus_marks")
-    raw.execute("DROP TABLE zeus_digests")
-    raw.execute("DROP TABLE zeus_sessions")
-    raw.execute("ALTER TABLE zeus_jobs DROP COLUMN mark")
-    raw.commit()
-    raw.close()
-    versions(path, set_to="0004")
-    again = open_store(f"sqlite:///{path}")
-    assert [kept.trial.ask.target for kept in again.trials("asr")] == targets
-    assert [one.metric for one in targets if one is not None] == [0.5, 0.7, 0.5]
-    again.close()
-
-    for line in lines:  # and an export of then
-        if line["line"] == "job":
-            line["since"] = since[line["revision"]]
-        else:
-            del line["trial"]["ask"]["target"]
-    another = open_store(f"sqlite:///{tmp_path}/another.db")
-    another.import_lines(map(json.dumps, lines))
-    assert [kept.trial.ask.target for kept in another.trials("asr")] == targets
-    another.close()
 
 
 def test_a_store_of_a_newer_zeus_is_left_alone(tmp_path: Path) -> None:

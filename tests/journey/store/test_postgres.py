@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,13 +19,13 @@ from support.store_places import HERE, SPEC, ask, sound
 from support.store_worker import CONVERGED, first_size
 from support.waiting import PATIENCE_SECONDS, limits
 from zeus.errors import InputError, NotKnown, StoreError
-from zeus.job import Ask, Decision, Ending
+from zeus.job import Ask, Decision, Ending, replace
 from zeus.store import Job, Store, open_store
 from zeus.store.api import Facts, Log
 from zeus.store.sql import SqlStore, silent_server
 from zeus.store.sql.database import Database, Statement, TransactionMode
 from zeus.store.sql.silent_server import hung_up_after
-from zeus.store.sql.upgrade import ADVISORY_LOCK, HEAD
+from zeus.store.sql.upgrade import ADVISORY_LOCK
 from zeus.store.wait_limit import at_most
 from zeus_energy import install_command
 
@@ -201,34 +200,8 @@ def test_what_postgres_cannot_hold_is_an_input_error(store: Store) -> None:
         store.register(replace(SPEC, job_id="a\0b"))
 
 
-def test_a_store_of_version_1_is_upgraded_with_all_that_is_in_it(url: str, store: Store, admin: Any) -> None:
-    store.tell("asr", ask(store).number, CONVERGED)
-    lines = store.export()
-    for column in ("sequence", "leased_until", "recurrence"):  # version 1 had none of these
-        admin.execute(f"DROP INDEX zeus_trials_by_{column}")
-    for name in ("sessions", "tokens", "places", "asks", "numbers", "marks", "digests"):
-        admin.execute(f"DROP TABLE zeus_{name}")
-    admin.execute("ALTER TABLE zeus_jobs DROP COLUMN mark")
-    admin.execute("UPDATE zeus_version SET version_num = '0001'")
-    again = open_store(url)
-    assert again.export() == lines
-    assert admin.execute("SELECT version_num FROM zeus_version").fetchall() == [(HEAD,)]
-    found = admin.execute("SELECT count(*) FROM pg_indexes WHERE indexname LIKE 'zeus_trials_by_%'").fetchone()
-    assert found == (3,)
-    again.close()
-
-
-def test_the_version_is_kept_under_a_name_of_our_own_and_alembics_is_free_for_others(
-    url: str, store: Store, admin: Any
-) -> None:
-    theirs = "CREATE TABLE alembic_version (version_num TEXT NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY)"
-    admin.execute("DROP TABLE zeus_version")
-    admin.execute(theirs)
-    admin.execute("INSERT INTO alembic_version VALUES (%s)", (HEAD,))  # under the name that Zeus 0.1 gave it
-    again = open_store(url)
-    assert again.jobs() == store.jobs()
-    again.close()
-    admin.execute(theirs)
+def test_alembics_own_table_is_free_for_others(url: str, admin: Any) -> None:
+    admin.execute("CREATE TABLE alembic_version (version_num TEXT NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY)")
     admin.execute("INSERT INTO alembic_version VALUES ('ae1027a6acf')")
     open_store(url).close()
     assert admin.execute("SELECT version_num FROM alembic_version").fetchall() == [("ae1027a6acf",)]

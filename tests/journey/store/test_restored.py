@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,11 @@ import pytest
 pytest.importorskip("fastapi", reason="the service is not installed")
 
 from zeus.cli.main import main
-from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.jobs.folds import Folds
-from zeus.jobs.local import LocalJob
-from zeus.jobs.report import full, report
+from zeus.client.folds import Folds
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
+from zeus.client.report import full, report
+from zeus.job import Ending, Gpus, JobSpec, Outcome, replace
 from zeus.service.metrics import ServiceMetrics
 from zeus.service.overview import Overview
 from zeus.store import Store, open_store
@@ -39,7 +39,7 @@ class Running:
         self.store: Store = open_store(f"sqlite:///{path}")
         self.folds = Folds()
         self.overview = Overview(self.store, self.folds)
-        self.job = LocalJob.register(self.store, SPEC, self.folds)
+        self.job = RecurringJob.register(LocalJobs(self.store, folds=self.folds), SPEC)
 
     def look(self) -> tuple[object, object]:
         """What is believed, and what is listed."""
@@ -84,7 +84,10 @@ def test_what_is_believed_after_a_restore_is_what_the_store_says(running: Runnin
     running.job.tell(number, used(145.0))
     assert running.look() == running.look_anew()
     assert running.look() != (believed, listed)
-    limits = [running.job.ask(HERE).decision.cost_limit, LocalJob(running.store, "asr").ask(HERE).decision.cost_limit]
+    limits = [
+        running.job.ask(HERE).decision.cost_limit,
+        RecurringJob.find(LocalJobs(running.store), "asr").ask(HERE).decision.cost_limit,
+    ]
     assert limits == [290.0, 290.0]  # twice the cheapest run
 
 
@@ -100,7 +103,10 @@ def test_a_revision_of_another_history_is_another_revision(running: Running) -> 
 
 def test_a_training_of_another_history_ends_no_trial_of_this_one(running: Running, tmp_path: Path) -> None:
     copy = running.back_up()
-    gone, others = LocalJob(running.store, "asr"), LocalJob(running.store, "asr")
+    gone, others = (
+        RecurringJob.find(LocalJobs(running.store), "asr"),
+        RecurringJob.find(LocalJobs(running.store), "asr"),
+    )
     number = gone.ask(HERE).number
     running.restore(copy)
     assert others.ask(HERE).number == number
@@ -124,7 +130,7 @@ def test_a_job_that_cannot_be_read_hides_no_other_and_can_be_removed(
     running: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
     running.job.tell(running.job.ask(HERE).number, used(805.0))
-    LocalJob.register(running.store, replace(SPEC, job_id="good")).ask(HERE)
+    RecurringJob.register(LocalJobs(running.store), replace(SPEC, job_id="good")).ask(HERE)
     with closing(sqlite3.connect(running.path)) as raw:
         raw.execute("UPDATE zeus_trials SET trial = replace(trial, '805.0', '1e308') WHERE job_id = 'asr'")
         raw.commit()

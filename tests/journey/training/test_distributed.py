@@ -14,13 +14,14 @@ import pytest
 
 from support.paths import SOURCES, TESTS
 from support.waiting import PATIENCE_SECONDS
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.device.ranks import Rank, own, rank
 from zeus.device.virtual import VirtualGpu, VirtualMachine, presets, virtual_gpus
 from zeus.device.virtual.machine import RankClock, StateClock
 from zeus.device.virtual.physics import operate
 from zeus.device.virtual.state import CardState, MachineState, MemoryState
 from zeus.job import Ending, Gpus, JobSpec
-from zeus.jobs.local import LocalJob
 from zeus.profile import ProfileKey
 from zeus.store import open_store
 
@@ -230,7 +231,7 @@ def test_under_zeus_run_the_first_rank_speaks_for_all(
     url = f"sqlite:///{tmp_path}/zeus.db"
     store = open_store(url)
     spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(256,), default_batch_size=256, power_limits=[200])
-    job = LocalJob.register(store, spec)
+    job = RecurringJob.register(LocalJobs(store), spec)
     here = Gpus(cards[0].spec.name, 2, 500.0)
     for name, value in {"JOB_ID": "asr", "STORE": url, "TARGET_METRIC": "0.5"}.items():
         monkeypatch.setenv(f"ZEUS_{name}", value)

@@ -25,12 +25,13 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from support.keeper_place import is_dead
 from support.last_line import saved_joules
 from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.device.virtual import VirtualGpu, virtual_gpus
 from zeus.errors import InputError
 from zeus.job import Ending, JobSpec, Kind
-from zeus.jobs.local import LocalJob
-from zeus.jobs.open import gpus_of
 from zeus.monitor import ZeusMonitor
+from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import Energy, HFGlobalPowerLimitOptimizer, ZeusCost
 from zeus.store import MemoryStore, open_store
@@ -453,10 +454,10 @@ class FailsAfter(TrainerCallback):  # type: ignore[misc]
             raise RuntimeError("the node went away")
 
 
-def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalJob:
+def launched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RecurringJob:
     """A trial that a launcher has opened."""
     url = f"sqlite:///{tmp_path}/zeus.db"
-    job = LocalJob.register(open_store(url), spec(batch_sizes=(8,), default_batch_size=8))
+    job = RecurringJob.register(LocalJobs(open_store(url)), spec(batch_sizes=(8,), default_batch_size=8))
     trial = job.ask(gpus_of(ZeusMonitor()))
     told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
     for name, value in (told | {"OUTCOME_FILE": tmp_path / "outcome.json"}).items():
@@ -642,7 +643,7 @@ def test_under_zeus_run_the_callback_finds_its_trial_and_without_it_does_nothing
 
     url = f"sqlite:///{tmp_path}/zeus.db"
     store = open_store(url)
-    job = LocalJob.register(store, spec())
+    job = RecurringJob.register(LocalJobs(store), spec())
     trial = job.ask(gpus_of(ZeusMonitor()))
     for name, value in {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}.items():
         monkeypatch.setenv(f"ZEUS_{name}", str(value))
@@ -659,7 +660,7 @@ def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_p
 ) -> None:
     url = f"sqlite:///{tmp_path}/zeus.db"
     store = open_store(url)
-    job = LocalJob.register(store, spec(power_limits=(250.0, 150.0), eta_knob=1.0))
+    job = RecurringJob.register(LocalJobs(store), spec(power_limits=(250.0, 150.0), eta_knob=1.0))
     trial = job.ask(gpus_of(ZeusMonitor()))
     told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url, "ETA_KNOB": 1.0}
     for name, value in told.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import functools
 import importlib.util
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,12 @@ from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import DataLoader, TensorDataset
 
 from support.last_line import saved_joules
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.device.virtual import VirtualGpu, virtual_gpus
-from zeus.job import Ending, JobSpec, Kind
-from zeus.jobs.local import LocalJob
-from zeus.jobs.open import gpus_of
+from zeus.job import Ending, JobSpec, Kind, replace
 from zeus.monitor import ZeusMonitor
+from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.store import MemoryStore, open_store
@@ -262,7 +262,7 @@ def test_under_zeus_run_the_power_limit_is_found_by_the_jobs_own_terms_and_its_p
     url = f"sqlite:///{tmp_path}/zeus.db"
     store = open_store(url)
     spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
-    job = LocalJob.register(store, replace(spec, power_limits=(250.0, 150.0)))
+    job = RecurringJob.register(LocalJobs(store), replace(spec, power_limits=(250.0, 150.0)))
     trial = job.ask(gpus_of(ZeusMonitor()))
     told = {"JOB_ID": "asr", "TRIAL": trial.number, "BATCH_SIZE": trial.batch_size, "STORE": url}
     for name, value in told.items():
@@ -297,7 +297,7 @@ def test_a_training_resumed_within_its_trial_goes_on_where_the_trial_was(
     url = f"sqlite:///{tmp_path}/zeus.db"
     store = open_store(url)
     spec = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8,), default_batch_size=8, target_metric=0.8)
-    job = LocalJob.register(store, spec)
+    job = RecurringJob.register(LocalJobs(store), spec)
     told = {"JOB_ID": "asr", "TRIAL": job.ask(gpus_of(ZeusMonitor())).number, "BATCH_SIZE": 8, "STORE": url}
     for name, value in (told | {"OUTCOME_FILE": tmp_path / "outcome.json"}).items():
         monkeypatch.setenv(f"ZEUS_{name}", str(value))

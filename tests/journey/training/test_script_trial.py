@@ -11,13 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from support.paths import SOURCES
 from support.waiting import limits
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
+from zeus.job import replace
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'zeus-energy[torch]'")
 
@@ -34,7 +36,6 @@ from zeus.job import (  # noqa: E402
     Trial,
 )
 from zeus.job.wire import from_json, loads  # noqa: E402
-from zeus.jobs.local import LocalJob  # noqa: E402
 from zeus.profile import ProfileKey  # noqa: E402
 from zeus.store import Store, open_store  # noqa: E402
 from zeus.training.summary import TrainingEnd  # noqa: E402
@@ -64,10 +65,10 @@ class Launcher:
         self.file = folder / "outcome.json"
         monkeypatch.setenv("ZEUS_STORE", self.url)
         monkeypatch.setenv("ZEUS_OUTCOME_FILE", str(self.file))
-        self.job = LocalJob.register(self.store, SPEC)
+        self.job = RecurringJob.register(LocalJobs(self.store), SPEC)
 
     def ask(self, spec: JobSpec = SPEC, recurrence: int | None = None) -> Trial:
-        self.job = LocalJob.register(self.store, spec)
+        self.job = RecurringJob.register(LocalJobs(self.store), spec)
         trial = self.job.ask(HERE, recurrence)
         told = {
             "ZEUS_JOB_ID": self.job.spec.id,
@@ -376,7 +377,7 @@ import sys
 import time
 sys.modules["sqlalchemy"] = None
 import zeus, torch
-import zeus.optimizer.launched_trial, zeus.training.session, zeus.jobs.running
+import zeus.optimizer.launched_trial, zeus.training.session, zeus.client.running
 loader = zeus.ZeusDataLoader(torch.utils.data.TensorDataset(torch.zeros(640, 1)), 64, 5)
 for _ in loader.epochs():
     for _ in loader:

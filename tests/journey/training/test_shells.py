@@ -19,15 +19,16 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from support.laws import examples
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
+from zeus.client.running import RunningTrial
 from zeus.cost import ZERO, CostModel, Use
 from zeus.device.clock import VirtualClock
 from zeus.device.virtual import VirtualMachine
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Trial
-from zeus.jobs.local import LocalJob
-from zeus.jobs.open import gpus_of
-from zeus.jobs.running import RunningTrial
 from zeus.launch.script_events import Line, Script
 from zeus.monitor import ZeusMonitor
+from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.launched_trial import LaunchedTrial
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
@@ -95,7 +96,7 @@ class Stage:
         self.gpus = gpus_of(self.monitor)
         self.store = MemoryStore(lambda: self.now)
         self.spec = spec_of(self.story, "story")
-        self.job = LocalJob.register(self.store, self.spec)
+        self.job = RecurringJob.register(LocalJobs(self.store), self.spec)
         set_bound(self.job, self.gpus, self.story.bound)
 
     def ask(self) -> Trial:
@@ -154,7 +155,7 @@ def spec_of(story: Story, name: str) -> JobSpec:
     )
 
 
-def set_bound(job: LocalJob, gpus: Gpus, bound: float | None) -> None:
+def set_bound(job: RecurringJob, gpus: Gpus, bound: float | None) -> None:
     """A recurrence that has cost just this: with β = 1 it is the bound of the next."""
     if bound is not None:
         before = job.ask(gpus)
@@ -302,7 +303,7 @@ def old_routes(story: Story) -> Outcome:
         "gpu_model": "V100",
     }
     assert CLIENT.post("/jobs", json=body).status_code == 201
-    set_bound(LocalJob(SERVED, name), Gpus("V100", 1, MAX_WATTS), story.bound)
+    set_bound(RecurringJob.find(LocalJobs(SERVED), name), Gpus("V100", 1, MAX_WATTS), story.bound)
     opened = CLIENT.get("/jobs/batch_size", params={"job_id": name}).json()
     for done, epoch in enumerate(story.epochs):
         if done == story.late:

@@ -25,10 +25,10 @@ UNWANTED = ("ZEUS_", "PYTHON", "LD_", "COVERAGE_")  # variables that a server do
 BIN = Path(REAL).parent  # where `zeus` and others lie
 
 _ROOMS = (
+    "client",
     "cli",
     "device",
     "job",
-    "jobs",
     "launch",
     "monitor",
     "optimizer",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.stories import CRASHED, Story, converged, job, stopped
 from zeus.errors import InputError
-from zeus.job import Ending, JobSpec, Outcome, Profiled, Trial, history
+from zeus.job import Ending, JobSpec, Outcome, Profiled, Trial, history, replace
 
 
 @pytest.mark.parametrize(

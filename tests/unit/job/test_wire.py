@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,12 +25,13 @@ from zeus.job import (
     Profiled,
     Stretch,
     Trial,
+    replace,
 )
 from zeus.job.hourly import HourlyUse, HourUse
-from zeus.job.wire import dumps, from_json, loads, to_json
+from zeus.job.wire import dumps, from_json, loads, plain, read, to_json, to_text
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.tariff.rates import hour_text
-from zeus.trial.knowledge import Knowledge, knowledge_from_json, knowledge_to_json
+from zeus.trial.knowledge import Knowledge
 
 WHOLE = st.integers(1, 10**9)
 ABOVE = st.floats(1e-6, 1e12)
@@ -135,70 +135,10 @@ def test_what_is_written_is_plain_json_already(word: Any) -> None:
     assert json.loads(dumps(to_json(word))) == to_json(word)
 
 
-@given(WORDS, st.none() | st.integers().filter(lambda v: v not in (1, 2)) | st.text() | st.just(True))
+@given(WORDS, st.none() | st.integers().filter(lambda v: v != 2) | st.text() | st.just(True))
 def test_an_unknown_version_is_not_guessed_at(word: Any, version: object) -> None:
-    with pytest.raises(InputError, match="this Zeus reads versions 1 to 2"):
+    with pytest.raises(InputError, match="this Zeus reads version 2"):
         from_json({**to_json(word), "version": version}, type(word))
-
-
-# ---------------------------------------------------------------------- version 1
-
-
-OLD = {
-    "outcome": {"ending", "joules", "seconds", "epochs", "metric", "next_epoch_cost"},
-    "trial": {"ask", "decision", "asked", "lost", "ended", "outcome"},
-    "ask": {"number", "recurrence", "attempt", "gpu_model", "max_watts", "last"},
-}
-
-
-@given(trials())
-def test_a_trial_of_version_1_has_the_keys_that_version_1_had_and_is_read_with_its_eta(trial: Trial) -> None:
-    written = loads(dumps(to_json(trial, version=1)))
-    assert written.pop("version") == 1 and written.pop("kind") == "trial"
-    assert (set(written), set(written["ask"])) == (OLD["trial"], OLD["ask"])
-    assert written["outcome"] is None or set(written["outcome"]) == OLD["outcome"]
-    assert written["decision"]["phase"] != "baseline"
-    assert (written["ask"]["gpu_model"], written["ask"]["max_watts"]) == (trial.ask.gpus.label, trial.ask.max_watts)
-    back = from_json(to_json(trial, version=1), Trial, eta=trial.ask.eta)
-    assert (back.ask, back.asked, back.lost, back.ended) == (trial.ask, trial.asked, trial.lost, trial.ended)
-    assert back.outcome == _plain(trial.outcome)
-    with pytest.raises(InputError, match="has no eta of its own"):
-        from_json(to_json(trial, version=1), Trial)
-
-
-def _plain(outcome: Outcome | None) -> Outcome | None:
-    """What version 1 can say of it."""
-    later = {"found_watts": None, "set_limits": False, "hourly": None, "micro_batch_size": None, "samples": None}
-    return outcome and replace(outcome, stretches=(), curve=(), **later)
-
-
-@given(outcomes(*list(Ending)[1:]))
-def test_an_outcome_of_version_1_tells_the_totals_alone(outcome: Outcome) -> None:
-    written = to_json(outcome, version=1)
-    assert set(written) == {"kind", "version"} | OLD["outcome"]
-    assert from_json(written, Outcome) == _plain(outcome)
-
-
-@given(specs())
-def test_a_job_of_version_1_has_no_baselines(spec: JobSpec) -> None:
-    written = to_json(spec, version=1)
-    assert set(to_json(spec)) - set(written) - {"include"} == {"baseline_every", "command_id"}
-    assert from_json(written, JobSpec) == replace(spec, baseline_every=0, command_id="", include=("gpu",))
-
-
-@given(specs())
-def test_a_job_that_counts_only_gpus_is_written_as_zeus_0_2_wrote_it(spec: JobSpec) -> None:
-    """Zeus 0.2 refuses a field that it does not know, and must refuse a job whose costs it cannot count."""
-    assert ("include" in to_json(spec)) == ("cpu" in spec.include)
-    without = {name: value for name, value in to_json(spec).items() if name != "include"}
-    assert from_json(without, JobSpec) == replace(spec, include=("gpu",))
-
-
-@pytest.mark.parametrize("label", ["V100", "2 x V100", "V100 + CPU", "2 x V100 + CPU"])
-def test_a_label_says_what_its_costs_count(label: str) -> None:
-    gpus = Gpus.of_label(label, 500.0)
-    assert gpus.label == label
-    assert gpus.include == (("gpu", "cpu") if "CPU" in label else ("gpu",))
 
 
 @pytest.mark.parametrize("include", [[], ["cpu"], ["gpu", "gpu"], ["gpu", "disk"], "gpu", 5])
@@ -224,7 +164,7 @@ KNOWN = st.builds(
 
 @given(KNOWN)
 def test_what_is_known_of_epochs_is_read_back(known: Knowledge) -> None:
-    assert knowledge_from_json(loads(dumps(knowledge_to_json(known)))) == known
+    assert read(plain(known), Knowledge) == known
 
 
 # ---------------------------------------------------------------------- what cannot be read
@@ -260,13 +200,38 @@ def test_nan_is_not_written() -> None:
         dumps({"joules": float("nan")})
 
 
-def test_an_outcome_without_hours_is_written_as_version_0_2_reads_it() -> None:
+def test_hours_are_rows() -> None:
     done = Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=1.0, epochs=3)
-    assert "hourly" not in to_json(done)
+    assert to_json(done)["hourly"] is None
     rows = (HourUse("2026-11-15T17:00:00Z", 100.0, 0.3, None),)
     told = to_json(replace(done, hourly=HourlyUse(rows, currency="EUR", has_price=True)))
     assert told["hourly"]["rows"] == [["2026-11-15T17:00:00Z", 100.0, 0.3, None]]
-    assert "hourly" not in to_json(replace(done, hourly=HourlyUse(rows)), version=1)
+
+
+@given(WORDS)
+def test_the_text_of_a_value_is_its_json(word: Any) -> None:
+    assert loads(to_text(word)) == to_json(word)
+
+
+def test_what_zeus_0_2_left_out_has_its_default() -> None:
+    done = to_json(Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=1.0, epochs=3))
+    later = ("hourly", "micro_batch_size", "samples")
+    assert from_json({name: value for name, value in done.items() if name not in later}, Outcome).samples is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"joules": -1}, "joules=-1: expected a number >= 0"),
+        ({"epochs": 1.5}, r"epochs=1.5: expected a whole number, got a number"),
+        ({"stretches": [["step", 250, False, 0, 1.0, 1.0]]}, r"stretches\[0\]\[3\]=0: expected a whole number >= 1"),
+        ({"ending": "stopped", "epochs": 0}, "next_epoch_cost=None: give the cost of the first epoch"),
+    ],
+)
+def test_a_refusal_says_where_and_which_value(change: dict[str, Any], message: str) -> None:
+    done = to_json(Outcome(ending=Ending.CONVERGED, joules=100.0, seconds=1.0, epochs=3))
+    with pytest.raises(InputError, match=message):
+        from_json({**done, **change}, Outcome)
 
 
 @pytest.mark.parametrize(

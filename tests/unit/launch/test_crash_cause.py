@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.store_places import SPEC
+from zeus.client.folds import Folds, as_of_now
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.errors import LaunchError
-from zeus.job import Ending, Gpus, Outcome, Trial
-from zeus.jobs.folds import Folds, as_of_now
-from zeus.jobs.local import LocalJob
+from zeus.job import Ending, Gpus, Outcome, Trial, replace
 from zeus.launch.crash_cause import _MEMORY, ENOUGH, Crash, is_scripts_own
 from zeus.launch.recurrence import recur
 from zeus.store import MemoryStore
@@ -87,7 +87,7 @@ def test_no_log_makes_the_search_take_long(word: str) -> None:
 @pytest.mark.parametrize("policy", ["paper", "structured"])
 def test_a_bug_is_seen_however_few_sizes_have_worked_before(policy: str, runs: int) -> None:
     spec = replace(SPEC, policy=policy, mab_seed=1, batch_sizes=(8, 16, 32, 64, 128))
-    job = LocalJob.register(MemoryStore(), spec)
+    job = RecurringJob.register(LocalJobs(MemoryStore()), spec)
     good = Outcome(ending=Ending.CONVERGED, joules=300.0, seconds=3.0, epochs=3)
     worked = {one.batch_size for _ in range(runs) for one in recur(job, HERE, lambda trial: good).tries}
     sizes: list[int] = []
@@ -109,7 +109,7 @@ def test_after_an_excuse_a_job_is_as_if_the_trials_had_been_lost(policy: str) ->
     states = []
     for end in ends:
         store = MemoryStore()
-        job = LocalJob.register(store, replace(SPEC, policy=policy, mab_seed=1))
+        job = RecurringJob.register(LocalJobs(store), replace(SPEC, policy=policy, mab_seed=1))
         job.tell(job.ask(HERE).number, end)
         if end is ends[0]:
             job.excuse([1])
@@ -120,7 +120,7 @@ def test_after_an_excuse_a_job_is_as_if_the_trials_had_been_lost(policy: str) ->
 
 def test_a_crash_after_an_epoch_or_after_the_excuse_is_not_excused() -> None:
     store = MemoryStore()
-    job = LocalJob.register(store, SPEC)
+    job = RecurringJob.register(LocalJobs(store), SPEC)
     late = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED, joules=5.0, seconds=1.0, epochs=1))
     job.excuse([late.number])
     after = job.tell(job.ask(HERE).number, Outcome(ending=Ending.CRASHED))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.worlds import GPUS, LIMITS, SIZES, SPEC, TOP, kept, steady_world
 from zeus.cost import CostModel
-from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Kept, Kind, Outcome, Phase, Target, Trial
+from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Kept, Kind, Outcome, Phase, Target, Trial, replace
 from zeus.ledger.charge import Spent, Tally, overshoot, spent
 from zeus.ledger.ledger import RecurrenceEnd, Saving, open_ledger
 from zeus.ledger.savings import Basis

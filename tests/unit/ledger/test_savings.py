@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.worlds import LIMITS, SIZES, SPEC, TOP, World, kept, steady_world
 from zeus.cost import CostModel, Use
-from zeus.job import Ending, EpochPoint, Kept, Kind, Outcome, Stretch
+from zeus.job import Ending, EpochPoint, Kept, Kind, Outcome, Stretch, replace
 from zeus.ledger.charge import Spent
 from zeus.ledger.ledger import JobLedger, open_ledger
 from zeus.ledger.savings import Basis

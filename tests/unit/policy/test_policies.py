@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from support.policy_moves import SIZES, bounded_asks, jobs, live, moves
 from support.stories import CRASHED, Story, converged, fold, job, stopped
 from zeus.cost import fits
 from zeus.errors import InputError
-from zeus.job import Ending, Event, JobSpec, Phase, Trial
+from zeus.job import Ending, Event, JobSpec, Phase, Trial, replace
 from zeus.policy.paper.pruning import Walk
 from zeus.policy.paper.stopping import Cheapest, cost_limit
 from zeus.policy.random_stream import Stream

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.store_places import SPEC
+from zeus.client.folds import Folds
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.cost import CostModel
-from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Phase, Trial
-from zeus.jobs.folds import Folds
-from zeus.jobs.local import LocalJob
+from zeus.job import Ask, Decision, Ending, Gpus, Outcome, Phase, Trial, replace
 from zeus.policy.repricing import repriced
 from zeus.store import MemoryStore
 
@@ -63,17 +63,17 @@ def test_what_an_epoch_costs_is_not_taken_from_a_run_in_another_unit(policy: str
     states = []
     for outcome in (unknown, silent):
         store = MemoryStore()
-        job = LocalJob.register(store, replace(SPEC, policy=policy, mab_seed=1))
+        job = RecurringJob.register(LocalJobs(store), replace(SPEC, policy=policy, mab_seed=1))
         job.tell(job.ask(HERE).number, outcome)
         store.register(replace(store.job("asr").spec, eta_knob=0.25))
         states.append(Folds().state(store.job("asr"), partial(store.log, "asr")))
     assert states[0] == states[1]
 
 
-def told(spec: dict[str, Any], *etas: float) -> tuple[LocalJob, MemoryStore]:
+def told(spec: dict[str, Any], *etas: float) -> tuple[RecurringJob, MemoryStore]:
     """A job that samples 8, which is stopped at its bound; then η is changed."""
     store = MemoryStore()
-    job = LocalJob.register(store, replace(SPEC, policy="paper", num_pruning_rounds=0, **spec))
+    job = RecurringJob.register(LocalJobs(store), replace(SPEC, policy="paper", num_pruning_rounds=0, **spec))
     for n in range(8):
         trial = job.ask(HERE)
         stops = trial.batch_size == 8 and trial.decision.cost_limit is not None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from zeus.client.folds import Folds
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
 from zeus.job import Ending, Gpus, JobSpec, Outcome
-from zeus.jobs.folds import Folds
-from zeus.jobs.local import LocalJob
 from zeus.service import overview
 from zeus.service.overview import Overview
 from zeus.store import MemoryStore, Store
@@ -21,7 +22,7 @@ def store() -> Store:
     store = MemoryStore()
     for name in JOBS:
         spec = JobSpec(job_id=name, job_id_prefix=name, batch_sizes=(8, 16, 32), default_batch_size=16)
-        LocalJob.register(store, spec)
+        RecurringJob.register(LocalJobs(store), spec)
     return store
 
 
@@ -40,7 +41,7 @@ class Clock:
 
 
 def test_what_a_running_trial_reports_is_shown_although_its_pulse_stays(store: Store) -> None:
-    shown, job = Overview(store, Folds()), LocalJob(store, "asr")
+    shown, job = Overview(store, Folds()), RecurringJob.find(LocalJobs(store), "asr")
     number = job.ask(HERE).number
     for joules in (100.0, 900.0):
         job.renew(number, so_far(joules))
@@ -50,7 +51,7 @@ def test_what_a_running_trial_reports_is_shown_although_its_pulse_stays(store: S
 
 
 def test_jobs_that_run_are_computed_again_only_after_a_report(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown, job, computed = Overview(store, Folds()), LocalJob(store, "asr"), list[str]()
+    shown, job, computed = Overview(store, Folds()), RecurringJob.find(LocalJobs(store), "asr"), list[str]()
     make = shown._brief
     monkeypatch.setattr(shown, "_brief", lambda job_id: computed.append(job_id) or make(job_id))
     job.renew(number := job.ask(HERE).number, so_far(100.0))
@@ -68,7 +69,7 @@ def test_a_job_that_always_reports_keeps_no_other_out_of_the_totals(store: Store
             clock.seconds += 5  # longer than one request computes
             return super()._brief(job_id)
 
-    shown, job = Slow(store, Folds(), clock), LocalJob(store, "asr")
+    shown, job = Slow(store, Folds(), clock), RecurringJob.find(LocalJobs(store), "asr")
     number = job.ask(HERE).number
     for joules in range(100, 700, 100):
         job.renew(number, so_far(joules))

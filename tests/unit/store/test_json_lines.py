@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from zeus.client.local import LocalJobs
+from zeus.client.recurring import RecurringJob
+from zeus.client.report import brief_of, full, report
 from zeus.errors import InputError
 from zeus.job import Ending, EpochPoint, Gpus, JobSpec, Kind, Outcome, Stretch
-from zeus.jobs.local import LocalJob
-from zeus.jobs.report import brief_of, full, report
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.store import MemoryStore
 
@@ -23,7 +24,7 @@ ODD = [None, True, -1, 0, 1.5, 1e308, -1e308, 5e-324, 10**30, 10**400, "", "x", 
 def lines() -> list[str]:
     """An export with one of everything."""
     store = MemoryStore()
-    job = LocalJob.register(store, SPEC)
+    job = RecurringJob.register(LocalJobs(store), SPEC)
     stretch = Stretch.of(Kind.STEP, 200.0, False, 10, 90.0, 9.0)
     point = EpochPoint(1, 0.9, 90.0, 9.0, 200.0)
     used = {"joules": 100.0, "seconds": 10.0, "epochs": 1, "metric": 0.9, "found_watts": 250.0, "set_limits": True}
@@ -77,7 +78,7 @@ def test_an_odd_value_is_refused_at_the_door_or_harms_nobody(odd: Any) -> None:
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
 def test_what_is_no_number_in_json_is_none_here(constant: str) -> None:
-    with pytest.raises(InputError, match=r"line \d+: .*is not a number in JSON"):
+    with pytest.raises(InputError, match=r"line \d+: .*Use null for an unknown number"):
         MemoryStore().import_lines([line.replace("250.0", constant) for line in SOUND])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from zeus.cost import CostModel, Use, fits
-from zeus.job import Ending, Kind, Outcome, Stretch, Target
+from zeus.job import Ending, Kind, Outcome, Stretch, Target, replace
 from zeus.ledger.units import UNSEEN
 from zeus.trial.closed_form import run_through
 from zeus.trial.driver import Driver

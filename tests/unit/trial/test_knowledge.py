@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 from hypothesis import given
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 from support.worlds import SIZES, kept
 from zeus.cost import ONE, Use
 from zeus.job import Ending, Gpus, Kind, Outcome, Profiled, Stretch
-from zeus.trial.knowledge import NEWEST_TRIALS, Knowledge, gather, knowledge_from_json, knowledge_to_json
+from zeus.job.wire import dumps, loads, plain, read
+from zeus.trial.knowledge import NEWEST_TRIALS, Knowledge, gather
 
 PLACES = (Gpus("V100", 1, 300.0), Gpus("V100", 2, 600.0), Gpus("A40", 1, 300.0))
 places = st.sampled_from(PLACES)
@@ -72,4 +72,4 @@ def test_an_evaluation_is_foretold_by_the_newest_trial_of_the_nearest_other_size
 @given(st.none() | st.builds(Use, st.floats(1, 1e6), st.floats(1, 1e6)), st.integers(0, 3))
 def test_knowledge_comes_back_from_json(evaluation: Use | None, octaves: int) -> None:
     known = Knowledge(step=Use(1.0, 2.0), evaluation=evaluation, octaves=octaves, micro_batch_size=4)
-    assert knowledge_from_json(json.loads(json.dumps(knowledge_to_json(known)))) == known
+    assert read(loads(dumps(plain(known))), Knowledge) == known

@@ -12,19 +12,18 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
-from dataclasses import replace
 
 from zeus.callback import Callback
+from zeus.client.profile_folder import ProfileFolder
+from zeus.client.running import RunningTrial, start_terms
 from zeus.device.clock import REAL
 from zeus.device.gpu import Clock
 from zeus.distributed.group import RankGroup, SingleRank, broadcast, rank_group
 from zeus.errors import DeviceError, InputError
-from zeus.job import Ending, JobSpec, Kind, Outcome
-from zeus.jobs.open import gpus_of
-from zeus.jobs.profile_folder import ProfileFolder
-from zeus.jobs.running import RunningTrial, start_terms
+from zeus.job import Ending, JobSpec, Kind, Outcome, replace
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import need_included
+from zeus.monitor.gpus_of import gpus_of
 from zeus.optimizer.batch_size.trial_source import GivenTrial, TrialSource
 from zeus.optimizer.counter_notes import CounterNotes
 from zeus.optimizer.raised import RaisedSince

@@ -12,17 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
 
+from zeus.client.catalog import register_job
+from zeus.client.recurring import RecurringJob
+from zeus.client.running import RunningTrial, launched
 from zeus.cost import GPU_ONLY, CostModel, Include, included
 from zeus.device.gpu import Clock
 from zeus.distributed.group import RankGroup, SingleRank, connected_group, rank_group
 from zeus.errors import InputError, ZeusError
 from zeus.job import Gpus, JobSpec
-from zeus.jobs.api import RecurringJob
-from zeus.jobs.open import gpus_like, gpus_of, register_job
-from zeus.jobs.running import RunningTrial, launched
 from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.all_ranks import cards_of, counted_once, need_included, refuse_without_cpu
+from zeus.monitor.gpus_of import gpus_like, gpus_of
 from zeus.store import Store
 from zeus.trial.knowledge import Knowledge
 

@@ -26,10 +26,10 @@ CHANGE = 0.3  # variance that an alarm adds to earlier lessons
 OLDEST = 6  # alarms after which a lesson is dropped
 
 
-Value = TypeVar("Value")
+Checked = TypeVar("Checked")
 
 
-def altered(one: Value, **fields: Any) -> Value:
+def altered(one: Checked, **fields: Any) -> Checked:
     """`dataclasses.replace` without its ten microseconds, for classes without `__post_init__`. An ask needs ten."""
     made = object.__new__(type(one))
     seen = one.__dict__

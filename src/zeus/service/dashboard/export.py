@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from zeus.client.folds import Folds
+from zeus.client.report import brief, full, profiles_json, report, unreadable
 from zeus.errors import InputError, NotKnown
-from zeus.jobs.folds import Folds
-from zeus.jobs.report import brief, full, profiles_json, report, unreadable
 from zeus.service.dashboard.page import read
 from zeus.service.overview import Addend, sound, totals
 from zeus.store import Store

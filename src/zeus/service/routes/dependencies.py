@@ -8,9 +8,7 @@ from urllib.parse import unquote
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import BeforeValidator
 
-from zeus.job import Trial
-from zeus.job.wire import VERSION, to_json
-from zeus.jobs.local import LocalJob
+from zeus.client.local import LocalJobs
 from zeus.service import schemas
 from zeus.service.auth import Guarded, Need
 from zeus.service.overview import Overview
@@ -29,8 +27,7 @@ Offset = Annotated[int, Query(ge=0, le=2**53)]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Search = Annotated[str, Query(max_length=200, description="Only jobs whose id contains this text.")]
 Key = Annotated[schemas.Key | None, Header(alias="Idempotency-Key", examples=["5f0c6f9e"])]
-# The trial or the generation of the job that is meant. Clients of version 0.1 leave them out; then the number or the
-# name alone decides.
+# The trial or the generation of the job that is meant. Without it the number or the name alone decides.
 TrialId = Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")]
 Life = Annotated[str, Query(max_length=64, pattern="^[0-9a-f]*$")]
 Revise = Annotated[bool, Query(description="Revise the job even if its earlier trials then no longer count.")]
@@ -50,33 +47,18 @@ def store_of(request: Request) -> Store:
     return store
 
 
+def jobs_of(request: Request) -> LocalJobs:
+    """The jobs of that store. Policy states are kept between requests."""
+    jobs: LocalJobs = request.app.state.jobs
+    return jobs
+
+
 def overview_of(request: Request) -> Overview:
     """The briefs of jobs, kept between requests."""
     overview: Overview = request.app.state.overview
     return overview
 
 
-def job_of(request: Request, job_id: str) -> LocalJob:
-    """One job of the store. Policy states are kept between requests."""
-    return LocalJob(store_of(request), job_id, request.app.state.folds)
-
-
-def wire_of(request: Request) -> int:
-    """The version of the wire format that the client reads. Clients from before version 2 send no header."""
-    said = request.headers.get("zeus-wire", "1")
-    return max(1, min(VERSION, int(said))) if said.isdecimal() and len(said) < 10 else 1
-
-
-def registered_job(request: Request, job: Job) -> Json:
-    """A job as registered, in the client's wire format."""
-    wire = wire_of(request)
-    spec = to_json(job.spec, wire)
-    body = {"id": job.id, **job_to_json(job), "spec": spec, "generation": job.generation}
-    if wire == 1:  # such a client looks up a trial's η in its job, and asks only for trials of the present one
-        body = {**{name: value for name, value in body.items() if name != "first"}, "since": 0, "etas": []}
-    return body
-
-
-def wire_trial(request: Request, trial: Trial) -> Json:
-    """A trial in the client's wire format."""
-    return to_json(trial, wire_of(request))
+def registered_job(job: Job) -> Json:
+    """A job as registered."""
+    return {"id": job.id, **job_to_json(job), "generation": job.generation}

@@ -6,13 +6,15 @@ from typing import Annotated
 
 from fastapi import Depends, Query, Request
 
+from zeus.client.api import EpochUsed
+from zeus.client.bodies import EpochBody
+from zeus.client.report import profiles_json
 from zeus.errors import NotKnown
-from zeus.job.wire import from_json, to_json
-from zeus.jobs.report import profiles_json
-from zeus.profile import PowerProfile, ProfileKey
+from zeus.job.wire import to_json
+from zeus.profile import ProfileFile, ProfileKey
 from zeus.service import schemas
 from zeus.service.overview import sound
-from zeus.service.routes.dependencies import READ, REPORT, JobId, Json, Life, store_of, v1_router, wire_of
+from zeus.service.routes.dependencies import READ, REPORT, JobId, Json, Life, jobs_of, store_of, v1_router
 
 routes = v1_router()
 
@@ -35,27 +37,28 @@ def profile(request: Request, key: OfKey) -> Json:
     found = store_of(request).get_profile(key)
     if found is None:
         raise NotKnown(f"there is no power profile for {key}.")
-    return to_json(found, wire_of(request))
+    return to_json(found)
 
 
-@routes.put("/jobs/{job_id}/profiles", dependencies=[REPORT])
-def put_profile(request: Request, key: OfKey, body: schemas.Profile) -> Json:
+@routes.put("/jobs/{job_id}/profiles", dependencies=[REPORT], openapi_extra=schemas.takes(ProfileFile))
+def put_profile(request: Request, key: OfKey, body: Annotated[ProfileFile, schemas.body(ProfileFile)]) -> Json:
     """Store a power profile in place of the one with the same key."""
-    found = from_json(body.model_dump(), PowerProfile)
+    found = body.profile
     store_of(request).put_profile(key, found)
-    return to_json(found, wire_of(request))
+    return to_json(found)
 
 
 @routes.get("/jobs/{job_id}/profiles/all", dependencies=[READ])
 def profiles(request: Request, job_id: JobId) -> list[Json]:
     """All power profiles of a job, each with the best limit (Equation 7) at the job's η."""
-    return sound(job_id, lambda: profiles_json(store_of(request), job_id, wire_of(request)))
+    return sound(job_id, lambda: profiles_json(store_of(request), job_id))
 
 
-@routes.post("/jobs/{job_id}/profiled", dependencies=[REPORT], status_code=201)
-def profiled(request: Request, job_id: JobId, body: schemas.Epoch, life: Life = "") -> Json:
+@routes.post("/jobs/{job_id}/profiled", dependencies=[REPORT], status_code=201, openapi_extra=schemas.takes(EpochBody))
+def profiled(
+    request: Request, job_id: JobId, body: Annotated[EpochBody, schemas.body(EpochBody)], life: Life = ""
+) -> Json:
     """Tell what one epoch with a batch size uses."""
-    gpus = body.place()
-    use = {"joules": body.joules, "seconds": body.seconds}
-    store_of(request).profiled(job_id, body.batch_size, gpus, **use, life=life)
+    gpus = body.place
+    jobs_of(request).profiled(EpochUsed(job_id, body.batch_size, gpus, body.joules, body.seconds, life))
     return {"batch_size": body.batch_size, "gpu_model": gpus.label}

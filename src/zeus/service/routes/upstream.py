@@ -9,104 +9,90 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import ConfigDict
+from msgspec import Meta
 
-from zeus.cost import CostModel, Use
+from zeus.client.api import EpochUsed, TrialRef
+from zeus.client.bodies import GpuCount, Name, Text
+from zeus.client.local import LocalJobs
+from zeus.client.report import spec_json
+from zeus.client.running import is_alike
+from zeus.cost import LEAST, CostModel, Use
 from zeus.errors import AlreadyDone, InputError, NotKnown
-from zeus.job import Ending, Gpus, JobSpec, Kind, Outcome, Trial
-from zeus.jobs.local import LocalJob
-from zeus.jobs.report import spec_json
-from zeus.jobs.running import is_alike
+from zeus.job import Checked, Ending, Gpus, JobSpec, Kept, Kind, Outcome, Trial, replace
+from zeus.job.checks import need
+from zeus.job.value import Above, NotBelow, Number, Whole
+from zeus.job.wire import Json, plain, read
 from zeus.policy.registry import find_policy
 from zeus.service import schemas
 from zeus.service.auth import Guarded
-from zeus.service.routes.dependencies import ADMIN, REPORT, job_of, store_of
+from zeus.service.routes.dependencies import ADMIN, REPORT, jobs_of, store_of
 from zeus.trial.driver import Driver
 from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Measured, Terms, TrialEngine
 
 DAY = 86_400.0
+OURS = {"policy", "power_limits", "baseline_every", "command_id", "include"}  # fields that these clients do not know
+LATER = {"baseline_every", "command_id", "include"}  # of which these are not sent to them
 
 
-class Untyped(Guarded):
-    """A route whose bodies are JSON even if the client does not say so. The clients of these routes never do.
-
-    A page of another site cannot use this: `auth.check_origin` refuses what it sends, whatever the type.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
-        """The handler that FastAPI calls for each request."""
-        handle = super().get_route_handler()
-
-        async def typed(request: Request) -> Response:
-            if "content-type" not in request.headers:
-                headers = [*request.scope["headers"], (b"content-type", b"application/json")]
-                request = Request({**request.scope, "headers": headers}, request.receive)
-            return await handle(request)
-
-        return typed
+routes = APIRouter(route_class=Guarded)
 
 
-routes = APIRouter(route_class=Untyped)
+class OldGpus(Checked, frozen=True, kw_only=True):
+    """The GPUs that clients of the existing package send with a job."""
+
+    max_power: Above  # in watts, summed
+    number_of_gpus: GpuCount = 1
+    gpu_model: Text = ""
 
 
-class OldJob(schemas.Spec):
-    """A job as clients of the existing package register it."""
-
-    model_config = ConfigDict(extra="ignore")  # newer clients send more fields than these routes need
-
-    max_power: schemas.Above  # in watts, summed over the GPUs
-    number_of_gpus: schemas.Gpus_ = 1
-    gpu_model: schemas.Text = ""
-
-
-class OldTrial(schemas.Body):
+class OldTrial(Checked, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """The trial that a request is about."""
 
-    model_config = ConfigDict(extra="ignore")
-
-    job_id: schemas.Name
-    batch_size: schemas.Whole
-    trial_number: Annotated[int, schemas.Field(ge=1, le=2**31 - 1, strict=True)]
+    job_id: Name
+    batch_size: Whole
+    trial_number: Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
-class UpstreamReport(OldTrial):
+class UpstreamReport(OldTrial, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """What a trial has used since it began, and its latest metric."""
 
-    time: schemas.Above
-    energy: schemas.Above | Annotated[float, schemas.Field(ge=0, le=0, strict=True)]  # 0: unknown (a short epoch)
-    metric: schemas.Number
-    current_epoch: schemas.Whole
+    time: Above
+    energy: NotBelow  # 0: unknown (a short epoch)
+    metric: Number
+    current_epoch: Whole
 
 
 @routes.post(
-    "/jobs", dependencies=[REPORT], status_code=201, responses={200: {"description": "The same job was there already."}}
+    "/jobs",
+    dependencies=[REPORT],
+    status_code=201,
+    responses={200: {"description": "The same job was there already."}},
+    openapi_extra=schemas.takes(JobSpec),
 )
-def register(request: Request, response: Response, body: OldJob) -> dict[str, Any]:
+def register(request: Request, response: Response, body: Annotated[Json, schemas.json_body]) -> Json:
     """Register a job: 201 if it is new, 200 if the same job was there, 409 if a different one was.
 
-    Other GPUs do not make a job different: its costs are translated to them.
+    The body has the fields of a job, and `max_power`, `number_of_gpus` and `gpu_model`. Newer clients send more fields
+    than that. Other GPUs do not make a job different: its costs are translated to them.
     """
-    store, spec = store_of(request), body.job()
+    given = {name: value for name, value in body.items() if name in JobSpec.__struct_fields__}
+    place = read({name: value for name, value in body.items() if name in OldGpus.__struct_fields__}, OldGpus)
+    store, spec = store_of(request), read(given, JobSpec)
     with contextlib.suppress(NotKnown):
         known = store.job(spec.id).spec
         response.status_code = 200
-        # Fields that these clients do not know.
-        ours = {"policy", "power_limits", "baseline_every", "command_id", "include"}
-        unsaid = ours - body.model_fields_set
-        spec = replace(spec, **{name: getattr(known, name) for name in unsaid})
+        spec = replace(spec, **{name: getattr(known, name) for name in OURS - given.keys()})
     job = store.register(spec, policy_version=find_policy(spec.policy).version, revise=False)
-    store.settle(job.id, Gpus(body.gpu_model, body.number_of_gpus, body.max_power))
-    here = {"max_power": body.max_power, "number_of_gpus": body.number_of_gpus, "gpu_model": body.gpu_model}
-    return {**spec_json(job.spec, 1), "beta_knob": job.spec.beta_knob, **here}
+    store.settle(job.id, Gpus(place.gpu_model, place.number_of_gpus, place.max_power))
+    told = {name: value for name, value in spec_json(job.spec).items() if name not in LATER}
+    return {**told, **plain(place)}
 
 
 @routes.get("/jobs/batch_size", dependencies=[REPORT])
-def batch_size(request: Request, job_id: Annotated[schemas.Name, Query()]) -> dict[str, Any]:
+def batch_size(request: Request, job_id: Annotated[schemas.Name, Query()]) -> Json:
     """Open a trial. A recurrence whose last trial failed is continued before another begins."""
     store = store_of(request)
     settled = store.settled(job_id)
@@ -114,22 +100,23 @@ def batch_size(request: Request, job_id: Annotated[schemas.Name, Query()]) -> di
         raise InputError(
             f"job {job_id!r} was not registered with POST /jobs, so its GPUs are not known. Register it first."
         )
-    trial = job_of(request, job_id).ask(settled, lease=DAY, resume=True)
+    trial, _ = jobs_of(request).ask(job_id, settled, lease=DAY, resume=True)
     return {"job_id": job_id, "batch_size": trial.batch_size, "trial_number": trial.number}
 
 
-@routes.post("/report", dependencies=[REPORT])
-def report(request: Request, body: UpstreamReport) -> dict[str, Any]:
+@routes.post("/report", dependencies=[REPORT], openapi_extra=schemas.takes(UpstreamReport))
+def report(request: Request, body: Annotated[UpstreamReport, schemas.body(UpstreamReport)]) -> Json:
     """Report what a trial has used. The answer says whether it must stop."""
-    store, job = store_of(request), job_of(request, body.job_id)
-    trial = _meant(request, body)
+    need(not 0 < body.energy < LEAST, "energy", body.energy, f"0 if it is unknown, or at least {LEAST:g}")
+    jobs, kept = jobs_of(request), _meant(request, body)
+    trial, so_far, spec = kept.trial, kept.so_far, store_of(request).job(body.job_id).spec
     if trial.ended is not None:
-        return _verdict(trial, job.spec)
+        return _verdict(trial, spec)
     epochs: list[Use] = []
-    so_far = store.trial(body.job_id, trial.number).so_far
+    ref = TrialRef(body.job_id, trial.number, trial.id)
     run = Driver(
-        _engine(job, trial, so_far, body.current_epoch),
-        ask=lambda question: job.progress(trial.number, question.so_far, question.cost, lease=DAY),
+        _engine(spec, trial, so_far, body.current_epoch),
+        ask=lambda question: jobs.heartbeat(ref, question.so_far, question.cost, lease=DAY).go_on,
         tell_epoch=epochs.append,
     )
     before = run.engine.spent
@@ -137,10 +124,11 @@ def report(request: Request, body: UpstreamReport) -> dict[str, Any]:
     used = Use(joules, max(0.0, body.time - before.seconds))
     run.feed(EpochBegan(), Measured(Kind.EPOCH, _units(so_far, body), used), EpochEnded(), Evaluated(body.metric))
     if run.outcome is None:
-        if epochs and not is_alike(job.knowledge(trial).epoch, epochs[-1]):
-            job.profiled(trial.batch_size, trial.ask.gpus, joules=epochs[-1].joules, seconds=epochs[-1].seconds)
+        if epochs and not is_alike(jobs.knowledge(body.job_id, trial).epoch, epochs[-1]):
+            use = epochs[-1]
+            jobs.profiled(EpochUsed(body.job_id, trial.batch_size, trial.ask.gpus, use.joules, use.seconds))
         return {"stop_train": False, "converged": False, "message": f"epoch {body.current_epoch}: go on"}
-    return _verdict(_end(job, trial.number, run.outcome), job.spec)
+    return _verdict(_end(jobs, ref, run.outcome), spec)
 
 
 def _units(so_far: Outcome | None, body: UpstreamReport) -> int:
@@ -157,9 +145,9 @@ def _units(so_far: Outcome | None, body: UpstreamReport) -> int:
     return epochs if done or epochs == 1 else 0
 
 
-def _engine(job: LocalJob, trial: Trial, so_far: Outcome | None, epoch: int) -> TrialEngine:
+def _engine(spec: JobSpec, trial: Trial, so_far: Outcome | None, epoch: int) -> TrialEngine:
     """The trial's engine in the state after its last report. These clients report no power limits."""
-    terms = Terms.of(job.spec, CostModel(trial.ask.eta, trial.ask.max_watts), trial.decision.cost_limit)
+    terms = Terms.of(spec, CostModel(trial.ask.eta, trial.ask.max_watts), trial.decision.cost_limit)
     if (target := trial.ask.target) is not None:
         terms = replace(terms, target_metric=target.metric, higher_is_better=target.higher_is_better)
     engine = TrialEngine(terms, epochs=epoch - 1)
@@ -170,14 +158,14 @@ def _engine(job: LocalJob, trial: Trial, so_far: Outcome | None, epoch: int) -> 
     return replace(engine, spent=Use(so_far.joules or 0.0, so_far.seconds), stretches=stretches)
 
 
-@routes.patch("/trials", dependencies=[REPORT])
-def end_trial(request: Request, body: OldTrial) -> dict[str, Any]:
+@routes.patch("/trials", dependencies=[REPORT], openapi_extra=schemas.takes(OldTrial))
+def end_trial(request: Request, body: Annotated[OldTrial, schemas.body(OldTrial)]) -> Json:
     """The client has ended. A trial without a report counts as crashed, any other as lost."""
-    trial = _meant(request, body)
-    kept = store_of(request).trial(body.job_id, body.trial_number)
+    kept = _meant(request, body)
+    trial = kept.trial
     if trial.ending is Ending.OPEN:
         gone = Outcome(ending=Ending.CRASHED) if kept.so_far is None else kept.so_far
-        trial = _end(job_of(request, body.job_id), trial.number, gone)
+        trial = _end(jobs_of(request), TrialRef(body.job_id, trial.number, trial.id), gone)
     return {
         "job_id": body.job_id,
         "batch_size": trial.batch_size,
@@ -187,30 +175,31 @@ def end_trial(request: Request, body: OldTrial) -> dict[str, Any]:
 
 
 @routes.delete("/jobs", dependencies=[ADMIN])
-def forget(request: Request, job_id: Annotated[schemas.Name, Query()]) -> dict[str, Any]:
+def forget(request: Request, job_id: Annotated[schemas.Name, Query()]) -> Json:
     """Remove a job with all its trials and power profiles."""
     store_of(request).forget(job_id)
     return {"message": f"job {job_id!r} was removed"}
 
 
-def _meant(request: Request, body: OldTrial) -> Trial:
-    trial = store_of(request).trial(body.job_id, body.trial_number).trial
-    if trial.batch_size != body.batch_size:
+def _meant(request: Request, body: OldTrial) -> Kept:
+    kept = store_of(request).trial(body.job_id, body.trial_number)
+    if kept.trial.batch_size != body.batch_size:
         raise InputError(
-            f"trial {trial.number} of job {body.job_id!r} has batch size {trial.batch_size}, not {body.batch_size}."
+            f"trial {body.trial_number} of job {body.job_id!r} has batch size {kept.trial.batch_size}, not "
+            f"{body.batch_size}."
         )
-    return trial
+    return kept
 
 
-def _end(job: LocalJob, number: int, outcome: Outcome) -> Trial:
+def _end(jobs: LocalJobs, ref: TrialRef, outcome: Outcome) -> Trial:
     """End the trial. If another request has ended it already, that result stands and is returned."""
     try:
-        return job.tell(number, outcome)
+        return jobs.tell(ref, outcome)
     except AlreadyDone:
-        return job.trial(number)
+        return jobs.trial(ref).trial
 
 
-def _verdict(trial: Trial, spec: JobSpec) -> dict[str, Any]:
+def _verdict(trial: Trial, spec: JobSpec) -> Json:
     said = {
         Ending.CONVERGED: "the target is reached",
         Ending.STOPPED: "the next epoch would cost more than this trial is worth",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
@@ -11,7 +10,7 @@ from zlib import crc32
 
 import sqlalchemy as sa
 
-from zeus.job import Ask, Event, Kept, Outcome, Pardoned, Profiled, Trial, history
+from zeus.job import Ask, Event, Kept, Outcome, Pardoned, Profiled, Trial, history, replace
 from zeus.job.wire import dumps, from_json, loads, to_text
 from zeus.store import json_lines as jsonl
 from zeus.store import rules

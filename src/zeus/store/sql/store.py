@@ -10,11 +10,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
-from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial
+from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Trial, replace
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules

@@ -18,10 +18,10 @@ from zeus.errors import InputError, StoreError
 from zeus.store.address import instead, named
 from zeus.store.wait_limit import allowed
 
-HEAD = "0007"  # the newest file of migrations/versions
+HEAD = "0001"  # the newest file of migrations/versions
 MIGRATIONS = Path(__file__).parent / "migrations"
 ADVISORY_LOCK = 0x5A455553  # "ZEUS"
-TABLE, OLD_TABLE = "zeus_version", "alembic_version"
+TABLE = "zeus_version"  # alembic's default may be used by other programs in the same database
 LOCK_SECONDS, NAP_SECONDS = 60.0, 0.02  # an upgrade takes seconds
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ESTALE}  # temporary errors
 MADE = b"A store was made beside this file.\n"
@@ -62,21 +62,17 @@ def _size(path: Path) -> int:
 
 def bring_up_to_date(engine: Engine) -> None:
     """Create missing tables and upgrade old ones: one process at a time, all or nothing."""
-    if _version(engine) == HEAD:
-        return
+    with engine.connect() as connection:
+        if _version(connection) == HEAD:
+            return
     with _alone(engine) as connection:
         _migrate(connection, HEAD)
 
 
-def _version(engine: Engine) -> str | None:
-    with engine.connect() as connection:
-        return _version_on(connection, TABLE)
-
-
-def _version_on(connection: Connection, table: str) -> str | None:
-    if not sa.inspect(connection).has_table(table):
+def _version(connection: Connection) -> str | None:
+    if not sa.inspect(connection).has_table(TABLE):
         return None
-    found: str | None = connection.scalar(sa.text(f"SELECT version_num FROM {table}"))
+    found: str | None = connection.scalar(sa.text(f"SELECT version_num FROM {TABLE}"))
     return found
 
 
@@ -153,7 +149,7 @@ def _migrate(connection: Connection, head: str) -> None:
 
     script = ScriptDirectory(str(MIGRATIONS))
     steps = list(script.walk_revisions("base", head))[::-1]
-    found = _version_on(connection, TABLE) or _take_over(connection)
+    found = _version(connection)
     known = [step.revision for step in steps]
     if found is not None and found not in known:
         raise InputError(
@@ -167,15 +163,3 @@ def _migrate(connection: Connection, head: str) -> None:
         for step in steps[known.index(found) + 1 if found else 0 :]:
             step.module.upgrade()
             context.stamp(script, step.revision)
-
-
-def _take_over(connection: Connection) -> str | None:
-    """The version of a store made by Zeus 0.1, which stored it in alembic's default table; None if there is none.
-
-    Other programs in the same database may want that table, so it is dropped. If there are no Zeus tables, it belongs
-    to another program.
-    """
-    found = _version_on(connection, OLD_TABLE) if sa.inspect(connection).has_table("zeus_jobs") else None
-    if found is not None:
-        connection.execute(sa.text(f"DROP TABLE {OLD_TABLE}"))
-    return found

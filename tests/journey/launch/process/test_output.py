@@ -25,7 +25,7 @@ from zeus.launch.script_lines import LONGEST, ScriptLines, reader_of
 SPEAKS = """
 import os
 from zeus.job import Ending, Outcome
-from zeus.jobs.open import find_job
+from zeus.client.catalog import find_job
 for n in range(1000): print("x" * 999, flush=True)
 if os.path.exists("breaks"): raise SystemExit("CUDA out of memory")
 outcome = Outcome(ending=Ending.CONVERGED, joules=500.0, seconds=2.0, epochs=2, metric=0.95)

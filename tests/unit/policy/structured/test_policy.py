@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from support.policy_moves import bounded_asks, jobs, live, moves
 from support.stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopped
 from zeus.cost import fits
 from zeus.errors import InputError
-from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Outcome, Phase, Trial
+from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Outcome, Phase, Trial, replace
 from zeus.policy.registry import find_policy
 from zeus.policy.structured import curve, normal, policy
 from zeus.policy.structured.drift import Lesson, Lessons

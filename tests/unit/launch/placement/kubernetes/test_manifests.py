@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.client.resilient.retry import look
 from zeus.errors import InputError
-from zeus.jobs.remote.retry import look
 from zeus.launch.placement.kubernetes.manifests import GRACE_SECONDS, MOST_NAME, Work, dns_label, render
 from zeus.launch.placement.kubernetes.settings import KINDS, KubernetesSettings
 from zeus.launch.process.child import gone_seconds

@@ -1,0 +1,193 @@
+"""The jobs of a store in this process. The policy decides here, inside the store's transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from zeus.client.api import EpochUsed, Heartbeat, Json, NotOpened, OfflineRun, Registered, TrialRef
+from zeus.client.folds import Folds
+from zeus.errors import AlreadyDone, InputError
+from zeus.job import MAX_TRIES, Ask, Decision, Gpus, JobSpec, Kept, Outcome, Phase, Profiled, Trial
+from zeus.policy.registry import find_policy
+from zeus.profile import PowerProfile, ProfileKey
+from zeus.store.api import LEASE_SECONDS, Facts, Job, Request, Store
+from zeus.store.rules import same_life
+from zeus.tariff.settings import prices
+from zeus.trial.knowledge import Knowledge, gather
+
+LATELY = 500  # newest trials from which the epochs of a new one are estimated
+
+
+class LocalJobs:
+    """A `JobsApi` over a store.
+
+    Args:
+        store: The store, or what opens it when it is first needed. That is called again until it succeeds.
+        address: Address of the store, without secrets.
+        folds: The policies' states, to share them with others.
+    """
+
+    def __init__(self, store: Store | Callable[[], Store], address: str = "", folds: Folds | None = None) -> None:
+        self._open = store if callable(store) else None
+        self._store = None if callable(store) else store
+        self._lock = threading.Lock()
+        self._folds = folds or Folds()
+        self.address = address
+
+    @property
+    def store(self) -> Store:
+        """The store, opened if it was not yet.
+
+        Raises:
+            NotOpened: The store cannot be opened, and waiting does not help.
+            StoreError: The store is unreachable.
+        """
+        with self._lock:
+            if self._store is None:
+                assert self._open is not None
+                try:
+                    self._store = self._open()
+                except InputError as wrong:
+                    raise NotOpened(str(wrong)) from wrong
+            return self._store
+
+    # ------------------------------------------------------------------ a job and its trials
+
+    def register(self, spec: JobSpec, *, void: bool = False) -> Registered:
+        return _registered(self.store.register(spec, policy_version=find_policy(spec.policy).version, void=void))
+
+    def find(self, job_id: str) -> Registered:
+        return _registered(self.store.job(job_id))
+
+    def ask(
+        self,
+        job_id: str,
+        gpus: Gpus,
+        recurrence: int | None = None,
+        max_tries: int = MAX_TRIES,
+        *,
+        key: str | None = None,
+        lease: float = LEASE_SECONDS,
+        resume: bool = False,
+    ) -> tuple[Trial, Registered]:
+        """As in `JobsApi`. With `resume`, an unfinished recurrence whose trials all failed is continued."""
+        request = Request(gpus=gpus, recurrence=recurrence, max_tries=max_tries, resume=resume)
+        self._folds.prepare(self.store, job_id)
+        trial = self.store.ask(job_id, request, self._folds.decide, lease=lease, key=key)
+        return trial, _registered(self.store.job(job_id))  # it may have been revised in the meantime
+
+    def trial(self, ref: TrialRef) -> Kept:
+        return self.store.trial(ref.job_id, ref.number, trial_id=ref.id)
+
+    def heartbeat(
+        self,
+        ref: TrialRef,
+        so_far: Outcome | None = None,
+        next_cost: float | None = None,
+        *,
+        lease: float = LEASE_SECONDS,
+    ) -> Heartbeat:
+        if next_cost is not None and so_far is None:
+            raise InputError("next_cost needs so_far. Say there what the trial has used until now.")
+        trial = self.store.renew(ref.job_id, ref.number, so_far, trial_id=ref.id, lease=lease)
+        if next_cost is None or so_far is None:
+            return Heartbeat(trial, True)
+        job = self.store.job(ref.job_id)
+        policy = find_policy(job.spec.policy, job.policy_version)
+        state = self._folds.state(job, partial(self.store.log, job.id))
+        return Heartbeat(trial, policy.keep_going(state, trial, so_far.epochs, next_cost))
+
+    def tell(self, ref: TrialRef, outcome: Outcome) -> Trial:
+        return self.store.tell(ref.job_id, ref.number, outcome, trial_id=ref.id)
+
+    def record_run(self, run: OfflineRun) -> Trial:
+        """Register the job, open a trial and end it. Once per key."""
+        store, spec, size = self.store, run.spec, run.batch_size
+        if size not in spec.batch_sizes:
+            raise InputError(f"job {spec.id!r} has no batch size {size}. Report one of {list(spec.batch_sizes)}.")
+        if run.life:
+            store.job(spec.id)  # raises if the job was removed since: it must not be made again
+        else:
+            with contextlib.suppress(AlreadyDone):  # the job was revised since the run began: the revision stays
+                version, revive = find_policy(spec.policy).version, run.life == ""
+                store.register(spec, policy_version=version, revise=False, revive=revive)
+
+        def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
+            same_life(job, run.life or "")
+            return Decision(size, Phase.DEFAULT, f"{size} is the default; the store could not be reached.")
+
+        request = Request(gpus=run.gpus, target=spec.target)
+        asked = store.ask(spec.id, request, decide, key=f"late:{run.key}")
+        return store.tell(spec.id, asked.number, run.outcome, trial_id=asked.id)
+
+    def profiled(self, used: EpochUsed) -> None:
+        self.store.profiled(
+            used.job_id, used.batch_size, used.gpus, joules=used.joules, seconds=used.seconds, life=used.life
+        )
+
+    def knowledge(self, job_id: str, trial: Trial) -> Knowledge:
+        lately = self.store.trials(job_id, after=max(0, self.store.count(job_id) - LATELY))
+        notes = [note for note in self.store.notes(job_id) if isinstance(note, Profiled)]
+        return gather(lately, notes, trial.batch_size, trial.ask.gpus)
+
+    def excuse(self, job_id: str, numbers: Iterable[int], *, life: str = "") -> None:
+        self.store.excuse(job_id, numbers, life=life)
+
+    def profile(self, key: ProfileKey) -> PowerProfile | None:
+        return self.store.get_profile(key)
+
+    def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
+        return self.store.profiles(job_id)
+
+    def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
+        self.store.put_profile(key, profile)
+
+    # ------------------------------------------------------------------ for `zeus jobs`
+
+    def briefs(self) -> list[Json]:
+        from zeus.client.report import brief_of, each_brief
+
+        store, rates = self.store, prices()
+        make = partial(brief_of, store, prices=rates)
+        return [brief for _, brief in each_brief(store, dict(sorted(store.pulse().items())), make, rates)]
+
+    def full(self, job_id: str) -> Json:
+        from zeus.client.report import full, report
+
+        return full(report(self.store, job_id, self._folds), prices())
+
+    def log_end(self, job_id: str, number: int) -> str:
+        from zeus.client.trial_log import end_of, find_log
+
+        return end_of(find_log(job_id, self.store.job(job_id).generation, self.store.trial(job_id, number).trial))
+
+    def export(self, job_ids: Iterable[str]) -> list[str]:
+        return self.store.export(list(job_ids) or None)
+
+    def import_lines(self, lines: Iterable[str]) -> list[str]:
+        return self.store.import_lines(lines)
+
+    def forget(self, job_id: str) -> None:
+        self.store.forget(job_id)
+
+    def pulse(self) -> dict[str, str]:
+        return self.store.pulse()
+
+    def restart(self, job_id: str, pulse: str | None = None) -> None:
+        version = find_policy(self.store.job(job_id).spec.policy).version
+        self.store.restart(job_id, policy_version=version, pulse=pulse)
+
+    def pardon(self, job_id: str, batch_size: int) -> None:
+        self.store.pardon(job_id, batch_size)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._store is not None:
+                self._store.close()
+
+
+def _registered(job: Job) -> Registered:
+    return Registered(job.spec, job.generation)

@@ -1,0 +1,1 @@
+"""Jobs whose store or service may be unreachable: outbox, offline cache and retries."""
