@@ -138,14 +138,20 @@ def dumps(data: Json) -> str:
 
 def loads(text: str) -> Json:
     """Parse a JSON object. InputError if the text is anything else."""
-    try:
-        data = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as wrong:
-        unknown = " Use null for an unknown number." if re.search("NaN|Infinity", text) else ""
-        raise InputError(f"{text[:80]!r} is not JSON: {wrong}.{unknown}") from wrong
+    data = parse(text)
     if not isinstance(data, dict):
-        raise InputError(f"{text[:80]!r}: expected a JSON object.")
+        raise InputError(f"{text[:LONGEST]!r}: expected a JSON object.")
     return data
+
+
+def parse(text: str | bytes) -> Any:
+    """The value of a JSON text. InputError if it is not JSON."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as wrong:
+        shown = text.decode(errors="replace") if isinstance(text, bytes) else text
+        unknown = " Use null for an unknown number." if re.search("NaN|Infinity", shown) else ""
+        raise InputError(f"{shown[:LONGEST]!r} is not JSON: {wrong}.{unknown}") from wrong
 
 
 def plain(value: Any) -> Any:

@@ -333,7 +333,8 @@ class CounterCurve:
         self.counter_step = counter_step
         self.ceiling = ceiling  # the card never draws more watts than this
         self._last = (math.nan, math.nan)  # moment and counter, whether or not the counter had moved
-        self._points: list[CurvePoint] = []  # one for each reading that differs; its watts are those up to it
+        self._watts = math.nan  # mean power between the two latest readings that differ
+        self._points: list[CurvePoint] = []  # one for each reading that differs; at `watts` the counter may lag
 
     def add_counter(self, moment: float, joules: float) -> None:
         """A reading of the energy counter. It is ignored if the counter has not moved."""
@@ -343,17 +344,21 @@ class CounterCurve:
         if not self._points:
             self._points.append(CurvePoint(0.0, moment))
         elif joules != counter:
-            last = self._points[-1]
+            last, before = self._points[-1], 0.0 if math.isnan(self._watts) else self._watts
             seconds, used = moment - last.moment, joules - counter
             most = self.ceiling * (seconds + self.counter_step)
             stood = seen - last.moment > self.STILL * self.counter_step
             if stood or not 0 < used <= most:  # it stood still, began at 0 again, or jumped
-                used = joules if not stood and 0 <= joules <= most else last.watts * seconds
+                used = joules if not stood and 0 <= joules <= most else before * seconds
                 missed = doubt_of_gap(used, seconds, self.ceiling)
             else:  # if it is so low that it may have begun at 0 unnoticed, its energy is a guess
                 missed = doubt_of_gap(used, seconds, self.ceiling) if joules <= most else 0.0
-            watts = used / seconds if seconds > 0 else 0.0
+            mean = used / seconds if seconds > 0 else 0.0
+            # Where power changes, the counter's last step may hide as much of the change as it has shown.
+            hidden = 0.0 if math.isnan(self._watts) else abs(mean - self._watts) * seconds / self.counter_step
+            watts = min(mean + hidden, max(mean, self.ceiling))
             self._points.append(CurvePoint(last.joules + used, moment, watts=watts, missed=last.missed + missed))
+            self._watts = mean
             if len(self._points) > 2 * self.KEEP:
                 del self._points[: self.KEEP]
 

@@ -13,14 +13,30 @@ from fastapi import Depends, FastAPI, Request
 from pydantic import AfterValidator, BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from zeus.client.bodies import read_body
+from zeus.client.bodies import AskBody, read_body
+from zeus.errors import InputError
 from zeus.job import JobSpec, Outcome
 from zeus.job.checks import DOTS, NAME_LENGTH, SHOWN
-from zeus.job.wire import KINDS, VERSION, read
+from zeus.job.wire import KINDS, VERSION, parse, read
+from zeus.profile import ProfileFile
 
 T = TypeVar("T")
 REF = "#/components/schemas/"
+JSON = "application/json"
 BODIES: dict[str, type[Any]] = {}  # by name: what the routes read
+EXAMPLES: dict[type[Any], dict[str, Any]] = {
+    JobSpec: {
+        "job_id": "sentiment",
+        "job_id_prefix": "sentiment",
+        "batch_sizes": [8, 16, 32, 64, 128],
+        "default_batch_size": 32,
+        "target_metric": 0.84,
+        "max_epochs": 10,
+    },
+    AskBody: {"gpu_name": "Tesla V100", "gpus": 1, "max_watts": 250},
+    Outcome: {"ending": "converged", "joules": 5.2e6, "seconds": 31000, "epochs": 7, "metric": 0.843},
+    ProfileFile: {"measurements": [{"power_limit": 250, "energy": 2053.7, "time": 9.2, "steps": 40}]},
+}
 
 
 def _no_dots(name: str) -> str:
@@ -46,10 +62,14 @@ def body(kind: type[T]) -> Any:
 
 
 async def _json(request: Request) -> Any:
+    """The body. Clients of the existing package do not say that it is JSON."""
+    kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise InputError(f"content-type={kind!r}: send {JSON}.")
     try:
-        return msgspec.json.decode(await request.body())
-    except (msgspec.DecodeError, RecursionError) as wrong:
-        raise HTTPException(400, f"the body is not JSON: {wrong}.") from wrong
+        return parse(await request.body())
+    except InputError as wrong:
+        raise HTTPException(400, f"the body {wrong}") from wrong
 
 
 async def _object(request: Request) -> dict[str, Any]:
@@ -74,6 +94,8 @@ def describe_bodies(app: FastAPI) -> None:
         _, found = msgspec.json.schema_components(BODIES.values(), ref_template=f"{REF}{{name}}")
         for kind in (JobSpec, Outcome):  # they may say what they are
             found[kind.__name__]["properties"] |= {"kind": {"const": KINDS[kind]}, "version": {"const": VERSION}}
+        for kind, example in EXAMPLES.items():
+            found[kind.__name__]["examples"] = [example]
         document["components"]["schemas"] |= found
         return document
 

@@ -133,7 +133,10 @@ def raw(client: TestClient, path: str, text: str) -> httpx.Response:
     return client.post(path, content=text, headers={"Content-Type": "application/json"})  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1", "1e300", "1e-300", '"1"', "[]"])
+VALID_JSON = ("-1", "1e300", "1e-300", '"1"', "[]")
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", *VALID_JSON])
 def test_a_cost_or_a_time_that_cannot_be_is_refused_and_nothing_is_changed(
     client: TestClient, store: MemoryStore, number: str
 ) -> None:
@@ -147,6 +150,7 @@ def test_a_cost_or_a_time_that_cannot_be_is_refused_and_nothing_is_changed(
     )
     epoch = '{"batch_size": 8, "joules": %s, "seconds": %s, "max_watts": 250}'
     profile = '{"measurements": [{"power_limit": 250, "energy": %s, "time": %s}]}'
+    refused = 422 if number in VALID_JSON else 400
     wheres = {
         "/api/v1/jobs/asr/trials/1/tell": tell,
         "/report": report,
@@ -155,13 +159,13 @@ def test_a_cost_or_a_time_that_cannot_be_is_refused_and_nothing_is_changed(
     for path, text in wheres.items():
         for pair in ((number, "1"), ("1", number)):
             answer = raw(client, path, text % pair)
-            assert answer.status_code == 422, (path, pair, answer.text)
+            assert answer.status_code == refused, (path, pair, answer.text)
     key = "/api/v1/jobs/asr/profiles?batch_size=8&gpu_model=V100&gpu_count=1"
     answer = client.put(key, content=profile % ("1", number), headers={"Content-Type": "application/json"})
-    assert answer.status_code == 422
+    assert answer.status_code == refused
     ask = raw(client, "/api/v1/jobs/asr/ask", f'{{"max_watts": {number}}}')
     beat = raw(client, "/api/v1/jobs/asr/trials/1/heartbeat", f'{{"so_far": null, "next_cost": {number}}}')
-    assert ask.status_code == beat.status_code == 422
+    assert ask.status_code == beat.status_code == refused
     assert store.export() == before
 
 
@@ -183,7 +187,7 @@ BAD_NAMES = ("", "x" * 201, "x" * 10_000, "a\nb", "a\0b", "\x7f", "\x85", "a\u20
 def test_a_name_that_could_not_be_shown_or_addressed_is_refused(client: TestClient, name: str) -> None:
     for path, body in (
         ("/api/v1/jobs", {"spec": {**SPEC, "job_id": name}}),
-        ("/api/v1/jobs", {"spec": {**SPEC, "job_id": None, "job_id_prefix": name}}),
+        *([("/api/v1/jobs", {"spec": {**SPEC, "job_id": None, "job_id_prefix": name}})] if set(name) != {"."} else []),
         ("/jobs", {**SPEC, "job_id": name, "max_power": 250.0}),
     ):
         answer = client.post(path, json=body)
@@ -208,7 +212,7 @@ def test_hostile_text_in_every_field_is_kept_as_text_and_does_nothing_else(
     path = f"/api/v1/jobs/{quote(text, safe='')}"
     key = {"Idempotency-Key": "k" + "".join(sign for sign in text if 0x21 <= ord(sign) <= 0x7E)}
     asked = client.post(f"{path}/ask", json={**PLACE, "gpu_name": text}, headers=key)
-    assert (asked.status_code, asked.json()["ask"]["gpu_model"]) == (201, text)
+    assert (asked.status_code, asked.json()["ask"]["gpus"]["model"]) == (201, text)
     profile = {"measurements": [{"power_limit": 250, "energy": 1.0, "time": 1.0}]}
     of = {"batch_size": 16, "gpu_model": text, "gpu_count": 1}
     assert client.put(f"{path}/profiles", params=of, json=profile).status_code == 200

@@ -51,7 +51,7 @@ def ask(client: TestClient, **more: Any) -> dict[str, Any]:
 
 
 def test_a_job_is_made_found_and_revised(client: TestClient) -> None:
-    found = client.post("/api/v1/jobs", json={"spec": {"kind": "job", "version": 1, **SPEC}})
+    found = client.post("/api/v1/jobs", json={"spec": {"kind": "job", "version": 2, **SPEC}})
     assert (found.status_code, found.json()["revision"]) == (200, 1)
     revised = client.patch(ASR, json={"beta_knob": 3.0, "batch_sizes": [16, 32]}).json()
     assert (revised["revision"], revised["spec"]["beta_knob"], revised["spec"]["eta_knob"]) == (2, 3.0, 1.0)
@@ -236,7 +236,7 @@ def test_profiles_are_kept_and_the_best_limit_of_each_is_said(client: TestClient
     wire = {"Zeus-Wire": "2"}
     assert client.put(f"{ASR}/profiles", params=of, json=PROFILE, headers=wire).json() == PROFILE
     assert client.get(f"{ASR}/profiles", params=of, headers=wire).json() == PROFILE
-    assert client.get(f"{ASR}/profiles", params=of).json() == {**PROFILE, "version": 1}  # as clients of 0.1 read it
+    assert client.get(f"{ASR}/profiles", params=of).json() == PROFILE
     empty = {**of, "batch_size": 8}
     assert client.put(f"{ASR}/profiles", params=empty, json={"measurements": []}).status_code == 200
     rows = client.get(f"{ASR}/profiles/all").json()
@@ -317,11 +317,10 @@ def test_the_log_of_a_trial_is_shown_where_it_lies_beside_the_store(tmp_path: Pa
     client.post("/api/v1/jobs", json={"spec": SPEC})
     ask(client)
     assert client.get(f"{ASR}/trials/1/log").status_code == 404
-    for life, said in (("", "as of version 0.1"), (store.job("asr").generation, "epoch 1 done")):
-        folder = log_folder("asr", life, {"ZEUS_STORE": url})
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "1.log").write_text(said)
-        assert client.get(f"{ASR}/trials/1/log").json() == {"log": said}
+    folder = log_folder("asr", store.job("asr").generation, {"ZEUS_STORE": url})
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "1.log").write_text("epoch 1 done")
+    assert client.get(f"{ASR}/trials/1/log").json() == {"log": "epoch 1 done"}
     assert client.get(f"{ASR}/trials/2/log").status_code == 404
     own = log_file(folder, 1, store.trial("asr", 1).trial.id)  # as another trial of this number has left a log
     own.write_text("of this trial")
@@ -338,10 +337,10 @@ def test_a_lost_trial_is_told_late(client: TestClient, store: MemoryStore) -> No
 def test_the_openapi_has_an_example_for_what_a_program_sends_first(client: TestClient) -> None:
     described = client.get("/openapi.json").json()
     shapes = described["components"]["schemas"]
-    for name, path in {"AskFor": f"{ASR}/ask", "End": f"{ASR}/trials/1/tell"}.items():
+    for name, path in {"AskBody": f"{ASR}/ask", "Outcome": f"{ASR}/trials/1/tell"}.items():
         (example,) = shapes[name]["examples"]
         assert client.post(path, json=example).status_code in (200, 201), name
-    (example,) = shapes["Spec"]["examples"]
+    (example,) = shapes["JobSpec"]["examples"]
     assert client.post("/api/v1/jobs", json={"spec": example}).status_code == 201
     codes = described["paths"]["/api/v1/jobs/{job_id}/ask"]["post"]["responses"]
     assert {"201", "401", "403", "404", "409", "413", "422", "429", "503"} <= set(codes)

@@ -164,6 +164,16 @@ def test_a_bare_counter_is_exact_between_its_readings(increments: list[tuple[flo
     assert window.source is Source.COUNTER
 
 
+@pytest.mark.parametrize("rise", [0.25, 0.36, 0.6, 0.9])
+def test_a_counter_that_lags_while_power_rises_is_within_the_told_error(rise: float) -> None:
+    """The lag of a counter is that of the power at its end, which is above the mean between two readings."""
+    curve, load = CounterCurve(), [(0.0, 157.0), (11 - rise, 588.0)]
+    for moment in range(12):
+        curve.add_counter(moment, OLD + truth(load, 0, moment - (0.099 if moment == 11 else 0.0)))
+    window = curve.between(curve.at(0.0), curve.at(11.0))
+    assert abs(window.joules - truth(load, 0, 11)) <= window.error
+
+
 def test_a_reloaded_driver_that_counts_from_zero_again_loses_no_energy_seen_before() -> None:
     curve = CounterCurve()
     for moment, joules in ((0.0, 1e6), (1.0, 1e6 + 100), (2.0, 50.0), (3.0, 150.0)):
