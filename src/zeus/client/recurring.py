@@ -8,6 +8,7 @@ from dataclasses import replace
 from zeus.client.api import EpochUsed, JobsApi, Registered, TrialRef
 from zeus.job import MAX_TRIES, Gpus, JobSpec, Outcome, Trial
 from zeus.profile import PowerProfile, ProfileKey, nearest
+from zeus.store.api import LEASE_SECONDS
 from zeus.trial.knowledge import Knowledge
 
 
@@ -66,9 +67,9 @@ class RecurringJob:
         """What the trial had used at its last renewal (ending LOST), or None if no renewal reported it."""
         return self._jobs.trial(self._ref(number)).so_far
 
-    def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
+    def renew(self, number: int, so_far: Outcome | None = None, *, lease: float = LEASE_SECONDS) -> Trial:
         """Renew the lease of a running trial: see `JobsApi.heartbeat`."""
-        return self._jobs.heartbeat(self._ref(number), so_far).trial
+        return self._jobs.heartbeat(self._ref(number), so_far, lease=lease).trial
 
     def progress(self, number: int, so_far: Outcome, next_cost: float) -> bool:
         """Renew, and ask the policy whether to begin the next epoch. `next_cost` is the trial's cost after it."""

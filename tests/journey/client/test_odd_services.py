@@ -52,7 +52,7 @@ def test_whatever_a_service_answers_a_training_goes_on_and_its_report_waits(
         assert job.tell(trial.number, DONE).ending is Ending.CONVERGED
         assert job.trial(trial.number).outcome == DONE
     said: list[Any] = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("0*.json"))]
-    assert [one["message"] for one in said] == ["ran", "epoch_used"]  # the job is known by then
+    assert [one["message"]["type"] for one in said] == ["ran", "epoch_used"]  # the job is known by then
     assert not (tmp_path / "refused").exists()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -216,8 +216,8 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> type[Gone]:
     return Gone
 
 
-def over(store: Store, clock: Clock, folder: Path) -> RecurringJob:
-    contact = Contact("the store", clock=clock, sleep=clock.sleep)
+def over(store: Store, clock: Clock, folder: Path, sleep: Callable[[float], None] | None = None) -> RecurringJob:
+    contact = Contact("the store", clock=clock, sleep=sleep or clock.sleep)
     return RecurringJob.register(ResilientJobs(Outbox(LocalJobs(lambda: store, "here"), contact, folder=folder)), SPEC)
 
 
@@ -249,16 +249,15 @@ def test_an_end_that_can_be_neither_told_nor_kept_is_tried_again_for_minutes(gon
     clock, disk = Clock(), tmp_path / "file"
     disk.touch()  # nothing can be made below it
     store = gone()
-    job = over(store, clock, disk / "spool")
-    number = job.ask(V100).number
-    gone.is_gone = True
 
     def back(seconds: float) -> None:
         clock.now += seconds
         if clock.now > LIMITS.outcome_retry / 2:
             gone.is_gone = False
 
-    job._backend.contact.sleep = back
+    job = over(store, clock, disk / "spool", sleep=back)
+    number = job.ask(V100).number
+    gone.is_gone = True
     assert job.tell(number, DONE).ending is Ending.CONVERGED
     assert store.trial("asr", number).trial.outcome == DONE
 

@@ -13,7 +13,7 @@ from zeus.client.recurring import RecurringJob
 from zeus.errors import InputError
 from zeus.job import Ending, Gpus, JobSpec, Outcome, Phase, Trial
 from zeus.launch.recurrence import LaunchedRecurrence, recur
-from zeus.store.memory import MemoryStore
+from zeus.store import MemoryStore, Store
 
 pytestmark = pytest.mark.usefixtures("warm")
 
@@ -21,7 +21,7 @@ PLACE = Gpus("V100", 1, 250.0)
 CRASHED = Outcome(ending=Ending.CRASHED)
 
 
-def job(**knobs: Any) -> RecurringJob:
+def job(store: Store | None = None, **knobs: Any) -> RecurringJob:
     given = {
         "batch_sizes": (8, 16, 32),
         "default_batch_size": 16,
@@ -30,7 +30,7 @@ def job(**knobs: Any) -> RecurringJob:
         "policy": "paper",
         **knobs,
     }
-    return RecurringJob.register(LocalJobs(MemoryStore()), JobSpec(job_id_prefix="asr", **given))
+    return RecurringJob.register(LocalJobs(store or MemoryStore()), JobSpec(job_id_prefix="asr", **given))
 
 
 def converged(cost: float) -> Outcome:
@@ -57,9 +57,9 @@ def sizes(recurrence: LaunchedRecurrence) -> list[int]:
     return [one.batch_size for one in recurrence.tries]
 
 
-def opened(this: RecurringJob) -> set[int]:
+def opened(store: Store, this: RecurringJob) -> set[int]:
     """The numbers of all trials until now."""
-    return {kept.trial.number for kept in this._store.trials(this.spec.id)}
+    return {kept.trial.number for kept in store.trials(this.spec.id)}
 
 
 def cost(one: LaunchedRecurrence) -> float | None:
@@ -123,7 +123,8 @@ def test_a_run_that_raises_gives_its_trial_up_with_what_it_had_used() -> None:
 
 
 def test_a_run_with_the_key_of_one_that_was_interrupted_continues_its_recurrence() -> None:
-    this, run = job(), bounded({8: 5000.0, 16: 1000.0, 32: 900.0})
+    store = MemoryStore()
+    this, run = job(store), bounded({8: 5000.0, 16: 1000.0, 32: 900.0})
     recur(this, PLACE, run)
 
     def preempted(trial: Trial) -> Outcome:
@@ -141,12 +142,12 @@ def test_a_run_with_the_key_of_one_that_was_interrupted_continues_its_recurrence
         ran.append(trial)
         return run(trial)
 
-    continued = recur(this, PLACE, again, key="k", earlier=opened(this))
+    continued = recur(this, PLACE, again, key="k", earlier=opened(store, this))
     assert (continued.number, continued.converged) == (2, True)
     assert [one.ending for one in continued.tries] == [Ending.STOPPED, Ending.LOST, Ending.CONVERGED]
     assert sizes(continued)[1] == sizes(continued)[2]  # a loss teaches nothing about its size
     assert [one.number for one in ran] == [continued.tries[-1].number]
-    assert recur(this, PLACE, again, key="k", earlier=opened(this)) == continued  # over: nothing runs
+    assert recur(this, PLACE, again, key="k", earlier=opened(store, this)) == continued  # over: nothing runs
     assert len(ran) == 1
 
 

@@ -18,7 +18,7 @@ import pytest
 from support.launch_place import Place, is_running, tries
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.cli.run import _tell, _told
-from zeus.client.catalog import LocalJobs
+from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.errors import LaunchError, NotKnown, StoreError
 from zeus.job import Ending, JobSpec, Trial
@@ -260,7 +260,7 @@ def test_a_store_that_refuses_to_go_on_is_not_taken_for_one_without_sizes(
     place.script(before="import missing_module")
     store = MemoryStore()
     launcher = place.launcher(monkeypatch, store=store)
-    launcher.job = Forgotten(store, "toy")
+    launcher.job = Forgotten.find(LocalJobs(store), "toy")
     with pytest.raises(NotKnown, match="not in this store"):
         launcher.recur()
     assert store.job("toy").excused == ()

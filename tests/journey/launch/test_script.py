@@ -12,6 +12,7 @@ import pytest
 
 from support.launch_place import Place, is_running, tries
 from support.waiting import PATIENCE_SECONDS, eventually
+from zeus.client.local import LocalJobs
 from zeus.client.recurring import RecurringJob
 from zeus.device.clock import RealClock
 from zeus.job import Ending, JobSpec, Outcome, Trial
@@ -30,6 +31,7 @@ SPEAKS = """
 import os, pathlib, sys, time
 from zeus.job import Ending, Outcome
 from zeus.client.catalog import find_job
+from zeus.client.local import LocalJobs
 from zeus.job.wire import dumps, to_json
 
 job, trial = find_job(os.environ["ZEUS_JOB_ID"]), int(os.environ["ZEUS_TRIAL"])
@@ -104,7 +106,7 @@ def test_an_interrupted_script_is_ended_and_its_joules_are_kept(place: Place) ->
 class Deaf(RecurringJob):
     """A store that is away while the training runs."""
 
-    def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
+    def renew(self, number: int, so_far: Outcome | None = None, **more: float) -> Trial:
         raise OSError("the database does not answer")
 
 
@@ -113,14 +115,14 @@ def test_a_store_that_is_away_meanwhile_ends_no_training(place: Place, monkeypat
     place.job(batch_sizes=[16])
     store = MemoryStore()
     launcher = place.launcher(monkeypatch, store=store)
-    launcher.job = Deaf(store, "toy")
+    launcher.job = Deaf.find(LocalJobs(store), "toy")
     assert launcher.recur().converged
 
 
 class Renewed(RecurringJob):
     """Leaves a file when a lease was renewed, for which the script waits."""
 
-    def renew(self, number: int, so_far: Outcome | None = None) -> Trial:
+    def renew(self, number: int, so_far: Outcome | None = None, **more: float) -> Trial:
         Path("renewed").touch()
         return super().renew(number, so_far)
 
@@ -133,7 +135,7 @@ def test_a_lease_is_renewed_while_the_script_runs(
     for name, value in place.env.items():
         monkeypatch.setenv(name, value)
     spec = JobSpec(job_id_prefix="toy", batch_sizes=[8], default_batch_size=8, target_metric=0.5)
-    job, monitor = Renewed.register(MemoryStore(), spec), ZeusMonitor([0])
+    job, monitor = Renewed.register(LocalJobs(MemoryStore()), spec), ZeusMonitor([0])
     here = gpus_of(monitor)
     trial, log = job.ask(here), tmp_path / "1.log"
     waits = "import os, time\nwhile not os.path.exists('renewed'): time.sleep(0.01)\nprint('acc=1', flush=True)"

@@ -159,11 +159,14 @@ class ResilientJobs:
                 return copy
         try:
             self._outbox.deliver(soon())
-            return self._call(lambda: self._jobs.trial(ref), soon())
+            kept = self._call(lambda: self._jobs.trial(ref), soon())
         except StoreError:
             if cached is None:
                 raise
             return copy
+        # A report that was not delivered may be newer than what the store has.
+        reports = [one for one in (kept.so_far, None if cached is None else cached.so_far) if one is not None]
+        return kept if kept.leased_until is None else replace(kept, so_far=max(reports, key=_seconds, default=None))
 
     def heartbeat(
         self,
@@ -340,6 +343,10 @@ class ResilientJobs:
         """The local copy of a trial that was opened here, unless its id shows that another trial is meant."""
         cached = self._cache.trial(ref.job_id, ref.number)
         return None if cached is not None and ref.id and ref.id != cached.trial.id else cached
+
+
+def _seconds(outcome: Outcome) -> float:
+    return outcome.seconds
 
 
 def _filled(spec: JobSpec, seen: JobSpec | None) -> JobSpec:
