@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import Depends, FastAPI, Request, Response
 from msgspec import Meta
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import JSONResponse
 
 from zeus import __version__
@@ -28,6 +29,7 @@ from zeus.store.tokens import Scope
 
 LOGIN_BYTES = 10_000  # nobody has shown a token yet, so the body must be small
 LOGINS_PER_SECOND, LOGINS_AT_ONCE = 0.2, 10
+COMPRESSED_FROM = 2_000  # bytes
 THREADS = 16  # each waits for the database with a connection of its own; further requests queue
 
 
@@ -81,6 +83,7 @@ def create(store: Store, settings: Settings | None = None) -> FastAPI:
     _login(app)
     schemas.describe_bodies(app)
     more = {"/api/v1/import": settings.import_bytes, "/login": LOGIN_BYTES}
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED_FROM, compresslevel=4)
     app.add_middleware(BodyLimit, most=settings.body_bytes, more=more, seconds=settings.body_seconds)
     app.add_middleware(
         ServiceMiddleware,  # the last one added is the outermost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -51,6 +51,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
     job, trials = store.job(job_id), tuple(store.trials(job_id))
     facts = partial(store.log, job_id)
     kept_profiles = store.profiles(job_id)
+    events = _counting(job, trials, store)
     ledger = open_ledger(job.spec, trials, kept_profiles)
     gpus = replace(trials[-1].trial.ask.gpus, include=job.spec.include) if trials else None
     label = "" if gpus is None else gpus.label
@@ -58,9 +59,9 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
     try:
         find_policy(job.spec.policy, job.policy_version)
     except InputError as unknown:  # another version of Zeus made the job; its trials can be shown all the same
-        stuck, sizes = str(unknown), from_events(job.spec, _counting(store, job), label)
+        stuck, sizes = str(unknown), from_events(job.spec, events, label)
     else:
-        sizes = view(folds.state(job, facts), job.spec, _counting(store, job), label)
+        sizes = view(folds.state(job, facts), job.spec, events, label)
     if gpus is not None:
         cost = CostModel(job.spec.eta_knob, gpus.max_watts)
         profiles = _profiles(job, gpus, kept_profiles)
@@ -76,9 +77,10 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
     return JobReport(job, trials, ledger, gpus, sizes, limits, front, following, stuck)
 
 
-def _counting(store: Store, job: Job) -> Iterator[Event]:
-    """The events that still count for this job. Read only for a policy that cannot show its own beliefs."""
-    yield from (now for event in store.facts(job.id) if (now := as_of_now(job, event)) is not None)
+def _counting(job: Job, trials: Iterable[Kept], store: Store) -> Iterator[Event]:
+    """The latest change of each trial and the other events, in order, as far as they still count for this job."""
+    events = sorted([*(kept.trial for kept in trials), *store.notes(job.id)], key=lambda event: event.sequence)
+    yield from (now for event in events if (now := as_of_now(job, event)) is not None)
 
 
 def _profiles(job: Job, gpus: Gpus, kept: Mapping[ProfileKey, PowerProfile]) -> dict[int, PowerProfile]:
