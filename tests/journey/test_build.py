@@ -59,7 +59,7 @@ EXTRAS_OF = {
     "training/huggingface": ("huggingface",),
     "training/lightning": ("lightning",),
     "training/loader": ("torch",),
-    "simulate/engine": ("ray",),
+    "simulate/ray_workers": ("ray",),
     "tuning/optuna": ("optuna",),
     "tuning/ray_tune": ("ray",),
 }

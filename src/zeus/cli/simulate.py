@@ -29,8 +29,8 @@ from zeus.cli.simulate_options import (
 from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
-    from zeus.simulate.engine.engine import Engine
     from zeus.simulate.results import ReplayResult, SweepTask
+    from zeus.simulate.workers import Engine
     from zeus.simulate.workload import Workload
 
 VIRTUAL = "virtual:"
@@ -172,13 +172,12 @@ def _defined(workloads: Iterable[Workload], policies: Sequence[str], *, named: b
 
 def _replay(tasks: Sequence[SweepTask], engine: Engine, workers: int | None) -> list[ReplayResult]:
     """Run the replays, with a progress bar on a terminal."""
-    from zeus.simulate.engine.shards import answers
     from zeus.simulate.results import replay_task
 
     total = sum(knobs["recurrences"] or workload.horizon for workload, _, _, knobs in tasks)
     runs: list[ReplayResult] = []
     with warnings(settings.quiet()), bar("Replays", len(tasks)) as progress, engine.open(workers, total) as opened:
-        for run in answers(replay_task, tasks, opened):
+        for run in opened(replay_task, tasks):
             runs.append(run)
             progress(1)
     return runs

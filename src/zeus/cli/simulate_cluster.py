@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zeus.simulate.cluster.groups import GroupRow
     from zeus.simulate.cluster.match import Cluster
     from zeus.simulate.cluster.tables import ClusterTrace
-    from zeus.simulate.engine.engine import Engine
+    from zeus.simulate.workers import Engine
 
 
 @click.command()

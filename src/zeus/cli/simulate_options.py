@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from zeus.simulate.engine.engine import Engine
+    from zeus.simulate.workers import Engine
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -51,7 +51,7 @@ WORKERS = click.option(
 
 
 def _engine(ctx: click.Context, param: click.Parameter, text: str) -> Engine:
-    from zeus.simulate.engine.engine import parse
+    from zeus.simulate.workers import parse
 
     return parse(text)
 

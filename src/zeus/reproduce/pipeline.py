@@ -13,7 +13,7 @@ from zeus.errors import InputError
 from zeus.reproduce import compare, expected, inputs, provenance, reference, report, style
 from zeus.reproduce.panel import Panel, Result
 from zeus.reproduce.study import Case, Study
-from zeus.simulate.engine.local import spread
+from zeus.simulate.workers import spread
 
 FIGURES: Final = (
     "table_1",

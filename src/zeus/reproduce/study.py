@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from zeus.errors import InputError
 from zeus.simulate.baselines import contender
 from zeus.simulate.cluster.tables import ClusterTrace, read_groups
-from zeus.simulate.engine.local import spread
 from zeus.simulate.replay import ReplayedRecurrence, job_of, replay
 from zeus.simulate.traces import published
 from zeus.simulate.traces.published import SMALLEST
+from zeus.simulate.workers import spread
 from zeus.simulate.workload import Workload
 from zeus.simulate.workload_file import table_1
 

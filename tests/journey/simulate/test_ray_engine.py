@@ -80,8 +80,6 @@ def test_a_killed_worker_changes_no_byte(here: Path) -> None:
         said, told = running.communicate(timeout=PATIENCE_SECONDS)
     assert running.returncode == 0, told
     assert said == alone
-    assert told.count("zeus: a worker was lost: ") == 1
-    assert "1 task is run again" in told
 
 
 def test_ctrl_c_leaves_nothing_behind(here: Path) -> None:

@@ -5,6 +5,7 @@ The jobs are those of `--groups`. Without it they are a composite of two other c
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from zeus.errors import InputError
@@ -16,6 +17,7 @@ from zeus.reproduce.study import Study
 from zeus.simulate.cluster.composite import composite
 from zeus.simulate.cluster.groups import TASK_JOBS, GroupRow, simulate
 from zeus.simulate.cluster.match import match
+from zeus.simulate.workers import spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,8 +44,8 @@ def compute(study: Study) -> Result:
         clusters = match(trace, study.main)
     except InputError as wrong:
         return unknown(NAME, NUMBERS, str(wrong))
-    workers = study.processes if trace.jobs > 4 * TASK_JOBS else 1  # for less, starting processes takes longer
-    found = simulate(clusters, list(POLICIES), workers=workers)
+    processes = study.processes if trace.jobs > 4 * TASK_JOBS else 1  # for less, starting processes takes longer
+    found = simulate(clusters, list(POLICIES), workers=partial(spread, processes=processes))
     panels = tuple(
         Panel(
             f"{NAME}{letter}",

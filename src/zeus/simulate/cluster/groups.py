@@ -19,9 +19,8 @@ from typing import NamedTuple
 from zeus.simulate import baselines, regret
 from zeus.simulate.cluster.match import Cluster
 from zeus.simulate.cluster.tables import Group
-from zeus.simulate.engine.local import spread
-from zeus.simulate.engine.shards import Workers
 from zeus.simulate.replay import Flight, ReplayedRecurrence, World, job_of
+from zeus.simulate.workers import Workers
 from zeus.simulate.workload import Workload
 
 TASK_JOBS = 4_000  # per task of a worker: about a second, so that the progress bar moves
@@ -82,13 +81,12 @@ def simulate(
     knobs: Knobs = Knobs(),
     *,
     seed: int = 0,
-    workers: int | Workers = 1,
+    workers: Workers = map,
     progress: Callable[[int], None] = lambda jobs: None,
 ) -> list[GroupRow]:
     """Replay each cluster under each policy. The rows do not depend on the workers.
 
-    `workers` is a number of processes, or workers that are open. `progress` is called with the number of jobs done
-    since its last call.
+    `progress` is called with the number of jobs done since its last call.
     """
     tasks: list[_Task] = []
     for policy in policies:
@@ -96,7 +94,7 @@ def simulate(
             baselines.contender(policy, cluster.workload, knobs.eta)  # raises before any replay starts
             tasks += _tasks(cluster, policy, seed, knobs)
     found: dict[tuple[str, str], list[Totals]] = {}
-    for task, totals in zip(tasks, spread(_run, tasks, workers), strict=True):
+    for task, totals in zip(tasks, workers(_run, tasks), strict=True):
         found.setdefault((task.policy, task.workload.name), []).extend(totals)
         progress(sum(len(group.starts) for group in task.groups))
     return [

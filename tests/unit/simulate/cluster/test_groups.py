@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, islice
 
 import pytest
@@ -15,7 +16,7 @@ from support.laws import examples
 from zeus.errors import InputError
 from zeus.policy.registry import find_policy
 from zeus.profile import LimitSlice, PowerProfile
-from zeus.simulate import baselines
+from zeus.simulate import baselines, workers
 from zeus.simulate.cluster import Knobs, Totals, replay_group, simulate
 from zeus.simulate.cluster.match import match, split
 from zeus.simulate.cluster.tables import ClusterTrace, Group
@@ -163,7 +164,7 @@ def test_a_cluster_is_the_same_with_any_number_of_workers() -> None:
     clusters = match(ClusterTrace("made up", groups, 0), {"large": LARGE, "small": SMALL})
     done: list[int] = []
     rows = simulate(clusters, ["paper", "default"], seed=1, progress=done.append)
-    assert rows == simulate(clusters, ["paper", "default"], seed=1, workers=2)
+    assert rows == simulate(clusters, ["paper", "default"], seed=1, workers=partial(workers.spread, processes=2))
     assert sum(done) == 2 * sum(20 + i for i in range(6))
     assert [(row.workload, row.policy) for row in rows] == [
         ("small", "paper"), ("large", "paper"), ("small", "default"), ("large", "default"),

@@ -6,10 +6,12 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 from ray import exceptions
@@ -17,21 +19,14 @@ from ray import exceptions
 from zeus import __version__
 from zeus.errors import EngineError, InputError
 from zeus.ray_address import first_line, look_for
-from zeus.simulate.engine.shards import Answered, WorkerLost
+from zeus.simulate.workers import MOST_LOSSES, Workers
 
-Task = TypeVar("Task")
 LOOPBACK = "127.0.0.1"
 OBJECT_STORE_BYTES = 128 * 2**20  # tasks and answers are small; Ray's default is a third of the memory
-LOST = {
-    exceptions.WorkerCrashedError: "its process ended unexpectedly",
-    exceptions.OutOfMemoryError: "Ray ended it because its node ran out of memory",
-    exceptions.NodeDiedError: "its node failed",
-    exceptions.ObjectLostError: "its node failed before the answer was fetched",
-}
 
 
 @contextmanager
-def ray_workers(address: str = "", workers: int | None = None) -> Iterator[RayWorkers]:
+def ray_workers(address: str = "", workers: int | None = None) -> Iterator[Workers]:
     """Connect to the Ray cluster at an address, or start one here, and leave it or end it afterwards.
 
     Args:
@@ -42,13 +37,13 @@ def ray_workers(address: str = "", workers: int | None = None) -> Iterator[RayWo
         EngineError: Ray cannot be reached or started.
     """
     before = signal.getsignal(signal.SIGTERM)
-    # Whatever its settings, Ray prints a paragraph on stdout when a worker dies. We say it ourselves.
+    # Whatever its settings, Ray prints a paragraph on stdout when a worker dies.
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
         try:
             _connect(address, workers)
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, before)  # Ray's own handler would hide by which signal we ended
-            yield RayWorkers(workers if address else None)
+            yield partial(_answers, most=workers if address else None)
         finally:
             ray.shutdown()  # ends our workers, and a Ray that was started here
 
@@ -79,34 +74,19 @@ def _connect(address: str, workers: int | None) -> None:
         raise EngineError(f"{what}: {first_line(failed)}") from failed
 
 
-class RayWorkers:
-    """Each task is a task of Ray with one CPU. Ray repeats nothing by itself.
-
-    Args:
-        most: How many tasks may run at once. None: as many as Ray has CPUs.
-    """
-
-    def __init__(self, most: int | None) -> None:
-        self._most = most
-        self._remote = ray.remote(num_cpus=1, max_retries=0)(_answer)
-        self._running: list[Any] = []
-
-    @property
-    def room(self) -> int:
-        """Twice the CPUs that Ray has now: nodes may come and go."""
-        return self._most or 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))
-
-    def start(self, function: Callable[[Task], object], task: Task) -> Hashable:
-        ticket: Hashable = self._remote.remote(__version__, function, task)
-        self._running.append(ticket)
-        return ticket
-
-    def ended(self) -> Sequence[tuple[Hashable, Answered | WorkerLost]]:
-        over, self._running = ray.wait(self._running, num_returns=1)
-        return [(ticket, _ending(ticket)) for ticket in over]
+def _answers(function: Callable[[Any], Any], tasks: Sequence[Any], most: int | None) -> Iterator[Any]:
+    """Each task is a task of Ray with one CPU, which Ray repeats when its worker is lost. At most `most` at once."""
+    remote = ray.remote(num_cpus=1, max_retries=MOST_LOSSES)(_answer)
+    tickets = deque[Any]()
+    for task in tasks:
+        if most is not None and len(tickets) >= most:
+            yield _fetched(tickets.popleft())
+        tickets.append(remote.remote(__version__, function, task))
+    while tickets:
+        yield _fetched(tickets.popleft())
 
 
-def _answer(version: str, function: Callable[[Task], object], task: Task) -> object:
+def _answer(version: str, function: Callable[[Any], Any], task: Any) -> Any:
     """What a worker of Ray runs."""
     if version != __version__:
         raise InputError(
@@ -116,12 +96,10 @@ def _answer(version: str, function: Callable[[Task], object], task: Task) -> obj
     return function(task)
 
 
-def _ending(ticket: Any) -> Answered | WorkerLost:
+def _fetched(ticket: Any) -> Any:
     try:
-        return Answered(ray.get(ticket))
-    except tuple(LOST) as lost:
-        return WorkerLost(next(reason for kind, reason in LOST.items() if isinstance(lost, kind)))
+        return ray.get(ticket)
     except exceptions.RayTaskError as failed:
         raise failed.cause from failed
     except exceptions.RayError as failed:
-        raise EngineError(f"Ray failed: {first_line(failed)}") from failed
+        raise EngineError(f"a task failed on Ray, {MOST_LOSSES} retries included: {first_line(failed)}") from failed
