@@ -1,4 +1,4 @@
-"""Somebody floods the service from one address while a training speaks to it from another, and notices nothing."""
+"""Somebody floods a service behind nginx from one address. A training at another notices nothing."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from support.live import PLACE, SPEC, bearer, live, token
+from support.nginx import needs_nginx, nginx
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.service import request_limits
 from zeus.service.app import Settings
@@ -118,7 +119,6 @@ class Flood:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every time that a client has is short, so that a short test sees it pass."""
     monkeypatch.setattr(HttpConnection, "HEAD_SECONDS", SLOW)
-    monkeypatch.setattr(HttpConnection, "READ_SECONDS", SOON)
     monkeypatch.setattr(request_limits, "DROPPED_SECONDS", SOON)
 
 
@@ -126,13 +126,15 @@ def memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+@needs_nginx
 @pytest.mark.usefixtures("impatient")
-def test_a_training_goes_on_while_somebody_floods_the_service(chaos: Any) -> None:
+def test_a_training_goes_on_while_somebody_floods_the_service(chaos: Any, tmp_path: Path) -> None:
     store = MemoryStore()
     worker, reader = token(store, Scope.REPORT), token(store, Scope.READ)
     settings = Settings(open=False, body_seconds=SLOW, per_second=0)
     told: dict[int, float] = {}
-    with live(store, settings, connections=CONNECTIONS) as address:
+    times = {"client_header_timeout": "5s", "client_body_timeout": "5s", "send_timeout": "1s"}
+    with live(store, settings, proxies=("127.0.0.1",)) as service, nginx(tmp_path, service, **times) as address:
         flood, over = Flood(address, chaos.dice, reader), threading.Event()
         with httpx.Client(base_url=address, headers=bearer(worker), timeout=PATIENCE_SECONDS) as training:
             assert training.post("/api/v1/jobs", json={"spec": SPEC}).status_code == 201

@@ -14,7 +14,6 @@ import socket
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any
 
 from zeus import settings
@@ -98,7 +97,8 @@ def serve(plan: ServerPlan) -> None:
 def admission(proxies: tuple[str, ...] = (), connections: int = CONNECTIONS) -> dict[str, Any]:
     """Options of uvicorn for connections. X-Forwarded headers count only when they come from a named proxy."""
     return {
-        "http": partial(HttpConnection, most=connections, proxies=proxies),
+        "http": HttpConnection,
+        "limit_concurrency": connections,
         "ws": "none",
         "proxy_headers": bool(proxies),
         "forwarded_allow_ips": list(proxies),
