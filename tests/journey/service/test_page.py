@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -592,11 +594,24 @@ def test_data_of_an_older_service_is_shown_all_the_same(as_null: bool, looks: Lo
 
 
 def test_lines_of_the_script_fit_on_a_screen() -> None:
-    from zeus.service.dashboard.page import read
+    from zeus.service.dashboard.page import MODULES, read
 
-    script = read("app.js")
-    assert script is not None
-    assert [line for line in script.decode().splitlines() if len(line) > 120] == []
+    for name in MODULES:
+        script = read(name)
+        assert script is not None
+        lines = script.decode().splitlines()
+        assert (name, [line for line in lines if len(line) > 120]) == (name, [])
+        assert len(lines) <= 350, name
+
+
+def test_the_page_in_one_file_holds_every_module() -> None:
+    from zeus.service.dashboard.export import embed
+    from zeus.service.dashboard.page import MODULES
+
+    folder = resources.files("zeus.service.dashboard").joinpath("static")
+    assert sorted(one.name for one in folder.iterdir() if one.name.endswith(".js")) == sorted(MODULES)
+    script = embed({}).rpartition("<script>")[2]
+    assert not re.search(r"^(import|export) ", script, re.MULTILINE)
 
 
 def opened(looks: Looks, data: dict[str, Any], place: str = "#/job/speech") -> Look:

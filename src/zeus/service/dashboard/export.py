@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 from zeus.client.folds import Folds
 from zeus.client.report import brief, full, profiles_json, report, unreadable
 from zeus.errors import InputError, NotKnown
-from zeus.service.dashboard.page import read
+from zeus.service.dashboard.page import MODULES, read
 from zeus.service.overview import Addend, sound, totals
 from zeus.store import Store
 from zeus.store.api import utc
@@ -61,12 +62,12 @@ def embed(data: dict[str, Any]) -> str:
     # Only a `<` could end the script element early, and JSON allows it to be escaped.
     told = json.dumps(data, allow_nan=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")
     page = _text("index.html")
-    style, script, plotly = _text("style.css"), _text("app.js"), _text("plotly.min.js")
+    style, script, plotly = _text("style.css"), _script(), _text("plotly.min.js")
     icon = _text("zeus.svg").replace("#", "%23").replace('"', "'").strip()
     pieces = {
         '<link rel="stylesheet" href="static/style.css">': f"<style>{style}</style>",
         '<script src="static/plotly.min.js" defer></script>': "",
-        '<script src="static/app.js" defer></script>': "",
+        '<script type="module" src="static/app.js"></script>': "",
         "</body>": f"<script>window.ZEUS_DATA = {told};</script>\n<script>{plotly}</script>\n"
         f"<script>{script}</script>\n</body>",
         'href="static/zeus.svg"': f'href="data:image/svg+xml,{icon}"',
@@ -75,6 +76,12 @@ def embed(data: dict[str, Any]) -> str:
     for old, new in pieces.items():
         page = page.replace(old, new)
     return page
+
+
+def _script() -> str:
+    """The modules of the page as one script: a file that was opened from a disk may not load modules."""
+    text = "\n".join(map(_text, MODULES))
+    return '"use strict";\n' + re.sub(r"^(import \{[^}]*\} from .*;\n|export )", "", text, flags=re.MULTILINE)
 
 
 def _text(name: str) -> str:

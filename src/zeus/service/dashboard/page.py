@@ -15,6 +15,21 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+# The modules of the page's script, each after those whose values it needs at once.
+MODULES = (
+    "format.js",
+    "dom.js",
+    "api.js",
+    "charts.js",
+    "list.js",
+    "trials.js",
+    "job_charts.js",
+    "limit_charts.js",
+    "job.js",
+    "compare.js",
+    "session.js",
+    "app.js",
+)
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 
 
