@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 from zeus.errors import InputError
 
@@ -20,8 +21,7 @@ class Rng(Protocol):
         """One draw from a normal distribution."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """The observations that a Gaussian needs: their number, mean and sum of squared deviations.
 
     >>> Sample.of([1.0, 3.0])
@@ -33,8 +33,6 @@ class Sample:
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
-    # Cache of the prior and the belief that follows: every decision needs all beliefs, but only one changes at a time.
-    kept: tuple[Gaussian, Belief] | None = field(default=None, init=False, compare=False, repr=False)
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Sample:
@@ -72,8 +70,7 @@ class Sample:
 NOTHING = Sample()
 
 
-@dataclass(frozen=True, slots=True)
-class Gaussian:
+class Gaussian(msgspec.Struct, frozen=True):
     """A normal belief about the mean cost. Precision 0: nothing is known."""
 
     mean: float = 0.0
@@ -86,8 +83,7 @@ class Gaussian:
         return rng.gauss(self.mean, 1 / math.sqrt(self.precision))
 
 
-@dataclass(frozen=True, slots=True)
-class Certain:
+class Certain(msgspec.Struct, frozen=True):
     """A belief without variance, because all observed costs were equal. Each draw is the mean."""
 
     mean: float
@@ -105,15 +101,6 @@ def observe(costs: Sample, others: Iterable[Sample] = (), prior: Gaussian = FLAT
 
     `others` are the costs of the other arms. They supply the variance while this arm's own is unknown.
     """
-    if costs.kept is not None and costs.kept[0] is prior:
-        return costs.kept[1]
-    belief = _posterior(costs, others, prior)
-    if costs.count > 1:  # then the belief does not depend on other arms
-        object.__setattr__(costs, "kept", (prior, belief))
-    return belief
-
-
-def _posterior(costs: Sample, others: Iterable[Sample], prior: Gaussian) -> Belief:
     count, mean = costs.count, costs.mean
     if count == 0:
         return prior

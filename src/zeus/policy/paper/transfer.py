@@ -7,13 +7,13 @@ size is profiled on this one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from zeus.policy.paper.thompson import NOTHING, Sample
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True):
     """One run: its cost on its GPU model, and the epochs it needed if it reached the target."""
 
     gpu_model: str
@@ -21,8 +21,7 @@ class Observation:
     epochs: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """All observations of one size on one GPU model."""
 
     costs: Sample = NOTHING
@@ -35,13 +34,12 @@ class Seen:
 UNSEEN = Seen()
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class Arm(msgspec.Struct, frozen=True):
     """The observations of one batch size on each GPU model, over the `window` most recent runs (0: all)."""
 
     window: int = 0
     recent: tuple[Observation, ...] = ()  # only stored if there is a window
-    seen: Mapping[str, Seen] = field(default_factory=dict)
+    seen: Mapping[str, Seen] = {}
 
     def add(self, one: Observation) -> Arm:
         """The arm after one more run. With a window the oldest run drops out."""

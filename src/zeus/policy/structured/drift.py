@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from zeus.policy.structured.curve import EPOCHS, Belief, learn, prior
 
@@ -26,20 +28,7 @@ CHANGE = 0.3  # variance that an alarm adds to earlier lessons
 OLDEST = 6  # alarms after which a lesson is dropped
 
 
-Checked = TypeVar("Checked")
-
-
-def altered(one: Checked, **fields: Any) -> Checked:
-    """`dataclasses.replace` without its ten microseconds, for classes without `__post_init__`. An ask needs ten."""
-    made = object.__new__(type(one))
-    seen = one.__dict__
-    made.__dict__.update({name: seen[name] for name in type(one).__dataclass_fields__})  # type: ignore[attr-defined]
-    made.__dict__.update(fields)
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(msgspec.Struct, frozen=True):
     """One run of a size (by index) needed e^log_epochs epochs, or is estimated to, with variance `soft`."""
 
     arm: int
@@ -47,8 +36,7 @@ class Lesson:
     soft: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(msgspec.Struct, frozen=True):
     """Lessons of one kind: their number, mean and sum of squared deviations."""
 
     count: int = 0
@@ -64,14 +52,13 @@ class Sum:
 Kind: TypeAlias = tuple[int, float, int]  # size, softness, alarms since
 
 
-@dataclass(frozen=True)
-class Lessons:
+class Lessons(msgspec.Struct, frozen=True, dict=True):
     """All lessons of a job. A value: `add` returns a new one, in the same time for any length of history."""
 
     sizes: tuple[int, ...]
     default: int
     window: int = 0  # the number of most recent lessons of a size that count; 0: all
-    old: Mapping[Kind, Sum] = field(default_factory=dict)
+    old: Mapping[Kind, Sum] = {}
     recent: tuple[Lesson, ...] = ()  # lessons since the oldest rise in progress; with a window, all that count
     up: float = 0.0
     down: float = 0.0
@@ -138,11 +125,11 @@ class Lessons:
             lesson: The new one.
             expected: Mean and variance expected at the launch of the run; None if it must not raise the alarm.
         """
-        now = altered(self, recent=(*self.recent, lesson))
+        now = replace(self, recent=(*self.recent, lesson))
         last = len(self.recent)
         if expected is not None:
             z = max(-CLIP, min(CLIP, (lesson.log_epochs - expected[0]) / math.sqrt(expected[1])))
-            now = altered(
+            now = replace(
                 now,
                 up=max(0.0, self.up + z - SLACK),
                 down=max(0.0, self.down - z - SLACK),
@@ -170,7 +157,7 @@ class Lessons:
         keep = min(rises, default=len(self.recent))
         if not keep:
             return self
-        return altered(
+        return replace(
             self,
             old=_collect(self.old, self.recent[:keep]),
             recent=self.recent[keep:],
@@ -192,7 +179,7 @@ class Lessons:
                 down_since -= index < self.down_since
         old = {kind: one for kind, one in self.old.items() if one.count <= left[kind[0]]}
         recent = tuple(reversed(kept))
-        return altered(self, old=old, recent=recent, up_since=up_since, down_since=down_since)
+        return replace(self, old=old, recent=recent, up_since=up_since, down_since=down_since)
 
 
 def _collect(old: Mapping[Kind, Sum], lessons: Iterable[Lesson]) -> dict[Kind, Sum]:
