@@ -7,67 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from zeus.errors import InputError
-
-
-class Rng(Protocol):
-    """A source of random draws, such as `random.Random`."""
-
-    def gauss(self, mu: float, sigma: float) -> float:
-        """One draw from a normal distribution."""
-
-
-class Sample(msgspec.Struct, frozen=True):
-    """The observations that a Gaussian needs: their number, mean and sum of squared deviations.
-
-    >>> Sample.of([1.0, 3.0])
-    Sample(count=2, mean=2.0, squares=2.0)
-    >>> Sample.of([1.0, 3.0]).add(5.0) == Sample.of([1.0, 3.0]).merge(Sample.of([5.0])) == Sample.of([1.0, 3.0, 5.0])
-    True
-    """
-
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Sample:
-        sample = cls()
-        for value in values:
-            sample = sample.add(value)
-        return sample
-
-    def add(self, value: float) -> Sample:
-        if not 0 < value < math.inf:
-            raise InputError(f"observed cost {value!r}: give a finite number above 0.")
-        count, off = self.count + 1, value - self.mean
-        mean = self.mean + off / count
-        return Sample(count, mean, self.squares + off * (value - mean))
-
-    def merge(self, other: Sample) -> Sample:
-        if not (self.count and other.count):
-            return self if self.count else other
-        count, off = self.count + other.count, other.mean - self.mean
-        return Sample(
-            count,
-            self.mean + off * other.count / count,
-            self.squares + other.squares + off * off * self.count * other.count / count,
-        )
-
-    def scale(self, factor: float) -> Sample:
-        return Sample(self.count, self.mean * factor, self.squares * factor * factor)
-
-    @property
-    def variance(self) -> float:
-        """Population variance, as in line 2 of Algorithm 2."""
-        return self.squares / self.count if self.count else 0.0
-
-
-NOTHING = Sample()
+from zeus.policy.common import Rng, Sample
 
 
 class Gaussian(msgspec.Struct, frozen=True):

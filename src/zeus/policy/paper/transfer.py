@@ -6,11 +6,13 @@ size is profiled on this one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
 
-from zeus.policy.paper.thompson import NOTHING, Sample
+from zeus.errors import InputError
+from zeus.policy.common import NOTHING, Sample
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -19,6 +21,10 @@ class Observation(msgspec.Struct, frozen=True):
     gpu_model: str
     cost: float
     epochs: int | None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.cost < math.inf:
+            raise InputError(f"observed cost {self.cost!r}: give a finite number above 0.")
 
 
 class Seen(msgspec.Struct, frozen=True):

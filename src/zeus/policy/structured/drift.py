@@ -19,6 +19,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from zeus.policy.common import NOTHING, Sample
 from zeus.policy.structured.curve import EPOCHS, Belief, learn, prior
 
 GUESS, GUESS_WEIGHT = 0.15, 2.0  # prior for the noise between runs, in log epochs, and its weight in runs
@@ -36,19 +37,6 @@ class Lesson(msgspec.Struct, frozen=True):
     soft: float = 0.0
 
 
-class Sum(msgspec.Struct, frozen=True):
-    """Lessons of one kind: their number, mean and sum of squared deviations."""
-
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-
-    def add(self, value: float) -> Sum:
-        count, off = self.count + 1, value - self.mean
-        mean = self.mean + off / count
-        return Sum(count, mean, self.squares + off * (value - mean))
-
-
 Kind: TypeAlias = tuple[int, float, int]  # size, softness, alarms since
 
 
@@ -58,7 +46,7 @@ class Lessons(msgspec.Struct, frozen=True, dict=True):
     sizes: tuple[int, ...]
     default: int
     window: int = 0  # the number of most recent lessons of a size that count; 0: all
-    old: Mapping[Kind, Sum] = {}
+    old: Mapping[Kind, Sample] = {}
     recent: tuple[Lesson, ...] = ()  # lessons since the oldest rise in progress; with a window, all that count
     up: float = 0.0
     down: float = 0.0
@@ -68,7 +56,7 @@ class Lessons(msgspec.Struct, frozen=True, dict=True):
     down_since: int = 0
 
     @cached_property
-    def _sums(self) -> dict[Kind, Sum]:
+    def _sums(self) -> dict[Kind, Sample]:
         return _collect(self.old, self.recent)
 
     @cached_property
@@ -182,9 +170,9 @@ class Lessons(msgspec.Struct, frozen=True, dict=True):
         return replace(self, old=old, recent=recent, up_since=up_since, down_since=down_since)
 
 
-def _collect(old: Mapping[Kind, Sum], lessons: Iterable[Lesson]) -> dict[Kind, Sum]:
+def _collect(old: Mapping[Kind, Sample], lessons: Iterable[Lesson]) -> dict[Kind, Sample]:
     sums = dict(old)
     for one in lessons:
         kind = (one.arm, one.soft, 0)
-        sums[kind] = sums.get(kind, Sum()).add(one.log_epochs)
+        sums[kind] = sums.get(kind, NOTHING).add(one.log_epochs)
     return sums

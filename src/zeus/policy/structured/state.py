@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from zeus.cost import CostModel
+from zeus.cost import Use
 from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
-from zeus.policy.paper.state import PATIENCE, check_order, cost_of
-from zeus.policy.paper.thompson import Rng
+from zeus.ledger.charge import charge, cost_of
+from zeus.policy.common import Rng, Running, check_order, one_ended
 from zeus.policy.structured import curve
 from zeus.policy.structured.curve import Belief, Prior
 from zeus.policy.structured.drift import THRESHOLD, Lesson, Lessons
@@ -27,16 +27,6 @@ EXACT = 1e-6  # variance of a profiled log EpochCost
 KNOWN_WELL = 2  # converged runs of a size after which another may raise the alarm
 STALE = 0.2  # difference in log EpochCost above which a profile must have been measured with other data
 MEMORY = 4  # runs of a size over which the share that missed the target is averaged
-
-
-class Running(msgspec.Struct, frozen=True):
-    """What other trials need to know about an open trial, and the log epochs expected of it (mean, variance)."""
-
-    arm: int
-    explores: bool
-    gpu_model: str
-    expected: tuple[float, float] | None = None
-    later_ended: int = 0
 
 
 class StructuredState(msgspec.Struct, frozen=True, dict=True):
@@ -89,12 +79,12 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
     @property
     def in_flight(self) -> int:
         """Running trials, including the one being asked for."""
-        return 1 + sum(one.later_ended < PATIENCE for one in self.running.values())
+        return 1 + sum(one.is_waited_for for one in self.running.values())
 
     @property
     def exploring(self) -> set[int]:
         """Arms that running trials explore, on any GPU, because what they teach about Epochs holds for all."""
-        return {one.arm for one in self.running.values() if one.explores and one.later_ended < PATIENCE}
+        return {one.arm for one in self.running.values() if one.explores and one.is_waited_for}
 
     def usable(self, gpu_model: str) -> list[int]:
         """Arms that have not crashed on this GPU model."""
@@ -141,7 +131,7 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
             return replace(self, sequence=event.sequence, ended=self.ended + _reached(event))
         match event:
             case Profiled():
-                epoch = CostModel(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
+                epoch = charge(Use(event.joules, event.seconds), self.job.eta_knob, event.max_watts).cost
                 return replace(self, sequence=event.sequence)._profiled(event.gpu_model, event.batch_size, epoch)
             case Pardoned():
                 arm = self.arms[event.batch_size]
@@ -156,17 +146,15 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
         return replace(self, costs=costs, curves=curves)
 
     def _trial(self, trial: Trial) -> StructuredState:
-        others = {n: one for n, one in self.running.items() if n != trial.number}
-        if trial.outcome is None and trial.ending is Ending.OPEN:
-            return replace(self, running={**others, trial.number: self._launch(trial)})
+        if trial.ending is Ending.OPEN:
+            return replace(self, running={**self.running, trial.number: self._launch(trial)})
         if trial.outcome is None or trial.ending is Ending.LOST:
-            return replace(self, running=others)
-        waited = {
-            n: replace(one, later_ended=one.later_ended + 1) if n < trial.number else one for n, one in others.items()
-        }
+            return replace(self, running={n: one for n, one in self.running.items() if n != trial.number})
         ended = self.ended + _reached(trial)
         ran = {**self.ran, self.arms[trial.batch_size]: ended} if trial.outcome.epochs else self.ran
-        now = replace(self._learn(trial, trial.outcome), running=waited, ended=ended, ran=ran)
+        now = replace(
+            self._learn(trial, trial.outcome), running=one_ended(self.running, trial.number), ended=ended, ran=ran
+        )
         return now if now.lessons.alarms == self.lessons.alarms else replace(now, alarmed=ended)
 
     def _launch(self, trial: Trial) -> Running:
