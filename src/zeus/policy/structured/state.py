@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 import numpy as np
@@ -97,12 +97,16 @@ class StructuredState(msgspec.Struct, frozen=True, dict=True):
 
     def log_cost(self, arm: int, gpu_model: str) -> float:
         """Log of the believed cost of reaching the target with this size, including runs that miss it."""
-        log_epochs = self.lessons.belief.mean[arm]
-        wasted = 0.0
-        if arm in self.missed:
+        return self._log_epochs[arm] + self.epoch_costs(gpu_model).mean[arm]
+
+    @cached_property
+    def _log_epochs(self) -> tuple[float, ...]:
+        """Log of the epochs that each arm needs for one run that reaches the target, including runs that miss it."""
+        found = list(self.lessons.belief.mean)
+        for arm, missed in self.missed.items():
             runs = min(self.converged.get(arm, 1), MEMORY)
-            wasted = math.log1p(self.missed[arm] / runs * self.job.max_epochs * exp(-log_epochs))
-        return log_epochs + wasted + self.epoch_costs(gpu_model).mean[arm]
+            found[arm] += math.log1p(missed / runs * self.job.max_epochs * exp(-found[arm]))
+        return tuple(found)
 
     def best(self, gpu_model: str, usable: list[int]) -> int:
         """The converged arm with the lowest believed cost; if none converged, the arm nearest to the default."""
