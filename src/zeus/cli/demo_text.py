@@ -6,7 +6,7 @@ from typing import Any
 
 from zeus.cli.output import plain_table, seconds, sparkline
 from zeus.job import JobSpec, Trial
-from zeus.policy.paper.state import cost_of
+from zeus.ledger.charge import cost_of
 from zeus.tariff.text import joules
 
 COLUMNS = "{:>10}  {:>5}  {:>5}  {:>6}  {:>8}  {:>8}  {:<13}  {}"

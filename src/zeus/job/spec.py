@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from functools import cached_property
 from typing import Annotated
 
 from msgspec import Meta
@@ -38,7 +39,7 @@ class Target(Checked, frozen=True):
         return is_reached(self.metric, metric, self.higher_is_better)
 
 
-class JobSpec(Checked, frozen=True, kw_only=True):
+class JobSpec(Checked, frozen=True, kw_only=True, dict=True):
     """A recurring training job: its batch sizes, target and preferences.
 
     Batch sizes are global: the samples in one update of the weights, over all GPUs and accumulated batches.
@@ -92,7 +93,7 @@ class JobSpec(Checked, frozen=True, kw_only=True):
         ):
             force_setattr(self, name, value)
 
-    @property
+    @cached_property
     def id(self) -> str:
         """`job_id`, or else the prefix and a hash of the batch sizes, the default size and the target.
 
@@ -108,7 +109,7 @@ class JobSpec(Checked, frozen=True, kw_only=True):
         """β; infinite if no trial is to be stopped for its cost."""
         return math.inf if self.beta_knob is None else self.beta_knob
 
-    @property
+    @cached_property
     def target(self) -> Target:
         return Target(self.target_metric, self.higher_is_better_metric)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta
@@ -168,7 +169,7 @@ class Outcome(Checked, frozen=True, kw_only=True):
         return Footprint(math.nan if self.joules is None else self.joules)
 
 
-class Gpus(Checked, frozen=True):
+class Gpus(Checked, frozen=True, dict=True):
     """The GPUs that a trial runs on, and whose energy its costs count.
 
     Costs on different numbers of GPUs, or with and without the CPU, are not comparable, but Epochs(b) holds for all.
@@ -188,12 +189,12 @@ class Gpus(Checked, frozen=True):
         if self.include is not GPU_ONLY:
             force_setattr(self, "include", included(self.include))
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """The model and what is counted with it: the name under which profiles are stored."""
         return self.model if self.include is GPU_ONLY else counted_as(self.model, self.include)
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The name under which costs on these GPUs are stored."""
         return self.kind if self.count == 1 else f"{self.count} x {self.kind}"
@@ -248,11 +249,11 @@ class Trial(Checked, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        before = self.asked
-        for mark in (self.lost, self.ended):
-            if mark is not None:
-                need(before < mark, "sequence numbers", (before, mark), "asked before lost before ended")
-                before = mark
+        if self.lost is not None:
+            need(self.asked < self.lost, "sequence numbers", (self.asked, self.lost), "asked before lost")
+        if self.ended is not None:
+            before = self.lost or self.asked
+            need(before < self.ended, "sequence numbers", (before, self.ended), "asked before lost before ended")
         has_ended = self.outcome is not None and self.outcome.ending is not Ending.LOST
         need(has_ended == (self.ended is not None), "outcome", self.outcome, "one with `ended`, none before")
 

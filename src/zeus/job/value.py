@@ -8,6 +8,7 @@ document says. Unknown is None (JSON: null); NaN is refused.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import cache
 from math import isnan
 from types import NoneType, UnionType
@@ -51,12 +52,33 @@ class Checked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     def __post_init__(self) -> None:
-        for name, kinds, least, most in _bounds(type(self)):
-            value = getattr(self, name)
-            if value.__class__ in kinds and (value is None or least <= value <= most):
-                continue
-            of_numpy = isinstance(value, float) and float in kinds and least <= value <= most
-            need(of_numpy, name, value, _wanted(value, kinds, least, most))
+        if not _is_sound(type(self))(self):
+            _refuse(self)
+
+
+@cache
+def _is_sound(cls: type[Checked]) -> Callable[[Checked], bool]:
+    """A function that says whether all numbers and flags of a value are within their bounds.
+
+    It is compiled as one expression for each class, because a loop over the fields takes three times as long.
+    """
+    terms, names = ["True"], {}
+    for name, kinds, least, most in _bounds(cls):
+        names[f"{name}_kinds"] = kinds
+        unknown = f"one.{name} is None or " if NoneType in kinds else ""
+        terms.append(f"({unknown}one.{name}.__class__ in {name}_kinds and {least!r} <= one.{name} <= {most!r})")
+    sound: Callable[[Checked], bool] = eval(f"lambda one: {' and '.join(terms)}", names)
+    return sound
+
+
+def _refuse(one: Checked) -> None:
+    """Raise InputError for the first field that is out of its bounds. A float of NumPy is a number too."""
+    for name, kinds, least, most in _bounds(type(one)):
+        value = getattr(one, name)
+        if value is None and NoneType in kinds:
+            continue
+        is_number = value.__class__ in kinds or (isinstance(value, float) and float in kinds)
+        need(is_number and least <= value <= most, name, value, _wanted(value, kinds, least, most))
 
 
 @cache

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
 
 from zeus.cost import CostModel, Use
-from zeus.job.trial import Kept, Outcome
+from zeus.job.trial import Kept, Outcome, Trial
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(msgspec.Struct, frozen=True):
     """Energy, time and cost, all of them known.
 
     >>> Spent(3.0, 2.0, 1.0) + Spent(1.0, 1.0, 1.0) - Spent(2.0, 2.0, 2.0)
@@ -32,7 +33,12 @@ class Spent:
 
 def charge(use: Use, eta: float, max_watts: float) -> Spent:
     """This energy and time, with their cost."""
-    return Spent(use.joules, use.seconds, CostModel(eta, max_watts).cost(use.joules, use.seconds))
+    return Spent(use.joules, use.seconds, _model(eta, max_watts).of(use))
+
+
+@lru_cache(maxsize=64)  # few jobs and GPUs, many trials
+def _model(eta: float, max_watts: float) -> CostModel:
+    return CostModel(eta, max_watts)
 
 
 def spent(outcome: Outcome | None, eta: float, max_watts: float) -> Spent | None:
@@ -42,8 +48,13 @@ def spent(outcome: Outcome | None, eta: float, max_watts: float) -> Spent | None
     return charge(Use(outcome.joules, outcome.seconds), eta, max_watts)
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+def cost_of(trial: Trial, eta: float) -> float | None:
+    """Equation 2 for this trial alone, in joules; None if its energy is unknown."""
+    use = spent(trial.outcome, eta, trial.ask.max_watts)
+    return None if use is None else use.cost
+
+
+class Tally(msgspec.Struct, frozen=True):
     """A running total over several trials.
 
     A trial of unknown energy that did no epoch adds nothing. If it did an epoch, it used something, and the total is
@@ -66,10 +77,12 @@ class Tally:
 
     def add(self, outcome: Outcome | None, eta: float, max_watts: float) -> Tally:
         """The total with one more trial; its outcome is None if it never reported anything."""
-        use = spent(outcome, eta, max_watts)
+        return self.plus(spent(outcome, eta, max_watts), ran=outcome is not None and outcome.epochs > 0)
+
+    def plus(self, use: Spent | None, *, ran: bool) -> Tally:
+        """The total with one more trial of this use; None if it is unknown. `ran`: whether it did an epoch."""
         if use is not None:
             return Tally(self.known + use, self.told + 1, self.unknown, self.owed)
-        ran = outcome is not None and outcome.epochs > 0
         return Tally(self.known, self.told, self.unknown + 1, self.owed + ran)
 
     @property

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
-from zeus.policy.paper.thompson import Rng
+from zeus.policy.common import Rng
 from zeus.policy.random_stream import Stream
 
 State = TypeVar("State")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
+from zeus.policy.common import Rng
 from zeus.policy.paper.state import PaperState
-from zeus.policy.paper.thompson import Rng
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ at its bound if it had continued in the same way.
 
 from __future__ import annotations
 
-from zeus.cost import CostModel
 from zeus.job import Ending, Trial, replace
+from zeus.ledger.charge import cost_of
 
 
 def repriced(trial: Trial, new: float) -> Trial:
@@ -22,9 +22,9 @@ def repriced(trial: Trial, new: float) -> Trial:
         return trial
     if outcome.ending is Ending.STOPPED and not outcome.epochs:
         return Trial(ask=trial.ask, decision=decision, asked=trial.asked, lost=trial.ended)
-    if outcome.joules is None:  # its cost is unknown, so its bound has no effect; only next_epoch_cost would
+    before, now = cost_of(trial, old), cost_of(trial, new)
+    if before is None or now is None:  # its bound has no effect then; only next_epoch_cost would
         return replace(trial, outcome=replace(outcome, next_epoch_cost=None))
-    before, now = (CostModel(eta, trial.ask.max_watts).cost(outcome.joules, outcome.seconds) for eta in (old, new))
     if not (before > 0 and now > 0):
         return trial
     limit, following = decision.cost_limit, outcome.next_epoch_cost

@@ -9,8 +9,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from zeus.job import Ending, Event, JobSpec, Outcome, Pardoned, Trial
-from zeus.policy.paper.state import PaperState, cost_of
-from zeus.policy.paper.thompson import Belief, Certain, Gaussian, Sample, beliefs
+from zeus.ledger.charge import cost_of
+from zeus.policy.common import Sample
+from zeus.policy.paper.state import PaperState
+from zeus.policy.paper.thompson import Belief, Certain, Gaussian, beliefs
 from zeus.policy.structured.normal import exp
 from zeus.policy.structured.state import StructuredState
 

@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 from zeus.cost import Use
 from zeus.errors import InputError, suggest
 from zeus.job import Ask, Decision, Ending, Event, JobSpec, Phase, Trial, replace
+from zeus.ledger.charge import cost_of
 from zeus.policy.api import Policy
-from zeus.policy.paper.state import cost_of
-from zeus.policy.paper.thompson import Rng
+from zeus.policy.common import Rng
 from zeus.policy.registry import POLICIES, find_policy
 from zeus.simulate.limit_plans import JustInTime, LimitFromPolicy, Limits, OneARun, Pinned, Walked
 from zeus.simulate.regret import best_pair

@@ -15,10 +15,11 @@ the order of simulated time. So a decision knows which trials have ended by then
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import Any
+
+import msgspec
 
 from zeus.cost import Use
 from zeus.errors import InputError
@@ -33,8 +34,7 @@ from zeus.trial.estimate import first_epoch
 from zeus.trial.knowledge import from_epochs
 
 
-@dataclass(frozen=True, slots=True)
-class Try:
+class Try(msgspec.Struct, frozen=True):
     """One trial of a recurrence, with what it cost."""
 
     decision: Decision
@@ -44,8 +44,7 @@ class Try:
     charged: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedRecurrence:
+class ReplayedRecurrence(msgspec.Struct, frozen=True):
     """All trials of one recurrence."""
 
     tries: tuple[Try, ...]
@@ -153,8 +152,7 @@ def replay_each(
         yield ReplayedRecurrence(tuple(one.tries))
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedRun:
+class ReplayedRun(msgspec.Struct, frozen=True):
     """A run in progress. After `seconds`, either its next epoch ends or the run does."""
 
     trial: Trial
@@ -164,8 +162,7 @@ class ReplayedRun:
     outcome: Outcome | None  # None: the run goes on
 
 
-@dataclass(slots=True)
-class Flight:
+class Flight(msgspec.Struct):
     """A recurrence in flight: its current run and its earlier trials."""
 
     recurrence: int

@@ -1,9 +1,16 @@
 """One trial as a pure state machine: events in, actions out. Every way of running a trial is a shell around it.
 
-    Started ──▶ EpochBegan ──▶ Measured ... ──▶ Evaluated ──▶ EpochEnded ──▶ EpochBegan ... ──▶ Finish
-       │            │              │                │              │
-       └────────────┴───── AskPolicy ◀─── as soon as it is known what this epoch, or the next, will cost
-                               └── PolicySaid(no) ──▶ Finish(stopped)
+    Started ──▶ BETWEEN ──EpochBegan──▶ TRAINING ──EpochEnded──▶ AWAITING ──EpochBegan──▶ TRAINING (without a metric)
+                   ▲                       │                        │
+                   │                   Evaluated                Evaluated
+                   │                       ▼                        │
+                   ├──────EpochEnded── EVALUATED                    │
+                   └────────────────────────────────────────────────┘
+    each way out of an epoch:   close it ──▶ AskPolicy ──▶ PolicySaid(no) ──▶ over (STOPPED)
+    from anywhere:              the target is reached, max_epochs are done, or Ended ──▶ over
+
+In TRAINING and EVALUATED each Measured may lead to one AskPolicy an epoch. A trial that is stopped there still goes on
+to the end of its loop, and what it uses until then is charged. A trial that is over has an `ending`.
 
 The shells are the loader, the framework callbacks, the watcher of an unmodified script, the five old HTTP routes and
 the simulator. They turn what happens into events, and carry out the actions. Only the engine knows when an epoch is
@@ -24,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TypeAlias
 
 from zeus.cost import ZERO, CostModel, Use, fits
@@ -142,6 +150,31 @@ Action: TypeAlias = AskPolicy | TellEpoch | Finish
 # ---------------------------------------------------------------------------------------------------- the machine
 
 
+class Stage(Enum):
+    """Where a trial is in its epochs (drawn above)."""
+
+    BETWEEN = auto()  # no epoch is running; the policy has been asked about the next one
+    TRAINING = auto()  # an epoch is running
+    EVALUATED = auto()  # an epoch is running, and its metric is known
+    AWAITING = auto()  # an epoch is over; its metric may follow
+
+
+IN_EPOCH = (Stage.TRAINING, Stage.EVALUATED)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSoFar:
+    """What is known of the epoch that is running, or just over."""
+
+    use: Use = ZERO
+    evaluation: Use = ZERO  # the part of `use` besides its steps
+    metric: float | None = None
+    limits: frozenset[float | None] = frozenset()
+    steps: int = 0
+    paces: tuple[float, ...] = ()  # cost of a step in each measurement
+    was_asked: bool = False  # whether the policy was asked inside it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """The target, cost model and bound of a trial."""
@@ -199,18 +232,11 @@ class TrialEngine:
     curve: tuple[EpochPoint, ...] = ()
     samples: int | None = None  # in an epoch, if the script reports them
     _stride: int = 1
-    _in_epoch: bool = False
-    _evaluated: bool = False  # in this epoch
-    _pending: bool = False  # an epoch is over, and the policy was not asked yet
-    _epoch: Use = ZERO  # in this epoch
-    _evaluation: Use = ZERO  # in this epoch, besides its steps
+    _stage: Stage = Stage.BETWEEN
+    _epoch: EpochSoFar = EpochSoFar()
     _last_evaluation: Use = ZERO  # of the epoch before
-    _limits: frozenset[float | None] = frozenset()  # in this epoch
     _limit: float | None = None  # of the last steps or epoch; evaluation may run at another
-    _steps: int = 0  # in this epoch
     _steps_per_epoch: int | None = None
-    _paces: tuple[float, ...] = ()  # cost of a step in each measurement of this epoch
-    _inside: bool = False  # the policy was asked inside this epoch
 
     @classmethod
     def resumed(
@@ -232,9 +258,16 @@ class TrialEngine:
         elif so_far is not None and so_far.seconds and so_far.seconds >= before.seconds:
             # Otherwise nothing was measured yet, or the store missed a start.
             before = Use(math.nan if so_far.joules is None else so_far.joules, so_far.seconds)
-        before = before + lost
+        return cls.after(replace(terms, before=before + lost, epochs_before=epochs), known, epochs, so_far)
+
+    @classmethod
+    def after(cls, terms: Terms, known: Knowledge, epochs: int, so_far: Outcome | None) -> TrialEngine:
+        """A trial in the same process after this many epochs, with the units that it last reported.
+
+        What it used until then is `terms.before`.
+        """
         units = {} if so_far is None else {(one.kind, one.limit_watts, one.cold): one for one in so_far.stretches}
-        return cls(replace(terms, before=before, epochs_before=epochs), known, epochs=epochs, stretches=units)
+        return cls(terms, known, epochs=epochs, stretches=units)
 
     @property
     def charged(self) -> Use:
@@ -256,8 +289,8 @@ class TrialEngine:
             case Started():
                 return self._before_the_first()
             case EpochBegan():
-                engine, actions = self._judged() if self._pending else (self, ())
-                return replace(engine, _in_epoch=True, _evaluated=False), actions
+                engine, actions = self._judged() if self._stage is Stage.AWAITING else (self, ())
+                return replace(engine, _stage=Stage.TRAINING), actions
             case Measured():
                 return self._measured(event)
             case EpochEnded():
@@ -275,7 +308,7 @@ class TrialEngine:
 
     def _after_the_end(self, event: Event) -> TrialEngine:
         """A trial stopped inside an epoch is charged until its loop ends. Nothing else changes."""
-        if not (self._inside and self.ending is Ending.STOPPED and isinstance(event, Measured)):
+        if not (self._epoch.was_asked and self.ending is Ending.STOPPED and isinstance(event, Measured)):
             return self
         return replace(
             self, stretches=self._added(event) if event.count else self.stretches, spent=self.spent + event.use
@@ -290,25 +323,24 @@ class TrialEngine:
         stretches = self._added(event) if count else self.stretches
         if kind is Kind.SET_UP:
             return replace(self, stretches=stretches), ()
-        beside = use if kind is Kind.EVALUATION else Use()
         is_training = count > 0 and kind is not Kind.EVALUATION
         steps = count if kind is Kind.STEP else 0
-        price = self._price(use)
-        now = replace(
-            self,
-            stretches=stretches,
-            spent=self.spent + use,
-            _epoch=self._epoch + use,
-            _evaluation=self._evaluation + beside,
-            _limit=event.limit if is_training else self._limit,
-            _limits=self._limits | {event.limit} if is_training else self._limits,
-            _steps=self._steps + steps,
-            _paces=(*self._paces, price / steps) if steps else self._paces,
+        epoch = self._epoch
+        epoch = replace(
+            epoch,
+            use=epoch.use + use,
+            evaluation=epoch.evaluation + use if kind is Kind.EVALUATION else epoch.evaluation,
+            limits=epoch.limits | {event.limit} if is_training else epoch.limits,
+            steps=epoch.steps + steps,
+            paces=(*epoch.paces, self._price(use) / steps) if steps else epoch.paces,
         )
-        return now._look_inside() if steps and now._in_epoch else (now, ())
+        limit = event.limit if is_training else self._limit
+        now = replace(self, stretches=stretches, spent=self.spent + use, _epoch=epoch, _limit=limit)
+        return now._look_inside() if steps and now._stage in IN_EPOCH else (now, ())
 
     def _added(self, event: Measured) -> dict[tuple[Kind, float | None, bool], Stretch]:
-        cold = self.epochs - self.terms.epochs_before == int(self._pending)
+        # What follows the first epoch, up to its metric, is a part of it.
+        cold = self.epochs - self.terms.epochs_before == (self._stage is Stage.AWAITING)
         joules = event.use.joules if event.use.is_known else None
         one = Stretch.of(
             event.kind, event.limit, cold, event.count, None if joules is None else max(0.0, joules), event.use.seconds
@@ -319,15 +351,15 @@ class TrialEngine:
 
     def _epoch_ended(self) -> tuple[TrialEngine, tuple[Action, ...]]:
         """If the metric is not known yet, an evaluation may follow, which belongs to this epoch."""
-        now = replace(self, epochs=self.epochs + 1, _in_epoch=False, _pending=True)
-        return now._judged() if self._evaluated else (now, ())
+        now = replace(self, epochs=self.epochs + 1, _stage=Stage.AWAITING)
+        return now._judged() if self._stage is Stage.EVALUATED else (now, ())
 
     def _closed(self) -> TrialEngine:
-        """Add the epoch that has just ended to the curve, and reset what belongs to one epoch."""
-        number = self.epochs
-        limit = next(iter(self._limits)) if len(self._limits) == 1 else None
-        joules = self._epoch.joules if self._epoch.is_known else None
-        point = EpochPoint(number, self.metric if self._evaluated else None, joules, self._epoch.seconds, limit)
+        """Add the epoch that has just ended to the curve, and begin with an empty one."""
+        number, epoch = self.epochs, self._epoch
+        limit = next(iter(epoch.limits)) if len(epoch.limits) == 1 else None
+        joules = epoch.use.joules if epoch.use.is_known else None
+        point = EpochPoint(number, epoch.metric, joules, epoch.use.seconds, limit)
         curve, stride = (*self.curve, point) if number % self._stride == 0 else self.curve, self._stride
         if len(curve) > POINTS:
             curve, stride = curve[1::2], 2 * stride
@@ -335,22 +367,22 @@ class TrialEngine:
             self,
             curve=curve,
             _stride=stride,
-            _pending=False,
-            _epoch=ZERO,
-            _evaluation=ZERO,
-            _last_evaluation=self._evaluation,
-            _limits=frozenset(),
-            _steps=0,
-            _steps_per_epoch=self._steps or self._steps_per_epoch,
-            _paces=(),
-            _inside=False,
+            _stage=Stage.BETWEEN,
+            _epoch=EpochSoFar(),
+            _last_evaluation=epoch.evaluation,
+            _steps_per_epoch=epoch.steps or self._steps_per_epoch,
         )
 
     def _told_metric(self, metric: float) -> tuple[TrialEngine, tuple[Action, ...]]:
-        now = replace(self, metric=metric if is_number(metric) else None, _evaluated=True)
+        known, stage = metric if is_number(metric) else None, self._stage
+        now = replace(self, metric=known)
+        if stage is not Stage.BETWEEN:
+            now = replace(now, _epoch=replace(self._epoch, metric=known))
+        if stage is Stage.TRAINING:
+            now = replace(now, _stage=Stage.EVALUATED)
         if self.terms.reached(metric):
             return now._finish(Ending.CONVERGED)
-        return now._judged() if now._pending else (now, ())
+        return now._judged() if stage is Stage.AWAITING else (now, ())
 
     # ------------------------------------------------------------------ the next epoch
 
@@ -381,16 +413,16 @@ class TrialEngine:
 
         A script evaluates after its steps, also if it is stopped among them: the evaluation to come counts.
         """
-        steps, spent = self.steps_per_epoch, self._price(self.charged)
-        if self._inside or self.terms.cost_limit is None or not math.isfinite(spent):
+        epoch, steps, spent = self._epoch, self.steps_per_epoch or 0, self._price(self.charged)
+        if epoch.was_asked or self.terms.cost_limit is None or not math.isfinite(spent):
             return self, ()
-        left = self._price((self._usual_evaluation() - self._evaluation).most(ZERO))
+        left = self._price((self._usual_evaluation() - epoch.evaluation).most(ZERO))
         # The first steps may be slow, so nothing is extrapolated from them.
-        if len(self._paces) > 1 and self._steps * LOOKS >= (steps or 0):
-            left += max(0, (steps or 0) - self._steps) * min(self._paces)
+        if len(epoch.paces) > 1 and epoch.steps * LOOKS >= steps:
+            left += max(0, steps - epoch.steps) * min(epoch.paces)
         if fits(spent + left, self.terms.cost_limit):
             return self, ()
-        now = replace(self, next_epoch_cost=self._price(self._epoch) + left, _inside=True)
+        now = replace(self, next_epoch_cost=self._price(epoch.use) + left, _epoch=replace(epoch, was_asked=True))
         return now, (AskPolicy(now.report, spent + left),)
 
     def _usual_evaluation(self) -> Use:
@@ -410,9 +442,9 @@ class TrialEngine:
     # ------------------------------------------------------------------ the end
 
     def _finish(self, ending: Ending) -> tuple[TrialEngine, tuple[Action, ...]]:
-        in_the_midst = ending in (Ending.CONVERGED, Ending.NOT_CONVERGED) and self._in_epoch
-        now = replace(self, epochs=self.epochs + 1, _in_epoch=False) if in_the_midst else self
-        if in_the_midst or now._pending:
+        in_the_midst = ending in (Ending.CONVERGED, Ending.NOT_CONVERGED) and self._stage in IN_EPOCH
+        now = replace(self, epochs=self.epochs + 1) if in_the_midst else self
+        if in_the_midst or self._stage is Stage.AWAITING:
             now = now._closed()
         if ending is Ending.NOT_CONVERGED and not now.epochs:
             ending = Ending.LOST

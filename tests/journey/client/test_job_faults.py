@@ -10,7 +10,7 @@ import pytest
 from support.stories import CRASHED, NOT_CONVERGED, Story, converged, fold, job, not_run, stopped
 from zeus.errors import InputError
 from zeus.job import Ending, Outcome, Phase
-from zeus.policy.paper.thompson import Sample
+from zeus.policy.common import Sample
 
 pytestmark = pytest.mark.usefixtures("warm")
 

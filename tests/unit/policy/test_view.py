@@ -8,7 +8,8 @@ import pytest
 
 from support.stories import CRASHED, NOT_CONVERGED, Story, converged, job, not_run, stopped
 from zeus.job import Decision, Outcome, Phase, replace
-from zeus.policy.paper.thompson import Gaussian, Sample, observe
+from zeus.policy.common import Sample
+from zeus.policy.paper.thompson import Gaussian, observe
 from zeus.policy.registry import find_policy
 from zeus.policy.view import SizeView, Standing, from_events, view
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from zeus.cost import fits
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
-from zeus.policy.paper.state import PaperState, Side, why_best
-from zeus.policy.paper.thompson import FLAT, Gaussian, Rng, beliefs, predict
+from zeus.policy.common import Rng, why_best
+from zeus.policy.paper.state import PaperState, Side
+from zeus.policy.paper.thompson import FLAT, Gaussian, beliefs, predict
 
 
 @dataclass(frozen=True, slots=True)

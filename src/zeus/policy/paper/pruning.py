@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(msgspec.Struct, frozen=True):
     """The state of the exploration.
 
     >>> walk = Walk.start((8, 16, 32), default=16, rounds=1)
@@ -32,7 +33,7 @@ class Walk:
     rounds_left: int
     ahead: tuple[int, ...]  # to be explored in this round, in order; the first is being explored
     converged: frozenset[int] = frozenset()  # in this round
-    cheapest: Mapping[int, float] = field(default_factory=dict)  # lowest cost of each size that ever converged
+    cheapest: Mapping[int, float] = {}  # lowest cost of each size that ever converged
 
     @classmethod
     def start(cls, sizes: tuple[int, ...], default: int, rounds: int) -> Walk:

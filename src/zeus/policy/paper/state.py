@@ -7,54 +7,41 @@ size), so that they can be translated from one model to another (§7).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
-from zeus.cost import CostModel, ceiling
-from zeus.errors import InputError
+import msgspec
+from msgspec.structs import replace
+
+from zeus.cost import Use, ceiling
 from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
+from zeus.ledger.charge import Tally, charge, spent
+from zeus.policy.common import NOTHING, Running, Sample, all_crashed, check_order, one_ended
 from zeus.policy.paper.pruning import Walk
 from zeus.policy.paper.stopping import Cheapest, cost_limit
-from zeus.policy.paper.thompson import NOTHING, Sample
 from zeus.policy.paper.transfer import Arm, Observation
 
-PATIENCE = 3  # an open trial blocks exploration until so many later trials have ended
 
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """What other trials need to know about a running trial."""
-
-    batch_size: int
-    phase: Phase
-    gpu_model: str
-    later_ended: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """The part of the state that belongs to one GPU model."""
 
     walk: Walk
     cheapest: Cheapest
     crashed: frozenset[int] = frozenset()
     # Sizes whose first epoch did not fit under the bound, and its cost.
-    aside: Mapping[int, float] = field(default_factory=dict)
-    looks: Mapping[int, int] = field(default_factory=dict)  # runs of each size that did an epoch and did not crash
+    aside: Mapping[int, float] = {}
+    looks: Mapping[int, int] = {}  # runs of each size that did an epoch and did not crash
 
 
-@dataclass(frozen=True, slots=True)
-class PaperState:
+class PaperState(msgspec.Struct, frozen=True):
     """A job's folded history. `observe` takes the same time for any length of history."""
 
     job: JobSpec
     rounds: int  # of pruning
     sequence: int = 0  # of the last event
-    arms: Mapping[int, Arm] = field(default_factory=dict)
-    sides: Mapping[str, Side] = field(default_factory=dict)
-    epoch_costs: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # by GPU model, by size
-    open: Mapping[int, Open] = field(default_factory=dict)  # by trial number
-    spent: Mapping[int, float | None] = field(default_factory=dict)  # by recurrence not yet converged; None: unknown
+    arms: Mapping[int, Arm] = {}
+    sides: Mapping[str, Side] = {}
+    epoch_costs: Mapping[str, Mapping[int, float]] = {}  # by GPU model, by size
+    open: Mapping[int, Running] = {}  # by trial number
+    unfinished: Mapping[int, Tally] = {}  # what recurrences that are not over have used
 
     # ------------------------------------------------------------------ queries
 
@@ -104,10 +91,7 @@ class PaperState:
         """Whether a running trial explores the walk's current size, and not for too long already."""
         current = self.side(gpu_model).walk.current
         return any(
-            one.phase is Phase.PRUNING
-            and one.batch_size == current
-            and one.gpu_model == gpu_model
-            and one.later_ended < PATIENCE
+            one.explores and one.arm == current and one.gpu_model == gpu_model and one.is_waited_for
             for one in self.open.values()
         )
 
@@ -116,7 +100,7 @@ class PaperState:
         looks = dict(self.side(gpu_model).looks)
         for one in self.open.values():
             if one.gpu_model == gpu_model:
-                looks[one.batch_size] = looks.get(one.batch_size, 0) + 1
+                looks[one.arm] = looks.get(one.arm, 0) + 1
         return looks
 
     # ------------------------------------------------------------------ events
@@ -128,7 +112,7 @@ class PaperState:
             case Trial():
                 return self._trial(event)
             case Profiled():
-                epoch = _model(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
+                epoch = charge(Use(event.joules, event.seconds), self.job.eta_knob, event.max_watts).cost
                 here = {**self.epoch_costs.get(event.gpu_model, {}), event.batch_size: epoch}
                 known = {**self.epoch_costs, event.gpu_model: here}
                 return replace(self, sequence=event.sequence, epoch_costs=known)
@@ -136,35 +120,29 @@ class PaperState:
                 sides = {model: _pardon(side, event) for model, side in self.sides.items()}
                 return replace(self, sequence=event.sequence, sides=sides)
 
-    # The methods below run for every trial. They call the constructor, which takes a third of the time of `replace`.
-
     def _trial(self, trial: Trial) -> PaperState:
-        if trial.decision.batch_size not in self.job.batch_sizes:  # asked before the job's sizes were revised
+        if trial.batch_size not in self.job.batch_sizes:  # asked before the job's sizes were revised
             return replace(self, sequence=trial.sequence)
-        ending, mine, running = trial.ending, trial.ask.number, dict(self.open)
-        running.pop(mine, None)
+        ending = trial.ending
         if ending is Ending.OPEN:
-            return self._ask(trial, running)
+            return self._launch(trial)
         if trial.outcome is None or ending is Ending.LOST:
-            return replace(self, sequence=trial.sequence, open=running)
-        for number, one in running.items():
-            if number < mine:
-                running[number] = replace(one, later_ended=one.later_ended + 1)
-        return self._learn(trial, trial.outcome, running)
+            left = {number: one for number, one in self.open.items() if number != trial.number}
+            return replace(self, sequence=trial.sequence, open=left)
+        return self._learn(trial, trial.outcome)
 
-    def _ask(self, trial: Trial, running: dict[int, Open]) -> PaperState:
+    def _launch(self, trial: Trial) -> PaperState:
         model, sides = trial.ask.gpu_model, self.sides
         if model not in sides:
             sides = {**sides, model: self.side(model)}
-        running[trial.ask.number] = Open(trial.decision.batch_size, trial.decision.phase, model)
-        return PaperState(
-            self.job, self.rounds, trial.sequence, self.arms, sides, self.epoch_costs, running, self.spent
-        )
+        one = Running(trial.batch_size, trial.decision.phase is Phase.PRUNING, model)
+        return replace(self, sequence=trial.sequence, sides=sides, open={**self.open, trial.number: one})
 
-    def _learn(self, trial: Trial, outcome: Outcome, running: dict[int, Open]) -> PaperState:
-        ask, size, ending = trial.ask, trial.decision.batch_size, outcome.ending
-        model = ask.gpu_model
-        side, arms, cost = self.side(model), self.arms, cost_of(trial, self.job.eta_knob)
+    def _learn(self, trial: Trial, outcome: Outcome) -> PaperState:
+        ask, size, ending = trial.ask, trial.batch_size, outcome.ending
+        side, arms = self.side(ask.gpu_model), self.arms
+        use = spent(outcome, self.job.eta_knob, ask.max_watts)
+        cost = None if use is None else use.cost
         crashed, aside, looks = side.crashed, side.aside, side.looks
         if ending is Ending.CRASHED:
             crashed = crashed | {size}
@@ -178,60 +156,16 @@ class PaperState:
             arm = arms[size] if size in arms else Arm(self.job.window_size)
             arms = {**arms, size: arm.add(observation)}
 
-        spent, cheapest = dict(self.spent), side.cheapest
-        so_far = spent.pop(ask.recurrence, 0.0)
-        # As in the ledger's Tally: a trial of unknown energy that did no epoch adds nothing.
-        total = (
-            so_far if cost is None and not outcome.epochs else None if so_far is None or cost is None else so_far + cost
-        )
+        unfinished, cheapest = dict(self.unfinished), side.cheapest
+        tally = unfinished.pop(ask.recurrence, Tally()).plus(use, ran=outcome.epochs > 0)
         if ending is not Ending.CONVERGED and ask.attempt < MAX_TRIES and not ask.last:
-            spent[ask.recurrence] = total
-        elif ending is Ending.CONVERGED and total is not None:
-            cheapest = cheapest.add(total)
+            unfinished[ask.recurrence] = tally
+        elif ending is Ending.CONVERGED and tally.total is not None:
+            cheapest = cheapest.add(tally.total.cost)
         walk = _walk_on(side.walk, trial, ending, cost)
-        sides = {**self.sides, model: Side(walk, cheapest, crashed, aside, looks)}
-        return PaperState(self.job, self.rounds, trial.sequence, arms, sides, self.epoch_costs, running, spent)
-
-
-def check_order(job: JobSpec, sequence: int, event: Event) -> None:
-    """Raise InputError unless the event follows the one with this sequence number."""
-    if event.sequence <= sequence:
-        raise InputError(
-            f"job {job.id!r}: event {event.sequence} came after event {sequence}. Pass each event once, in the order "
-            "of sequence numbers."
-        )
-
-
-def all_crashed(job: JobSpec, gpu_model: str) -> InputError:
-    """The error for a job that has no batch size left to offer."""
-    return InputError(
-        f"job {job.id!r}: all batch sizes {list(job.batch_sizes)} crashed or ran out of memory"
-        + (f" on {gpu_model}" if gpu_model else "")
-        + ". Fix the training script or offer smaller sizes, then allow them again."
-    )
-
-
-def why_best(size: int, *, reached: bool) -> str:
-    """Why a policy that explores nothing runs this size; `reached`: whether it ever reached the target.
-
-    >>> why_best(16, reached=False)
-    '16 is the nearest size to the default; no size offered has reached the target yet'
-    """
-    if reached:
-        return f"{size} is the best size so far"
-    return f"{size} is the nearest size to the default; no size offered has reached the target yet"
-
-
-def cost_of(trial: Trial, eta: float) -> float | None:
-    """Equation 2 for this trial alone, in joules; None if its energy is unknown."""
-    if trial.outcome is None or trial.outcome.joules is None:
-        return None
-    return _model(eta, trial.ask.gpus.max_watts).cost(trial.outcome.joules, trial.outcome.seconds)
-
-
-@lru_cache(maxsize=64)  # few jobs and GPUs, many trials
-def _model(eta: float, max_watts: float) -> CostModel:
-    return CostModel(eta, max_watts)
+        sides = {**self.sides, ask.gpu_model: Side(walk, cheapest, crashed, aside, looks)}
+        running = one_ended(self.open, trial.number)
+        return replace(self, sequence=trial.sequence, arms=arms, sides=sides, open=running, unfinished=unfinished)
 
 
 def _observation(trial: Trial, outcome: Outcome, cost: float | None) -> Observation | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from zeus.errors import InputError
 
 
-@dataclass(frozen=True, slots=True)
-class Cheapest:
+class Cheapest(msgspec.Struct, frozen=True):
     """min C over the converged recurrences, or over the `window` most recent of them if that is not 0.
 
     Runs that did not converge do not count: a cheap failure must not lower the bound.

@@ -7,73 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
+
+import msgspec
 
 from zeus.errors import InputError
+from zeus.policy.common import Rng, Sample
 
 
-class Rng(Protocol):
-    """A source of random draws, such as `random.Random`."""
-
-    def gauss(self, mu: float, sigma: float) -> float:
-        """One draw from a normal distribution."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The observations that a Gaussian needs: their number, mean and sum of squared deviations.
-
-    >>> Sample.of([1.0, 3.0])
-    Sample(count=2, mean=2.0, squares=2.0)
-    >>> Sample.of([1.0, 3.0]).add(5.0) == Sample.of([1.0, 3.0]).merge(Sample.of([5.0])) == Sample.of([1.0, 3.0, 5.0])
-    True
-    """
-
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-    # Cache of the prior and the belief that follows: every decision needs all beliefs, but only one changes at a time.
-    kept: tuple[Gaussian, Belief] | None = field(default=None, init=False, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Sample:
-        sample = cls()
-        for value in values:
-            sample = sample.add(value)
-        return sample
-
-    def add(self, value: float) -> Sample:
-        if not 0 < value < math.inf:
-            raise InputError(f"observed cost {value!r}: give a finite number above 0.")
-        count, off = self.count + 1, value - self.mean
-        mean = self.mean + off / count
-        return Sample(count, mean, self.squares + off * (value - mean))
-
-    def merge(self, other: Sample) -> Sample:
-        if not (self.count and other.count):
-            return self if self.count else other
-        count, off = self.count + other.count, other.mean - self.mean
-        return Sample(
-            count,
-            self.mean + off * other.count / count,
-            self.squares + other.squares + off * off * self.count * other.count / count,
-        )
-
-    def scale(self, factor: float) -> Sample:
-        return Sample(self.count, self.mean * factor, self.squares * factor * factor)
-
-    @property
-    def variance(self) -> float:
-        """Population variance, as in line 2 of Algorithm 2."""
-        return self.squares / self.count if self.count else 0.0
-
-
-NOTHING = Sample()
-
-
-@dataclass(frozen=True, slots=True)
-class Gaussian:
+class Gaussian(msgspec.Struct, frozen=True):
     """A normal belief about the mean cost. Precision 0: nothing is known."""
 
     mean: float = 0.0
@@ -86,8 +28,7 @@ class Gaussian:
         return rng.gauss(self.mean, 1 / math.sqrt(self.precision))
 
 
-@dataclass(frozen=True, slots=True)
-class Certain:
+class Certain(msgspec.Struct, frozen=True):
     """A belief without variance, because all observed costs were equal. Each draw is the mean."""
 
     mean: float
@@ -105,15 +46,6 @@ def observe(costs: Sample, others: Iterable[Sample] = (), prior: Gaussian = FLAT
 
     `others` are the costs of the other arms. They supply the variance while this arm's own is unknown.
     """
-    if costs.kept is not None and costs.kept[0] is prior:
-        return costs.kept[1]
-    belief = _posterior(costs, others, prior)
-    if costs.count > 1:  # then the belief does not depend on other arms
-        object.__setattr__(costs, "kept", (prior, belief))
-    return belief
-
-
-def _posterior(costs: Sample, others: Iterable[Sample], prior: Gaussian) -> Belief:
     count, mean = costs.count, costs.mean
     if count == 0:
         return prior

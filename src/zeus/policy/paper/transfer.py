@@ -6,23 +6,28 @@ size is profiled on this one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from zeus.policy.paper.thompson import NOTHING, Sample
+import msgspec
+
+from zeus.errors import InputError
+from zeus.policy.common import NOTHING, Sample
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True):
     """One run: its cost on its GPU model, and the epochs it needed if it reached the target."""
 
     gpu_model: str
     cost: float
     epochs: int | None
 
+    def __post_init__(self) -> None:
+        if not 0 < self.cost < math.inf:
+            raise InputError(f"observed cost {self.cost!r}: give a finite number above 0.")
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+
+class Seen(msgspec.Struct, frozen=True):
     """All observations of one size on one GPU model."""
 
     costs: Sample = NOTHING
@@ -35,13 +40,12 @@ class Seen:
 UNSEEN = Seen()
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
+class Arm(msgspec.Struct, frozen=True):
     """The observations of one batch size on each GPU model, over the `window` most recent runs (0: all)."""
 
     window: int = 0
     recent: tuple[Observation, ...] = ()  # only stored if there is a window
-    seen: Mapping[str, Seen] = field(default_factory=dict)
+    seen: Mapping[str, Seen] = {}
 
     def add(self, one: Observation) -> Arm:
         """The arm after one more run. With a window the oldest run drops out."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,8 +53,7 @@ def octaves(sizes: tuple[int, ...]) -> tuple[float, ...]:
     return tuple(math.log2(size) for size in sizes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prior:
+class Prior(msgspec.Struct, frozen=True, eq=False):
     """The belief before any observation: mean and covariance of each shape. All shapes are equally likely."""
 
     means: Vector

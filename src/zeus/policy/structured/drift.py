@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
 
+import msgspec
+from msgspec.structs import replace
+
+from zeus.policy.common import NOTHING, Sample
 from zeus.policy.structured.curve import EPOCHS, Belief, learn, prior
 
 GUESS, GUESS_WEIGHT = 0.15, 2.0  # prior for the noise between runs, in log epochs, and its weight in runs
@@ -26,20 +29,7 @@ CHANGE = 0.3  # variance that an alarm adds to earlier lessons
 OLDEST = 6  # alarms after which a lesson is dropped
 
 
-Checked = TypeVar("Checked")
-
-
-def altered(one: Checked, **fields: Any) -> Checked:
-    """`dataclasses.replace` without its ten microseconds, for classes without `__post_init__`. An ask needs ten."""
-    made = object.__new__(type(one))
-    seen = one.__dict__
-    made.__dict__.update({name: seen[name] for name in type(one).__dataclass_fields__})  # type: ignore[attr-defined]
-    made.__dict__.update(fields)
-    return made
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
+class Lesson(msgspec.Struct, frozen=True):
     """One run of a size (by index) needed e^log_epochs epochs, or is estimated to, with variance `soft`."""
 
     arm: int
@@ -47,31 +37,16 @@ class Lesson:
     soft: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Lessons of one kind: their number, mean and sum of squared deviations."""
-
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-
-    def add(self, value: float) -> Sum:
-        count, off = self.count + 1, value - self.mean
-        mean = self.mean + off / count
-        return Sum(count, mean, self.squares + off * (value - mean))
-
-
 Kind: TypeAlias = tuple[int, float, int]  # size, softness, alarms since
 
 
-@dataclass(frozen=True)
-class Lessons:
+class Lessons(msgspec.Struct, frozen=True, dict=True):
     """All lessons of a job. A value: `add` returns a new one, in the same time for any length of history."""
 
     sizes: tuple[int, ...]
     default: int
     window: int = 0  # the number of most recent lessons of a size that count; 0: all
-    old: Mapping[Kind, Sum] = field(default_factory=dict)
+    old: Mapping[Kind, Sample] = {}
     recent: tuple[Lesson, ...] = ()  # lessons since the oldest rise in progress; with a window, all that count
     up: float = 0.0
     down: float = 0.0
@@ -81,7 +56,7 @@ class Lessons:
     down_since: int = 0
 
     @cached_property
-    def _sums(self) -> dict[Kind, Sum]:
+    def _sums(self) -> dict[Kind, Sample]:
         return _collect(self.old, self.recent)
 
     @cached_property
@@ -138,11 +113,11 @@ class Lessons:
             lesson: The new one.
             expected: Mean and variance expected at the launch of the run; None if it must not raise the alarm.
         """
-        now = altered(self, recent=(*self.recent, lesson))
+        now = replace(self, recent=(*self.recent, lesson))
         last = len(self.recent)
         if expected is not None:
             z = max(-CLIP, min(CLIP, (lesson.log_epochs - expected[0]) / math.sqrt(expected[1])))
-            now = altered(
+            now = replace(
                 now,
                 up=max(0.0, self.up + z - SLACK),
                 down=max(0.0, self.down - z - SLACK),
@@ -170,7 +145,7 @@ class Lessons:
         keep = min(rises, default=len(self.recent))
         if not keep:
             return self
-        return altered(
+        return replace(
             self,
             old=_collect(self.old, self.recent[:keep]),
             recent=self.recent[keep:],
@@ -192,12 +167,12 @@ class Lessons:
                 down_since -= index < self.down_since
         old = {kind: one for kind, one in self.old.items() if one.count <= left[kind[0]]}
         recent = tuple(reversed(kept))
-        return altered(self, old=old, recent=recent, up_since=up_since, down_since=down_since)
+        return replace(self, old=old, recent=recent, up_since=up_since, down_since=down_since)
 
 
-def _collect(old: Mapping[Kind, Sum], lessons: Iterable[Lesson]) -> dict[Kind, Sum]:
+def _collect(old: Mapping[Kind, Sample], lessons: Iterable[Lesson]) -> dict[Kind, Sample]:
     sums = dict(old)
     for one in lessons:
         kind = (one.arm, one.soft, 0)
-        sums[kind] = sums.get(kind, Sum()).add(one.log_epochs)
+        sums[kind] = sums.get(kind, NOTHING).add(one.log_epochs)
     return sums

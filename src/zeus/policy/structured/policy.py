@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from zeus.cost import fits
 from zeus.job import Ask, Decision, Event, JobSpec, Phase, Trial
-from zeus.policy.paper.state import all_crashed, why_best
-from zeus.policy.paper.thompson import Rng
+from zeus.policy.common import Rng, all_crashed, why_best
 from zeus.policy.structured.normal import beyond, cdf, exp, gain
 from zeus.policy.structured.state import StructuredState
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
-from zeus.cost import CostModel
+from zeus.cost import Use
 from zeus.job import MAX_TRIES, Ending, Event, JobSpec, Outcome, Pardoned, Phase, Profiled, Trial
-from zeus.policy.paper.state import PATIENCE, check_order, cost_of
-from zeus.policy.paper.thompson import Rng
+from zeus.ledger.charge import charge, cost_of
+from zeus.policy.common import Rng, Running, check_order, one_ended
 from zeus.policy.structured import curve
 from zeus.policy.structured.curve import Belief, Prior
-from zeus.policy.structured.drift import THRESHOLD, Lesson, Lessons, altered
+from zeus.policy.structured.drift import THRESHOLD, Lesson, Lessons
 from zeus.policy.structured.normal import above, exp
 
 EXACT = 1e-6  # variance of a profiled log EpochCost
@@ -28,32 +29,20 @@ STALE = 0.2  # difference in log EpochCost above which a profile must have been 
 MEMORY = 4  # runs of a size over which the share that missed the target is averaged
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """What other trials need to know about an open trial, and the log epochs expected of it (mean, variance)."""
-
-    arm: int
-    explores: bool
-    gpu_model: str
-    expected: tuple[float, float] | None = None
-    later_ended: int = 0
-
-
-@dataclass(frozen=True)
-class StructuredState:
+class StructuredState(msgspec.Struct, frozen=True, dict=True):
     """A job's folded history. `observe` takes the same time for any length of history."""
 
     job: JobSpec
     lessons: Lessons
     sequence: int = 0
-    costs: Mapping[str, Mapping[int, float]] = field(default_factory=dict)  # log EpochCost, by GPU model and arm
-    curves: Mapping[str, Belief] = field(default_factory=dict, compare=False)  # derived from `costs`
+    costs: Mapping[str, Mapping[int, float]] = {}  # log EpochCost, by GPU model and arm
+    curves: Mapping[str, Belief] = {}  # derived from `costs`
     crashed: frozenset[tuple[str, int]] = frozenset()
-    running: Mapping[int, Running] = field(default_factory=dict)  # by trial number
-    failed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)  # arms that failed, by unfinished recurrence
-    missed: Mapping[int, float] = field(default_factory=dict)  # fading count of runs that missed the target, by arm
+    running: Mapping[int, Running] = {}  # by trial number
+    failed: Mapping[int, tuple[int, ...]] = {}  # arms that failed, by unfinished recurrence
+    missed: Mapping[int, float] = {}  # fading count of runs that missed the target, by arm
     ended: int = 0  # runs that reached the target
-    ran: Mapping[int, int] = field(default_factory=dict)  # by arm: `ended` when it last ran
+    ran: Mapping[int, int] = {}  # by arm: `ended` when it last ran
     alarmed: int = 0  # `ended` at the last alarm
 
     @classmethod
@@ -90,12 +79,12 @@ class StructuredState:
     @property
     def in_flight(self) -> int:
         """Running trials, including the one being asked for."""
-        return 1 + sum(one.later_ended < PATIENCE for one in self.running.values())
+        return 1 + sum(one.is_waited_for for one in self.running.values())
 
     @property
     def exploring(self) -> set[int]:
         """Arms that running trials explore, on any GPU, because what they teach about Epochs holds for all."""
-        return {one.arm for one in self.running.values() if one.explores and one.later_ended < PATIENCE}
+        return {one.arm for one in self.running.values() if one.explores and one.is_waited_for}
 
     def usable(self, gpu_model: str) -> list[int]:
         """Arms that have not crashed on this GPU model."""
@@ -108,12 +97,16 @@ class StructuredState:
 
     def log_cost(self, arm: int, gpu_model: str) -> float:
         """Log of the believed cost of reaching the target with this size, including runs that miss it."""
-        log_epochs = self.lessons.belief.mean[arm]
-        wasted = 0.0
-        if arm in self.missed:
+        return self._log_epochs[arm] + self.epoch_costs(gpu_model).mean[arm]
+
+    @cached_property
+    def _log_epochs(self) -> tuple[float, ...]:
+        """Log of the epochs that each arm needs for one run that reaches the target, including runs that miss it."""
+        found = list(self.lessons.belief.mean)
+        for arm, missed in self.missed.items():
             runs = min(self.converged.get(arm, 1), MEMORY)
-            wasted = math.log1p(self.missed[arm] / runs * self.job.max_epochs * exp(-log_epochs))
-        return log_epochs + wasted + self.epoch_costs(gpu_model).mean[arm]
+            found[arm] += math.log1p(missed / runs * self.job.max_epochs * exp(-found[arm]))
+        return tuple(found)
 
     def best(self, gpu_model: str, usable: list[int]) -> int:
         """The converged arm with the lowest believed cost; if none converged, the arm nearest to the default."""
@@ -139,36 +132,34 @@ class StructuredState:
         """The state after the next event of the job's history."""
         check_order(self.job, self.sequence, event)
         if event.batch_size not in self.arms:  # from before the job's sizes were revised
-            return altered(self, sequence=event.sequence, ended=self.ended + _reached(event))
+            return replace(self, sequence=event.sequence, ended=self.ended + _reached(event))
         match event:
             case Profiled():
-                epoch = CostModel(self.job.eta_knob, event.max_watts).cost(event.joules, event.seconds)
-                return altered(self, sequence=event.sequence)._profiled(event.gpu_model, event.batch_size, epoch)
+                epoch = charge(Use(event.joules, event.seconds), self.job.eta_knob, event.max_watts).cost
+                return replace(self, sequence=event.sequence)._profiled(event.gpu_model, event.batch_size, epoch)
             case Pardoned():
                 arm = self.arms[event.batch_size]
                 crashed = frozenset(one for one in self.crashed if one[1] != arm)
-                return altered(self, sequence=event.sequence, crashed=crashed)
+                return replace(self, sequence=event.sequence, crashed=crashed)
             case Trial():
-                return altered(self, sequence=event.sequence)._trial(event)
+                return replace(self, sequence=event.sequence)._trial(event)
 
     def _profiled(self, gpu_model: str, size: int, cost: float) -> StructuredState:
         costs = {**self.costs, gpu_model: {**self.costs.get(gpu_model, {}), self.arms[size]: math.log(cost)}}
         curves = {model: _epoch_costs(self.job, costs, model) for model in costs}
-        return altered(self, costs=costs, curves=curves)
+        return replace(self, costs=costs, curves=curves)
 
     def _trial(self, trial: Trial) -> StructuredState:
-        others = {n: one for n, one in self.running.items() if n != trial.number}
-        if trial.outcome is None and trial.ending is Ending.OPEN:
-            return altered(self, running={**others, trial.number: self._launch(trial)})
+        if trial.ending is Ending.OPEN:
+            return replace(self, running={**self.running, trial.number: self._launch(trial)})
         if trial.outcome is None or trial.ending is Ending.LOST:
-            return altered(self, running=others)
-        waited = {
-            n: replace(one, later_ended=one.later_ended + 1) if n < trial.number else one for n, one in others.items()
-        }
+            return replace(self, running={n: one for n, one in self.running.items() if n != trial.number})
         ended = self.ended + _reached(trial)
         ran = {**self.ran, self.arms[trial.batch_size]: ended} if trial.outcome.epochs else self.ran
-        now = altered(self._learn(trial, trial.outcome), running=waited, ended=ended, ran=ran)
-        return now if now.lessons.alarms == self.lessons.alarms else altered(now, alarmed=ended)
+        now = replace(
+            self._learn(trial, trial.outcome), running=one_ended(self.running, trial.number), ended=ended, ran=ran
+        )
+        return now if now.lessons.alarms == self.lessons.alarms else replace(now, alarmed=ended)
 
     def _launch(self, trial: Trial) -> Running:
         arm, lessons = self.arms[trial.batch_size], self.lessons
@@ -184,9 +175,9 @@ class StructuredState:
         converged = outcome.ending is Ending.CONVERGED
         if not converged and trial.ask.attempt < MAX_TRIES and not trial.ask.last:
             failed[recurrence] = (*self.failed.get(recurrence, ()), arm)
-        now = altered(self, failed=failed)
+        now = replace(self, failed=failed)
         if outcome.ending is Ending.CRASHED:
-            return altered(now, crashed=self.crashed | {(model, arm)})
+            return replace(now, crashed=self.crashed | {(model, arm)})
         cost = cost_of(trial, self.job.eta_knob)
         epoch = cost / outcome.epochs if cost is not None and outcome.epochs else outcome.next_epoch_cost
         if epoch and self._is_news(model, arm, epoch, outcome.epochs):
@@ -196,12 +187,12 @@ class StructuredState:
             lesson = Lesson(arm, math.log(outcome.epochs))
             now = now._taught(self.lessons.add(lesson, begun.expected if begun else None))
             if arm in now.missed:
-                now = altered(now, missed={**now.missed, arm: now.missed[arm] * (1 - 1 / MEMORY)})
+                now = replace(now, missed={**now.missed, arm: now.missed[arm] * (1 - 1 / MEMORY)})
             return now
         if not outcome.epochs:
             return now
         if outcome.ending is Ending.NOT_CONVERGED:
-            now = altered(now, missed={**self.missed, arm: self.missed.get(arm, 0.0) + 1})
+            now = replace(now, missed={**self.missed, arm: self.missed.get(arm, 0.0) + 1})
         belief = self.lessons.belief
         least = above(belief.mean[arm], belief.var[arm], self.lessons.noise, math.log(outcome.epochs))
         if least is None:
@@ -217,7 +208,7 @@ class StructuredState:
     def _taught(self, lessons: Lessons) -> StructuredState:
         """The state with these lessons. If they raised the alarm, sizes that missed the target get another chance."""
         missed = self.missed if lessons.alarms == self.lessons.alarms else {}
-        return altered(self, lessons=lessons, missed=missed)
+        return replace(self, lessons=lessons, missed=missed)
 
 
 def _reached(event: Event) -> bool:

@@ -31,6 +31,7 @@ from zeus.service.auth import Guarded
 from zeus.service.routes.dependencies import ADMIN, REPORT, jobs_of, store_of
 from zeus.trial.driver import Driver
 from zeus.trial.engine import EpochBegan, EpochEnded, Evaluated, Measured, Terms, TrialEngine
+from zeus.trial.knowledge import Knowledge
 
 DAY = 86_400.0
 OURS = {"policy", "power_limits", "baseline_every", "command_id", "include"}  # fields that these clients do not know
@@ -119,7 +120,7 @@ def report(request: Request, body: Annotated[UpstreamReport, schemas.body(Upstre
         ask=lambda question: jobs.heartbeat(ref, question.so_far, question.cost, lease=DAY).go_on,
         tell_epoch=epochs.append,
     )
-    before = run.engine.spent
+    before = run.engine.charged
     joules = max(0.0, body.energy - before.joules) if body.energy else math.nan
     used = Use(joules, max(0.0, body.time - before.seconds))
     run.feed(EpochBegan(), Measured(Kind.EPOCH, _units(so_far, body), used), EpochEnded(), Evaluated(body.metric))
@@ -150,12 +151,10 @@ def _engine(spec: JobSpec, trial: Trial, so_far: Outcome | None, epoch: int) -> 
     terms = Terms.of(spec, CostModel(trial.ask.eta, trial.ask.max_watts), trial.decision.cost_limit)
     if (target := trial.ask.target) is not None:
         terms = replace(terms, target_metric=target.metric, higher_is_better=target.higher_is_better)
-    engine = TrialEngine(terms, epochs=epoch - 1)
-    if so_far is None:
-        return engine
-    stretches = {(one.kind, one.limit_watts, one.cold): one for one in so_far.stretches}
-    # Reports say what was used since the trial began. So what was unknown in one is charged by the next.
-    return replace(engine, spent=Use(so_far.joules or 0.0, so_far.seconds), stretches=stretches)
+    if so_far is not None:
+        # Reports say what was used since the trial began. So what was unknown in one is charged by the next.
+        terms = replace(terms, before=Use(so_far.joules or 0.0, so_far.seconds))
+    return TrialEngine.after(terms, Knowledge(), epoch - 1, so_far)
 
 
 @routes.patch("/trials", dependencies=[REPORT], openapi_extra=schemas.takes(OldTrial))

@@ -11,7 +11,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zeus.errors import InputError
-from zeus.policy.paper.thompson import FLAT, Certain, Gaussian, Sample, beliefs, observe, predict, relative_variance
+from zeus.policy.common import Sample
+from zeus.policy.paper.thompson import FLAT, Certain, Gaussian, beliefs, observe, predict, relative_variance
 from zeus.policy.paper.transfer import Arm, Observation
 
 costs = st.floats(1.0, 1e6)
@@ -87,7 +88,7 @@ def test_a_window_keeps_the_most_recent_observations(seen: list[float], window: 
 @pytest.mark.parametrize("cost", [0.0, -1.0, math.nan, math.inf])
 def test_a_cost_that_cannot_be_is_rejected(cost: float) -> None:
     with pytest.raises(InputError, match="finite number above 0"):
-        Sample().add(cost)
+        Observation("V100", cost, 3)
 
 
 @given(st.dictionaries(st.integers(1, 999), several, min_size=1, max_size=6), st.integers())

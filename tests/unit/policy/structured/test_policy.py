@@ -17,10 +17,11 @@ from support.stories import CRASHED, NOT_CONVERGED, Story, converged, job, stopp
 from zeus.cost import fits
 from zeus.errors import InputError
 from zeus.job import Ask, Decision, Ending, Gpus, JobSpec, Outcome, Phase, Trial, replace
+from zeus.policy.common import Running
 from zeus.policy.registry import find_policy
 from zeus.policy.structured import curve, normal, policy
 from zeus.policy.structured.drift import Lesson, Lessons
-from zeus.policy.structured.state import Running, StructuredState
+from zeus.policy.structured.state import StructuredState
 
 OURS = find_policy("structured")
 SIZES = (8, 16, 32, 64, 128)
