@@ -15,7 +15,7 @@ import click
 from zeus.cli.jobs_text import many
 from zeus.cli.options import STORE_DEFAULT
 from zeus.cli.output import print_json, printed, seconds, warnings
-from zeus.cli.run_places import LOCAL, place_options, refuse_strange, submit
+from zeus.cli.run_places import LOCAL, PLACES, refuse_unused, submit
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
 from zeus.job import replace
@@ -62,10 +62,35 @@ class Interrupted(KeyboardInterrupt):
     help="Train as without Zeus: the default batch size, no power limit. The energy is measured all the same.",
 )
 @click.option("--store", "url", metavar="URL", help=f"Store or service that keeps the job. {STORE_DEFAULT}")
-@place_options
+@click.option(
+    "--on",
+    "place",
+    type=click.Choice([LOCAL, *PLACES]),
+    default=LOCAL,
+    show_default=True,
+    help="Where to run the job.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of [slurm], [ray] or [kubernetes] for this run, such as partition=gpu. Can be repeated.",
+)
+@click.option("--watch", is_flag=True, help="Wait until the job has ended, and show its progress. (slurm, ray)")
+@click.option("--dry-run", is_flag=True, help="Check everything and show what would be run, but run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
 def run(
-    job_file: Path, recurrences: int, revise: bool, off: bool, url: str | None, place: str, as_json: bool, **flags: Any
+    job_file: Path,
+    recurrences: int,
+    revise: bool,
+    off: bool,
+    url: str | None,
+    place: str,
+    settings: tuple[str, ...],
+    watch: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
     """Run the recurring job described in JOB_FILE.
 
@@ -85,16 +110,26 @@ def run(
     from zeus.launch.job_file.reader import read_job_file
     from zeus.launch.launcher import Hooks, Launcher
 
-    refuse_strange(place, flags)
+    refuse_unused(place, settings, watch)
     if url:
         put({"ZEUS_STORE": url})  # the command uses the same store, and its logs lie beside it
     if place != LOCAL:
-        return submit(place, job_file, recurrences, revise, off, flags, as_json)
+        return submit(
+            place,
+            job_file,
+            recurrences=recurrences,
+            revise=revise,
+            off=off,
+            settings=settings,
+            watch=watch,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
     click.get_current_context().with_resource(warnings(silent=quiet()))
     said, continued = read_job_file(job_file), run_id()
     if off:
         said = replace(said, mode=Mode.OFF)
-    if flags["dry_run"]:
+    if dry_run:
         return tell_plan(said, revise, as_json)
     trials: dict[int, Trial] = {}
     with view(silent=quiet()) as shown:

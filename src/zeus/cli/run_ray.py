@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 LOOK_SECONDS = 5.0  # between two tries to reach a cluster that does not answer
-WANTED = ("gpus", "cpus", "resources")
 
 
 def submit(submission: Submission) -> int:
     """Submit the job, and show it. The exit code is 0 once it is submitted; with `--watch`, that of the run."""
     job = _job(submission)
-    if submission.settings.get("dry_run"):
+    if submission.dry_run:
         print_json(request(job))
         return DONE
     refuse_local_store("ray")
@@ -39,7 +38,7 @@ def submit(submission: Submission) -> int:
 
     jobs = RayJobs(submission.settings.get("address"))
     jobs.submit(job, carried())
-    if submission.settings.get("watch"):
+    if submission.watch:
         return _watched(jobs, job.id, submission.as_json)
     if submission.as_json:
         print_json({"place": "ray", "jobs": [{"id": job.id}]})
@@ -58,7 +57,7 @@ def _job(submission: Submission) -> RayJob:
         command=submission.command(),
         run_id=run_id() or own,
         variables=str(variables_file(own)),
-        **{key: value for key, value in submission.settings.items() if key in WANTED},
+        **{key: value for key, value in submission.settings.items() if key != "address"},
     )
 
 

@@ -28,14 +28,14 @@ LOOK_SECONDS = 5.0  # between two looks at the queue, so that many watchers do n
 def submit(submission: Submission) -> int:
     """Submit the job, and show it. The exit code is 0 once it is submitted; with `--watch`, that of the run."""
     job = batch_job(submission, uuid4().hex)
-    if submission.settings.get("dry_run"):
+    if submission.dry_run:
         script = batch_script(job)
         print_json({"place": "slurm", "script": script}) if submission.as_json else click.echo(script, nl=False)
         return DONE
     refuse_local_store("slurm")
     job_id = submit_job(job)
     array = submission.settings.get("array")
-    if submission.settings.get("watch"):
+    if submission.watch:
         return _watched(submission, job_id)
     if submission.as_json:
         print_json({"place": "slurm", "jobs": [{"id": job_id, "array": array}]})

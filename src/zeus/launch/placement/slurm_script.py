@@ -13,7 +13,6 @@ from zeus.errors import InputError
 # Before Slurm kills a job at its time limit, it sends SIGTERM this much earlier. The command then has 20 s to end, and
 # the trial is told.
 GRACE_SECONDS = 60
-ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?")
 # Settings that are options of sbatch, and the variable that would override each of them in a batch script.
 VALUES = {
     "partition": "SBATCH_PARTITION",
@@ -36,7 +35,7 @@ class BatchJob:
         folder: Where the command is run. The compute nodes must see it.
         command: The `zeus run` of the compute node.
         run_id: Identifies the run. A requeued job finds by it what it had begun.
-        settings: The table [slurm] of the job file, and over it the flags of the command line.
+        settings: Checked keys of [slurm].
     """
 
     name: str
@@ -46,13 +45,7 @@ class BatchJob:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        array = self.settings.get("array")
-        if array is not None and not ARRAY.fullmatch(array):
-            raise InputError(f"array={array!r}: give task numbers such as 1-10, 1,3,5 or 1-10%2 (two at a time).")
-        options = self.settings.get("options", ())
-        if wrong := next((one for one in options if not one.startswith("-")), None):
-            raise InputError(f"[slurm] options: {wrong!r}: give options of sbatch, such as '--qos=long'.")
-        for text in (self.folder, *self.command, *options, *(str(self.settings.get(name, "")) for name in VALUES)):
+        for text in (self.folder, *self.command):
             if any(ord(letter) < 32 for letter in text):
                 raise InputError(f"{text!r}: a batch script cannot hold line breaks and other control characters.")
 

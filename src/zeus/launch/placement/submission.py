@@ -28,7 +28,9 @@ class Submission:
         recurrences: How often to run the job.
         revise: Whether to continue the job although its command or target has changed.
         off: Whether to train as without Zeus.
-        settings: The table of the place in the job file, and over it the flags of the command line.
+        settings: The table of the place in the job file, and over it what `--set` gives.
+        watch: Whether to wait until the job has ended, and show its progress.
+        dry_run: Whether to show what would be submitted, and submit nothing.
         as_json: Whether stdout must hold nothing but JSON.
     """
 
@@ -39,6 +41,8 @@ class Submission:
     revise: bool = False
     off: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    watch: bool = False
+    dry_run: bool = False
     as_json: bool = False
 
     def command(self, recurrences: int | None = None, python: str = sys.executable) -> list[str]:
@@ -71,11 +75,6 @@ def refuse_local_store(place: str, environ: Mapping[str, str] = settings.HERE) -
             "a service (http://host:7070, see `zeus serve`)."
         )
     return address
-
-
-def place_settings(file: JobFile, place: str, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a place: its table in the job file, and over it the flags that were given."""
-    return {**file.places.get(place, {}), **{name: value for name, value in flags.items() if value is not None}}
 
 
 Place = Callable[[Submission], int]  # submits, shows what happens, and returns the exit code

@@ -94,7 +94,7 @@ def workers(place: RayPlace) -> list[int]:
 
 
 def test_a_run_gets_its_gpus_and_its_store_and_no_secret_is_shown(place: RayPlace) -> None:
-    done = place.run("--on", "ray", "--gpus", "1", "--watch")
+    done = place.run("--on", "ray", "--set", "gpus=1", "--watch")
     assert done.returncode == 0, done.stderr
     assert "GPUs 0." in done.stderr or "GPUs 1." in done.stderr
     assert "recurrence 1: batch size 16 reached the target" in done.stderr
@@ -145,7 +145,7 @@ def test_a_stopped_job_restores_its_limit_and_says_what_it_used(place: RayPlace)
 
 
 def test_without_enough_gpus_it_says_what_it_waits_for_and_ctrl_c_only_stops_watching(place: RayPlace) -> None:
-    watching = place.start("--on", "ray", "--watch", "--gpus", "3")
+    watching = place.start("--on", "ray", "--watch", "--set", "gpus=3")
     assert watching.stderr is not None
     (job,) = re.findall(r"zeus-\S+(?=\.)", watching.stderr.readline())
     eventually(lambda: "no node of the Ray cluster has 3 GPU and 1 CPU" in watching.stderr.readline())  # type: ignore[union-attr]
@@ -158,7 +158,7 @@ def test_without_enough_gpus_it_says_what_it_waits_for_and_ctrl_c_only_stops_wat
 
 
 def test_where_no_cluster_answers_it_says_which_address_to_give(place: RayPlace) -> None:
-    done = place.run("--on", "ray", "--address", "http://127.0.0.1:9", RAY_ADDRESS=place.cluster.dashboard)
+    done = place.run("--on", "ray", "--set", "address=http://127.0.0.1:9", RAY_ADDRESS=place.cluster.dashboard)
     assert done.returncode == 1
     assert "no Ray cluster answers at http://127.0.0.1:9 (" in done.stderr
     assert list((place.cluster.folder / "data" / "zeus" / "ray").glob("*")) == []

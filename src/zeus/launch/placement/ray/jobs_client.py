@@ -45,8 +45,8 @@ class RayJobs:
         except CANNOT as failed:
             where = f"no Ray cluster answers at {address}" if address else "no Ray cluster is found"
             raise (LaunchError if address else InputError)(
-                f"{where} ({first_line(failed)}). Give the address of its dashboard, such as --address "
-                "http://head:8265. It must have been started with ray[default]."
+                f"{where} ({first_line(failed)}). Give the address of its dashboard, such as --set "
+                "address=http://head:8265. It must have been started with ray[default]."
             ) from failed
 
     def submit(self, job: RayJob, variables: Mapping[str, str]) -> str:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from zeus.errors import InputError
 
 DRIVER = "zeus.launch.placement.ray.driver"
 # Ray kills a job this long after `ray job stop` asked it to end. The command of a trial has 20 s to end.
@@ -43,18 +40,6 @@ class RayJob:
     gpus: float = 1
     cpus: float = 1
     resources: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.gpus) and self.gpus >= 1 and self.gpus == int(self.gpus)):
-            raise InputError(
-                f"gpus = {self.gpus:g}: give a whole number of at least 1. Zeus measures and limits whole GPUs, so it "
-                "cannot share one with other jobs."
-            )
-        if not (math.isfinite(self.cpus) and self.cpus >= 0):
-            raise InputError(f"cpus = {self.cpus:g}: give a number of at least 0.")
-        for name, amount in self.resources.items():
-            if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount > 0:
-                raise InputError(f"[ray] resources: {name} = {amount!r}: give a number above 0.")
 
 
 def job_id(name: str, unique: str) -> str:

@@ -6,11 +6,9 @@ import json
 import shlex
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.errors import InputError
 from zeus.launch.placement.ray.request import RayJob, job_id, request
 from zeus.settings import run_id
 
@@ -42,20 +40,3 @@ def test_resources_are_asked_for_as_they_were_given() -> None:
 def test_the_id_of_a_job_can_be_the_id_of_its_run(name: str) -> None:
     own = job_id(name, "5f0c12ab34cd")
     assert run_id({"ZEUS_RUN_ID": own}) == own
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"gpus": 0}, "gpus = 0: give a whole number"),
-        ({"gpus": 0.5}, "Zeus measures and limits whole GPUs"),
-        ({"gpus": float("nan")}, "gpus = nan"),
-        ({"cpus": -1}, "cpus = -1"),
-        ({"cpus": float("inf")}, "cpus = inf"),
-        ({"resources": {"tpu": "one"}}, "tpu = 'one': give a number above 0"),
-        ({"resources": {"tpu": True}}, "tpu = True: give a number above 0"),
-    ],
-)
-def test_what_ray_cannot_give_is_refused(given: dict[str, Any], why: str) -> None:
-    with pytest.raises(InputError, match=why):
-        job(**given)
