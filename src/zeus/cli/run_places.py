@@ -1,21 +1,37 @@
-"""`zeus run --on PLACE`: checks what is to run elsewhere, and hands it to the module of the place."""
+"""`zeus run --on PLACE`: submits the job, and with `--watch` shows its progress until it has ended."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
-from pathlib import Path
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from zeus.errors import InputError
+import click
 
+from zeus.cli.format import plural, which_trial
+from zeus.cli.output import print_json
+from zeus.errors import InputError, LaunchError, ZeusError
+from zeus.exit_codes import DONE, INTERRUPTED
+from zeus.settings import quiet
+from zeus.tariff.text import joules
+
+if TYPE_CHECKING:
+    from zeus.launch.placement.place import Cluster, Place, Task
+    from zeus.launch.placement.submission import Submission
+
+Json = dict[str, Any]
+Show = Callable[[str], None]  # shows text as it is; a line ends with a line break
+LOOK_SECONDS = 5.0  # between two looks at a job, so that many watchers do not burden a cluster
+TRIALS_SECONDS = 10.0  # between two looks at the trials
 LOCAL = "local"
-# name -> module whose `submit` takes a submission
+# name -> module and class of the place
 PLACES = {
-    "slurm": "zeus.cli.run_slurm",
-    "ray": "zeus.cli.run_ray",
-    "kubernetes": "zeus.launch.placement.kubernetes.output",
+    "slurm": ("zeus.launch.placement.slurm", "Slurm"),
+    "ray": ("zeus.launch.placement.ray.cluster", "Ray"),
+    "kubernetes": ("zeus.launch.placement.kubernetes.output", "Kubernetes"),
 }
-WATCHED = ("slurm", "ray")
+WATCHED = ("slurm", "ray")  # clusters; for Kubernetes, manifests are printed
 
 
 def refuse_unused(place: str, settings: Sequence[str], watch: bool) -> None:
@@ -29,35 +45,133 @@ def refuse_unused(place: str, settings: Sequence[str], watch: bool) -> None:
         )
 
 
-def submit(
-    place: str,
-    job_file: Path,
-    *,
-    recurrences: int,
-    revise: bool,
-    off: bool,
-    settings: Sequence[str],
-    watch: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
-    """Run the job elsewhere. Returns the exit code."""
-    from zeus.launch.job_file.places import override
-    from zeus.launch.job_file.reader import read_job_file
-    from zeus.launch.placement.submission import Submission
+def submit(name: str, submission: Submission, *, watch: bool, dry_run: bool, as_json: bool) -> int:
+    """Run a job elsewhere. Returns 0 once it is submitted, or, if it is watched, the exit code of its run."""
+    from zeus.launch.placement.place import Cluster
+    from zeus.launch.placement.submission import refuse_local_store
 
-    file = read_job_file(job_file)
-    submission = Submission(
-        file=file,
-        path=job_file.absolute(),
-        folder=Path.cwd(),
-        recurrences=recurrences,
-        revise=revise,
-        off=off,
-        settings=override(place, file.places.get(place, {}), settings),
-        watch=watch,
-        dry_run=dry_run,
-        as_json=as_json,
-    )
-    status: int = importlib.import_module(PLACES[place]).submit(submission)
-    return status
+    module, kind = PLACES[name]
+    place: Place = getattr(importlib.import_module(module), kind)(submission)
+    if dry_run or not isinstance(place, Cluster):
+        click.echo(place.plan(as_json), nl=False)
+        return DONE
+    refuse_local_store(name)
+    job_id = place.submit()
+    if watch:
+        return _watched(name, place, submission.name, job_id, as_json)
+    if as_json:
+        print_json({"place": name, "jobs": [{"id": job_id, **place.details}]})
+    else:
+        array = place.details.get("array")
+        click.echo(f"Submitted {place.title} job {job_id}{f', tasks {array}' if array else ''}.")
+    return DONE
+
+
+def _watched(name: str, place: Cluster, job: str, job_id: str, as_json: bool) -> int:
+    from zeus.launch.placement.place import exit_code_of
+
+    cancel = f"`{place.cancels} {job_id}`"
+    show = _hide if quiet() else _show
+    show(f"Submitted {place.title} job {job_id}. Ctrl-C stops watching it; {cancel} cancels it.\n")
+    try:
+        tasks = watch(place, job_id, show, None if place.shows_log else _Progress(job))
+    except KeyboardInterrupt:
+        click.echo(f"zeus: job {job_id} goes on. Cancel it with {cancel}.", err=True)
+        return INTERRUPTED
+    if as_json:
+        print_json({"place": name, "jobs": [{fact: getattr(one, fact) for fact in place.facts} for one in tasks]})
+    else:
+        for one in tasks:
+            click.echo(one.sentence + (f"; see {one.log}" if one.exit_code and one.log else ""))
+    return exit_code_of(tasks)
+
+
+def watch(
+    place: Cluster,
+    job_id: str,
+    show: Show,
+    progress: _Progress | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Task]:
+    """Show changes of a job until it has ended. If the place does not answer for a while, it goes on later.
+
+    Args:
+        place: The cluster.
+        job_id: Its id there.
+        show: Shows text.
+        progress: The open trials of the recurring job, if they are to be shown.
+        sleep: Waits.
+
+    Returns:
+        The job, or its tasks.
+    """
+    from zeus.launch.placement.place import is_over
+
+    shown: dict[str, str] = {}
+    silent, before = "", list[Any]()
+    while True:
+        try:
+            tasks, silent = place.look(job_id, show), ""
+        except LaunchError as failed:  # it restarts or is busy
+            if str(failed) != silent:
+                silent = str(failed)
+                show(f"zeus: {silent.rstrip('.')}. Still trying.\n")
+            sleep(LOOK_SECONDS)
+            continue
+        for one in tasks:
+            if shown.get(one.id) != one.sentence:
+                shown[one.id] = one.sentence
+                show(f"{one.sentence}\n")
+        if is_over(tasks, before):
+            return tasks
+        if progress is not None and any(one.state == "RUNNING" for one in tasks):
+            for line in progress.lines():
+                show(f"{line}\n")
+        before = tasks
+        sleep(LOOK_SECONDS)
+
+
+class _Progress:
+    """The open trials of a job, as lines. They come from the store, at most every TRIALS_SECONDS."""
+
+    def __init__(self, job: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._job, self._clock = job, clock
+        self._next = -float("inf")
+        self._last: list[str] = []
+
+    def lines(self) -> list[str]:
+        """Lines that are new."""
+        if self._clock() < self._next:
+            return []
+        self._next = self._clock() + TRIALS_SECONDS
+        try:
+            lines = [_running(one) for one in self._open_trials()]
+        except ZeusError:  # it is only shown; and the job may not be registered yet
+            return []
+        new, self._last = [line for line in lines if line not in self._last], lines
+        return new
+
+    def _open_trials(self) -> list[Json]:
+        from zeus.client.catalog import open_jobs
+
+        jobs = open_jobs()
+        try:
+            running: list[Json] = jobs.full(self._job)["running"]
+            return running
+        finally:
+            jobs.close()
+
+
+def _running(one: Json) -> str:
+    parts = [f"batch size {one['batch_size']}", plural(one["epochs"] or 0, "epoch")]
+    parts += [] if one["metric"] is None else [f"metric {one['metric']:g}"]
+    parts += [] if one["joules"] is None else [joules(one["joules"])]
+    return f"  {which_trial(one['recurrence'], one['attempt'])}: {', '.join(parts)}"
+
+
+def _show(text: str) -> None:
+    click.echo(text, err=True, nl=False)
+
+
+def _hide(text: str) -> None:
+    """Shows nothing (ZEUS_QUIET)."""

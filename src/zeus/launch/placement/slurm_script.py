@@ -31,7 +31,7 @@ class BatchJob:
     """One job for `sbatch`.
 
     Args:
-        name: The recurring job's name.
+        name: Its name in Slurm.
         folder: Where the command is run. The compute nodes must see it.
         command: The `zeus run` of the compute node.
         run_id: Identifies the run. A requeued job finds by it what it had begun.
@@ -53,7 +53,7 @@ class BatchJob:
     def overridden(self) -> frozenset[str]:
         """Variables that sbatch must not see, because they would win over what this job asks for.
 
-        >>> job = BatchJob(name="asr", folder="/", command=["zeus"], run_id="5f", settings={"partition": "gpu"})
+        >>> job = BatchJob(name="zeus-asr", folder="/", command=["zeus"], run_id="5f", settings={"partition": "gpu"})
         >>> "SBATCH_PARTITION" in job.overridden, "SBATCH_TIMELIMIT" in job.overridden
         (True, False)
         """
@@ -63,7 +63,7 @@ class BatchJob:
 def batch_script(job: BatchJob) -> str:
     r"""The text of the script. It holds no secret: the store and the token come from the environment of `sbatch`.
 
-    >>> job = BatchJob(name="asr", folder="/home/me", command=["zeus", "run", "job.toml"], run_id="5f0c",
+    >>> job = BatchJob(name="zeus-asr", folder="/home/me", command=["zeus", "run", "job.toml"], run_id="5f0c",
     ...                settings={"gres": "gpu:2", "options": ["--qos=long"]})
     >>> print(batch_script(job))
     #!/bin/sh
@@ -87,7 +87,7 @@ def batch_script(job: BatchJob) -> str:
     if given.get("nodes", 1) > 1:
         given["ntasks-per-node"] = 1  # `srun torchrun` starts one torchrun on each node
     options = [
-        f"--job-name={_word('zeus-' + re.sub(r'[^A-Za-z0-9_.-]', '_', job.name))}",
+        f"--job-name={job.name}",
         f"--chdir={_word(job.folder)}",
         *(f"--{name}={_word(str(value))}" for name, value in given.items()),
         "--export=ALL",

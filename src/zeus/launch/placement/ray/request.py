@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from typing import Any
 DRIVER = "zeus.launch.placement.ray.driver"
 # Ray kills a job this long after `ray job stop` asked it to end. The command of a trial has 20 s to end.
 GRACE_SECONDS = 60
-NAME_LETTERS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +38,6 @@ class RayJob:
     gpus: float = 1
     cpus: float = 1
     resources: Mapping[str, float] = field(default_factory=dict)
-
-
-def job_id(name: str, unique: str) -> str:
-    """The id of a new job, which is the id of its run too.
-
-    >>> job_id("speech (nightly)", "5f0c")
-    'zeus-speech__nightly_-5f0c'
-    """
-    return f"zeus-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:NAME_LETTERS]}-{unique}"
 
 
 def request(job: RayJob) -> dict[str, Any]:

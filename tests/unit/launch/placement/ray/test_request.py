@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.launch.placement.ray.request import RayJob, job_id, request
-from zeus.settings import run_id
+from zeus.launch.placement.ray.request import RayJob, request
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), min_size=1)
 
@@ -34,9 +33,3 @@ def test_resources_are_asked_for_as_they_were_given() -> None:
     assert words[words.index("--gpus") + 1] == "2"
     assert words[words.index("--cpus") + 1] == "0.5"
     assert json.loads(words[words.index("--resources") + 1]) == {"accelerator_type:A100": 0.001}
-
-
-@given(TEXTS)
-def test_the_id_of_a_job_can_be_the_id_of_its_run(name: str) -> None:
-    own = job_id(name, "5f0c12ab34cd")
-    assert run_id({"ZEUS_RUN_ID": own}) == own
