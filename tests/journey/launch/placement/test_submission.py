@@ -36,7 +36,7 @@ def test_a_dry_run_on_ray_prints_what_would_be_asked_and_no_secret(place: Place)
     done = place.run("--on", "ray", "--dry-run", "--set", "gpus=1", **given)
     assert done.returncode == 0, done.stderr
     asked = json.loads(done.stdout)
-    assert " --gpus 1 --cpus 4 -- " in asked["entrypoint"]
+    assert (asked["entrypoint_num_gpus"], asked["entrypoint_num_cpus"]) == (1, 4)
     assert asked["entrypoint"].endswith(f"run {place.folder}/job.toml --recurrences 1")
     assert "s3cret" not in done.stdout and "http" not in done.stdout
     assert not (place.folder / "data").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -34,10 +35,10 @@ class Ray(Cluster):
             name=submission.name,
             folder=str(submission.folder),
             command=submission.command(),
-            run_id=run_id() or submission.run_id,
             variables=str(variables_file(submission.run_id)),
             **settings,
         )
+        self._run_id = run_id() or submission.run_id
         self._shown = 0  # letters of the log
 
     def plan(self, as_json: bool) -> str:
@@ -46,12 +47,19 @@ class Ray(Cluster):
 
     def submit(self) -> str:
         """Submit the job. Returns its id."""
-        return self._jobs.submit(self._job, carried())
+        return self._jobs.submit(self._job, {**carried(), run_id.variable: self._run_id})
 
     def look(self, job_id: str, show: Callable[[str], None]) -> list[Task]:
-        """The job, once its log ends or cannot be read any more."""
+        """The job. While it runs, this returns only when its log ends or cannot be read any more."""
+        job = self._jobs.find(job_id)
+        if job.state == "PENDING":
+            return [replace(job, reason=f"waits until {self._job.needs} are free on one node")]
         self._shown = self._jobs.tail(job_id, show, self._shown)
-        return [self._jobs.find(job_id)]
+        job = self._jobs.find(job_id)
+        if job.state == "FAILED" and job.reason:  # Ray has ended it
+            following = f"To continue it, submit it again with {run_id.variable}={self._run_id}"
+            return [replace(job, reason=f"{job.reason}. {following}")]
+        return [job]
 
     @cached_property
     def _jobs(self) -> RayJobs:
