@@ -40,7 +40,7 @@ from support.served import Served
 from support.slurm import NODES, SlurmCluster, SlurmPlace
 from support.waiting import eventually
 from zeus.device.virtual import presets
-from zeus.launch.placement.slurm_records import BatchTask
+from zeus.launch.placement.place import Task
 
 Json = dict[str, Any]
 SCRIPTS = Path(__file__).parent / "slurm_scripts"
@@ -129,7 +129,7 @@ class Story:
         assert found is not None
         self.job = found[1]
 
-    def run(self) -> tuple[list[BatchTask], int]:
+    def run(self) -> tuple[list[Task], int]:
         """All tasks after their end, and the exit code of the watcher."""
         node = self.training(PREEMPTED)
         self.note(f"task {PREEMPTED} is preempted on {node}")
@@ -194,7 +194,7 @@ def records(folder: Path) -> dict[int, list[Json]]:
     return found
 
 
-def look_at_array(seen: Seen, place: SlurmPlace, tasks: list[BatchTask]) -> None:
+def look_at_array(seen: Seen, place: SlurmPlace, tasks: list[Task]) -> None:
     """Compare the store with what the scripts counted, and with what Slurm says."""
     full = json.loads(place.jobs("show", "lines", "--json"))
     counted = records(place.folder / "used")

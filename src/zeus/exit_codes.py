@@ -14,6 +14,7 @@ FAILED: Final = 1
 BAD_INPUT: Final = 2
 NOT_REACHED: Final = 3
 INTERRUPTED: Final = 130  # by Ctrl-C
+TERMINATED: Final = 143  # by SIGTERM
 
 
 def exit_status(error: ZeusError) -> tuple[int, str]:

@@ -22,7 +22,7 @@ class TomlReader:
         name: The file's name, for messages.
         text: Its text.
         top: The keys outside tables.
-        secret: Keys outside tables whose values are not shown.
+        secret: Keys whose values are not shown, such as `env` or `table.key`.
     """
 
     def __init__(self, name: str, text: str, top: Mapping[str, Kind], secret: Collection[str] = ()) -> None:
@@ -38,7 +38,7 @@ class TomlReader:
             if key not in known:
                 self._blame((*table, key), self._unknown(key, known, ".".join(table)))
             elif not known[key][0](value):
-                what = key if key in self._secret and not table else f"{key} = {shown(value)}"
+                what = key if ".".join((*table, key)) in self._secret else f"{key} = {shown(value)}"
                 self._blame((*table, key), f"{what}: give {known[key][1]}.")
 
     def _unknown(self, key: str, known: Mapping[str, Kind], table: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -76,6 +77,7 @@ class RayCluster:
         self.folder = here
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self.env = {**ray_variables(here), "PATH": path}
+        self._ports = itertools.count(52366)  # the nodes share an address, and Ray reads a job's log from its own node
         self._network = subprocess.Popen([*ALONE, "sleep", "infinity"])
         eventually(lambda: name_of(self._network.pid).startswith("sleep"))
 
@@ -101,7 +103,8 @@ class RayCluster:
     def add_node(self, gpus: int) -> None:
         """Start a node with so many GPUs."""
         where = ("--address", self.address, "--node-ip-address", "127.0.0.1")
-        self.call("ray", "start", *where, "--num-cpus", "2", "--num-gpus", str(gpus))
+        own = ("--dashboard-agent-listen-port", str(next(self._ports)))
+        self.call("ray", "start", *where, "--num-cpus", "2", "--num-gpus", str(gpus), *own)
 
     def close(self) -> None:
         """Kill all of it. `ray stop` would end every Ray of this machine."""

@@ -33,7 +33,8 @@ from support.served import hold_port
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.device.find import machine
 from zeus.device.gpu import Gpu
-from zeus.launch.placement.slurm_records import BatchTask, read_scontrol
+from zeus.launch.placement.place import Task
+from zeus.launch.placement.slurm_records import read_scontrol
 from zeus.settings import changed
 
 LIBC = ctypes.CDLL(None)
@@ -258,10 +259,10 @@ class SlurmCluster(AbstractContextManager["SlurmCluster"]):
         assert not check or done.returncode == 0, f"{program} {arguments}: {done.stderr}{self.told()}"
         return done.stdout
 
-    def tasks(self, job: str) -> list[BatchTask]:
+    def tasks(self, job: str) -> list[Task]:
         return read_scontrol(self.call("scontrol", "--oneliner", "show", "job", job))
 
-    def until(self, job: str, *states: str) -> BatchTask:
+    def until(self, job: str, *states: str) -> Task:
         """The job, once it is in one of these states."""
         eventually(lambda: self.tasks(job)[0].state in states, lambda: f"{self.tasks(job)}{self.told()}")
         return self.tasks(job)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zeus.cli.format import joules_cell, watts
 from zeus.cli.output import plain_table, seconds, sparkline
 from zeus.job import JobSpec, Trial
 from zeus.ledger.charge import cost_of
@@ -36,10 +37,10 @@ def line(trial: Trial, limit_watts: float | None, eta: float) -> str:
     return COLUMNS.format(
         f"{trial.ask.recurrence}{again}",
         trial.batch_size,
-        "-" if limit_watts is None else f"{limit_watts:.0f} W",
+        watts(limit_watts),
         "-" if outcome is None else outcome.epochs,
         "-" if outcome is None else joules(outcome.joules),
-        "-" if cost is None else joules(cost),
+        joules_cell(cost),
         trial.ending.value.replace("_", " "),
         trial.decision.reason,
     )
@@ -67,8 +68,8 @@ def _comparison(report: dict[str, Any]) -> list[str]:
     default, recent = report["default"], report["recent"]
     limit = {row["batch_size"]: row["limit_watts"] for row in report["sizes"]}[recent["batch_size"]]
     rows = [
-        ["default", str(default["batch_size"]), _watts(default["limit_watts"])],
-        [f"Zeus, last {recent['recurrences']}", str(recent["batch_size"]), _watts(limit)],
+        ["default", str(default["batch_size"]), watts(default["limit_watts"])],
+        [f"Zeus, last {recent['recurrences']}", str(recent["batch_size"]), watts(limit)],
     ]
     for name, show in (("joules", joules), ("seconds", seconds), ("cost", joules)):
         for row, cell in zip(rows, (show(default[name]), show(recent[name])), strict=True):
@@ -82,7 +83,3 @@ def _comparison(report: dict[str, Any]) -> list[str]:
         f"The last {lately['recurrences']} recurrences: {lately['sentence']}.",
         f"All {saving['recurrences']}, exploration included: {saving['sentence']}.",
     ]
-
-
-def _watts(limit: float | None) -> str:
-    return "-" if limit is None else f"{limit:.0f} W"

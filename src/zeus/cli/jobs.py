@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from zeus.cli import jobs_text
+from zeus.cli.format import plural
 from zeus.cli.output import print_json, warnings
 from zeus.cli.stores import at_store, existing_jobs, find_jobs, open_jobs
 from zeus.errors import AlreadyDone, InputError, NotKnown
@@ -231,7 +232,7 @@ def _confirm(question: str, yes: bool) -> None:
 
 
 def _trials(count: int | None) -> str:
-    return "trials" if count is None else jobs_text.many(count, "trial")
+    return "trials" if count is None else plural(count, "trial")
 
 
 def _pardon(kept: JobsApi, job: str, batch_size: int) -> None:

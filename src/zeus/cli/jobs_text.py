@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from zeus.cli.format import joules_cell, plural, watts
 from zeus.cli.output import print_table, seconds, sparkline
 from zeus.tariff.text import footprint_text, joules
 
@@ -86,7 +87,7 @@ def tell_job(job: Json, last: int, now: str) -> None:
     sizes = " ".join(map(str, spec["batch_sizes"]))
     click.echo(f"job {job['job']}, revision {job['revision']} of {_moment(job['registered_at'])}")
     click.echo(f"  batch sizes {sizes}; default {spec['default_batch_size']}")
-    click.echo(f"  target: metric {sign} {spec['target_metric']:g} within {many(spec['max_epochs'], 'epoch')}")
+    click.echo(f"  target: metric {sign} {spec['target_metric']:g} within {plural(spec['max_epochs'], 'epoch')}")
     window = f", window {spec['window_size']}" if spec["window_size"] else ""
     beta = "none" if spec["beta_knob"] is None else f"{spec['beta_knob']:g}"
     click.echo(
@@ -112,8 +113,8 @@ def tell_job(job: Json, last: int, now: str) -> None:
 
 
 def _tell_use(job: Json) -> None:
-    unknown = f", plus {many(job['unknown_tries'], 'trial')} of unknown energy" if job["unknown_tries"] else ""
-    trials, recurrences = many(job["trials"], "trial"), many(job["recurrences"], "recurrence")
+    unknown = f", plus {plural(job['unknown_tries'], 'trial')} of unknown energy" if job["unknown_tries"] else ""
+    trials, recurrences = plural(job["trials"], "trial"), plural(job["recurrences"], "recurrence")
     click.echo(f"used: {trials} in {recurrences}, {joules(job['joules'])}{unknown}")
     print_footprint(job.get("footprint"))
     tell_lost(job)
@@ -133,8 +134,8 @@ def tell_lost(job: Json) -> None:
     if lost is not None:
         energy = "unknown energy" if lost["joules"] is None else joules(lost["joules"])
         click.echo(
-            f"lost: {many(lost['recurrences'], 'recurrence')}, {energy}. No metric was ever seen, so this is neither a "
-            "saving nor a loss."
+            f"lost: {plural(lost['recurrences'], 'recurrence')}, {energy}. No metric was ever seen, so this is neither "
+            "a saving nor a loss."
         )
 
 
@@ -146,7 +147,7 @@ def tell_default(job: Json) -> None:
         here = "" if job["saving"] is None else " there"
         click.echo(f"default: {why}, so there is nothing to compare with{here}")
     else:
-        at = "" if default["limit_watts"] is None else f" at {default['limit_watts']:g} W"
+        at = "" if default["limit_watts"] is None else f" at {watts(default['limit_watts'])}"
         error = f" ± {joules(default['joules_error'])}" if default["joules_error"] else ""
         click.echo(
             f"default: batch size {default['batch_size']}{at}: {joules(default['joules'])}{error}, "
@@ -155,7 +156,7 @@ def tell_default(job: Json) -> None:
     if (saving := job["saving"]) is not None:
         click.echo(f"{_compared(saving['recurrences'], job['recurrences'])}: {saving['sentence']}")
     if (saving := job["recent_saving"]) is not None:
-        click.echo(f"the latest {many(saving['recurrences'], 'recurrence')} that converged: {saving['sentence']}")
+        click.echo(f"the latest {plural(saving['recurrences'], 'recurrence')} that converged: {saving['sentence']}")
     if job.get("surer"):
         click.echo(f"  {job['surer']}")
 
@@ -167,8 +168,8 @@ def _compared(count: int, recurrences: int) -> str:
     ('7 recurrences (all, exploration included)', '7 of 13 recurrences (the others cannot be compared)')
     """
     if count >= recurrences:
-        return f"{many(count, 'recurrence')} (all, exploration included)"
-    return f"{count} of {many(recurrences, 'recurrence')} (the others cannot be compared)"
+        return f"{plural(count, 'recurrence')} (all, exploration included)"
+    return f"{count} of {plural(recurrences, 'recurrence')} (the others cannot be compared)"
 
 
 def _basis(default: Json) -> str:
@@ -176,20 +177,11 @@ def _basis(default: Json) -> str:
     runs, measured = default["runs"], default["runs_measured"]
     match default["basis"]:
         case "measured":
-            return f"from {many(measured, 'measured run')}"
+            return f"from {plural(measured, 'measured run')}"
         case "estimated":
-            return f"estimated from {many(runs, 'run')}, moved to the highest power limit or to today's data"
+            return f"estimated from {plural(runs, 'run')}, moved to the highest power limit or to today's data"
         case _:
-            return f"as {many(runs, 'run')} ran, at whatever power limit"
-
-
-def many(count: int, noun: str) -> str:
-    """A number of things.
-
-    >>> many(1, "trial"), many(12, "trial")
-    ('1 trial', '12 trials')
-    """
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+            return f"as {plural(runs, 'run')} ran, at whatever power limit"
 
 
 def _tell_sizes(job: Json) -> None:
@@ -201,9 +193,9 @@ def _tell_sizes(job: Json) -> None:
                 size["standing"],
                 str(size["runs"]),
                 str(size["converged"]),
-                "-" if size["mean"] is None else joules(size["mean"]),
-                "-" if size["spread"] is None else joules(size["spread"]),
-                "-" if size["limit_watts"] is None else f"{size['limit_watts']:g} W",
+                joules_cell(size["mean"]),
+                joules_cell(size["spread"]),
+                watts(size["limit_watts"]),
             ]
         )
     headings = ["size", "standing", "runs", "converged", "mean cost", "spread", "best limit"]
@@ -224,10 +216,10 @@ def _tell_tries(tries: list[Json], last: int, now: str) -> None:
             str(one["batch_size"]),
             _ending(one, now),
             _or(one["epochs"]),
-            "-" if one["joules"] is None else joules(one["joules"]),
+            joules_cell(one["joules"]),
             seconds(one["seconds"]),
-            "-" if one["cost"] is None else joules(one["cost"]),
-            "-" if one["cost_limit"] is None else joules(one["cost_limit"]),
+            joules_cell(one["cost"]),
+            joules_cell(one["cost_limit"]),
             one["reason"],
         ]
         for one in some

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zeus.cli.jobs_text import many
+from zeus.cli.format import numbered, plural
 from zeus.cli.options import STORE_DEFAULT
 from zeus.cli.output import print_json, printed, seconds, warnings
-from zeus.cli.run_places import LOCAL, place_options, refuse_strange, submit
+from zeus.cli.run_places import LOCAL, PLACES, refuse_unused, submit
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
 from zeus.job import replace
@@ -62,10 +62,35 @@ class Interrupted(KeyboardInterrupt):
     help="Train as without Zeus: the default batch size, no power limit. The energy is measured all the same.",
 )
 @click.option("--store", "url", metavar="URL", help=f"Store or service that keeps the job. {STORE_DEFAULT}")
-@place_options
+@click.option(
+    "--on",
+    "place",
+    type=click.Choice([LOCAL, *PLACES]),
+    default=LOCAL,
+    show_default=True,
+    help="Where to run the job.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of [slurm], [ray] or [kubernetes] for this run, such as partition=gpu. Can be repeated.",
+)
+@click.option("--watch", is_flag=True, help="Wait until the job has ended, and show its progress. (slurm, ray)")
+@click.option("--dry-run", is_flag=True, help="Check everything and show what would be run, but run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print a report as JSON, and nothing else, on stdout.")
 def run(
-    job_file: Path, recurrences: int, revise: bool, off: bool, url: str | None, place: str, as_json: bool, **flags: Any
+    job_file: Path,
+    recurrences: int,
+    revise: bool,
+    off: bool,
+    url: str | None,
+    place: str,
+    settings: tuple[str, ...],
+    watch: bool,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
     """Run the recurring job described in JOB_FILE.
 
@@ -82,19 +107,30 @@ def run(
     """
     from zeus.cli.run_plan import tell_plan
     from zeus.cli.run_view import view
+    from zeus.launch.job_file.places import override
     from zeus.launch.job_file.reader import read_job_file
     from zeus.launch.launcher import Hooks, Launcher
+    from zeus.launch.placement.submission import Submission
 
-    refuse_strange(place, flags)
+    refuse_unused(place, settings, watch)
     if url:
         put({"ZEUS_STORE": url})  # the command uses the same store, and its logs lie beside it
     if place != LOCAL:
-        return submit(place, job_file, recurrences, revise, off, flags, as_json)
+        submission = Submission(
+            file=(file := read_job_file(job_file)),
+            path=job_file.absolute(),
+            folder=Path.cwd(),
+            recurrences=recurrences,
+            revise=revise,
+            off=off,
+            settings=override(place, file.places.get(place, {}), settings),
+        )
+        return submit(place, submission, watch=watch, dry_run=dry_run, as_json=as_json)
     click.get_current_context().with_resource(warnings(silent=quiet()))
     said, continued = read_job_file(job_file), run_id()
     if off:
         said = replace(said, mode=Mode.OFF)
-    if flags["dry_run"]:
+    if dry_run:
         return tell_plan(said, revise, as_json)
     trials: dict[int, Trial] = {}
     with view(silent=quiet()) as shown:
@@ -125,10 +161,8 @@ def run(
 def _print(launcher: Launcher, trials: dict[int, Trial], as_json: bool) -> None:
     told = _told(launcher, list(trials.values()))
     if job := slurm_job():
-        from zeus.cli.run_slurm import note_energy
-
         mine = _numbers(trials)
-        note_energy(job, [row for row in told["history"] if row["number"] in mine])
+        _note_energy(job, [row for row in told["history"] if row["number"] in mine])
     if as_json:
         print_json(_report(launcher, trials, told))
     elif not quiet():
@@ -178,8 +212,8 @@ def _not_reached(launcher: Launcher, last: LaunchedRecurrence) -> str:
     spec = launcher.job.spec
     sign, sizes = ">=" if spec.higher_is_better_metric else "<=", sorted({one.batch_size for one in last.tries})
     return (
-        f"job {spec.id!r}: in {many(len(last.tries), 'trial')} none of the batch sizes {sizes} reached a metric {sign} "
-        f"{spec.target_metric:g}. Offer other batch sizes, raise max_epochs, or relax the target."
+        f"job {spec.id!r}: in {plural(len(last.tries), 'trial')} none of the batch sizes {sizes} reached a metric "
+        f"{sign} {spec.target_metric:g}. Offer other batch sizes, raise max_epochs, or relax the target."
     )
 
 
@@ -228,6 +262,22 @@ def _report(launcher: Launcher, trials: dict[int, Trial], told: Json) -> Json:
     }
 
 
+def _note_energy(slurm_job_id: str, rows: Sequence[Json]) -> None:
+    """Write into the comment of this Slurm job what its recurrences used. Says so if it is not allowed."""
+    from zeus.launch.placement.slurm import set_comment
+    from zeus.launch.placement.slurm_records import energy_comment
+
+    joules = [row["known_joules"] for row in rows if row["known_joules"] is not None]
+    seconds = [row["seconds"] for row in rows]
+    whole = None if not seconds or None in seconds else sum(seconds)
+    unknown = sum(row["unknown_tries"] for row in rows)
+    energy = energy_comment(sum(joules) if joules else None, whole, [row["number"] for row in rows], unknown)
+    try:
+        set_comment(slurm_job_id, energy)
+    except (ZeusError, OSError) as refused:
+        click.echo(f"zeus: the energy could not be written into the comment of the job: {refused}", err=True)
+
+
 def _numbers(trials: dict[int, Trial]) -> set[int]:
     """The recurrences of this run."""
     return {one.ask.recurrence for one in trials.values()}
@@ -235,7 +285,6 @@ def _numbers(trials: dict[int, Trial]) -> set[int]:
 
 def _tell(launcher: Launcher, trials: dict[int, Trial], told: Json) -> None:
     from zeus.cli.jobs_text import print_footprint, tell_default, tell_lost
-    from zeus.cli.run_view import numbered
 
     mine = _numbers(trials)
     rows = [row for row in told["history"] if row["number"] in mine]

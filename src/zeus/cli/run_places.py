@@ -1,101 +1,177 @@
-"""`zeus run --on PLACE`: finds the place and checks that the flags given are its own."""
+"""`zeus run --on PLACE`: submits the job, and with `--watch` shows its progress until it has ended."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from zeus.errors import InputError
+from zeus.cli.format import plural, which_trial
+from zeus.cli.output import print_json
+from zeus.errors import InputError, LaunchError, ZeusError
+from zeus.exit_codes import DONE, INTERRUPTED
+from zeus.settings import quiet
+from zeus.tariff.text import joules
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from zeus.launch.placement.place import Cluster, Place, Task
+    from zeus.launch.placement.submission import Submission
+
+Json = dict[str, Any]
+Show = Callable[[str], None]  # shows text as it is; a line ends with a line break
+LOOK_SECONDS = 5.0  # between two looks at a job, so that many watchers do not burden a cluster
+TRIALS_SECONDS = 10.0  # between two looks at the trials
 LOCAL = "local"
-
-# name -> module whose `submit` takes a submission
-PLACES: Mapping[str, str] = {
-    "slurm": "zeus.cli.run_slurm",
-    "ray": "zeus.cli.run_ray",
-    "kubernetes": "zeus.launch.placement.kubernetes.output",
+# name -> module and class of the place
+PLACES = {
+    "slurm": ("zeus.launch.placement.slurm", "Slurm"),
+    "ray": ("zeus.launch.placement.ray.cluster", "Ray"),
+    "kubernetes": ("zeus.launch.placement.kubernetes.output", "Kubernetes"),
 }
+WATCHED = ("slurm", "ray")  # clusters; for Kubernetes, manifests are printed
 
 
-def _pairs(text: str) -> dict[str, str]:
-    """Read `NAME=VALUE`, or several separated by commas."""
-    pairs = [one.partition("=") for one in text.split(",")]
-    if not all(name and equals for name, equals, _ in pairs):
-        raise click.BadParameter(f"{text!r}: give NAME=VALUE, or several separated by commas.")
-    return {name: value for name, _, value in pairs}
+def refuse_unused(place: str, settings: Sequence[str], watch: bool) -> None:
+    """Raise InputError if an option has no meaning for this place."""
+    if watch and place not in WATCHED:
+        raise InputError(f"--watch needs --on {' or --on '.join(WATCHED)}. Leave it out, or add --on.")
+    if settings and place == LOCAL:
+        raise InputError(
+            f"--set {settings[0]}: --set changes a key of [{'], ['.join(PLACES)}] and needs --on. For other keys, "
+            "change the job file."
+        )
 
 
-# key of the job file, which is the flag too -> (places that know it, kind, help); a flag of kind `bool` takes no value
-FLAGS: Mapping[str, tuple[tuple[str, ...], Any, str]] = {
-    "partition": (("slurm",), str, "Partition of the job."),
-    "gres": (("slurm",), str, "GPUs of each node, such as gpu:2."),
-    "time": (("slurm",), str, "Time limit, such as 12:00:00."),
-    "constraint": (("slurm",), str, "Features that the nodes must have."),
-    "array": (("slurm",), str, "Run a recurrence in each task of an array, such as 1-10%2."),
-    "watch": (("slurm", "ray"), bool, "Wait until the job has ended, and show its progress."),
-    "dry_run": ((LOCAL, *PLACES), bool, "Check everything and show what would be run, but run nothing."),
-    "address": (("ray",), str, "Address of the Ray cluster, such as http://head:8265."),
-    "gpus": (("ray", "kubernetes"), float, "GPUs of the run, or of each pod."),
-    "cpus": (("ray",), float, "CPUs of the run."),
-    "image": (("kubernetes",), str, "Container image that holds Zeus and the training script."),
-    "namespace": (("kubernetes",), str, "Namespace of the job."),
-    "kind": (("kubernetes",), click.Choice(["job", "cronjob", "pytorchjob"]), "What to make."),
-    "schedule": (("kubernetes",), str, 'When a cronjob runs, as in "0 3 * * *".'),
-    "workers": (("kubernetes",), int, "Pods of a pytorchjob beside its master."),
-    "secret": (("kubernetes",), str, "Name of the Secret that holds ZEUS_STORE and ZEUS_TOKEN."),
-    "keeper_socket": (("kubernetes",), str, "Socket of the keeper on each node."),
-    "node_selector": (("kubernetes",), _pairs, "Labels of the nodes to run on."),
-    "service_account": (("kubernetes",), str, "Service account of the pods."),
-}
+def submit(name: str, submission: Submission, *, watch: bool, dry_run: bool, as_json: bool) -> int:
+    """Run a job elsewhere. Returns 0 once it is submitted, or, if it is watched, the exit code of its run."""
+    from zeus.launch.placement.place import Cluster
+    from zeus.launch.placement.submission import refuse_local_store
+
+    module, kind = PLACES[name]
+    place: Place = getattr(importlib.import_module(module), kind)(submission)
+    if dry_run or not isinstance(place, Cluster):
+        click.echo(place.plan(as_json), nl=False)
+        return DONE
+    refuse_local_store(name)
+    job_id = place.submit()
+    if watch:
+        return _watched(name, place, submission.name, job_id, as_json)
+    if as_json:
+        print_json({"place": name, "jobs": [{"id": job_id, **place.details}]})
+    else:
+        array = place.details.get("array")
+        click.echo(f"Submitted {place.title} job {job_id}{f', tasks {array}' if array else ''}.")
+    return DONE
 
 
-def place_options(command: F) -> F:
-    """Give a command `--on` and the flags of all places."""
-    for name, (places, kind, about) in reversed(list(FLAGS.items())):
-        takes: dict[str, Any] = {"is_flag": True, "default": None} if kind is bool else {"type": kind}
-        where = "" if LOCAL in places else f" (--on {' or '.join(places)})"
-        command = click.option(_flag(name), name, help=f"{about}{where}", **takes)(command)
-    choices = click.Choice([LOCAL, *PLACES])
-    return click.option("--on", "place", type=choices, default=LOCAL, show_default=True, help="Where to run the job.")(
-        command
-    )
+def _watched(name: str, place: Cluster, job: str, job_id: str, as_json: bool) -> int:
+    from zeus.launch.placement.place import exit_code_of
+
+    cancel = f"`{place.cancels} {job_id}`"
+    show = _hide if quiet() else _show
+    show(f"Submitted {place.title} job {job_id}. Ctrl-C stops watching it; {cancel} cancels it.\n")
+    try:
+        tasks = watch(place, job_id, show, None if place.shows_log else _Progress(job))
+    except KeyboardInterrupt:
+        click.echo(f"zeus: job {job_id} goes on. Cancel it with {cancel}.", err=True)
+        return INTERRUPTED
+    if as_json:
+        print_json({"place": name, "jobs": [{fact: getattr(one, fact) for fact in place.facts} for one in tasks]})
+    else:
+        for one in tasks:
+            click.echo(one.sentence + (f"; see {one.log}" if one.exit_code and one.log else ""))
+    return exit_code_of(tasks)
 
 
-def submit(
-    place: str, job_file: Path, recurrences: int, revise: bool, off: bool, flags: Mapping[str, Any], as_json: bool
-) -> int:
-    """Run the job elsewhere. Returns the exit code."""
-    from zeus.launch.job_file.reader import read_job_file
-    from zeus.launch.placement.submission import Submission, place_settings
+def watch(
+    place: Cluster,
+    job_id: str,
+    show: Show,
+    progress: _Progress | None = None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Task]:
+    """Show changes of a job until it has ended. If the place does not answer for a while, it goes on later.
 
-    file = read_job_file(job_file)
-    submission = Submission(
-        file=file,
-        path=job_file.absolute(),
-        folder=Path.cwd(),
-        recurrences=recurrences,
-        revise=revise,
-        off=off,
-        settings=place_settings(file, place, flags),
-        as_json=as_json,
-    )
-    status: int = importlib.import_module(PLACES[place]).submit(submission)
-    return status
+    Args:
+        place: The cluster.
+        job_id: Its id there.
+        show: Shows text.
+        progress: The open trials of the recurring job, if they are to be shown.
+        sleep: Waits.
+
+    Returns:
+        The job, or its tasks.
+    """
+    from zeus.launch.placement.place import is_over
+
+    shown: dict[str, str] = {}
+    silent, before = "", list[Any]()
+    while True:
+        try:
+            tasks, silent = place.look(job_id, show), ""
+        except LaunchError as failed:  # it restarts or is busy
+            if str(failed) != silent:
+                silent = str(failed)
+                show(f"zeus: {silent.rstrip('.')}. Still trying.\n")
+            sleep(LOOK_SECONDS)
+            continue
+        for one in tasks:
+            if shown.get(one.id) != one.sentence:
+                shown[one.id] = one.sentence
+                show(f"{one.sentence}\n")
+        if is_over(tasks, before):
+            return tasks
+        if progress is not None and any(one.state == "RUNNING" for one in tasks):
+            for line in progress.lines():
+                show(f"{line}\n")
+        before = tasks
+        sleep(LOOK_SECONDS)
 
 
-def refuse_strange(place: str, flags: Mapping[str, Any]) -> None:
-    """Raise InputError if a flag belongs to another place."""
-    for name, value in flags.items():
-        places = FLAGS[name][0]
-        if value is not None and place not in places:
-            raise InputError(f"{_flag(name)} needs --on {' or --on '.join(places)}. Leave it out, or add --on.")
+class _Progress:
+    """The open trials of a job, as lines. They come from the store, at most every TRIALS_SECONDS."""
+
+    def __init__(self, job: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._job, self._clock = job, clock
+        self._next = -float("inf")
+        self._last: list[str] = []
+
+    def lines(self) -> list[str]:
+        """Lines that are new."""
+        if self._clock() < self._next:
+            return []
+        self._next = self._clock() + TRIALS_SECONDS
+        try:
+            lines = [_running(one) for one in self._open_trials()]
+        except ZeusError:  # it is only shown; and the job may not be registered yet
+            return []
+        new, self._last = [line for line in lines if line not in self._last], lines
+        return new
+
+    def _open_trials(self) -> list[Json]:
+        from zeus.client.catalog import open_jobs
+
+        jobs = open_jobs()
+        try:
+            running: list[Json] = jobs.full(self._job)["running"]
+            return running
+        finally:
+            jobs.close()
 
 
-def _flag(name: str) -> str:
-    """The flag for a key: `--node-selector` for node_selector."""
-    return f"--{name.replace('_', '-')}"
+def _running(one: Json) -> str:
+    parts = [f"batch size {one['batch_size']}", plural(one["epochs"] or 0, "epoch")]
+    parts += [] if one["metric"] is None else [f"metric {one['metric']:g}"]
+    parts += [] if one["joules"] is None else [joules(one["joules"])]
+    return f"  {which_trial(one['recurrence'], one['attempt'])}: {', '.join(parts)}"
+
+
+def _show(text: str) -> None:
+    click.echo(text, err=True, nl=False)
+
+
+def _hide(text: str) -> None:
+    """Shows nothing (ZEUS_QUIET)."""

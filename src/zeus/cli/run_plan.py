@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zeus.cli.jobs_text import many
+from zeus.cli.format import plural
 from zeus.cli.output import print_json
 from zeus.exit_codes import DONE
 from zeus.tariff.text import joules
@@ -24,7 +24,7 @@ def tell_plan(file: JobFile, revise: bool, as_json: bool) -> int:
     if as_json:
         print_json(plan)
         return DONE
-    known = "is new" if plan["recurrences"] is None else f"has run {many(plan['recurrences'], 'recurrence')}"
+    known = "is new" if plan["recurrences"] is None else f"has run {plural(plan['recurrences'], 'recurrence')}"
     click.echo(
         f"job {plan['job']!r} {known}" + (f"; it would be revised: {plan['revision']}" if plan["revision"] else "")
     )

@@ -11,8 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast
 
 import click
 
-from zeus.cli.jobs_text import many
-from zeus.client.api import ALONE
+from zeus.cli.format import numbered, plural, watts, which_trial
 from zeus.job import Ending, Outcome, Trial
 from zeus.launch.progress import FinishedTrial, Live, Restart
 from zeus.ledger.charge import spent
@@ -161,33 +160,21 @@ def _unfailing() -> IO[str]:
     return cast("IO[str]", _Unfailing(sys.stderr))
 
 
-def numbered(recurrence: int) -> str:
-    """A recurrence's number; `?` until the service has given it one.
-
-    >>> numbered(7), numbered(ALONE + 7)
-    ('7', '?')
-    """
-    return str(recurrence) if recurrence < ALONE else "?"
-
-
 def began(trial: Trial) -> str:
     """The line about a trial that begins: what runs, and why."""
     decision, ask = trial.decision, trial.ask
     bound = "no cost limit" if decision.cost_limit is None else f"cost limit {joules(decision.cost_limit)}"
-    return (
-        f"recurrence {numbered(ask.recurrence)}, try {ask.attempt}: batch size {decision.batch_size} "
-        f"({decision.reason}), {bound}"
-    )
+    return f"{which_trial(ask.recurrence, ask.attempt)}: batch size {decision.batch_size} ({decision.reason}), {bound}"
 
 
 def started_again(restart: Restart) -> str:
     """The line about a start that ran out of memory: what it used, and how the next one differs."""
     used, split = restart.used, restart.split
-    samples = many(restart.per_device, "sample")
+    samples = plural(restart.per_device, "sample")
     return (
         f"  {samples} on a GPU do not fit in memory; this start used {joules(used.joules if used.is_known else None)}, "
         f"{used.seconds:.1f} s, which count for this trial. It is started again with "
-        f"{many(split.per_device, 'sample')} on each GPU, accumulated over {split.accumulation_steps} batches."
+        f"{plural(split.per_device, 'sample')} on each GPU, accumulated over {split.accumulation_steps} batches."
     )
 
 
@@ -201,7 +188,7 @@ def standing(live: Live) -> dict[str, str]:
         "energy": joules(so_far.joules),
         "time": f"{so_far.seconds:.1f} s",
         "cost": joules(cost) + ("" if limit is None else f" of {joules(limit)}"),
-        "limit": "-" if live.limit_watts is None else f"{live.limit_watts:g} W",
+        "limit": watts(live.limit_watts),
     }
 
 
@@ -217,9 +204,9 @@ def ended(trial: Trial, ran: FinishedTrial | None) -> list[str]:
         Ending.CRASHED: f"crashed with exit code {ran.exit_code if ran is not None else '?'}",
     }.get(outcome.ending, "lost")
     metric = "" if outcome.metric is None else f", metric {outcome.metric:g}"
-    at = "" if ran is None or ran.limit_watts is None else f", {ran.limit_watts:g} W"
+    at = "" if ran is None or ran.limit_watts is None else f", {watts(ran.limit_watts)}"
     used = f"{joules(outcome.joules)}, {outcome.seconds:.1f} s, cost {joules(cost_of(trial, outcome))}"
-    lines = [f"  {words} ({many(outcome.epochs, 'epoch')}{metric}{at}, {used})"]
+    lines = [f"  {words} ({plural(outcome.epochs, 'epoch')}{metric}{at}, {used})"]
     if ran is not None and ran.exit_code and outcome.ending is not Ending.CRASHED:
         lines += [f"  The command then failed with exit code {ran.exit_code}. Its output is in {ran.log}."]
     return lines

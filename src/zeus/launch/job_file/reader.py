@@ -15,7 +15,8 @@ import regex
 from zeus.cost import GPU_ONLY
 from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
-from zeus.launch.job_file.schema import NEEDED, PLACES, SPEC, TABLES, TOP
+from zeus.launch.job_file.places import PLACES, SECRET
+from zeus.launch.job_file.schema import NEEDED, SPEC, TABLES, TOP
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource, uses
 from zeus.policy.registry import find_policy
 from zeus.settings import Mode, ProfilingPlan, currency, gco2e_per_kwh, gco2e_token, price_per_kwh, profiling_plan
@@ -45,7 +46,7 @@ def parse_job_file(text: str, name: str = "job.toml") -> JobFile:
         raise InputError(
             f"{name} is not valid TOML: {wrong}. Write texts in quotes and lists in [brackets]."
         ) from wrong
-    return _Reader(name, text, TOP, secret=("env",)).read(data)
+    return _Reader(name, text, TOP, secret=("env", SECRET)).read(data)
 
 
 class _Reader(TomlReader):

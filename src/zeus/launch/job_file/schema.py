@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zeus.job.checks import is_number, is_whole
+from zeus.launch.job_file.places import PLACES
 from zeus.launch.job_file.values import AUTO
 from zeus.settings import Mode
 from zeus.toml_reader import Kind
@@ -66,42 +67,6 @@ SPEC: Mapping[str, tuple[str, Kind]] = {  # key in the file -> field of JobSpec
     "mab_seed": ("mab_seed", WHOLE),
 }
 TABLE = (lambda value: isinstance(value, dict), "a table")
-TEXTS = (lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value), "a list of texts")
-COUNT = (lambda value: is_whole(value, 1), "a whole number of at least 1")
-# Where else a recurrence can run (`zeus run --on`). A flag of the same name overrides a key.
-PLACES: Mapping[str, Mapping[str, Kind]] = {
-    "slurm": {
-        "partition": TEXT,
-        "gres": TEXT,
-        "time": TEXT,
-        "constraint": TEXT,
-        "array": TEXT,
-        "nodes": COUNT,
-        "options": TEXTS,  # further lines for `#SBATCH`
-    },
-    "ray": {
-        "address": TEXT,
-        "gpus": COUNT,
-        "cpus": (lambda value: is_number(value) and value >= 0, "a number of CPUs"),
-        "resources": TABLE,
-    },
-    "kubernetes": {
-        "image": TEXT,
-        "namespace": TEXT,
-        "kind": TEXT,
-        "schedule": TEXT,
-        "gpus": (lambda value: is_whole(value, 0), "a whole number of GPUs"),
-        "gpu_resource": TEXT,
-        "workers": (lambda value: is_whole(value, 0), "a whole number of pods"),
-        "secret": TEXT,
-        "keeper_socket": TEXT,
-        "keeper_group": COUNT,
-        "user": COUNT,
-        "node_selector": TABLE,
-        "service_account": TEXT,
-        "claims": TABLE,
-    },
-}
 TOP: Mapping[str, Kind] = {
     **{key: kind for key, (_, kind) in SPEC.items()},
     "command": TEXT,

@@ -9,52 +9,72 @@ requeued job continues the same recurrence, because both starts have the same ZE
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
-from collections.abc import Mapping
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 from zeus import settings
 from zeus.errors import InputError, LaunchError, NotKnown
-from zeus.launch.placement.slurm_records import SACCT_FIELDS, BatchTask, read_sacct, read_scontrol, with_energy
+from zeus.launch.placement.place import Cluster, Task
+from zeus.launch.placement.slurm_records import SACCT_FIELDS, read_sacct, read_scontrol, with_energy
 from zeus.launch.placement.slurm_script import BatchJob, batch_script
-from zeus.launch.placement.submission import OF_THIS_MACHINE, Submission
+from zeus.launch.placement.submission import OF_THIS_MACHINE, Submission, plain_name
 
 ANSWER_SECONDS = 60.0  # a busy controller may take long
 COMMENT_SECONDS = 10.0  # a job that was asked to end has little time
 NO_SUCH_JOB = "Invalid job id specified"
 
 
-def batch_job(submission: Submission, run_id: str) -> BatchJob:
-    """The job for a submission. Each task of an array runs all recurrences of the submission.
+class Slurm(Cluster):
+    """A cluster of Slurm. Each task of an array runs all recurrences of the submission."""
 
-    Raises:
-        InputError: A setting is wrong, or the job cannot run on several nodes.
-    """
-    submission.file.check_nodes(submission.settings.get("nodes", 1))
-    return BatchJob(
-        name=submission.file.spec.id,
-        folder=str(submission.folder),
-        command=submission.command(),
-        run_id=run_id,
-        settings=submission.settings,
-    )
+    title = "Slurm"
+    cancels = "scancel"
+    facts = ("id", "state", "exit_code", "restarts", "nodes", "log", "comment")
+
+    def __init__(self, submission: Submission) -> None:
+        submission.file.check_nodes(submission.settings.get("nodes", 1))
+        self._job = BatchJob(
+            name=plain_name(submission.name),
+            folder=str(submission.folder),
+            command=submission.command(),
+            run_id=submission.run_id,
+            settings=submission.settings,
+        )
+
+    def plan(self, as_json: bool) -> str:
+        """The batch script."""
+        script = batch_script(self._job)
+        return json.dumps({"place": "slurm", "script": script}, indent=2) + "\n" if as_json else script
+
+    def submit(self) -> str:
+        """Submit the job. Returns its id.
+
+        It inherits this environment, as with `sbatch` itself. So the address of the store and the token reach it
+        without being in the script or in an argument, where others could read them.
+        """
+        left_out = OF_THIS_MACHINE | self._job.overridden
+        passed_on = {  # this may run in a task of an array itself, and the job may be none
+            name: text
+            for name, text in settings.HERE.items()
+            if name not in left_out and not name.startswith("SLURM_ARRAY_")
+        }
+        given = batch_script(self._job)
+        return _call("sbatch", "--parsable", given=given, environ=passed_on).strip().partition(";")[0]
+
+    def look(self, job_id: str, show: Callable[[str], None]) -> list[Task]:
+        """The tasks of a job, or the job itself."""
+        return find_tasks(job_id)
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """The numbers of the tasks, if the job is an array."""
+        return {"array": self._job.settings.get("array")}
 
 
-def submit_job(job: BatchJob, environ: Mapping[str, str] = settings.HERE) -> str:
-    """Submit a job. Returns its id.
-
-    The job inherits this environment, as with `sbatch` itself. So the address of the store and the token reach it
-    without being in the script or in an argument, where others could read them.
-    """
-    left_out = OF_THIS_MACHINE | job.overridden
-    passed_on = {  # this may run in a task of an array itself, and the job may be none
-        name: text for name, text in environ.items() if name not in left_out and not name.startswith("SLURM_ARRAY_")
-    }
-    return _call("sbatch", "--parsable", given=batch_script(job), environ=passed_on).strip().partition(";")[0]
-
-
-def find_tasks(job_id: str) -> list[BatchTask]:
+def find_tasks(job_id: str) -> list[Task]:
     """The tasks of a job, or the job itself. Slurm forgets a job some minutes after its end; then sacct is asked.
 
     Raises:

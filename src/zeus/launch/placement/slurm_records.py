@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from zeus.exit_codes import DONE, FAILED
+from zeus.exit_codes import DONE, FAILED, TERMINATED
+from zeus.launch.placement.place import Task
 
 FINAL = frozenset(
     {
@@ -16,51 +16,27 @@ FINAL = frozenset(
 )
 MAY_RETURN = frozenset({"NODE_FAIL", "PREEMPTED"})  # shown for a moment before the job is requeued
 ENDED_BY_TERM = frozenset({"CANCELLED", "PREEMPTED", "TIMEOUT"})
-BY_SIGNAL, TERM = 128, 15
+BY_SIGNAL = 128
 SACCT_FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Restarts")
 PAIR = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=(.*?)(?=\s[A-Za-z][\w/:]*=|$)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchTask:
-    """A job of Slurm, one task of an array, or all tasks of an array that have not begun."""
+def exit_code_of_run(state: str, exit_code: int, signal: int) -> int | None:
+    """The exit code of the `zeus run` on the node, as a shell says it. None: the job has not ended.
 
-    id: str
-    state: str
-    reason: str = ""
-    exit_code: int = 0
-    signal: int = 0
-    nodes: str = ""
-    restarts: int = 0
-    log: str = ""
-    comment: str = ""
-
-    @property
-    def is_final(self) -> bool:
-        return self.state in FINAL
-
-    @property
-    def status(self) -> int:
-        """The exit status of the `zeus run` on the node, as a shell says it.
-
-        >>> BatchTask(id="7", state="FAILED", exit_code=3).status
-        3
-        >>> BatchTask(id="7", state="CANCELLED", signal=15).status
-        143
-        """
-        if self.state == "COMPLETED":
-            return DONE
-        if self.exit_code or self.signal:
-            return self.exit_code or BY_SIGNAL + self.signal
-        return BY_SIGNAL + TERM if self.state in ENDED_BY_TERM else FAILED
+    >>> exit_code_of_run("FAILED", 3, 0), exit_code_of_run("OUT_OF_MEMORY", 0, 9), exit_code_of_run("RUNNING", 0, 0)
+    (3, 137, None)
+    """
+    if state not in FINAL:
+        return None
+    if state == "COMPLETED":
+        return DONE
+    if exit_code or signal:
+        return exit_code or BY_SIGNAL + signal
+    return TERMINATED if state in ENDED_BY_TERM else FAILED
 
 
-def status_of(tasks: Sequence[BatchTask]) -> int:
-    """The exit status of several tasks: that of the first that failed."""
-    return next((one.status for one in tasks if one.status != DONE), DONE)
-
-
-def read_scontrol(text: str) -> list[BatchTask]:
+def read_scontrol(text: str) -> list[Task]:
     """The records of `scontrol --oneliner show job`.
 
     >>> read_scontrol("JobId=8 ArrayJobId=7 ArrayTaskId=1 JobState=RUNNING Restarts=1 ExitCode=0:0 NodeList=n1")[0].id
@@ -74,24 +50,24 @@ def read_scontrol(text: str) -> list[BatchTask]:
         if "JobId" not in pairs:
             continue
         job, task = pairs.get("ArrayJobId", pairs["JobId"]), pairs.get("ArrayTaskId", "")
-        code, signal = _codes(pairs.get("ExitCode", ""))
+        state = pairs.get("JobState", "")
         tasks.append(
-            BatchTask(
+            Task(
                 id=job if not task else f"{job}_{task}" if task.isdecimal() else f"{job}_[{task}]",
-                state=pairs.get("JobState", ""),
-                reason=pairs.get("Reason", ""),
-                exit_code=code,
-                signal=signal,
+                state=state,
+                reason=pairs.get("Reason", "") if state == "PENDING" else "",
+                exit_code=exit_code_of_run(state, *_codes(pairs.get("ExitCode", ""))),
+                may_return=state in MAY_RETURN,
                 nodes=pairs.get("NodeList", ""),
                 restarts=int(pairs.get("Restarts", "0") or 0),
-                log=pairs.get("StdOut", ""),
+                log=pairs.get("StdOut") or None,
                 comment=pairs.get("Comment", ""),
             )
         )
     return sorted(tasks, key=_order)
 
 
-def read_sacct(text: str) -> list[BatchTask]:
+def read_sacct(text: str) -> list[Task]:
     """The records of `sacct --parsable2 --noheader --allocations` with SACCT_FIELDS.
 
     >>> read_sacct("7_1|CANCELLED by 0|0:15|n1|2")[0].state
@@ -100,13 +76,13 @@ def read_sacct(text: str) -> list[BatchTask]:
     tasks = []
     for line in text.splitlines():
         job, state, code, nodes, restarts = line.split("|")
-        exit_code, signal = _codes(code)
+        state = state.split(" ")[0]
         tasks.append(
-            BatchTask(
+            Task(
                 id=job,
-                state=state.split(" ")[0],
-                exit_code=exit_code,
-                signal=signal,
+                state=state,
+                exit_code=exit_code_of_run(state, *_codes(code)),
+                may_return=state in MAY_RETURN,
                 nodes="" if nodes == "None assigned" else nodes,
                 restarts=int(restarts or 0),
             )
@@ -147,5 +123,5 @@ def _codes(text: str) -> tuple[int, int]:
     return int(code or 0), int(signal or 0)
 
 
-def _order(task: BatchTask) -> tuple[int, ...]:
+def _order(task: Task) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", task.id))

@@ -13,7 +13,6 @@ from zeus.errors import InputError
 # Before Slurm kills a job at its time limit, it sends SIGTERM this much earlier. The command then has 20 s to end, and
 # the trial is told.
 GRACE_SECONDS = 60
-ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?")
 # Settings that are options of sbatch, and the variable that would override each of them in a batch script.
 VALUES = {
     "partition": "SBATCH_PARTITION",
@@ -32,11 +31,11 @@ class BatchJob:
     """One job for `sbatch`.
 
     Args:
-        name: The recurring job's name.
+        name: Its name in Slurm.
         folder: Where the command is run. The compute nodes must see it.
         command: The `zeus run` of the compute node.
         run_id: Identifies the run. A requeued job finds by it what it had begun.
-        settings: The table [slurm] of the job file, and over it the flags of the command line.
+        settings: Checked keys of [slurm].
     """
 
     name: str
@@ -46,13 +45,7 @@ class BatchJob:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        array = self.settings.get("array")
-        if array is not None and not ARRAY.fullmatch(array):
-            raise InputError(f"array={array!r}: give task numbers such as 1-10, 1,3,5 or 1-10%2 (two at a time).")
-        options = self.settings.get("options", ())
-        if wrong := next((one for one in options if not one.startswith("-")), None):
-            raise InputError(f"[slurm] options: {wrong!r}: give options of sbatch, such as '--qos=long'.")
-        for text in (self.folder, *self.command, *options, *(str(self.settings.get(name, "")) for name in VALUES)):
+        for text in (self.folder, *self.command):
             if any(ord(letter) < 32 for letter in text):
                 raise InputError(f"{text!r}: a batch script cannot hold line breaks and other control characters.")
 
@@ -60,7 +53,7 @@ class BatchJob:
     def overridden(self) -> frozenset[str]:
         """Variables that sbatch must not see, because they would win over what this job asks for.
 
-        >>> job = BatchJob(name="asr", folder="/", command=["zeus"], run_id="5f", settings={"partition": "gpu"})
+        >>> job = BatchJob(name="zeus-asr", folder="/", command=["zeus"], run_id="5f", settings={"partition": "gpu"})
         >>> "SBATCH_PARTITION" in job.overridden, "SBATCH_TIMELIMIT" in job.overridden
         (True, False)
         """
@@ -70,7 +63,7 @@ class BatchJob:
 def batch_script(job: BatchJob) -> str:
     r"""The text of the script. It holds no secret: the store and the token come from the environment of `sbatch`.
 
-    >>> job = BatchJob(name="asr", folder="/home/me", command=["zeus", "run", "job.toml"], run_id="5f0c",
+    >>> job = BatchJob(name="zeus-asr", folder="/home/me", command=["zeus", "run", "job.toml"], run_id="5f0c",
     ...                settings={"gres": "gpu:2", "options": ["--qos=long"]})
     >>> print(batch_script(job))
     #!/bin/sh
@@ -94,7 +87,7 @@ def batch_script(job: BatchJob) -> str:
     if given.get("nodes", 1) > 1:
         given["ntasks-per-node"] = 1  # `srun torchrun` starts one torchrun on each node
     options = [
-        f"--job-name={_word('zeus-' + re.sub(r'[^A-Za-z0-9_.-]', '_', job.name))}",
+        f"--job-name={job.name}",
         f"--chdir={_word(job.folder)}",
         *(f"--{name}={_word(str(value))}" for name, value in given.items()),
         "--export=ALL",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from zeus import settings
 from zeus.errors import InputError
@@ -15,6 +17,16 @@ from zeus.store.address import file_of, resolve, shown
 
 # Of this machine and its files alone, so a node must have its own. What ZEUS_CONFIG says here is carried by value.
 OF_THIS_MACHINE = frozenset({"ZEUS_CONFIG", "ZEUS_KEEPER", "ZEUS_KEEPER_STATE"})
+NAME_LETTERS = 60
+
+
+def plain_name(job: str) -> str:
+    """A name for a job that every place accepts, except Kubernetes.
+
+    >>> plain_name("speech (nightly)")
+    'zeus-speech__nightly_'
+    """
+    return f"zeus-{re.sub(r'[^A-Za-z0-9_.-]', '_', job)[:NAME_LETTERS]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +40,8 @@ class Submission:
         recurrences: How often to run the job.
         revise: Whether to continue the job although its command or target has changed.
         off: Whether to train as without Zeus.
-        settings: The table of the place in the job file, and over it the flags of the command line.
-        as_json: Whether stdout must hold nothing but JSON.
+        settings: The table of the place in the job file, and over it what `--set` gives.
+        unique: Tells this submission from all others.
     """
 
     file: JobFile
@@ -39,7 +51,17 @@ class Submission:
     revise: bool = False
     off: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    as_json: bool = False
+    unique: str = field(default_factory=lambda: uuid4().hex[:12])
+
+    @property
+    def name(self) -> str:
+        """The id of the recurring job."""
+        return self.file.spec.id
+
+    @property
+    def run_id(self) -> str:
+        """What its `zeus run` gets as ZEUS_RUN_ID, so that a second start continues what the first had begun."""
+        return f"{plain_name(self.name)}-{self.unique}"
 
     def command(self, recurrences: int | None = None, python: str = sys.executable) -> list[str]:
         """The command of a node. Without a number, it runs all recurrences one after the other."""
@@ -71,11 +93,3 @@ def refuse_local_store(place: str, environ: Mapping[str, str] = settings.HERE) -
             "a service (http://host:7070, see `zeus serve`)."
         )
     return address
-
-
-def place_settings(file: JobFile, place: str, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a place: its table in the job file, and over it the flags that were given."""
-    return {**file.places.get(place, {}), **{name: value for name, value in flags.items() if value is not None}}
-
-
-Place = Callable[[Submission], int]  # submits, shows what happens, and returns the exit code

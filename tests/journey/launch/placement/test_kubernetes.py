@@ -113,7 +113,9 @@ def accept(manifest: dict[str, Any]) -> None:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
-@pytest.mark.parametrize("flags", [(), ("--kind", "cronjob", "--schedule", "0 3 * * *")], ids=["job", "cronjob"])
+@pytest.mark.parametrize(
+    "flags", [(), ("--set", "kind=cronjob", "--set", "schedule=0 3 * * *")], ids=["job", "cronjob"]
+)
 def test_the_published_schemas_accept_a_job(
     capsys: pytest.CaptureFixture[str], job_file: Path, flags: tuple[str, ...]
 ) -> None:
@@ -135,7 +137,7 @@ def test_a_pytorchjob_has_known_fields_and_pods_that_the_published_schemas_accep
     capsys: pytest.CaptureFixture[str], job_file: Path
 ) -> None:
     job_file.write_text(JOB_FILE.replace("python train.py --batch-size {batch_size}", "torchrun train.py {epochs}"))
-    config, job = printed(capsys, job_file, "--kind", "pytorchjob", "--workers", 3)
+    config, job = printed(capsys, job_file, "--set", "kind=pytorchjob", "--set", "workers=3")
     accept(config)
     jsonschema.validate(job, PYTORCH_JOB)
     replicas = job["spec"]["pytorchReplicaSpecs"]
@@ -178,7 +180,7 @@ def test_the_keeper_that_we_ship_serves_the_pods_that_we_render() -> None:
 
 
 def test_json_is_one_list_of_the_same_manifests(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:
-    flags = ("--kind", "cronjob", "--schedule", "@daily")  # its names do not change
+    flags = ("--set", "kind=cronjob", "--set", "schedule=@daily")  # its names do not change
     status, out, _ = zeus(capsys, "run", job_file, "--on", "kubernetes", "--json", *flags)
     told = json.loads(out)
     assert (status, told["kind"]) == (0, "List")
@@ -190,16 +192,16 @@ def test_no_secret_of_this_machine_is_in_a_manifest_and_no_store_is_asked(
 ) -> None:
     monkeypatch.setenv("ZEUS_STORE", "http://:hidden-token@127.0.0.1:9")
     monkeypatch.setenv("ZEUS_TOKEN", "hidden-token")
-    _, out, _ = zeus(capsys, "run", job_file, "--on", "kubernetes", "--secret", "team-store")
+    _, out, _ = zeus(capsys, "run", job_file, "--on", "kubernetes", "--set", "secret=team-store")
     assert "hidden-token" not in out and "127.0.0.1" not in out
     [container] = list(yaml.safe_load_all(out))[1]["spec"]["template"]["spec"]["containers"]
     store = next(one for one in container["env"] if one["name"] == "ZEUS_STORE")
     assert store["valueFrom"]["secretKeyRef"]["name"] == "team-store"
 
 
-def test_flags_win_over_the_job_file(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:
-    flags = ("--image", "other:2", "--gpus", 4, "--node-selector", "gpu=h100,zone=b", "--namespace", "prod")
-    job = printed(capsys, job_file, *flags)[1]
+def test_what_is_set_wins_over_the_job_file(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:
+    given = ["image=other:2", "gpus=4", "node_selector.gpu=h100", "node_selector.zone=b", "kubernetes.namespace=prod"]
+    job = printed(capsys, job_file, *(part for one in given for part in ("--set", one)))[1]
     pod = job["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "other:2"
     assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": 4}
@@ -210,12 +212,12 @@ def test_flags_win_over_the_job_file(capsys: pytest.CaptureFixture[str], job_fil
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (("--on", "kubernetes", "--namespace", "Not Valid"), "namespace = 'Not Valid'"),
-        (("--on", "kubernetes", "--node-selector", "gpu"), "NAME=VALUE"),
-        (("--on", "kubernetes", "--schedule", "@daily"), "schedule is for kind"),
-        (("--on", "kubernetes", "--kind", "pytorchjob", "--workers", "2"), "{batch_size} in the command"),
-        (("--image", "train"), "--image needs --on kubernetes"),
-        (("--keeper-socket", "/run/a/b"), "--keeper-socket needs --on kubernetes"),
+        (("--on", "kubernetes", "--set", "namespace=Not Valid"), "namespace=Not Valid: give a name of small letters"),
+        (("--on", "kubernetes", "--set", "node_selector=gpu"), "give a table of labels of nodes"),
+        (("--on", "kubernetes", "--set", "schedule=@daily"), "schedule is for kind"),
+        (("--on", "kubernetes", "--set", "kind=pytorchjob", "--set", "workers=2"), "{batch_size} in the command"),
+        (("--on", "kubernetes", "--set", "imge=train"), "Did you mean 'image'?"),
+        (("--on", "kubernetes", "--watch"), "--watch needs --on slurm or --on ray"),
     ],
 )
 def test_bad_values_are_refused_before_anything_is_printed(
@@ -224,6 +226,10 @@ def test_bad_values_are_refused_before_anything_is_printed(
     status, out, err = zeus(capsys, "run", job_file, *flags)
     assert (status, out) == (2, "")
     assert why in err
+
+
+def test_a_dry_run_prints_the_manifests_too(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:
+    assert [one["kind"] for one in printed(capsys, job_file, "--dry-run")] == ["ConfigMap", "Job"]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")

@@ -89,54 +89,74 @@ def ended(watching: subprocess.Popen[str], status: int) -> str:
     return told
 
 
-def workers(place: RayPlace) -> list[int]:
-    return [pid for pid, name in processes_of(place.cluster.folder) if name.startswith("ray::NodeRun")]
+def supervisor(place: RayPlace) -> int:
+    """The worker of Ray that has started the run."""
+    (pid,) = [pid for pid, name in processes_of(place.cluster.folder) if name.startswith("ray::JobSupervisor")]
+    return pid
+
+
+def job_of(watching: subprocess.Popen[str]) -> str:
+    """The id of the job that is watched."""
+    assert watching.stderr is not None
+    (job,) = re.findall(r"zeus-\S+(?=\.)", watching.stderr.readline())
+    return str(job)
+
+
+def state_of(place: RayPlace, job: str) -> str:
+    told = place.cluster.call("curl", "--silent", f"{place.cluster.dashboard}/api/jobs/{job}")
+    return str(json.loads(told)["status"])
+
+
+def variables_left(place: RayPlace) -> list[Path]:
+    return list((place.cluster.folder / "data" / "zeus" / "ray").glob("*"))
 
 
 def test_a_run_gets_its_gpus_and_its_store_and_no_secret_is_shown(place: RayPlace) -> None:
-    done = place.run("--on", "ray", "--gpus", "1", "--watch")
+    done = place.run("--on", "ray", "--set", "gpus=1", "--watch")
     assert done.returncode == 0, done.stderr
     assert "GPUs 0." in done.stderr or "GPUs 1." in done.stderr
     assert "recurrence 1: batch size 16 reached the target" in done.stderr
     assert done.stdout.endswith(": succeeded\n")
     assert tries(place) == [(1, Ending.CONVERGED)]
     shown = place.cluster.call("curl", "--silent", f"{place.cluster.dashboard}/api/jobs/")
-    assert "zeus.launch.placement.ray.driver" in shown
+    assert "zeus.launch.placement.ray.start" in shown
     assert place.cluster.token not in shown + done.stderr and STORE not in shown
-    assert list((place.cluster.folder / "data" / "zeus" / "ray").iterdir()) == []
+    assert variables_left(place) == []
     assert place.limits() == [250.0, 250.0]
 
 
-def test_a_killed_worker_is_replaced_and_the_recurrence_goes_on(place: RayPlace) -> None:
+def test_a_job_whose_worker_is_killed_restores_its_limit_and_another_continues_it(place: RayPlace) -> None:
     watching = held(place)
-    (worker,) = workers(place)
-    os.kill(worker, signal.SIGKILL)
-    eventually(lambda: (1, Ending.LOST) in tries(place))  # `zeus run` outlives its worker by what this takes
+    job = job_of(watching)
+    os.kill(supervisor(place), signal.SIGKILL)
+    told = ended(watching, 1)
+    assert f"To continue it, submit it again with ZEUS_RUN_ID={job}" in told
+    eventually(lambda: place.limits() == [250.0, 250.0])
     (place.folder / "hold").unlink()
-    told = ended(watching, 0)
-    assert "the worker of the run, or its node, was lost" in told
+    again = place.run("--on", "ray", "--watch", ZEUS_RUN_ID=job)
+    assert again.returncode == 0, again.stderr
     assert tries(place) == [(1, Ending.LOST), (1, Ending.CONVERGED)]
     assert place.limits() == [250.0, 250.0]
 
 
-def test_a_lost_node_is_replaced_by_the_next_that_joins(place: RayPlace) -> None:
+def test_a_job_whose_node_is_lost_restores_its_limit_and_another_continues_it_elsewhere(place: RayPlace) -> None:
     watching = held(place)
-    (worker,) = workers(place)
-    raylet = int(Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(raylet, signal.SIGKILL)  # Ray then kills what its workers have started, so nobody tells the store
+    job = job_of(watching)
+    raylet = int(Path(f"/proc/{supervisor(place)}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(raylet, signal.SIGKILL)
+    assert f"ZEUS_RUN_ID={job}" in ended(watching, 1)
     eventually(lambda: place.limits() == [250.0, 250.0])
     (place.folder / "hold").unlink()
     place.cluster.add_node(gpus=2)
-    told = ended(watching, 0)
-    assert told.count("zeus: running on ") == 2
+    again = place.run("--on", "ray", "--watch", ZEUS_RUN_ID=job)
+    assert again.returncode == 0, again.stderr
     assert tries(place) == [(1, Ending.LOST), (1, Ending.CONVERGED)]
     assert place.limits() == [250.0, 250.0]
 
 
 def test_a_stopped_job_restores_its_limit_and_says_what_it_used(place: RayPlace) -> None:
     watching = held(place)
-    assert watching.stderr is not None
-    (job,) = re.findall(r"zeus-\S+(?=\.)", watching.stderr.readline())
+    job = job_of(watching)
     place.cluster.call("ray", "job", "stop", "--address", place.cluster.dashboard, job)
     told = ended(watching, 143)
     assert "interrupted by SIGTERM" in told
@@ -145,20 +165,24 @@ def test_a_stopped_job_restores_its_limit_and_says_what_it_used(place: RayPlace)
 
 
 def test_without_enough_gpus_it_says_what_it_waits_for_and_ctrl_c_only_stops_watching(place: RayPlace) -> None:
-    watching = place.start("--on", "ray", "--watch", "--gpus", "3")
+    watching = place.start("--on", "ray", "--watch", "--set", "gpus=3")
+    job = job_of(watching)
     assert watching.stderr is not None
-    (job,) = re.findall(r"zeus-\S+(?=\.)", watching.stderr.readline())
-    eventually(lambda: "no node of the Ray cluster has 3 GPU and 1 CPU" in watching.stderr.readline())  # type: ignore[union-attr]
+    assert watching.stderr.readline() == f"job {job}: pending (waits until 3 GPU and 1 CPU are free on one node)\n"
+    assert len(variables_left(place)) == 1
     watching.send_signal(signal.SIGINT)
     told = watching.communicate(timeout=PATIENCE_SECONDS)[1]
     assert (watching.returncode, f"job {job} goes on" in told) == (130, True)
-    stopped = place.cluster.call("ray", "job", "stop", "--address", place.cluster.dashboard, job)
-    assert "was stopped" in stopped
+    place.cluster.call("ray", "job", "stop", "--no-wait", "--address", place.cluster.dashboard, job)
+    place.cluster.add_node(gpus=3)  # Ray stops a job that waits as soon as it can start it
+    eventually(lambda: state_of(place, job) == "STOPPED")
     assert tries(place) == []
+    assert place.run("--on", "ray", "--watch", "--set", "gpus=1").returncode == 0
+    assert variables_left(place) == []  # the next submission removes that of a job that did not start
 
 
 def test_where_no_cluster_answers_it_says_which_address_to_give(place: RayPlace) -> None:
-    done = place.run("--on", "ray", "--address", "http://127.0.0.1:9", RAY_ADDRESS=place.cluster.dashboard)
+    done = place.run("--on", "ray", "--set", "address=http://127.0.0.1:9", RAY_ADDRESS=place.cluster.dashboard)
     assert done.returncode == 1
     assert "no Ray cluster answers at http://127.0.0.1:9 (" in done.stderr
-    assert list((place.cluster.folder / "data" / "zeus" / "ray").glob("*")) == []
+    assert variables_left(place) == []

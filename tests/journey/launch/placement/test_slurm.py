@@ -36,7 +36,7 @@ def place(slurm: SlurmCluster, postgres: PostgresServer, tmp_path: Path) -> Slur
 
 
 def submit(place: SlurmPlace, *arguments: str) -> str:
-    report = place.report("--on", "slurm", "--gres", "gpu:2", *arguments)
+    report = place.report("--on", "slurm", "--set", "gres=gpu:2", *arguments)
     assert report["place"] == "slurm"
     job_id: str = report["jobs"][0]["id"]
     return job_id
@@ -79,7 +79,7 @@ def test_an_array_runs_a_recurrence_in_each_task_and_the_example_shows_how(
 ) -> None:
     shutil.copytree(EXAMPLES, place.folder / "examples")
     shutil.copy(EXAMPLES / "slurm_array.toml", place.folder / "job.toml")
-    report = place.report("--on", "slurm", "--array", "1-2", "--watch")
+    report = place.report("--on", "slurm", "--set", "array=1-2", "--watch")
     assert [one["state"] for one in report["jobs"]] == ["COMPLETED"] * 2
     full = json.loads(place.jobs("show", "slurm-array", "--json"))
     assert [(row["number"], row["end"]) for row in full["history"]] == [(n, "converged") for n in (1, 2)]
@@ -110,10 +110,10 @@ def test_a_preempted_job_is_requeued_and_continues_its_recurrence(slurm: SlurmCl
 
 
 def test_a_cancelled_job_restores_its_limit_and_says_what_it_used(slurm: SlurmCluster, place: SlurmPlace) -> None:
-    job_id, node = held(place, "--time", "10")
+    job_id, node = held(place, "--set", "time=10")
     slurm.call("scancel", job_id)
     task = slurm.until(job_id, "CANCELLED")
-    assert task.status == 143
+    assert task.exit_code == 143
     assert tries(place) == [(1, Ending.LOST)]
     assert 0 < charged(place) <= slurm.joules()
     assert slurm.limits(node) == [250.0, 250.0]
@@ -153,7 +153,7 @@ def test_a_prolog_restores_what_was_left_behind_and_refuses_a_throttled_card(
     node = NODES[0]
     slurm.throttle(node, 125.0)
     try:
-        job_id = submit(place, "--partition", "high")
+        job_id = submit(place, "--set", "slurm.partition=high")
         eventually(lambda: slurm.state_of(node).startswith("DRAIN"), slurm.told)
         slurm.until(job_id, "PENDING")
         slurm.hurry(job_id)
@@ -166,6 +166,6 @@ def test_a_prolog_restores_what_was_left_behind_and_refuses_a_throttled_card(
 
 
 def test_what_slurm_refuses_is_an_error_with_its_words(place: SlurmPlace) -> None:
-    done = place.run("--on", "slurm", "--partition", "nowhere")
+    done = place.run("--on", "slurm", "--set", "partition=nowhere")
     assert done.returncode == 1
     assert "sbatch failed" in done.stderr and "invalid partition" in done.stderr

@@ -23,7 +23,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def test_a_dry_run_prints_the_batch_script_and_submits_nothing(place: Place) -> None:
-    flags = ("--partition", "long", "--recurrences", "3", "--off")
+    flags = ("--set", "partition=long", "--recurrences", "3", "--off")
     done = place.run("--on", "slurm", "--dry-run", *flags, PATH="/nonexistent")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -33,10 +33,10 @@ def test_a_dry_run_prints_the_batch_script_and_submits_nothing(place: Place) -> 
 
 def test_a_dry_run_on_ray_prints_what_would_be_asked_and_no_secret(place: Place) -> None:
     given = {"ZEUS_STORE": "http://zeus:7070", "ZEUS_TOKEN": "zeus_s3cret", "XDG_DATA_HOME": str(place.folder / "data")}
-    done = place.run("--on", "ray", "--dry-run", "--gpus", "1", **given)
+    done = place.run("--on", "ray", "--dry-run", "--set", "gpus=1", **given)
     assert done.returncode == 0, done.stderr
     asked = json.loads(done.stdout)
-    assert " --gpus 1 --cpus 4 -- " in asked["entrypoint"]
+    assert (asked["entrypoint_num_gpus"], asked["entrypoint_num_cpus"]) == (1, 4)
     assert asked["entrypoint"].endswith(f"run {place.folder}/job.toml --recurrences 1")
     assert "s3cret" not in done.stdout and "http" not in done.stdout
     assert not (place.folder / "data").exists()
@@ -89,15 +89,15 @@ def test_without_the_programs_of_slurm_it_says_where_to_run_it(place: Place) -> 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--partition", "gpu"), "--partition needs --on slurm"),
+        (("--set", "partition=gpu"), "--set changes a key of [slurm], [ray], [kubernetes] and needs --on"),
         (("--watch",), "--watch needs --on"),
-        (("--on", "slurm", "--array", "all"), "array='all': give task numbers"),
-        (("--on", "slurm", "--address", "head:6379"), "--address needs --on ray"),
-        (("--on", "ray", "--gpus", "0.5"), "Zeus measures and limits whole GPUs"),
-        (("--on", "ray", "--array", "1-3"), "--array needs --on slurm"),
+        (("--on", "slurm", "--set", "array=all"), "--set slurm.array=all: give task numbers"),
+        (("--on", "slurm", "--set", "address=head:6379"), "It is a key of [ray]."),
+        (("--on", "ray", "--set", "gpus=0.5"), "Zeus measures and limits whole GPUs"),
+        (("--on", "ray", "--set", "slurm.array=1-3"), "only keys of [ray] count"),
     ],
 )
-def test_flags_that_cannot_be_used_are_refused(place: Place, arguments: tuple[str, ...], why: str) -> None:
+def test_options_that_cannot_be_used_are_refused(place: Place, arguments: tuple[str, ...], why: str) -> None:
     done = place.run(*arguments)
     assert done.returncode == 2
     assert why in done.stderr

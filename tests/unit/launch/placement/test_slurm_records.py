@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus.launch.placement.slurm_records import (
-    BatchTask,
     energy_comment,
+    exit_code_of_run,
     read_sacct,
     read_scontrol,
-    status_of,
     with_energy,
 )
 
@@ -32,25 +31,25 @@ NodeList=n1 BatchHost=n1
 
 def test_the_tasks_of_an_array_are_read_in_order() -> None:
     first, second, rest = read_scontrol(ARRAY)
-    assert (first.id, first.state, first.status) == ("7_1", "FAILED", 3)
+    assert (first.id, first.state, first.exit_code) == ("7_1", "FAILED", 3)
     assert (second.id, second.state, second.nodes, second.restarts) == ("7_2", "RUNNING", "n2", 1)
     assert second.log == "/home/me/my work/slurm-7_2.out"
     assert second.comment == "for the paper; zeus: 12.0 J, 3.0 s, recurrence 4"
     assert (rest.id, rest.state, rest.reason, rest.nodes) == ("7_[3-5%2]", "PENDING", "JobArrayTaskLimit", "")
-    assert [one.is_final for one in (first, second, rest)] == [True, False, False]
+    assert [one.exit_code is not None for one in (first, second, rest)] == [True, False, False]
 
 
 def test_a_job_without_an_array_has_its_own_id() -> None:
     (one,) = read_scontrol("JobId=12 JobName=zeus-toy JobState=COMPLETING Reason=None ExitCode=0:0 NodeList=n1\n")
-    assert (one.id, one.is_final) == ("12", False)
+    assert (one.id, one.exit_code is not None) == ("12", False)
 
 
 def test_sacct_tells_of_jobs_that_scontrol_has_forgotten() -> None:
     text = "7_2|COMPLETED|0:0|n2|1\n7_1|CANCELLED by 1000|0:15|n1|0\n7_3|NODE_FAIL|1:0|None assigned|\n"
     first, second, third = read_sacct(text)
-    assert (first.id, first.state, first.status) == ("7_1", "CANCELLED", 143)
-    assert (second.status, second.restarts) == (0, 1)
-    assert (third.nodes, third.restarts, third.status) == ("", 0, 1)
+    assert (first.id, first.state, first.exit_code) == ("7_1", "CANCELLED", 143)
+    assert (second.exit_code, second.restarts) == (0, 1)
+    assert (third.nodes, third.restarts, third.exit_code) == ("", 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -66,14 +65,8 @@ def test_sacct_tells_of_jobs_that_scontrol_has_forgotten() -> None:
         ("OUT_OF_MEMORY", 0, 9, 137),
     ],
 )
-def test_the_exit_status_is_that_of_the_run(state: str, exit_code: int, signal: int, status: int) -> None:
-    assert BatchTask(id="7", state=state, exit_code=exit_code, signal=signal).status == status
-
-
-def test_several_tasks_end_as_the_first_that_failed() -> None:
-    good = BatchTask(id="7_1", state="COMPLETED")
-    missed, crashed = (BatchTask(id=f"7_{code}", state="FAILED", exit_code=code) for code in (3, 1))
-    assert [status_of(some) for some in ([good], [good, missed, crashed], [])] == [0, 3, 0]
+def test_the_exit_code_is_that_of_the_run(state: str, exit_code: int, signal: int, status: int) -> None:
+    assert exit_code_of_run(state, exit_code, signal) == status
 
 
 def test_energy_that_is_not_known_is_not_zero() -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zeus.errors import InputError
-from zeus.launch.placement.kubernetes.settings import JOB_FOLDER, SHARED_MEMORY, TEMPORARY, KubernetesSettings
+from zeus.launch.placement.kubernetes.settings import KubernetesSettings
 
 Json = dict[str, Any]
+JOB_FOLDER, TEMPORARY, SHARED_MEMORY = "/etc/zeus-job", "/tmp", "/dev/shm"
 JOB_FILE = f"{JOB_FOLDER}/job.toml"
 MOST_BYTES = 1_000_000  # a ConfigMap holds 1 MiB, with its names
 MOST_NAME = 52  # the longest name of a CronJob; also leaves room for what the controllers append to others
@@ -134,14 +135,14 @@ def _pytorch_job(pod: Json, settings: KubernetesSettings, work: Work) -> Json:
         changes = {"command": follow, "env": [*container["env"], *variables]}
         replicas["Worker"] = {"replicas": settings.workers, **replica(changes)}
     return {
-        "nprocPerNode": str(max(1, int(settings.gpus))),  # for torchrun
+        "nprocPerNode": str(max(1, settings.gpus)),  # for torchrun
         "runPolicy": {"backoffLimit": 0, "cleanPodPolicy": "Running", "ttlSecondsAfterFinished": KEEP_SECONDS},
         "pytorchReplicaSpecs": replicas,
     }
 
 
 def _pod(settings: KubernetesSettings, config: str, command: Sequence[str]) -> Json:
-    gpus = int(settings.gpus)
+    gpus = settings.gpus
     spec: Json = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": GRACE_SECONDS,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,30 +13,35 @@ from zeus.errors import InputError
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, uses
 from zeus.launch.placement.kubernetes.manifests import JOB_FILE, Work, render
 from zeus.launch.placement.kubernetes.settings import KubernetesSettings
+from zeus.launch.placement.place import Place
 from zeus.launch.placement.submission import Submission
 from zeus.lazy import optional
 
-SUFFIX_BYTES = 3
+SUFFIX_LETTERS = 6
 # Surely a text for every reader of YAML. Those of kubectl and of Python disagree about 1e3, 0o17, y and n.
 PLAIN = re.compile(r"[A-Za-z/][\w./-]+", re.ASCII)
 SAME_EVERYWHERE = ("epochs", "target_metric", "python")  # placeholders whose value does not depend on the trial
 
 
-def submit(submission: Submission) -> int:
-    """Print the manifests. Nothing is applied, and nothing is asked of a cluster or a store."""
-    settings = KubernetesSettings(**submission.settings)
-    together = settings.kind == "pytorchjob"
-    work = Work(
-        job_id=submission.file.spec.id,
-        job_file=submission.path.read_text(encoding="utf-8-sig"),
-        command=replace(submission, path=Path(JOB_FILE)).command(None if together else 1, python="python3"),
-        training=_training(submission.file) if settings.workers else (),
-        variables={**submission.file.env, **submission.file.prices},
-        recurrences=submission.recurrences,
-    )
-    found = render(settings, work, secrets.token_hex(SUFFIX_BYTES))
-    sys.stdout.write(_json(found) if submission.as_json else to_yaml(found))
-    return 0
+class Kubernetes(Place):
+    """Renders manifests. Nothing is applied, and nothing is asked of a cluster or a store."""
+
+    def __init__(self, submission: Submission) -> None:
+        settings = KubernetesSettings(**submission.settings)
+        together = settings.kind == "pytorchjob"
+        work = Work(
+            job_id=submission.name,
+            job_file=submission.path.read_text(encoding="utf-8-sig"),
+            command=replace(submission, path=Path(JOB_FILE)).command(None if together else 1, python="python3"),
+            training=_training(submission.file) if settings.workers else (),
+            variables={**submission.file.env, **submission.file.prices},
+            recurrences=submission.recurrences,
+        )
+        self._manifests = render(settings, work, submission.unique[:SUFFIX_LETTERS])
+
+    def plan(self, as_json: bool) -> str:
+        """The manifests."""
+        return _json(self._manifests) if as_json else to_yaml(self._manifests)
 
 
 def _training(file: JobFile) -> list[str]:

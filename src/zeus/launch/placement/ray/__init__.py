@@ -1,8 +1,8 @@
 """Runs recurrences as a job of Ray.
 
-    zeus run --on ray ──HTTP──▶ Ray job: driver.py ──▶ an actor with the GPUs: node_run.py ──▶ zeus run
+    zeus run --on ray ──HTTP──▶ Ray: a node with enough GPUs: start.py ──becomes──▶ zeus run
             └── --watch: the log of the job
 
-The actor only starts `zeus run` on its node. If its worker or its node is lost, Ray starts the actor again, somewhere
-else if need be. That start continues the same recurrence, because both have the same ZEUS_RUN_ID.
+Ray runs a job once. If its worker or its node is lost, the job has failed. Another job with the same ZEUS_RUN_ID
+continues its recurrence.
 """

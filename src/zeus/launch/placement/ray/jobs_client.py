@@ -12,7 +12,8 @@ from ray.exceptions import RayError
 from ray.job_submission import JobSubmissionClient
 
 from zeus.errors import InputError, LaunchError
-from zeus.launch.placement.ray.records import RayJobState
+from zeus.launch.placement.place import Task
+from zeus.launch.placement.ray.records import read_job
 from zeus.launch.placement.ray.request import RayJob, request
 from zeus.launch.placement.ray.variables_file import leave, remove_left, variables_file
 from zeus.ray_address import first_line, look_for
@@ -45,8 +46,8 @@ class RayJobs:
         except CANNOT as failed:
             where = f"no Ray cluster answers at {address}" if address else "no Ray cluster is found"
             raise (LaunchError if address else InputError)(
-                f"{where} ({first_line(failed)}). Give the address of its dashboard, such as --address "
-                "http://head:8265. It must have been started with ray[default]."
+                f"{where} ({first_line(failed)}). Give the address of its dashboard, such as --set "
+                "address=http://head:8265. It must have been started with ray[default]."
             ) from failed
 
     def submit(self, job: RayJob, variables: Mapping[str, str]) -> str:
@@ -66,7 +67,7 @@ class RayJobs:
                 raise
             raise LaunchError(f"Ray did not take the job: {first_line(failed)}") from failed
 
-    def find(self, job_id: str) -> RayJobState:
+    def find(self, job_id: str) -> Task:
         """How a job is. If it has ended, no file of its variables is left behind.
 
         Raises:
@@ -76,19 +77,15 @@ class RayJobs:
             told: Any = self._client.get_job_info(job_id)
         except CANNOT as failed:
             raise LaunchError(f"Ray does not answer: {first_line(failed)}") from failed
-        job = RayJobState(
-            id=job_id,
-            state=str(getattr(told.status, "value", told.status)),
-            driver_exit_code=told.driver_exit_code,
-            message=told.message or "",
-        )
-        if job.is_final:
+        state = str(getattr(told.status, "value", told.status))
+        job = read_job(job_id, state, told.driver_exit_code, told.message or "")
+        if job.exit_code is not None:
             variables_file(job_id).unlink(missing_ok=True)
         return job
 
     def _has_ended(self, job_id: str) -> bool:
         try:
-            return self.find(job_id).is_final
+            return self.find(job_id).exit_code is not None
         except LaunchError:  # it may be a job of another cluster
             return False
 

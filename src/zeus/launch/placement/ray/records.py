@@ -1,52 +1,23 @@
-"""What Ray says about a job, as values. Pure."""
+"""What Ray says about a job. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from zeus.exit_codes import DONE, FAILED, TERMINATED
+from zeus.launch.placement.place import Task
 
-from zeus.exit_codes import DONE, FAILED
-
-SUCCEEDED, STOPPED = "SUCCEEDED", "STOPPED"
-FINAL = frozenset({SUCCEEDED, STOPPED, "FAILED"})
-ENDED_BY_TERM = 128 + 15
+ENDED = {"SUCCEEDED": DONE, "STOPPED": TERMINATED, "FAILED": FAILED}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayJobState:
-    """A job of Ray."""
+def read_job(job_id: str, state: str, run_exit_code: int | None, message: str) -> Task:
+    """A job of Ray.
 
-    id: str
-    state: str
-    driver_exit_code: int | None = None
-    message: str = ""
-
-    @property
-    def is_final(self) -> bool:
-        return self.state in FINAL
-
-    @property
-    def status(self) -> int:
-        """The exit status of the `zeus run` on the node, as a shell says it.
-
-        >>> RayJobState(id="zeus-asr-5f0c", state="FAILED", driver_exit_code=3).status
-        3
-        >>> RayJobState(id="zeus-asr-5f0c", state="STOPPED").status
-        143
-        """
-        if self.state == SUCCEEDED:
-            return DONE
-        return self.driver_exit_code or (ENDED_BY_TERM if self.state == STOPPED else FAILED)
-
-    @property
-    def sentence(self) -> str:
-        """In words, with the reason if Ray ended the job and not the run.
-
-        >>> RayJobState(id="zeus-asr-5f0c", state="FAILED", message="its node failed").sentence
-        'job zeus-asr-5f0c: failed, exit code 1: its node failed'
-        """
-        words = self.state.lower()
-        if self.is_final and self.state != SUCCEEDED:
-            words += f", exit code {self.status}"
-        if self.state == "FAILED" and self.driver_exit_code is None and self.message:
-            words += f": {self.message.splitlines()[0]}"
-        return f"job {self.id}: {words}"
+    Args:
+        job_id: Its id.
+        state: Its state.
+        run_exit_code: What its `zeus run` ended with. None: it has not ended, or Ray has ended it.
+        message: What Ray says about the job.
+    """
+    exit_code = (run_exit_code or ENDED[state]) if state in ENDED else None
+    is_rays_own = state == "FAILED" and run_exit_code is None
+    reason = message.splitlines()[0].rstrip(".") if is_rays_own and message else ""
+    return Task(id=job_id, state=state, exit_code=exit_code, reason=reason)

@@ -1,33 +1,26 @@
-"""What is asked of Ray for a submission: the entrypoint of the job, and the GPUs and CPUs of its run. Pure."""
+"""What is asked of Ray for a submission: the entrypoint of the job, and the GPUs and CPUs it needs. Pure."""
 
 from __future__ import annotations
 
-import json
-import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zeus.errors import InputError
-
-DRIVER = "zeus.launch.placement.ray.driver"
+START = "zeus.launch.placement.ray.start"
 # Ray kills a job this long after `ray job stop` asked it to end. The command of a trial has 20 s to end.
 GRACE_SECONDS = 60
-NAME_LETTERS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayJob:
-    """One job of Ray.
+    """One job of Ray. Its entrypoint is the `zeus run` itself, on a node that has what it needs.
 
     Args:
         id: Its submission id in Ray.
         name: The recurring job's name.
         folder: Where the command is run. All nodes must see it.
         command: The `zeus run` of the node.
-        run_id: Identifies the run. A run that is started again finds by it what it had begun.
         variables: The file that holds the variables of Zeus. It is no secret, but its content may be.
         gpus: GPUs of the run.
         cpus: CPUs of the run.
@@ -38,49 +31,37 @@ class RayJob:
     name: str
     folder: str
     command: Sequence[str]
-    run_id: str
     variables: str
-    gpus: float = 1
+    gpus: int = 1
     cpus: float = 1
     resources: Mapping[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.gpus) and self.gpus >= 1 and self.gpus == int(self.gpus)):
-            raise InputError(
-                f"gpus = {self.gpus:g}: give a whole number of at least 1. Zeus measures and limits whole GPUs, so it "
-                "cannot share one with other jobs."
-            )
-        if not (math.isfinite(self.cpus) and self.cpus >= 0):
-            raise InputError(f"cpus = {self.cpus:g}: give a number of at least 0.")
-        for name, amount in self.resources.items():
-            if isinstance(amount, bool) or not isinstance(amount, int | float) or not amount > 0:
-                raise InputError(f"[ray] resources: {name} = {amount!r}: give a number above 0.")
+    @property
+    def needs(self) -> str:
+        """What must be free on one node, in words.
 
-
-def job_id(name: str, unique: str) -> str:
-    """The id of a new job, which is the id of its run too.
-
-    >>> job_id("speech (nightly)", "5f0c")
-    'zeus-speech__nightly_-5f0c'
-    """
-    return f"zeus-{re.sub(r'[^A-Za-z0-9_.-]', '_', name)[:NAME_LETTERS]}-{unique}"
+        >>> RayJob(id="a", name="a", folder="/", command=["zeus"], variables="v", gpus=2, resources={"tpu": 1}).needs
+        '2 GPU, 1 CPU and 1 tpu'
+        """
+        amounts = {"GPU": self.gpus, "CPU": self.cpus, **self.resources}
+        *parts, last = [f"{amount:g} {name}" for name, amount in amounts.items() if amount]
+        return f"{', '.join(parts)} and {last}" if parts else last
 
 
 def request(job: RayJob) -> dict[str, Any]:
     """The arguments for `JobSubmissionClient.submit_job`. They hold no secret, because Ray shows them to everybody.
 
     >>> job = RayJob(id="zeus-asr-5f0c", name="asr", folder="/home/me", command=["python", "-m", "zeus.cli", "run"],
-    ...              run_id="zeus-asr-5f0c", variables="/home/me/v.json", gpus=2)
+    ...              variables="/home/me/v.json", gpus=2)
     >>> print(request(job)["entrypoint"])
-    exec python -m zeus.launch.placement.ray.driver --name asr --folder /home/me --run-id zeus-asr-5f0c \
---variables /home/me/v.json --gpus 2 --cpus 1 -- python -m zeus.cli run
+    exec python -m zeus.launch.placement.ray.start /home/me/v.json /home/me python -m zeus.cli run
     """
-    python = job.command[0]
-    parts = [python, "-m", DRIVER, "--name", job.name, "--folder", job.folder, "--run-id", job.run_id]
-    parts += ["--variables", job.variables, "--gpus", f"{job.gpus:g}", "--cpus", f"{job.cpus:g}"]
-    parts += ["--resources", json.dumps(dict(job.resources))] if job.resources else []
+    parts = [job.command[0], "-m", START, job.variables, job.folder, *job.command]
     return {
-        "entrypoint": f"exec {shlex.join([*parts, '--', *job.command])}",  # exec: no shell between Ray and the driver
+        "entrypoint": f"exec {shlex.join(parts)}",  # exec: no shell between Ray and `zeus run`
+        "entrypoint_num_gpus": job.gpus,
+        "entrypoint_num_cpus": job.cpus,
+        "entrypoint_resources": dict(job.resources),
         "submission_id": job.id,
         "metadata": {"job_name": f"zeus {job.name}"},
         "runtime_env": {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(GRACE_SECONDS)}},

