@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from secrets import token_hex
 from typing import Any, NamedTuple, TypeVar
@@ -17,7 +18,7 @@ from zeus.store.api import START, Digest, Job, Log, LogPoint, Names
 from zeus.store.json_lines import History
 from zeus.store.sql.database import Transaction
 
-LATELY = 256  # parsed trials in the cache: more than a recurrence has, or run at the same time
+LATELY = 512  # parsed trials in the cache: more than a recurrence has, or run at the same time
 NEIGHBOURS = 50  # names before and after an unknown one, among which a similar one is looked for
 SOME = 100  # names in one statement
 Note = TypeVar("Note", Profiled, Pardoned)
@@ -283,8 +284,9 @@ _cache: dict[str, Trial] = {}
 
 
 def _keep(text: str, trial: Trial) -> Trial:
-    if len(_cache) >= LATELY:
-        _cache.clear()
+    with suppress(KeyError, RuntimeError):  # another thread was faster
+        while len(_cache) >= LATELY:
+            del _cache[next(iter(_cache))]
     _cache[text] = trial
     return trial
 

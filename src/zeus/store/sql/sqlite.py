@@ -32,7 +32,7 @@ PASSING = {
 DISK_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ESTALE}
 # The longest pause between two attempts to write. A writer holds the file for about a millisecond. The pause is random,
 # so that all who wait have the same chance.
-NAP_SECONDS = 0.002
+NAP_SECONDS = 0.001
 LOCK_SECONDS, LOCK_NAP_SECONDS = 60.0, 0.02  # for an upgrade, which takes seconds
 MADE = b"A store was made beside this file.\n"
 
