@@ -26,7 +26,7 @@ when each size reaches which metric. `--target` sets how long a run takes, and `
 A machine that has only torch and transformers gets the other packages from a folder (for Python 3.12):
 
     pip install --target DEPS --python-version 3.12 --only-binary=:all: --platform manylinux2014_x86_64 --no-deps \\
-        --no-compile --constraint constraints.txt sqlalchemy alembic mako markupsafe typing_extensions click rich \\
+        --no-compile --constraint constraints.txt msgspec typing_extensions click rich \\
         markdown-it-py mdurl pygments httpx httpcore h11 anyio sniffio idna certifi nvidia-ml-py regex
     PYTHONPATH=src:DEPS python benchmarks/gpu_savings.py ...
 

@@ -22,6 +22,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -31,12 +32,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
-
-import sqlalchemy as sa
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # for a server of one's own
 
@@ -52,13 +51,17 @@ from zeus.profile import LimitSlice, PowerProfile, ProfileKey
 from zeus.service.auth import new
 from zeus.store import Request, Store, open_store
 from zeus.store.api import utc
-from zeus.store.sql.tables import ASKS, EVENTS, JOBS, MARKS, PROFILES, REVISIONS, TRIALS
+from zeus.store.sql.database import Database, Transaction, TransactionMode
+from zeus.store.sql.rows import insert
 from zeus.store.tokens import Scope
 
 SIZES, LENGTHS = (10, 100, 1_000, 10_000, 100_000), (10, 100, 1_000, 10_000, 100_000)
 WRITERS = (1, 4, 16)
 TEMPLATES, LONG_EVERY = 50, 500  # jobs that get a past of their own; one in 500 jobs has a long one
-TABLES = (JOBS, REVISIONS, TRIALS, EVENTS, MARKS, ASKS, PROFILES)
+TABLES = {  # each with the column that names the job
+    **{"zeus_jobs": "id", "zeus_revisions": "job_id", "zeus_trials": "job_id", "zeus_events": "job_id"},
+    **{"zeus_marks": "job_id", "zeus_asks": "job_id", "zeus_profiles": "job"},
+}
 HERE = Gpus("V100", 1, 250.0)
 BATCH_SIZES = (8, 16, 32, 64, 128, 256)
 HOT, LONG_JOB = "hot", "long"
@@ -136,46 +139,52 @@ def fill(url: str, templates: str, jobs: int) -> list[str]:
     names, own = [name_of(number) for number in range(jobs)], min(jobs, TEMPLATES)
     long = [LONG_JOB] if jobs > LONG_EVERY else []
     open_store(url).close()
-    source, target = sa.create_engine(templates), sa.create_engine(url)
-    for name in (*names[:own], HOT, *long):
-        with source.connect() as of, target.begin() as db:
-            for table in TABLES:
-                rows = of.execute(sa.select(table).where(_key(table) == name)).mappings().all()
-                if rows:
-                    db.execute(sa.insert(table), [dict(row) for row in rows])
-    copies = [(name, names[number % own]) for number, name in enumerate(names[own:])]
-    if long:
-        copies = [(name, LONG_JOB if number % LONG_EVERY == 0 else of) for number, (name, of) in enumerate(copies)]
-    copy_jobs(target, copies)
-    source.dispose()
-    target.dispose()
+    with closing(sqlite3.connect(templates.removeprefix("sqlite:///"))) as source, opened(url) as target:
+        for name in (*names[:own], HOT, *long):
+            with target.transaction(TransactionMode.WRITE) as db:
+                for table, key in TABLES.items():
+                    found = source.execute(f"SELECT * FROM {table} WHERE {key} = ?", (name,))
+                    columns = [one[0] for one in found.description]
+                    db.run_each(insert(table, columns), [dict(zip(columns, row, strict=True)) for row in found])
+        copies = [(name, names[number % own]) for number, name in enumerate(names[own:])]
+        if long:
+            copies = [(name, LONG_JOB if number % LONG_EVERY == 0 else of) for number, (name, of) in enumerate(copies)]
+        copy_jobs(target, copies, "sqlite" if url.startswith("sqlite") else "postgres")
     return names
 
 
-def _key(table: sa.Table) -> sa.Column[str]:
-    """The column with the name of the job."""
-    return table.c.id if table is JOBS else table.c.job if table is PROFILES else table.c.job_id
+@contextmanager
+def opened(url: str) -> Iterator[Database]:
+    database = Database(url)
+    try:
+        yield database
+    finally:
+        database.close()
 
 
-def copy_jobs(engine: sa.Engine, copies: list[tuple[str, str]]) -> None:
+def columns_of(db: Transaction, table: str, kind: str) -> list[str]:
+    if kind == "sqlite":
+        return [str(name) for (name,) in db.rows(f"SELECT name FROM pragma_table_info('{table}')")]
+    find = "SELECT column_name FROM information_schema.columns WHERE table_name = :table"
+    return [str(name) for (name,) in db.rows(find, table=table)]
+
+
+def copy_jobs(database: Database, copies: list[tuple[str, str]], kind: str) -> None:
     """Copy every row of some jobs under other names. Each copy is another life, so it gets another generation."""
-    life = "lower(hex(randomblob(16)))" if engine.dialect.name == "sqlite" else "md5(random()::text)"
+    life = "lower(hex(randomblob(16)))" if kind == "sqlite" else "md5(CAST(random() AS text))"
     values = {"generation": life, "job": "replace(of.job, copies.source, copies.name)"}
     copies = sorted(copies)
     for first in range(0, len(copies), AT_ONCE):
         rows = [{"name": name, "source": source} for name, source in copies[first : first + AT_ONCE]]
-        with engine.begin() as db:
-            db.execute(sa.text("CREATE TEMPORARY TABLE copies (name text PRIMARY KEY, source text)"))
-            db.execute(sa.text("INSERT INTO copies VALUES (:name, :source)"), rows)
-            for table in TABLES:
-                columns, key = [one.name for one in table.columns], _key(table).name
+        with database.transaction(TransactionMode.WRITE) as db:
+            db.run("CREATE TEMPORARY TABLE copies (name text PRIMARY KEY, source text)")
+            db.run_each("INSERT INTO copies VALUES (:name, :source)", rows)
+            for table, key in TABLES.items():
+                columns = columns_of(db, table, kind)
                 found = ["copies.name" if name == key else values.get(name, f"of.{name}") for name in columns]
-                put = f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(found)}"
-                join = f" FROM copies JOIN {table.name} AS of ON of.{key} = copies.source ORDER BY copies.name"
-                db.execute(sa.text(put + join))
-            db.execute(sa.text("DROP TABLE copies"))
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as db:
-        db.execute(sa.text("PRAGMA wal_checkpoint(TRUNCATE)" if engine.dialect.name == "sqlite" else "VACUUM ANALYZE"))
+                put = f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(found)}"
+                db.run(f"{put} FROM copies JOIN {table} AS of ON of.{key} = copies.source ORDER BY copies.name")
+            db.run("DROP TABLE copies")
 
 
 def lengthen(store: Store, trials: int) -> str:
@@ -338,14 +347,9 @@ def megabytes(leader: int) -> int:
 
 
 def disk_bytes(url: str) -> int:
-    engine = sa.create_engine(url)
-    with engine.connect() as db:
-        if engine.dialect.name == "sqlite":
-            size = db.scalar(sa.text("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"))
-        else:
-            size = db.scalar(sa.text("SELECT pg_database_size(current_database())"))
-    engine.dispose()
-    return int(size or 0)
+    size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+    with opened(url) as database, database.transaction(TransactionMode.READ) as db:
+        return int(db.row(size if url.startswith("sqlite") else "SELECT pg_database_size(current_database())")[0])
 
 
 def listed(url: str, patience: float) -> float | str:

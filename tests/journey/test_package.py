@@ -23,7 +23,7 @@ HEAVY = {
     "rich",
     "pynvml",
     "amdsmi",
-    "sqlalchemy",
+    "psycopg",
     "httpx",
     "fastapi",
     "regex",

@@ -57,20 +57,14 @@ class Folds:
         return state
 
     def prepare(self, store: Store, job_id: str) -> None:
-        """Fold a job that is not cached before it is locked for an ask, so that a long past keeps nobody waiting.
+        """Fold what is new of a job before it is locked for an ask, so that others wait only for the decision.
 
         Of several threads that ask for one job, the first folds it, and the others wait for that.
         """
-        if self._is_cached(job_id):
-            return
-        with self._turns[hash(job_id) % TURNS]:
-            if not self._is_cached(job_id):
-                with contextlib.suppress(InputError):  # the ask itself says what is wrong
-                    self.state(store.job(job_id), partial(store.log, job_id))
-
-    def _is_cached(self, job_id: str) -> bool:
-        with self._lock:
-            return job_id in self._folds
+        with self._turns[hash(job_id) % TURNS], contextlib.suppress(InputError):  # the ask itself says what is wrong
+            with self._lock:
+                cached = self._folds.get(job_id)
+            self.state(store.job(job_id) if cached is None else cached.job, partial(store.log, job_id))
 
     def decide(self, job: Job, ask: Ask, facts: Facts) -> Decision:
         """The callback for `Store.ask`."""

@@ -75,9 +75,15 @@ class LocalJobs:
     ) -> tuple[Trial, Registered]:
         """As in `JobsApi`. With `resume`, an unfinished recurrence whose trials all failed is continued."""
         request = Request(gpus=gpus, recurrence=recurrence, max_tries=max_tries, resume=resume)
+        asked = list[Job]()  # the job as it is decided on: it may have been revised since the caller saw it
+
+        def decide(job: Job, ask: Ask, facts: Facts) -> Decision:
+            asked.append(job)
+            return self._folds.decide(job, ask, facts)
+
         self._folds.prepare(self.store, job_id)
-        trial = self.store.ask(job_id, request, self._folds.decide, lease=lease, key=key)
-        return trial, _registered(self.store.job(job_id))  # it may have been revised in the meantime
+        trial = self.store.ask(job_id, request, decide, lease=lease, key=key)
+        return trial, _registered(asked[-1] if asked else self.store.job(job_id))
 
     def trial(self, ref: TrialRef) -> Kept:
         return self.store.trial(ref.job_id, ref.number, trial_id=ref.id)

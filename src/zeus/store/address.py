@@ -17,6 +17,7 @@ LOCAL = re.compile(
     r"|tmpfs|ramfs|rootfs|devtmpfs|overlay|aufs|ecryptfs|fuse\.(fuse-overlayfs|gocryptfs|encfs)"
 )
 
+IN_MEMORY = "sqlite://"  # a store that ends with its process
 ADDRESS = re.compile(
     r"[\w+.-]+://(?:(?P<user>[^@/?#]*)@)?(?P<host>(?:[\w.-]*|\[[\da-fA-F:.]*\])(?::\d+)?(?:,[\w.-]+(?::\d+)?)*)"
     r"(?P<path>(?:/[^@?#]*)?)(?:\?(?P<query>[^@#]*))?"

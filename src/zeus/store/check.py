@@ -77,23 +77,21 @@ def _file_version(path: Path) -> str | None:
 
 def _database_trouble(url: str) -> tuple[str | None, str | None]:
     """Why the database cannot be used, and the version of its tables."""
-    from sqlalchemy import create_engine, text
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-
     try:
         with optional("Postgres", "postgres"):
-            engine = create_engine(url, connect_args={"connect_timeout": int(PATIENCE_SECONDS)})
-        with closing(engine.connect()) as connection:
+            import psycopg
+        address = url.replace("postgresql+psycopg", "postgresql", 1)
+        with closing(psycopg.connect(address, connect_timeout=int(PATIENCE_SECONDS))) as connection:
             version = None
-            with suppress(DBAPIError):  # there are no tables yet
-                version = connection.scalar(text(VERSION))
-        engine.dispose()
+            with suppress(psycopg.Error):  # there are no tables yet
+                found = connection.execute(VERSION).fetchone()
+                version = None if found is None else str(found[0])
     except NotInstalled as missing:
         return str(missing), None
-    except DBAPIError as wrong:
-        message = str(wrong.orig).strip().splitlines()
-        return f"{message[0] if message else type(wrong.orig).__name__}. Check {named(url)}.", None
-    except (SQLAlchemyError, ValueError):  # its own message would show the password
+    except psycopg.OperationalError as wrong:
+        message = str(wrong).strip().splitlines()
+        return f"{message[0] if message else type(wrong).__name__}. Check {named(url)}.", None
+    except (psycopg.Error, ValueError):  # its own message would show the password
         return f"{shown(url)} is not the address of a database. Check {named(url)}.", None
     return None, version
 

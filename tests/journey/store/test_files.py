@@ -21,7 +21,8 @@ from zeus.store import Request, open_store
 from zeus.store.address import mount_of, refuse_network, resolve
 from zeus.store.check import check
 from zeus.store.sql import SqlStore
-from zeus.store.sql.upgrade import HEAD, make_file
+from zeus.store.sql.sqlite import make_file
+from zeus.store.sql.upgrade import HEAD
 from zeus.store.wait_limit import at_most
 
 SPEC = JobSpec(job_id="asr", job_id_prefix="asr", batch_sizes=(8, 16), default_batch_size=16)
@@ -116,14 +117,8 @@ def test_a_file_that_is_no_database_and_a_folder_that_cannot_be_made_are_input_e
         open_store(f"sqlite:///{tmp_path}/text/zeus.db")
 
 
-def test_a_store_that_is_up_to_date_is_opened_without_alembic(tmp_path: Path) -> None:
-    code = ALONE + "print('alembic' in sys.modules)"
-    url = f"sqlite:///{tmp_path}/zeus.db"
-    assert [python(code, url), python(code, url)] == ["True", "False"]
-
-
-def test_neither_database_library_is_imported_before_a_store_is_opened() -> None:
-    code = "import sys, zeus.store; print([m for m in ('sqlalchemy', 'alembic') if m in sys.modules])"
+def test_no_database_library_is_imported_before_a_store_is_opened() -> None:
+    code = "import sys, zeus.store; print([m for m in ('sqlite3', 'psycopg') if m in sys.modules])"
     assert python(code) == "[]"
 
 
@@ -287,11 +282,12 @@ def test_a_database_that_fails_is_an_error_of_ours_that_names_it(tmp_path: Path)
 def test_a_store_whose_maker_was_killed_halfway_is_made_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "zeus.db"
     code = (
-        "import os, signal, sys, sqlalchemy as sa; from zeus.store.sql.upgrade import bring_up_to_date;"
-        "engine = sa.create_engine(sys.argv[1]);"
-        "sa.event.listen(engine, 'before_cursor_execute',"
-        " lambda *a: os.kill(os.getpid(), signal.SIGKILL) if 'CREATE INDEX' in a[2] else None);"
-        "bring_up_to_date(engine)"
+        "import functools, os, signal, sqlite3, sys; from zeus.store import open_store\n"
+        "class Dying(sqlite3.Connection):\n"
+        "    def execute(self, sql):\n"
+        "        return os.kill(os.getpid(), signal.SIGKILL) if 'CREATE INDEX' in sql else super().execute(sql)\n"
+        "sqlite3.connect = functools.partial(sqlite3.connect, factory=Dying)\n"
+        "open_store(sys.argv[1])"
     )
     died = subprocess.run([sys.executable, "-c", code, f"sqlite:///{path}"], check=False, timeout=PATIENCE_SECONDS)
     assert died.returncode == -9

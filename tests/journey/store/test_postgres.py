@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -12,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from support.postgres import PostgresServer
 from support.store_places import HERE, SPEC, ask, sound
@@ -22,10 +19,9 @@ from zeus.errors import InputError, NotKnown, StoreError
 from zeus.job import Ask, Decision, Ending, replace
 from zeus.store import Job, Store, open_store
 from zeus.store.api import Facts, Log
-from zeus.store.sql import SqlStore, silent_server
-from zeus.store.sql.database import Database, Statement, TransactionMode
-from zeus.store.sql.silent_server import hung_up_after
-from zeus.store.sql.upgrade import ADVISORY_LOCK
+from zeus.store.sql import SqlStore
+from zeus.store.sql.database import Database, TransactionMode
+from zeus.store.sql.postgres import ADVISORY_LOCK
 from zeus.store.wait_limit import at_most
 from zeus_energy import install_command
 
@@ -80,7 +76,6 @@ def test_a_server_that_is_away_is_said_to_be_and_the_verb_after_its_return_works
 def test_a_server_that_takes_everything_and_answers_nothing_is_waited_for_but_not_for_ever(
     postgres: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silent_server, "LOOK_SECONDS", 0.05)
     monkeypatch.setenv("ZEUS_TIME_LIMITS", limits(database_silent=0.5))
     store = open_store(url)
     store.register(SPEC)
@@ -94,32 +89,6 @@ def test_a_server_that_takes_everything_and_answers_nothing_is_waited_for_but_no
     assert store.tell("asr", number, CONVERGED).ended == 2
     sound(store)
     store.close()
-
-
-def test_a_forked_child_neither_waits_for_its_parents_lock_nor_hangs_up_on_its_parents_server(store: Store) -> None:
-    def live() -> None:
-        silent_server.LOOK_SECONDS = 0.01
-        signal.alarm(60)  # ends a child that waits for ever
-        assert ask(store).number == 1
-        mine, _theirs = socket.socketpair()
-        with hung_up_after(0.3, mine.fileno()):
-            assert mine.recv(1) == b""  # by now its watcher has looked at all calls that are older
-
-    ours, theirs = socket.socketpair()
-    with ours, theirs, hung_up_after(0.3, ours.fileno()), silent_server._lock:
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                live()
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        theirs.sendall(b"an answer")
-        assert ours.recv(100) == b"an answer"
-    assert ask(store).number == 2
-    sound(store)
 
 
 def test_connections_that_were_cut_are_replaced_before_a_verb_begins(store: Store, admin: Any) -> None:
@@ -188,10 +157,10 @@ def test_jobs_do_not_wait_for_one_another(url: str, store: Store, admin: Any) ->
 
 def test_the_servers_own_idea_of_isolation_does_not_matter(url: str, admin: Any) -> None:
     admin.execute(f"ALTER DATABASE {admin.info.dbname} SET default_transaction_isolation = 'serializable'")
-    database, show = Database(url), Statement(sa.text("SHOW transaction_isolation"))
+    database = Database(url)
     for mode, level in ((TransactionMode.WRITE, "read committed"), (TransactionMode.SNAPSHOT, "repeatable read")):
         with database.transaction(mode) as db:
-            assert db.row(show, {}) == (level,)
+            assert db.row("SHOW transaction_isolation") == (level,)
     database.close()
 
 

@@ -370,12 +370,12 @@ def test_another_outcome_of_a_trial_that_has_ended_changes_and_breaks_nothing(la
 
 
 @pytest.mark.usefixtures("cold")
-def test_where_sqlalchemy_is_missing_training_goes_on(launcher: Launcher) -> None:
+def test_where_no_database_can_be_opened_training_goes_on(launcher: Launcher) -> None:
     launcher.ask()
     script = """
 import sys
 import time
-sys.modules["sqlalchemy"] = None
+sys.modules["sqlite3"] = None
 import zeus, torch
 import zeus.optimizer.launched_trial, zeus.training.session, zeus.client.running
 loader = zeus.ZeusDataLoader(torch.utils.data.TensorDataset(torch.zeros(640, 1)), 64, 5)

@@ -112,11 +112,11 @@ def test_a_past_is_folded_before_its_job_is_locked(store: Store) -> None:
 def test_of_several_that_ask_for_one_job_the_first_folds_its_past(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folds, read, others = Folds(), list[str](), threading.Barrier(4)
+    folds, read, others = Folds(), list[LogPoint](), threading.Barrier(4)
     log = store.log
 
     def slow(job_id: str, since: LogPoint = START) -> Log:
-        read.append(job_id)
+        read.append(since)
         time.sleep(0.1)  # the others arrive meanwhile
         return log(job_id, since)
 
@@ -131,4 +131,4 @@ def test_of_several_that_ask_for_one_job_the_first_folds_its_past(
         one.start()
     for one in threads:
         one.join()
-    assert read == ["asr"]
+    assert sorted(read) == [START, *[log("asr").end] * 3]

@@ -2,7 +2,7 @@
 
 A call that writes is one transaction, which first locks its job. SQLite locks the whole database (BEGIN IMMEDIATE).
 Postgres locks the job's row (SELECT ... FOR UPDATE); after that, each statement sees all that was committed before
-(READ COMMITTED). If the process ends, so does the lock. Only the modules of this package use SQLAlchemy.
+(READ COMMITTED). If the process ends, so does the lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zeus.store import rules
 from zeus.store.address import address_of
 from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, utc
 from zeus.store.json_lines import Dump, History
-from zeus.store.sql import profile_rows, rows
+from zeus.store.sql import rows
 from zeus.store.sql.database import CONNECTIONS, Conflict, Database, Transaction, TransactionMode
 from zeus.store.sql.rows import take_job
 from zeus.store.sql.token_rows import SqlTokens
@@ -231,15 +231,15 @@ class SqlStore:
 
     def get_profile(self, key: ProfileKey) -> PowerProfile | None:
         with self._read() as db:
-            return profile_rows.find_profile(db, key)
+            return rows.find_profile(db, key)
 
     def profiles(self, job_id: str) -> dict[ProfileKey, PowerProfile]:
         with self._read() as db:
-            return profile_rows.profiles_of(db, job_id)
+            return rows.profiles_of(db, job_id)
 
     def put_profile(self, key: ProfileKey, profile: PowerProfile) -> None:
         with self._write() as db:
-            profile_rows.put_profile(db, key, profile)
+            rows.put_profile(db, key, profile)
 
     # ------------------------------------------------------------------ for a service
 
@@ -262,11 +262,11 @@ class SqlStore:
 
     def settle(self, job_id: str, gpus: Gpus) -> None:
         with self._write() as db:
-            profile_rows.put_place(db, take_job(db, job_id).id, gpus)
+            rows.put_place(db, take_job(db, job_id).id, gpus)
 
     def settled(self, job_id: str) -> Gpus | None:
         with self._read() as db:
-            return profile_rows.find_place(db, rows.find_job(db, job_id).id)
+            return rows.find_place(db, rows.find_job(db, job_id).id)
 
     @property
     def tokens(self) -> Tokens:
@@ -281,7 +281,7 @@ class SqlStore:
             for row in found:
                 past = History(rows.revisions_of(db, row), rows.trials_of(db, row), rows.notes_of(db, row.id))
                 dump.jobs[row.id] = past
-            profiles = profile_rows.all_profiles(db)
+            profiles = rows.profiles_of(db)
         dump.profiles = {key: one for key, one in profiles.items() if wanted is None or key.job in wanted}
         return jsonl.write(dump)
 
@@ -294,7 +294,7 @@ class SqlStore:
                 for past in dump.jobs.values():
                     rows.insert_job(db, past, rows.numbers_used(db, past.revisions[-1].id) or 0)
                 for key, profile in dump.profiles.items():
-                    profile_rows.put_profile(db, key, profile)
+                    rows.put_profile(db, key, profile)
         except Conflict as wrong:  # another process has just registered one of them
             raise rules.already_here(sorted(dump.jobs)) from wrong
         return sorted(dump.jobs)

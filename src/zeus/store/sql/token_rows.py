@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
-from zeus.store.sql.database import Database, Statement, TransactionMode
-from zeus.store.sql.tables import SESSIONS, TOKENS
+from zeus.store.sql.database import Database, TransactionMode
+from zeus.store.sql.rows import insert
 from zeus.store.tokens import Scope, Token, TokenSession, no_token
 
 _NAMES = ("id", "name", "scope", "hash", "created_at", "revoked_at")
-_ALL = sa.select(*(TOKENS.c[name] for name in _NAMES))
-_THIS = TOKENS.c.id == sa.bindparam("of", type_=sa.Text)
-ALL = Statement(_ALL.order_by(TOKENS.c.created_at, TOKENS.c.id))
-FIND = Statement(_ALL.where(_THIS))
-ADD = Statement(sa.insert(TOKENS), _NAMES)
-REVOKE = Statement(sa.update(TOKENS).where(_THIS, TOKENS.c.revoked_at.is_(None)), ("revoked_at",))
+_ALL = f"SELECT {', '.join(_NAMES)} FROM zeus_tokens"
+_FIND = f"{_ALL} WHERE id = :token_id"
 _SESSION = ("hash", "token_id", "until")
-_OF = SESSIONS.c.hash == sa.bindparam("of", type_=sa.Text)
-BEGIN = Statement(sa.insert(SESSIONS), _SESSION)
-FIND_SESSION = Statement(sa.select(*(SESSIONS.c[name] for name in _SESSION)).where(_OF))
-END = Statement(sa.delete(SESSIONS).where(_OF))
-END_OLD = Statement(sa.delete(SESSIONS).where(SESSIONS.c.until <= sa.bindparam("now", type_=sa.Text)))
 
 
 class SqlTokens:
@@ -32,38 +21,38 @@ class SqlTokens:
     def add(self, token: Token) -> None:
         row = {name: getattr(token, name) for name in _NAMES}
         with self._database.transaction(TransactionMode.WRITE) as db:
-            db.run(ADD, {**row, "scope": token.scope.value})
+            db.run(insert("zeus_tokens", _NAMES), **{**row, "scope": token.scope.value})
 
     def find(self, token_id: str) -> Token | None:
         with self._database.transaction(TransactionMode.READ) as db:
-            found = db.row(FIND, {"of": token_id})
+            found = db.row(_FIND, token_id=token_id)
         return None if found is None else _token(found)
 
     def all(self) -> list[Token]:
         with self._database.transaction(TransactionMode.READ) as db:
-            return [_token(row) for row in db.rows(ALL)]
+            return [_token(row) for row in db.rows(f"{_ALL} ORDER BY created_at, id")]
 
     def revoke(self, token_id: str, at: str) -> Token:
         with self._database.transaction(TransactionMode.WRITE) as db:
-            db.run(REVOKE, {"of": token_id, "revoked_at": at})
-            found = db.row(FIND, {"of": token_id})
+            db.run("UPDATE zeus_tokens SET revoked_at = :at WHERE id = :of AND revoked_at IS NULL", of=token_id, at=at)
+            found = db.row(_FIND, token_id=token_id)
         if found is None:
             raise no_token(token_id)
         return _token(found)
 
     def begin(self, session: TokenSession, now: str) -> None:
         with self._database.transaction(TransactionMode.WRITE) as db:
-            db.run(END_OLD, {"now": now})
-            db.run(BEGIN, {name: getattr(session, name) for name in _SESSION})
+            db.run("DELETE FROM zeus_sessions WHERE until <= :now", now=now)
+            db.run(insert("zeus_sessions", _SESSION), **{name: getattr(session, name) for name in _SESSION})
 
     def session(self, hash_: str) -> TokenSession | None:
         with self._database.transaction(TransactionMode.READ) as db:
-            found = db.row(FIND_SESSION, {"of": hash_})
+            found = db.row(f"SELECT {', '.join(_SESSION)} FROM zeus_sessions WHERE hash = :hash", hash=hash_)
         return None if found is None else TokenSession(*found)
 
     def end(self, hash_: str) -> None:
         with self._database.transaction(TransactionMode.WRITE) as db:
-            db.run(END, {"of": hash_})
+            db.run("DELETE FROM zeus_sessions WHERE hash = :hash", hash=hash_)
 
 
 def _token(row: tuple[str, str, str, str, str, str | None]) -> Token:
