@@ -40,7 +40,7 @@ from support.served import Served
 from support.slurm import NODES, SlurmCluster, SlurmPlace
 from support.waiting import eventually
 from zeus.device.virtual import presets
-from zeus.launch.placement.place import Task
+from zeus.launch.placement.placement import Task
 
 Json = dict[str, Any]
 SCRIPTS = Path(__file__).parent / "slurm_scripts"

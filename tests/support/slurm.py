@@ -33,7 +33,7 @@ from support.served import hold_port
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.device.find import machine
 from zeus.device.gpu import Gpu
-from zeus.launch.placement.place import Task
+from zeus.launch.placement.placement import Task
 from zeus.launch.placement.slurm_records import read_scontrol
 from zeus.settings import changed
 

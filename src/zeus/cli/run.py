@@ -15,7 +15,7 @@ import click
 from zeus.cli.format import numbered, plural
 from zeus.cli.options import STORE_DEFAULT
 from zeus.cli.output import print_json, printed, seconds, warnings
-from zeus.cli.run_places import LOCAL, PLACES, refuse_unused, submit
+from zeus.cli.run_placement import LOCAL, PLACEMENTS, refuse_unused, submit
 from zeus.errors import ZeusError
 from zeus.exit_codes import DONE, FAILED, NOT_REACHED
 from zeus.job import replace
@@ -65,7 +65,7 @@ class Interrupted(KeyboardInterrupt):
 @click.option(
     "--on",
     "place",
-    type=click.Choice([LOCAL, *PLACES]),
+    type=click.Choice([LOCAL, *PLACEMENTS]),
     default=LOCAL,
     show_default=True,
     help="Where to run the job.",
@@ -107,7 +107,7 @@ def run(
     """
     from zeus.cli.run_plan import tell_plan
     from zeus.cli.run_view import view
-    from zeus.launch.job_file.places import override
+    from zeus.launch.job_file.placements import override
     from zeus.launch.job_file.reader import read_job_file
     from zeus.launch.launcher import Hooks, Launcher
     from zeus.launch.placement.submission import Submission

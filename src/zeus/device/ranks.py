@@ -15,7 +15,7 @@ from uuid import uuid4
 from zeus import settings
 from zeus.errors import InputError
 
-PLACES = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")  # set by torchrun, Slurm, Open MPI
+PLACEMENTS = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")  # set by torchrun, Slurm, Open MPI
 TORCH_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
 # Where launchers tell the rank among all nodes. The first that is set counts.
 FIRST = (("RANK",), ("OMPI_COMM_WORLD_RANK",), ("NODE_RANK", "LOCAL_RANK"), ("SLURM_PROCID",))

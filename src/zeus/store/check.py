@@ -80,14 +80,16 @@ def _database_trouble(url: str) -> tuple[str | None, str | None]:
     try:
         with optional("Postgres", "postgres"):
             import psycopg
-        address = url.replace("postgresql+psycopg", "postgresql", 1)
-        with closing(psycopg.connect(address, connect_timeout=int(PATIENCE_SECONDS))) as connection:
+
+            from zeus.store.sql.postgres import settings_of
+        given = {**settings_of(url), "connect_timeout": int(PATIENCE_SECONDS)}
+        with closing(psycopg.connect(**given)) as connection:
             version = None
             with suppress(psycopg.Error):  # there are no tables yet
                 found = connection.execute(VERSION).fetchone()
                 version = None if found is None else str(found[0])
-    except NotInstalled as missing:
-        return str(missing), None
+    except (NotInstalled, InputError) as wrong:
+        return str(wrong), None
     except psycopg.OperationalError as wrong:
         message = str(wrong).strip().splitlines()
         return f"{message[0] if message else type(wrong).__name__}. Check {named(url)}.", None

@@ -13,8 +13,8 @@ from zeus.job import Ending, Gpus, Kind, Outcome, Profiled, Stretch
 from zeus.job.wire import dumps, loads, plain, read
 from zeus.trial.knowledge import NEWEST_TRIALS, Knowledge, gather
 
-PLACES = (Gpus("V100", 1, 300.0), Gpus("V100", 2, 600.0), Gpus("A40", 1, 300.0))
-places = st.sampled_from(PLACES)
+PLACEMENTS = (Gpus("V100", 1, 300.0), Gpus("V100", 2, 600.0), Gpus("A40", 1, 300.0))
+places = st.sampled_from(PLACEMENTS)
 sizes = st.sampled_from(SIZES)
 
 

@@ -249,7 +249,7 @@ def recurrence_json(ledger: JobLedger, one: Recurrence, worth: Mapping[int, Foot
 
 
 def _use(use: Spent | None) -> dict[str, float | None]:
-    return {"joules": None, "seconds": None, "cost": None} if use is None else asdict(use)
+    return {"joules": None, "seconds": None, "cost": None} if use is None else structs.asdict(use)
 
 
 def _recent(some: tuple[Recurrence, ...]) -> Json | None:
@@ -258,7 +258,7 @@ def _recent(some: tuple[Recurrence, ...]) -> Json | None:
     if not uses:
         return None
     size = Counter(one.batch_size for one in some).most_common(1)[0][0]
-    return {"recurrences": len(uses), "batch_size": size, **asdict(sum(uses, Spent()).times(1 / len(uses)))}
+    return {"recurrences": len(uses), "batch_size": size, **structs.asdict(sum(uses, Spent()).times(1 / len(uses)))}
 
 
 def _lost(some: tuple[Recurrence, ...]) -> Json | None:
@@ -275,7 +275,7 @@ def default_json(one: Default | None) -> Json | None:
     if one is None:
         return None
     names = ("batch_size", "limit_watts", "runs", "runs_measured", "epochs", "joules_error", "seconds_error")
-    return {**{name: getattr(one, name) for name in names}, "basis": one.basis.value, **asdict(one.use)}
+    return {**{name: getattr(one, name) for name in names}, "basis": one.basis.value, **structs.asdict(one.use)}
 
 
 def _paid(ledger: JobLedger, some: Iterable[Recurrence], worth: Mapping[int, Footprint]) -> list[Footprint]:
@@ -295,7 +295,7 @@ def saving_json(one: Saving | None, paid: Iterable[Footprint] = ()) -> Json | No
         return None
     worth = of_saving(one, paid)
     return {
-        **asdict(one.saved),
+        **structs.asdict(one.saved),
         "share": one.share,
         "time_share": one.time_share,
         "cost_share": one.cost_share,

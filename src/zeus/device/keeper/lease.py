@@ -362,7 +362,7 @@ def _restart() -> None:
 def _environment() -> dict[str, str]:
     """This process's environment, with absolute paths (the keeper runs in /) and without what only we need."""
     masks = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-    own = (*masks, *ranks.PLACES, "NOTIFY_SOCKET", "PYTHONINSPECT")
+    own = (*masks, *ranks.PLACEMENTS, "NOTIFY_SOCKET", "PYTHONINSPECT")
     variables = settings.inherited(own) | passed_on()
     for name in ("ZEUS_KEEPER_STATE", "ZEUS_CONFIG"):
         if variables.get(name):

@@ -15,7 +15,7 @@ import regex
 from zeus.cost import GPU_ONLY
 from zeus.errors import InputError, suggest
 from zeus.job import MAX_TRIES, JobSpec
-from zeus.launch.job_file.places import PLACES, SECRET
+from zeus.launch.job_file.placements import PLACEMENTS, SECRET
 from zeus.launch.job_file.schema import NEEDED, SPEC, TABLES, TOP
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, LearningRate, MetricsSource, uses
 from zeus.policy.registry import find_policy
@@ -89,7 +89,7 @@ class _Reader(TomlReader):
             max_tries=data.get("max_tries", MAX_TRIES),
             prices=prices,
             micro_batch_size=data.get("micro_batch_size", 0),
-            places={name: data[name] for name in PLACES if name in data},
+            places={name: data[name] for name in PLACEMENTS if name in data},
         )
 
     def _check_sizes(self, command: Sequence[str], several: bool, micro: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from zeus.job.checks import is_number, is_whole
-from zeus.launch.job_file.places import PLACES
+from zeus.launch.job_file.placements import PLACEMENTS
 from zeus.launch.job_file.values import AUTO
 from zeus.settings import Mode
 from zeus.toml_reader import Kind
@@ -80,10 +80,10 @@ TOP: Mapping[str, Kind] = {
     "env": TABLE,
     "baseline": TABLE,
     "cost": TABLE,
-    **dict.fromkeys(PLACES, TABLE),
+    **dict.fromkeys(PLACEMENTS, TABLE),
 }
 TABLES: Mapping[str, Mapping[str, Kind]] = {
-    **PLACES,
+    **PLACEMENTS,
     "learning_rate": {
         "base": (lambda value: is_number(value) and value > 0, "a number above 0"),
         "rule": (lambda value: value in RULES, " or ".join(f'"{rule}"' for rule in RULES)),

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from zeus import settings
 from zeus.errors import InputError, LaunchError, NotKnown
-from zeus.launch.placement.place import Cluster, Task
+from zeus.launch.placement.placement import ClusterPlacement, Task
 from zeus.launch.placement.slurm_records import SACCT_FIELDS, read_sacct, read_scontrol, with_energy
 from zeus.launch.placement.slurm_script import BatchJob, batch_script
 from zeus.launch.placement.submission import OF_THIS_MACHINE, Submission, plain_name
@@ -27,7 +27,7 @@ COMMENT_SECONDS = 10.0  # a job that was asked to end has little time
 NO_SUCH_JOB = "Invalid job id specified"
 
 
-class Slurm(Cluster):
+class Slurm(ClusterPlacement):
     """A cluster of Slurm. Each task of an array runs all recurrences of the submission."""
 
     title = "Slurm"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from zeus.exit_codes import DONE, FAILED, TERMINATED
-from zeus.launch.placement.place import Task
+from zeus.launch.placement.placement import Task
 
 FINAL = frozenset(
     {

@@ -1,6 +1,6 @@
 """A database: its connections and its transactions. Statements are SQL text, and go straight to the driver.
 
-    Database ──▶ Transaction ──▶ driver: sqlite.py (one machine), postgres.py (many)
+    Database ──▶ Transaction ──▶ dialect: sqlite.py (one machine), postgres.py (many)
 
 A statement names its parameters (`:job_id`). Both databases understand all of them. `FOR UPDATE` means nothing to
 SQLite, whose writers hold the whole database, and is left out there.
@@ -37,7 +37,7 @@ class TransactionMode(Enum):
     WRITE = "write"
 
 
-class Driver(Protocol):
+class Dialect(Protocol):
     """One kind of database."""
 
     most: int | None  # connections, if not as many as the caller allows
@@ -76,29 +76,29 @@ class Driver(Protocol):
 class Transaction:
     """Runs statements within one transaction."""
 
-    def __init__(self, cursor: Any, driver: Driver, wall: Callable[[], float] | None = None) -> None:
-        self._cursor, self._driver, self._wall = cursor, driver, wall
+    def __init__(self, cursor: Any, dialect: Dialect, wall: Callable[[], float] | None = None) -> None:
+        self._cursor, self._dialect, self._wall = cursor, dialect, wall
 
     def now(self) -> float:
         """Seconds since 1970, by a clock that all users of this database share."""
-        return self._driver.now(self._cursor) if self._wall is None else self._wall()
+        return self._dialect.now(self._cursor) if self._wall is None else self._wall()
 
     def run(self, sql: str, /, **values: Any) -> None:
         """Run a statement that returns no rows."""
-        self._cursor.execute(self._driver.text(sql), values)
+        self._cursor.execute(self._dialect.text(sql), values)
 
     def run_each(self, sql: str, rows: list[dict[str, Any]]) -> None:
         """Run a statement once for each of these rows of values."""
         if rows:
-            self._cursor.executemany(self._driver.text(sql), rows)
+            self._cursor.executemany(self._dialect.text(sql), rows)
 
     def row(self, sql: str, /, **values: Any) -> Any:
         """The first row, or None."""
-        self._cursor.execute(self._driver.text(sql), values)
+        self._cursor.execute(self._dialect.text(sql), values)
         return self._cursor.fetchone()
 
     def rows(self, sql: str, /, **values: Any) -> list[Any]:
-        self._cursor.execute(self._driver.text(sql), values)
+        self._cursor.execute(self._dialect.text(sql), values)
         found: list[Any] = self._cursor.fetchall()
         return found
 
@@ -121,23 +121,23 @@ class Database:
         self._busy_seconds = settings.time_limits().database_busy if busy_seconds is None else busy_seconds
         self._wall = wall
         self.name = shown(url)
-        self._driver = driver = _driver(url, self._busy_seconds)
-        self._most = connections if driver.most is None else driver.most
+        self._dialect = dialect = _dialect(url, self._busy_seconds)
+        self._most = connections if dialect.most is None else dialect.most
         self._places = threading.BoundedSemaphore(self._most)
         self._free: list[Any] = []
         # If a store is never closed, its connections close when it is garbage-collected.
-        weakref.finalize(self, _close_all, driver, self._free).atexit = False
+        weakref.finalize(self, _close_all, dialect, self._free).atexit = False
         renew_after_fork(self)
         try:
-            self._free.append(driver.open())
-        except driver.error as wrong:
-            kind = StoreError if driver.is_passing(wrong) else InputError
+            self._free.append(dialect.open())
+        except dialect.error as wrong:
+            kind = StoreError if dialect.is_passing(wrong) else InputError
             raise kind(f"the store {self.name} cannot be opened: {_message(wrong)}. Check {named(url)}.") from wrong
 
     def after_fork(self) -> None:
         """In a forked child: leave the parent's connections alone, and replace what its threads may hold."""
         self._places = threading.BoundedSemaphore(self._most)
-        if self._driver.most is None:
+        if self._dialect.most is None:
             _inherited.extend(self._free)
             self._free.clear()
 
@@ -145,34 +145,34 @@ class Database:
     def transaction(self, mode: TransactionMode) -> Iterator[Transaction]:
         """Commit all statements of the block at its end, or none if it raises."""
         writes, ending = mode is TransactionMode.WRITE, False
-        driver, seconds = self._driver, allowed(self._busy_seconds)
+        dialect, seconds = self._dialect, allowed(self._busy_seconds)
         try:
-            with self._place(seconds), driver.turn(mode, seconds):
+            with self._place(seconds), dialect.turn(mode, seconds):
                 connection, cursor = self._begin(mode, seconds)
                 try:
-                    yield Transaction(cursor, driver, self._wall)
+                    yield Transaction(cursor, dialect, self._wall)
                     ending = True
                     connection.commit()
                 except BaseException:
                     try:
                         connection.rollback()
-                    except driver.error:
-                        driver.close(connection)
+                    except dialect.error:
+                        dialect.close(connection)
                     else:
                         self._free.append(connection)
                     raise
                 self._free.append(connection)
-        except driver.conflict as wrong:
+        except dialect.conflict as wrong:
             raise Conflict(f"the store {self.name} was changed by others: {_message(wrong)}. Try again.") from wrong
-        except (driver.not_data, UnicodeEncodeError) as wrong:  # the latter: half of a letter, as in broken UTF-8
+        except (dialect.not_data, UnicodeEncodeError) as wrong:  # the latter: half of a letter, as in broken UTF-8
             raise InputError(f"the store cannot hold this value: {_message(wrong)}.") from wrong
-        except driver.error as wrong:
+        except dialect.error as wrong:
             unsure = ending and writes
             effect = "Whether the change was made is not known." if unsure else "Nothing was changed; try again."
             raise StoreError(f"the store {self.name} did not answer: {_message(wrong)}. {effect}") from wrong
 
     def close(self) -> None:
-        _close_all(self._driver, self._free)
+        _close_all(self._dialect, self._free)
 
     @contextmanager
     def _place(self, seconds: float) -> Iterator[None]:
@@ -191,19 +191,19 @@ class Database:
             try:
                 connection = self._free.pop()
             except IndexError:
-                connection = self._driver.connect()
+                connection = self._dialect.connect()
             try:
-                return connection, self._driver.begin(connection, mode, seconds)
+                return connection, self._dialect.begin(connection, mode, seconds)
             except BaseException as wrong:
-                cut = isinstance(wrong, self._driver.error) and self._driver.is_cut(connection)
-                self._driver.close(connection)
+                cut = isinstance(wrong, self._dialect.error) and self._dialect.is_cut(connection)
+                self._dialect.close(connection)
                 if again or not cut:
                     raise
             self.close()  # the server closed the connection before anything began: connect once more
             again = True
 
 
-def _driver(url: str, busy_seconds: float) -> Driver:
+def _dialect(url: str, busy_seconds: float) -> Dialect:
     if url.startswith("sqlite"):
         from zeus.store.sql.sqlite import Sqlite
 
@@ -213,9 +213,9 @@ def _driver(url: str, busy_seconds: float) -> Driver:
     return Postgres(url, busy_seconds)
 
 
-def _close_all(driver: Driver, connections: list[Any]) -> None:
+def _close_all(dialect: Dialect, connections: list[Any]) -> None:
     while connections:
-        driver.close(connections.pop())
+        dialect.close(connections.pop())
 
 
 def _message(wrong: BaseException) -> str:

@@ -20,7 +20,7 @@ from zeus.store.wait_limit import allowed
 
 with optional("Postgres", "postgres"):
     import psycopg
-    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 ADVISORY_LOCK = 0x5A455553  # "ZEUS"
 IDLE_SECONDS = 60.0  # how long the server lets an idle process hold a job; deciding takes milliseconds
@@ -28,7 +28,7 @@ LEAST_CONNECT_SECONDS = 2  # the least that the driver takes
 CLOCK = "SELECT extract(epoch FROM clock_timestamp())"
 
 
-class Connection(psycopg.Connection[Any]):
+class BoundedConnection(psycopg.Connection[Any]):
     """A connection that does not wait for ever for a server that is stopped, or whose disk hangs.
 
     The network notices a machine that is gone. But such a server still accepts data, so only a time limit helps.
@@ -56,7 +56,7 @@ def _at_most(answers: Generator[Any, Any, Any], seconds: float) -> Generator[Any
 
 
 class Postgres:
-    """The `Driver` of Postgres."""
+    """The `Dialect` of Postgres."""
 
     most: int | None = None
     error: type[Exception] = psycopg.Error
@@ -66,11 +66,8 @@ class Postgres:
     has_version = "SELECT 1 FROM pg_class WHERE relname = 'zeus_version' AND pg_table_is_visible(oid)"
 
     def __init__(self, url: str, busy_seconds: float) -> None:
-        self._address = url.replace("postgresql+psycopg", "postgresql", 1)
-        try:
-            given = conninfo_to_dict(self._address)
-        except psycopg.Error:  # its message would show the password
-            raise InputError(f"{shown(url)} is not the address of a database. Check {named(url)}.") from None
+        given = settings_of(url)
+        self._address = make_conninfo(**given)
         self._busy_seconds, self._limits = busy_seconds, settings.time_limits()
         self._connect_seconds = None if "connect_timeout" in given else self._limits.database_connect
         milliseconds = max(1, int(busy_seconds * 1000))
@@ -90,7 +87,7 @@ class Postgres:
         options: dict[str, Any] = dict(self._patience)
         if self._connect_seconds is not None:
             options["connect_timeout"] = max(LEAST_CONNECT_SECONDS, math.ceil(allowed(self._connect_seconds)))
-        connection = Connection.connect(self._address, autocommit=True, **options)
+        connection = BoundedConnection.connect(self._address, autocommit=True, **options)
         connection.patience = lambda: allowed(self._busy_seconds) + self._limits.database_silent
         _wait_at_most(connection, connection, allowed(self._busy_seconds))
         # In case a machine loses its power or its network while it holds a job.
@@ -130,6 +127,22 @@ class Postgres:
             yield
 
 
+def settings_of(url: str) -> dict[str, Any]:
+    """What an address says about a database, by the names of its driver.
+
+    Raises:
+        InputError: It is no address. The driver's own message would show a password that stands at a wrong place.
+    """
+    try:
+        found = conninfo_to_dict(url.replace("postgresql+psycopg", "postgresql", 1))
+        is_sound = all(port.isdecimal() for port in str(found.get("port", 0)).split(",") if port)
+    except psycopg.Error:
+        is_sound = False
+    if not is_sound:
+        raise InputError(f"{shown(url)} is not the address of a database. Check {named(url)}.")
+    return found
+
+
 @lru_cache(1000)  # more than there are statements
 def _named_parameters(sql: str) -> str:
     """A statement with the driver's own names for parameters.
@@ -140,7 +153,7 @@ def _named_parameters(sql: str) -> str:
     return re.sub(r":(\w+)", r"%(\1)s", sql)
 
 
-def _wait_at_most(connection: Connection, cursor: Any, seconds: float) -> None:
+def _wait_at_most(connection: BoundedConnection, cursor: Any, seconds: float) -> None:
     """Limit the wait for locks of others. The server is told only if the limit has changed."""
     milliseconds = max(1, int(seconds * 1000))
     if connection.lock_timeout != milliseconds:

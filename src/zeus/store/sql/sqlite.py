@@ -38,7 +38,7 @@ MADE = b"A store was made beside this file.\n"
 
 
 class Sqlite:
-    """The `Driver` of SQLite."""
+    """The `Dialect` of SQLite."""
 
     error: type[Exception] = sqlite3.Error
     conflict: type[Exception] = sqlite3.IntegrityError

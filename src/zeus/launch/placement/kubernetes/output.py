@@ -13,7 +13,7 @@ from zeus.errors import InputError
 from zeus.launch.job_file.values import PLACEHOLDERS, JobFile, uses
 from zeus.launch.placement.kubernetes.manifests import JOB_FILE, Work, render
 from zeus.launch.placement.kubernetes.settings import KubernetesSettings
-from zeus.launch.placement.place import Place
+from zeus.launch.placement.placement import Placement
 from zeus.launch.placement.submission import Submission
 from zeus.lazy import optional
 
@@ -23,7 +23,7 @@ PLAIN = re.compile(r"[A-Za-z/][\w./-]+", re.ASCII)
 SAME_EVERYWHERE = ("epochs", "target_metric", "python")  # placeholders whose value does not depend on the trial
 
 
-class Kubernetes(Place):
+class Kubernetes(Placement):
     """Renders manifests. Nothing is applied, and nothing is asked of a cluster or a store."""
 
     def __init__(self, submission: Submission) -> None:

@@ -12,7 +12,7 @@ from zeus.errors import InputError
 class KubernetesSettings:
     """How the pods of a job are made.
 
-    Each value was checked with the job file (`job_file/places.py`). Kubernetes checks what only it can know.
+    Each value was checked with the job file (`job_file/placements.py`). Kubernetes checks what only it can know.
 
     Raises:
         InputError: The image is missing, or a key is for another kind.

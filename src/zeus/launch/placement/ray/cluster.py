@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from zeus.launch.placement.place import Cluster, Task
+from zeus.launch.placement.placement import ClusterPlacement, Task
 from zeus.launch.placement.ray.request import RayJob, request
 from zeus.launch.placement.ray.variables_file import variables_file
 from zeus.launch.placement.submission import Submission, carried
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from zeus.launch.placement.ray.jobs_client import RayJobs
 
 
-class Ray(Cluster):
+class Ray(ClusterPlacement):
     """A cluster of Ray."""
 
     title = "Ray"

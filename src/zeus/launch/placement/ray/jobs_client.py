@@ -12,7 +12,7 @@ from ray.exceptions import RayError
 from ray.job_submission import JobSubmissionClient
 
 from zeus.errors import InputError, LaunchError
-from zeus.launch.placement.place import Task
+from zeus.launch.placement.placement import Task
 from zeus.launch.placement.ray.records import read_job
 from zeus.launch.placement.ray.request import RayJob, request
 from zeus.launch.placement.ray.variables_file import leave, remove_left, variables_file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zeus.exit_codes import DONE, FAILED, TERMINATED
-from zeus.launch.placement.place import Task
+from zeus.launch.placement.placement import Task
 
 ENDED = {"SUCCEEDED": DONE, "STOPPED": TERMINATED, "FAILED": FAILED}
 

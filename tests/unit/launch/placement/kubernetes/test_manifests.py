@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.client.resilient.retry import look
 from zeus.errors import InputError
-from zeus.launch.job_file.places import KINDS
+from zeus.launch.job_file.placements import KINDS
 from zeus.launch.placement.kubernetes.manifests import GRACE_SECONDS, MOST_NAME, Work, dns_label, render
 from zeus.launch.placement.kubernetes.settings import KubernetesSettings
 from zeus.launch.process.child import gone_seconds

@@ -71,7 +71,7 @@ def is_over(tasks: Sequence[Task], before: Sequence[Task]) -> bool:
     )
 
 
-class Place(ABC):
+class Placement(ABC):
     """Where `zeus run` can run a job, other than here. It is made from a submission, which it checks.
 
     Raises:
@@ -83,7 +83,7 @@ class Place(ABC):
         """What this place would be given, as text."""
 
 
-class Cluster(Place):
+class ClusterPlacement(Placement):
     """A place that jobs are submitted to."""
 
     title: ClassVar[str]

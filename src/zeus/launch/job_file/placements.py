@@ -56,7 +56,7 @@ def _claims(value: Any) -> bool:
 
 LINE = (_is_line, 'a text in "quotes", on one line')
 NAMED = 'a name of small letters, digits and dashes, such as "{}"'
-PLACES: Mapping[str, Mapping[str, Kind]] = {
+PLACEMENTS: Mapping[str, Mapping[str, Kind]] = {
     "slurm": {
         "partition": LINE,
         "gres": LINE,
@@ -120,7 +120,9 @@ def override(place: str, table: Mapping[str, Any], given: Iterable[str]) -> dict
     for text in given:
         path, equals, value = text.partition("=")
         if not equals:
-            raise InputError(f"--set {text}: give KEY=VALUE, such as --set {place}.{next(iter(PLACES[place]))}=VALUE.")
+            raise InputError(
+                f"--set {text}: give KEY=VALUE, such as --set {place}.{next(iter(PLACEMENTS[place]))}=VALUE."
+            )
         key, _, entry = _key(place, path).partition(".")
         settings[key] = _value(f"{place}.{key}", settings.get(key), entry, value)
     return settings
@@ -129,14 +131,14 @@ def override(place: str, table: Mapping[str, Any], given: Iterable[str]) -> dict
 def _key(place: str, path: str) -> str:
     """The key within the table of the place, perhaps with an entry: `slurm.partition` and `partition` are the same."""
     first, _, rest = path.partition(".")
-    known = PLACES[place]
-    if first in PLACES:
+    known = PLACEMENTS[place]
+    if first in PLACEMENTS:
         if first != place:
             raise InputError(f"--set {path}: this run is --on {place}, so only keys of [{place}] count.")
         path = rest
     name, dot, _ = path.partition(".")
     if name not in known:
-        others = [other for other, keys in PLACES.items() if name in keys]
+        others = [other for other, keys in PLACEMENTS.items() if name in keys]
         hint = f"It is a key of [{others[0]}]." if others else suggest(name, known)
         raise InputError(f"--set {path}: {name} is not known in [{place}]. {hint}")
     if dot and not known[name][0]({}):
@@ -147,7 +149,7 @@ def _key(place: str, path: str) -> str:
 def _value(path: str, before: Any, entry: str, text: str) -> Any:
     """The first reading of a text that its key accepts: as in a job file, or as the text itself."""
     place, _, key = path.partition(".")
-    is_right, wanted = PLACES[place][key]
+    is_right, wanted = PLACEMENTS[place][key]
     for value in _readings(text):
         whole = {**(before or {}), entry: value} if entry else value
         if is_right(whole):

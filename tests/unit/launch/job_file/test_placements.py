@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zeus.errors import InputError
-from zeus.launch.job_file.places import PLACES, override
+from zeus.launch.job_file.placements import PLACEMENTS, override
 from zeus.launch.job_file.reader import parse_job_file
 
 JOB = """\
@@ -141,12 +141,12 @@ def test_a_secret_that_was_given_instead_of_its_name_is_not_repeated() -> None:
     assert "hidden" not in str(in_file.value) + str(by_set.value)
 
 
-@given(st.sampled_from([(place, key) for place, keys in PLACES.items() for key in keys]), st.text(max_size=30))
+@given(st.sampled_from([(place, key) for place, keys in PLACEMENTS.items() for key in keys]), st.text(max_size=30))
 def test_whatever_is_set_would_be_accepted_in_a_job_file(which: tuple[str, str], text: str) -> None:
     place, key = which
     try:
         found = override(place, {}, [f"{key}={text}"])
     except InputError:
         return
-    assert PLACES[place][key][0](found[key])
+    assert PLACEMENTS[place][key][0](found[key])
     assert found[key] == text or found[key] == tomllib.loads(f"value = {text}")["value"]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from zeus.cli.run_places import LOOK_SECONDS, watch
+from zeus.cli.run_placement import LOOK_SECONDS, watch
 from zeus.errors import LaunchError
 from zeus.launch.job_file.reader import parse_job_file
-from zeus.launch.placement.place import Cluster, Task, exit_code_of, is_over
+from zeus.launch.placement.placement import ClusterPlacement, Task, exit_code_of, is_over
 from zeus.launch.placement.submission import Submission
 from zeus.settings import run_id
 
@@ -46,7 +46,7 @@ def test_the_id_of_a_run_is_one_that_every_place_takes(name: str) -> None:
     assert submission.run_id != other.run_id
 
 
-class Told(Cluster):
+class Told(ClusterPlacement):
     """A cluster that answers what a test has written down, look by look."""
 
     title, cancels, facts = "Told", "cancel", ()

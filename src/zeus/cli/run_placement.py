@@ -17,7 +17,7 @@ from zeus.settings import quiet
 from zeus.tariff.text import joules
 
 if TYPE_CHECKING:
-    from zeus.launch.placement.place import Cluster, Place, Task
+    from zeus.launch.placement.placement import ClusterPlacement, Placement, Task
     from zeus.launch.placement.submission import Submission
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ LOOK_SECONDS = 5.0  # between two looks at a job, so that many watchers do not b
 TRIALS_SECONDS = 10.0  # between two looks at the trials
 LOCAL = "local"
 # name -> module and class of the place
-PLACES = {
+PLACEMENTS = {
     "slurm": ("zeus.launch.placement.slurm", "Slurm"),
     "ray": ("zeus.launch.placement.ray.cluster", "Ray"),
     "kubernetes": ("zeus.launch.placement.kubernetes.output", "Kubernetes"),
@@ -40,19 +40,19 @@ def refuse_unused(place: str, settings: Sequence[str], watch: bool) -> None:
         raise InputError(f"--watch needs --on {' or --on '.join(WATCHED)}. Leave it out, or add --on.")
     if settings and place == LOCAL:
         raise InputError(
-            f"--set {settings[0]}: --set changes a key of [{'], ['.join(PLACES)}] and needs --on. For other keys, "
+            f"--set {settings[0]}: --set changes a key of [{'], ['.join(PLACEMENTS)}] and needs --on. For other keys, "
             "change the job file."
         )
 
 
 def submit(name: str, submission: Submission, *, watch: bool, dry_run: bool, as_json: bool) -> int:
     """Run a job elsewhere. Returns 0 once it is submitted, or, if it is watched, the exit code of its run."""
-    from zeus.launch.placement.place import Cluster
+    from zeus.launch.placement.placement import ClusterPlacement
     from zeus.launch.placement.submission import refuse_local_store
 
-    module, kind = PLACES[name]
-    place: Place = getattr(importlib.import_module(module), kind)(submission)
-    if dry_run or not isinstance(place, Cluster):
+    module, kind = PLACEMENTS[name]
+    place: Placement = getattr(importlib.import_module(module), kind)(submission)
+    if dry_run or not isinstance(place, ClusterPlacement):
         click.echo(place.plan(as_json), nl=False)
         return DONE
     refuse_local_store(name)
@@ -67,8 +67,8 @@ def submit(name: str, submission: Submission, *, watch: bool, dry_run: bool, as_
     return DONE
 
 
-def _watched(name: str, place: Cluster, job: str, job_id: str, as_json: bool) -> int:
-    from zeus.launch.placement.place import exit_code_of
+def _watched(name: str, place: ClusterPlacement, job: str, job_id: str, as_json: bool) -> int:
+    from zeus.launch.placement.placement import exit_code_of
 
     cancel = f"`{place.cancels} {job_id}`"
     show = _hide if quiet() else _show
@@ -87,7 +87,7 @@ def _watched(name: str, place: Cluster, job: str, job_id: str, as_json: bool) ->
 
 
 def watch(
-    place: Cluster,
+    place: ClusterPlacement,
     job_id: str,
     show: Show,
     progress: _Progress | None = None,
@@ -105,7 +105,7 @@ def watch(
     Returns:
         The job, or its tasks.
     """
-    from zeus.launch.placement.place import is_over
+    from zeus.launch.placement.placement import is_over
 
     shown: dict[str, str] = {}
     silent, before = "", list[Any]()
