@@ -90,7 +90,6 @@ class BatchSizeOptimizer(Callback):
         self._has_epochs = False  # whether the loop reports epochs
         self._has_steps = False  # whether it reports steps
         self._raised = RaisedSince()  # since training began
-        self._is_unit = False  # whether the next piece is a whole epoch whose steps are not reported
         self._again: int | None = None
         self.steps_per_epoch: int | None = None  # set by a framework that knows it before the first epoch
         self.epochs_before = 0  # set by a framework that resumes a training from a checkpoint
@@ -208,7 +207,7 @@ class BatchSizeOptimizer(Callback):
             ask=(lambda question: True) if running is None else running.answer,
             tell_epoch=(lambda use: None) if running is None else running.tell_epoch,
         )
-        self._has_epochs = self._has_steps = self._is_unit = False
+        self._has_epochs = self._has_steps = False
         self._run.recorder.is_whole = True  # until steps are reported
         self._raised = RaisedSince()
         self._run.begin()
@@ -231,7 +230,7 @@ class BatchSizeOptimizer(Callback):
     def on_epoch_begin(self) -> None:
         """An epoch begins. If a loop never calls this, each evaluation ends an epoch."""
         if (run := self._open_run()) is not None:
-            self._has_epochs = self._is_unit = True
+            self._has_epochs = True
             run.cut(Kind.EVALUATION, 0)
             run.recorder.is_whole = True
             run.feed(EpochBegan())
@@ -243,8 +242,7 @@ class BatchSizeOptimizer(Callback):
     def on_step_end(self) -> None:
         """A step has ended. A trial that costs too much can then be stopped inside an epoch."""
         if (run := self._open_run()) is not None:
-            self._has_steps, self._is_unit = True, False
-            run.recorder.is_whole = False
+            self._has_steps, run.recorder.is_whole = True, False
             run.step()
             self._end_if_over()
 
@@ -326,8 +324,9 @@ class BatchSizeOptimizer(Callback):
 
     def _cut_unit(self, run: TrialRun, otherwise: int) -> None:
         """End a piece: a whole epoch if its steps were not reported, otherwise so many evaluations."""
-        run.cut(Kind.EPOCH if self._is_unit else Kind.EVALUATION, 1 if self._is_unit else otherwise)
-        self._is_unit = run.recorder.is_whole = False
+        is_epoch = self._has_epochs and run.recorder.is_whole
+        run.cut(Kind.EPOCH if is_epoch else Kind.EVALUATION, 1 if is_epoch else otherwise)
+        run.recorder.is_whole = False
 
     def _open_run(self) -> TrialRun | None:
         return None if self.training_finished else self._run
