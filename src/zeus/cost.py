@@ -47,15 +47,6 @@ def counted_as(gpu_model: str, include: Include) -> str:
     return gpu_model if include == GPU_ONLY or gpu_model.endswith(_AND_CPU) else gpu_model + _AND_CPU
 
 
-def counted_in(name: str) -> tuple[str, Include]:
-    """The GPU model of such a name, and what its costs count.
-
-    >>> counted_in("V100 + CPU")
-    ('V100', ('gpu', 'cpu'))
-    """
-    return (name.removesuffix(_AND_CPU), GPU_AND_CPU) if name.endswith(_AND_CPU) else (name, GPU_ONLY)
-
-
 class Use(msgspec.Struct, frozen=True, array_like=True):
     """Energy and time of a piece of training, summed over its devices; or a factor or an error of each.
 
