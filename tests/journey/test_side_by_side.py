@@ -1,6 +1,6 @@
 """Another distribution of the package `zeus` in one environment: real wheels, installed over each other and removed.
 
-No dependencies are installed, so that only files of the two meet, but one: without msgspec a monitor cannot be imported.
+No dependencies are installed, so that only files of the two meet, but msgspec: a monitor cannot be imported without it.
 The commands that a message names are run as written.
 """
 
