@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -53,21 +54,27 @@ def group(rank: int, size: int, store: Any) -> StoreGroup:
     return StoreGroup(rank, size, store, PATIENCE, now=lambda: float(next(ticks)))
 
 
+def beat(count: int, lost: dict[int, str] | None = None) -> bytes:
+    """A beat of a rank that misses these others."""
+    return pickle.dumps((count, lost or {}))
+
+
 class Ranks:
     """Ranks in threads of this process, over one store. All are alive unless the test says otherwise."""
 
     def __init__(self, size: int) -> None:
         self.store = dist.HashStore()
         counts = itertools.count()
-        self.beats: dict[int, Callable[[], bytes]] = dict.fromkeys(range(size), lambda: str(next(counts)).encode())
+        self.beats: dict[int, Callable[[], bytes]] = dict.fromkeys(range(size), lambda: beat(next(counts)))
         self.groups = [group(rank, size, self.store) for rank in range(size)]
         for one in self.groups:
             assert one.everyone()
             one._store = Seen(one._store, self.beats)
         self._pool = ThreadPoolExecutor(size)
 
-    def lose(self, rank: int, beat: bytes = b"7") -> None:
-        self.beats[rank] = lambda: beat
+    def lose(self, rank: int, last: bytes | None = None) -> None:
+        """This rank beats no more. Its last beat is this one."""
+        self.beats[rank] = lambda: last or beat(7)
 
     def start(self, rank: int, call: Callable[[StoreGroup], Any]) -> Future[Any]:
         return self._pool.submit(call, self.groups[rank])
@@ -144,6 +151,28 @@ def test_a_rank_that_is_alive_is_waited_for_longer() -> None:
     ranks = Ranks(2)
     found = ranks.start(0, lambda group: str(group._collect({1: "never"}, longest=2 * PATIENCE)))
     assert found.result(PATIENCE_SECONDS) == "rank 1 has done something else for 60 s"
+
+
+def test_once_a_rank_is_lost_nobody_waits_for_those_that_may_hang_in_the_training_because_of_it() -> None:
+    ranks, counts = Ranks(3), itertools.count()
+    ranks.lose(2)
+    (first,) = ranks.gather(0)  # rank 1 hangs in a collective of the training, and so does rank 0 in the next turn
+    assert why(first) == "rank 2 has shown no sign of life for 30 s"
+    (late,) = ranks.gather(1)
+    assert why(late) == why(first)
+    ranks.beats[0] = lambda: beat(next(counts), {2: "shown no sign of life for 30 s"})
+    (other,) = ranks.gather(1)
+    assert why(other) == why(first)
+    (late,) = ranks.gather(0)
+    assert why(late) == why(first)
+
+
+def test_a_rank_that_is_back_waits_for_the_first_one_which_does_not_know_it_yet() -> None:
+    ranks, counts = Ranks(2), itertools.count()
+    ranks.beats[0] = lambda: beat(next(counts), {1: "shown no sign of life for 30 s"})
+    (one,) = ranks.gather(1)
+    (other,) = ranks.gather(0)
+    assert one.result(PATIENCE_SECONDS) == other.result(PATIENCE_SECONDS) == [0, 1]
 
 
 def test_a_rank_that_has_ended_is_not_waited_for() -> None:
