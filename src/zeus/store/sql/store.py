@@ -17,7 +17,7 @@ from zeus.job import Event, Gpus, JobSpec, Kept, Outcome, Pardoned, Profiled, Tr
 from zeus.profile import PowerProfile, ProfileKey
 from zeus.store import json_lines as jsonl
 from zeus.store import rules
-from zeus.store.address import address_of
+from zeus.store.address import IN_MEMORY, address_of
 from zeus.store.api import LEASE_SECONDS, PAGE, START, Decide, Digest, Job, Log, LogPoint, Names, Request, utc
 from zeus.store.json_lines import Dump, History
 from zeus.store.sql import rows
@@ -44,8 +44,8 @@ class SqlStore:
         self._database = Database(url, busy_seconds, connections, wall)
 
     @property
-    def address(self) -> str:
-        return address_of(self._url)
+    def address(self) -> str | None:
+        return None if self._url == IN_MEMORY else address_of(self._url)
 
     # ------------------------------------------------------------------ jobs
 
