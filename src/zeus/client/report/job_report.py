@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from zeus.client.folds import Folds, as_of_now
@@ -88,7 +88,7 @@ def report(store: Store, job_id: str, folds: Folds | None = None) -> JobReport:
     except InputError as unknown:  # another version of Zeus made the job; its trials can be shown all the same
         stuck = str(unknown)
     else:
-        state = (folds or Folds()).state(job, partial(store.log, job_id))
+        state = (folds or Folds()).state_in(store, job)
         if gpus is not None:
             last = trials[-1].trial.ask
             ask = Ask(number=last.number + 1, recurrence=last.recurrence + 1, gpus=gpus, eta=job.spec.eta_knob)
