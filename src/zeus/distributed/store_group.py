@@ -375,7 +375,7 @@ class StoreGroup:
         for rank, beat in self._beats.items():
             silence = self._heartbeats.silence(rank, beat)
             if silence >= self._patience or (now and beat == FAREWELL):
-                silent = f"shown no sign of life for {self._patience:g} s"
+                silent = f"not answered for {self._patience:g} s"
                 lost[rank] = "ended" if beat == FAREWELL else silent
         self._lost = lost
         return lost

@@ -5,7 +5,7 @@
 Steps are real training steps, which are cut into chunks at their boundaries. The profiler walks down from the starting
 limit, then up if it did not start at the top. It leaves a direction once a limit is worse than the best so far by more
 than θ beyond the noise. Limits of a stored profile are not measured again. At the end it measures those limits again
-between which noise might decide. For the reasons of these rules and numbers, see docs/decisions/profiling-walk.md.
+between which noise might decide. For the reasons of these rules and numbers, see docs/decisions.md#profiling-walk.
 
 The numbers of a `Plan` say how far this goes. Users can choose between two sets of them: the walk, which is the
 default, and the paper's.
