@@ -157,10 +157,10 @@ def test_once_a_rank_is_lost_nobody_waits_for_those_that_may_hang_in_the_trainin
     ranks, counts = Ranks(3), itertools.count()
     ranks.lose(2)
     (first,) = ranks.gather(0)  # rank 1 hangs in a collective of the training, and so does rank 0 in the next turn
-    assert why(first) == "rank 2 has shown no sign of life for 30 s"
+    assert why(first) == "rank 2 has not answered for 30 s"
     (late,) = ranks.gather(1)
     assert why(late) == why(first)
-    ranks.beats[0] = lambda: beat(next(counts), {2: "shown no sign of life for 30 s"})
+    ranks.beats[0] = lambda: beat(next(counts), {2: "not answered for 30 s"})
     (other,) = ranks.gather(1)
     assert why(other) == why(first)
     (late,) = ranks.gather(0)
@@ -169,7 +169,7 @@ def test_once_a_rank_is_lost_nobody_waits_for_those_that_may_hang_in_the_trainin
 
 def test_a_rank_that_is_back_waits_for_the_first_one_which_does_not_know_it_yet() -> None:
     ranks, counts = Ranks(2), itertools.count()
-    ranks.beats[0] = lambda: beat(next(counts), {1: "shown no sign of life for 30 s"})
+    ranks.beats[0] = lambda: beat(next(counts), {1: "not answered for 30 s"})
     (one,) = ranks.gather(1)
     (other,) = ranks.gather(0)
     assert one.result(PATIENCE_SECONDS) == other.result(PATIENCE_SECONDS) == [0, 1]
