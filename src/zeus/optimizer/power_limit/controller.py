@@ -35,7 +35,8 @@ from zeus.optimizer.power_limit.profiler import PROFILE_STEPS, Done, Measuring, 
 from zeus.optimizer.power_limit.selector import OptimumSelector
 from zeus.optimizer.power_limit.setup import Wishes, set_up
 from zeus.optimizer.raised import RaisedSince
-from zeus.optimizer.recorder import Recorder, setting_limit
+from zeus.optimizer.recorder import Recorder
+from zeus.optimizer.shared_window import setting_limit
 from zeus.profile import LimitSlice, PowerProfile, ProfileKey, Profiles
 from zeus.settings import Mode, ProfilingPlan, profiling_plan
 from zeus.settings import mode as chosen_mode
