@@ -102,11 +102,6 @@ class Recorder:
         """Why this rank could not set a limit; once something was delivered, why any rank could not."""
         return None if self._window is None else self._window.local_error
 
-    @local_error.setter
-    def local_error(self, error: str) -> None:
-        if self._window is not None:
-            self._window.local_error = error
-
     # ------------------------------------------------------------------ cutting
 
     @property

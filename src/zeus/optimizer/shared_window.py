@@ -141,12 +141,12 @@ class SharedWindow:
             recorder.pieces.append(piece)
 
     @contextlib.contextmanager
-    def setting_limit(self, *, wait: bool) -> Iterator[None]:
+    def setting_limit(self, *, wait: bool) -> Iterator[SharedWindow]:
         """A block in which this process sets limits. Steps before it and after it are in different segments."""
         self._divide(wait=wait)
         _ = self._reading.watts  # that of the piece before must not be read after the change
         try:
-            yield
+            yield self
         finally:
             self.sets_limits = True
             self._divide(wait=wait)
@@ -217,7 +217,7 @@ _serials = itertools.count(1)
 
 def setting_limit(
     monitor: ZeusMonitor, group: RankGroup, include: Include, *, wait: bool = True
-) -> contextlib.AbstractContextManager[None]:
+) -> contextlib.AbstractContextManager[SharedWindow | None]:
     """A block in which this process sets limits of these GPUs: a recorded training has other segments after it."""
     window = _open.get(_key(monitor, group, include))
     return contextlib.nullcontext() if window is None else window.setting_limit(wait=wait)

@@ -192,8 +192,8 @@ def test_the_keeper_killed_in_the_middle_ends_profiling_not_training(virtual_v10
     optimizer = GlobalPowerLimitOptimizer(ZeusMonitor())
     train(optimizer, epochs=1, steps=6)
     assert optimizer.is_profiling
-    assert optimizer._lease is not None
-    os.kill(optimizer._lease._channel.keeper_pid, signal.SIGKILL)
+    assert optimizer._limits.lease is not None
+    os.kill(optimizer._limits.lease._channel.keeper_pid, signal.SIGKILL)
     train(optimizer)
     assert not optimizer.is_profiling
     assert optimizer.best_limit is None

@@ -63,6 +63,15 @@ class Setup:
         known = {one.limit_watts: (one,) for one in self.stored.slices} if self.stored is not None else {}
         return profiler.start(self.plan, known) if self.plan is not None else None
 
+    def keep(self, profile: PowerProfile) -> None:
+        """Store what was measured, beside what is known from earlier runs."""
+        kept = profile.beside(self.stored)
+        if self.profiles is not None and kept != self.stored:
+            try:
+                self.profiles.put(self.key, kept)
+            except Exception as failed:
+                log.warning("the power profile could not be stored: %s", failed)
+
 
 def set_up(monitor: ZeusMonitor, ranks: RankGroup, wishes: Wishes) -> Setup:
     """Read the GPUs' limits and the stored profile. Every rank must call this, and all get the same result.
