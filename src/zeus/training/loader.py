@@ -17,7 +17,7 @@ from zeus.device.find import find
 from zeus.device.gpu import Gpu
 from zeus.device.ranks import own, rank
 from zeus.device.virtual.machine import step
-from zeus.distributed.group import broadcast, rank_group
+from zeus.distributed.group import rank_group
 from zeus.errors import InputError
 from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
@@ -72,6 +72,8 @@ class ZeusDataLoader(DataLoader[Any]):
     Raises:
         InputError: An argument is not valid, or the energy of a CPU that counts cannot be measured.
     """
+
+    reports_steps = True  # to virtual GPUs: whoever iterates over it must not do so again
 
     def __init__(
         self,
@@ -173,13 +175,12 @@ class ZeusDataLoader(DataLoader[Any]):
             steps_per_epoch=None if trial is None and order.cost_limit is None else self._steps_per_epoch(),
         )
         if trial is None:
-            return Session(optimizer, terms, group=ranks, first=broadcast)
+            return Session(optimizer, terms, group=ranks)
         return Session(
             optimizer,
             replace(terms, **start_terms(order)),
             trial,
             group=ranks,
-            first=broadcast,
             quick=ProfileFolder.of(order),
             notes=CounterNotes(order, self._zeus_monitor, ranks, optimizer.include),
         )
