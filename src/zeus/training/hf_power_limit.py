@@ -164,6 +164,11 @@ class HFGlobalPowerLimitOptimizer(RunCallback):
         """The selector's choice in watts once profiling is done, else None."""
         return self.optimizer.best_limit
 
+    @property
+    def why_not(self) -> str | None:
+        """Why no limits are set, or None if they are."""
+        return self.optimizer.why_not
+
     def __enter__(self) -> HFGlobalPowerLimitOptimizer:
         return self
 

@@ -305,7 +305,7 @@ def test_an_optimizer_made_right_after_a_training_raised_finds_the_limit_that_wa
     again = HFGlobalPowerLimitOptimizer(ZeusMonitor())
     assert again.optimizer.found_limit == card.limit() == 250
     trainer(tmp_path, [again]).train()
-    assert again.best_limit is not None and again.optimizer.why_not is None
+    assert again.best_limit is not None and again.why_not is None
 
 
 def test_a_training_after_one_that_raised_goes_on_profiling(card: VirtualGpu, tmp_path: Path) -> None:
