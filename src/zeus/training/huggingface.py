@@ -15,7 +15,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.training.framework_trial import FrameworkTrial
 from zeus.training.hf_power_limit import RunCallback, go_before_reporters
-from zeus.training.training_run import TrainingRun, joules_of
+from zeus.training.training_run import EnergyOfRun, TrainingRun
 
 with optional("zeus.training.huggingface", "huggingface", "transformers"):
     from transformers import TrainingArguments
@@ -56,7 +56,7 @@ def training_arguments(make: Callable[..., T] = TrainingArguments, /, **keywords
     )
 
 
-class EnergyCallback(RunCallback):
+class EnergyCallback(EnergyOfRun, RunCallback):
     """Adds `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` to what the Trainer logs.
 
     If a price or a carbon intensity is given, also `zeus/kwh`, `zeus/money` and `zeus/gco2e`.
@@ -72,18 +72,6 @@ class EnergyCallback(RunCallback):
     def __init__(self, monitor: ZeusMonitor | None = None) -> None:
         super().__init__()
         self._monitor = monitor
-
-    @property
-    def monitor(self) -> ZeusMonitor:
-        """The monitor that measures the GPUs."""
-        if self._monitor is None:
-            self._monitor = ZeusMonitor()
-        return self._monitor
-
-    @property
-    def joules(self) -> float | None:
-        """Energy since the first epoch began, evaluation included; None before training begins."""
-        return joules_of(self._run)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         go_before_reporters(self, sys._getframe(1).f_locals.get("self"))

@@ -15,7 +15,7 @@ from zeus.monitor import ZeusMonitor
 from zeus.optimizer.batch_size import BatchSizeOptimizer
 from zeus.optimizer.power_limit import GlobalPowerLimitOptimizer
 from zeus.training.framework_trial import FrameworkTrial
-from zeus.training.training_run import TrainingRun, joules_of
+from zeus.training.training_run import EnergyOfRun, TrainingRun
 
 with optional("zeus.training.lightning", "lightning", "lightning"):
     if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
@@ -109,7 +109,7 @@ class RunCallback(Callback):  # type: ignore[misc]
             trainer.should_stop = True
 
 
-class EnergyCallback(RunCallback):
+class EnergyCallback(EnergyOfRun, RunCallback):
     """Logs `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` with the Trainer's logger.
 
     If a price or a carbon intensity is given, also `zeus/kwh`, `zeus/money` and `zeus/gco2e`.
@@ -140,21 +140,9 @@ class EnergyCallback(RunCallback):
         self._monitor = monitor or (self._optimizer.monitor if self._optimizer is not None else None)
 
     @property
-    def monitor(self) -> ZeusMonitor:
-        """The monitor that measures the GPUs."""
-        if self._monitor is None:
-            self._monitor = ZeusMonitor()
-        return self._monitor
-
-    @property
     def optimizer(self) -> GlobalPowerLimitOptimizer | None:
         """The power limit optimizer, if there is one."""
         return self._optimizer
-
-    @property
-    def joules(self) -> float | None:
-        """Energy since the first epoch began, evaluation included; None before training begins."""
-        return joules_of(self._run)
 
     # ------------------------------------------------------------------ hooks of the Trainer
 

@@ -317,6 +317,21 @@ def _cost_of(optimizer: GlobalPowerLimitOptimizer) -> CostModel | None:
     return CostModel(eta, optimizer.max_watts) if eta is not None and optimizer.max_watts > 0 else None
 
 
-def joules_of(run: TrainingRun | None) -> float | None:
-    """Energy of the training so far, evaluation included; None before it began. NaN if a GPU does not report it."""
-    return None if run is None else run.use.joules if run.use.is_known else math.nan
+class EnergyOfRun:
+    """What the energy callbacks of all frameworks have in common."""
+
+    _monitor: ZeusMonitor | None
+    _run: TrainingRun | None
+
+    @property
+    def monitor(self) -> ZeusMonitor:
+        """The monitor that measures the GPUs."""
+        if self._monitor is None:
+            self._monitor = ZeusMonitor()
+        return self._monitor
+
+    @property
+    def joules(self) -> float | None:
+        """Energy of the training, evaluation included; None before it begins. NaN if a GPU does not report it."""
+        run = self._run
+        return None if run is None else run.use.joules if run.use.is_known else math.nan

@@ -13,7 +13,7 @@ from zeus.distributed.group import RankGroup
 from zeus.errors import InputError
 from zeus.launcher_env import LauncherEnv, launcher_env
 from zeus.monitor import ZeusMonitor
-from zeus.monitor.all_ranks import cards_of, counted_once, refuse_without_cpu
+from zeus.monitor.gpus_of import cards_of, counted_once, refuse_without_cpu
 from zeus.optimizer.power_limit import profiler
 from zeus.optimizer.power_limit.candidates import limit_range
 from zeus.optimizer.power_limit.profile_files import FileProfile, best_nearby
