@@ -24,7 +24,7 @@ with optional("zeus.training.lightning", "lightning", "lightning"):
         from lightning.pytorch import Callback
 
 
-class RunCallback(Callback):  # type: ignore[misc]
+class LightningCallback(Callback):  # type: ignore[misc]
     """Passes the events of a Trainer on to its run, and ends it with its trial."""
 
     def __init__(self, batch_size: int | None) -> None:
@@ -109,7 +109,7 @@ class RunCallback(Callback):  # type: ignore[misc]
             trainer.should_stop = True
 
 
-class EnergyCallback(EnergyOfRun, RunCallback):
+class EnergyCallback(EnergyOfRun, LightningCallback):
     """Logs `zeus/joules_per_step`, `zeus/joules_per_sample`, `zeus/watts` and `zeus/joules` with the Trainer's logger.
 
     If a price or a carbon intensity is given, also `zeus/kwh`, `zeus/money` and `zeus/gco2e`.
@@ -169,7 +169,7 @@ class EnergyCallback(EnergyOfRun, RunCallback):
             self._run.leave(failed=failed)
 
 
-class BatchSizeCallback(RunCallback):
+class BatchSizeCallback(LightningCallback):
     """Ends training at the target or at the cost limit, and reports the outcome to the job.
 
     Under `zeus run` it reports to the launcher's trial, otherwise to the trial of the given `optimizer`. Without either

@@ -1,10 +1,10 @@
 """The segments of a training: what is measured, and that measuring never holds it up."""
 
 import time
-from pathlib import Path
 
 import pytest
 
+from support.cards import RESNET, VirtualCards
 from support.nvml.fake import FakeNvml
 from support.waiting import limits
 from zeus.cost import GPU_ONLY
@@ -131,12 +131,10 @@ def test_a_step_that_one_recorder_hears_of_later_still_ran_before_the_limit_was_
 
 
 def test_epochs_are_whole_where_only_the_power_limit_optimizer_sees_their_steps(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    virtual_cards: VirtualCards,
 ) -> None:
     """The loop of the existing package: one optimizer gets every step, the other only the metric."""
-    monkeypatch.setenv("ZEUS_KEEPER_STATE", str(tmp_path / "keeper"))
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
-    monkeypatch.setenv("ZEUS_GPU", "virtual:v100?clock=virtual&load=resnet50")
+    virtual_cards(RESNET)
     spec = JobSpec(
         job_id="mnist", job_id_prefix="mnist", batch_sizes=(64,), default_batch_size=64, max_epochs=4, target_metric=0.9
     )
@@ -163,12 +161,9 @@ def test_epochs_are_whole_where_only_the_power_limit_optimizer_sees_their_steps(
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
-def test_a_trial_that_was_left_open_is_not_charged_for_the_next_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, goes_on: bool
-) -> None:
+def test_a_trial_that_was_left_open_is_not_charged_for_the_next_one(virtual_cards: VirtualCards, goes_on: bool) -> None:
     """Such as in a notebook, where a cell was interrupted and is run again. If it goes on, nobody can tell its part."""
-    monkeypatch.setenv("ZEUS_GPU", "virtual:v100?clock=virtual")
-    monkeypatch.setenv("ZEUS_VIRTUAL_STATE", str(tmp_path / "cards"))
+    virtual_cards("v100?clock=virtual")
     spec = JobSpec(
         job_id="cell", job_id_prefix="cell", batch_sizes=(64,), default_batch_size=64, max_epochs=4, target_metric=0.9
     )
