@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.paths import SOURCES
+from support.programs import LOOPBACK_ALONE, need_loopback_alone, python_env, run_python
 from support.waiting import PATIENCE_SECONDS, eventually
 from zeus.deadline import _threads
 from zeus.errors import DeviceError
@@ -388,7 +385,6 @@ def test_ranks_of_a_later_process_group_meet_although_only_some_used_zeus_in_the
         first.read("trial")
 
 
-ALONE = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]  # the ranks' store listens
 SEVERAL_GROUPS = """
 import os, sys, time, torch, torch.distributed as dist
 from zeus.distributed.group import connected_group, rank_group
@@ -414,16 +410,8 @@ if __name__ == "__main__":
 
 
 def test_a_training_may_connect_its_ranks_again_on_the_same_port(tmp_path: Path) -> None:
-    if subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs a network of its own: root, and the commands unshare and ip")
+    need_loopback_alone()
     (tmp_path / "train.py").write_text(SEVERAL_GROUPS)
-    done = subprocess.run(
-        [*ALONE, sys.executable, str(tmp_path / "train.py"), str(tmp_path)],
-        env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCES)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    env = python_env(GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
+    done = run_python(str(tmp_path / "train.py"), str(tmp_path), env=env, around=LOOPBACK_ALONE)
     assert sorted(done.stdout.splitlines()) == [f"{turn} [(0, {turn}), (1, {turn})]" for turn in (1, 1, 2, 2)]

@@ -134,6 +134,17 @@ class Done:
 State = Waiting | Settling | Measuring | Done
 
 
+def wanted_limit(state: State | None) -> float | None:
+    """The limit that must be in force in this state, or None if any may be."""
+    return state.limit if isinstance(state, Settling | Measuring) else None
+
+
+def cut_short(state: State) -> str:
+    """What to say of a training that ended in this state."""
+    known, limits = len(state.known), len(state.plan.limits)
+    return f"the training ended during profiling, with {known} of {limits} limits measured"
+
+
 def so_far(state: State) -> PowerProfile:
     """The limits that were measured, and which were not (yet). Looks that have not ended are left out."""
     return PowerProfile.of((s for chunks in state.known.values() for s in chunks), state.plan.limits)
