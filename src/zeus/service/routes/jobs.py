@@ -26,6 +26,7 @@ from zeus.service.routes.dependencies import (
     Offset,
     Revise,
     Search,
+    answer,
     jobs_of,
     overview_of,
     registered_job,
@@ -58,17 +59,21 @@ def register(
     return registered_job(job)
 
 
-@routes.get("/jobs", dependencies=[READ])
-def jobs(request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Search = "") -> Json:
+@routes.get("/jobs", dependencies=[READ], response_model=Json)
+def jobs(request: Request, offset: Offset = 0, limit: Limit = PAGE, q: Search = "") -> Response:
     """List jobs by id, one page at a time. With `q`: only jobs whose id contains it."""
     store = store_of(request)
     total, names = store.names(q, after=offset, most=limit)
-    return {"total": total, "offset": offset, "jobs": overview_of(request).briefs(names)}
+    return answer({"total": total, "offset": offset, "jobs": overview_of(request).briefs(names)})
 
 
-@routes.get("/jobs/{job_id}", dependencies=[READ])
-def show(request: Request, job_id: JobId) -> Json:
+@routes.get("/jobs/{job_id}", dependencies=[READ], response_model=Json)
+def show(request: Request, job_id: JobId) -> Response:
     """Everything about one job: trials, recurrences, beliefs, default and saving."""
+    return answer(_full(request, job_id))
+
+
+def _full(request: Request, job_id: str) -> Json:
     return sound(job_id, lambda: jobs_of(request).full(job_id))
 
 
@@ -114,7 +119,7 @@ def reset(request: Request, job_id: JobId, body: Annotated[Reset, schemas.body(R
 @routes.get("/jobs/{job_id}/beliefs", dependencies=[READ])
 def beliefs(request: Request, job_id: JobId) -> Json:
     """What the policy believes about each batch size, on the GPUs the job last ran on."""
-    told = show(request, job_id)
+    told = _full(request, job_id)
     return {name: told[name] for name in ("job", "policy", "phase", "gpu_model", "next", "stuck", "sizes")}
 
 
